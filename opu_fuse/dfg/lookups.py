@@ -16,6 +16,7 @@ from opu_fuse.dfg.graph import Lookup
 from opu_fuse.dfg.types import type_of
 from opu_fuse.model.constants import const_array
 from opu_fuse.model.preprocessing import MOVES
+from opu_fuse.quant import META_KEY, QuantParams
 from opu_fuse.turn import BYTES, Turn
 
 _LARGEST = 1 << 24
@@ -41,7 +42,8 @@ def lookup_of(given: ir.Value, nodes: Sequence[ir.Node], turn: Turn | None) -> L
         places = _run(moves, numbers.reshape(outside.shape)).reshape(inside.shape)
         channels = _channels(turned, places)
         image = np.zeros(outside.shape, outside.dtype.numpy())
-        reals = None if channels is None else _computed(nodes, places.astype(np.int64), image)
+        quant = given.meta.get(META_KEY)
+        reals = None if channels is None else _computed(nodes, places.astype(int), image, quant)
     except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
         log.debug("no table for input %s: %s", given.name, error)
         return None
@@ -58,9 +60,12 @@ def _channels(turned: np.ndarray, places: np.ndarray) -> tuple[int, ...] | None:
     return tuple(found) if whole else None
 
 
-def _computed(nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray) -> np.ndarray | None:
+def _computed(
+    nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray, quant: QuantParams | None
+) -> np.ndarray | None:
     """(channels, 256) float32, None where pixels of one channel differ, or a number is none.
-    places: of each value of the map, in the user's array; image: such an array.
+    places: of each value of the map, in the user's array; image: such an array; quant: of its
+    bytes, where they stand for other numbers.
     """
     _, channels, *size = places.shape
     pixels, lowest = size[0] * size[1], np.iinfo(image.dtype).min
@@ -75,7 +80,7 @@ def _computed(nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray) -
     for first in firsts:
         shown = (np.arange(first, first + pixels) % BYTES).reshape(size)
         image.reshape(-1)[places[0]] = (shown + lowest).astype(image.dtype)
-        made = _run(nodes, image)[0]
+        made = _run(nodes, image if quant is None else quant.dequantize(image))[0]
         reals[rows, shown] = made
         runs.append((shown, made))
     same = all(np.array_equal(reals[rows, shown], made) for shown, made in runs)

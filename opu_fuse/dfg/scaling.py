@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from opu_fuse.dfg.graph import Access, Dfg, Kind
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.integer import is_tied
 
 CLAMPS = ("relu", "clip")
 """Activations that the pre chain can do."""
@@ -31,6 +32,16 @@ def is_gate(dfg: Dfg, index: int) -> bool:
         return False
     computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
     return computed and set(node.access) == {Access.FULL, Access.PER_CHANNEL}
+
+
+def rescales(dfg: Dfg, node: Node) -> bool:
+    """True for a clamp that also rounds to another scale or zero point. Of one in floats, and of
+    what is quantised here, no other scale is known.
+    """
+    if node.op not in CLAMPS:
+        return False
+    x, y = dfg[node.operands[0]].quant, node.quant
+    return node.is_requantisation or (None not in {x, y} and not is_tied(x, y))
 
 
 def pre_slots(dfg: Dfg, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -4,8 +4,10 @@ A predicate gets its facts and returns None when the rule holds, else the words 
 message. Its docstring *is* the message, and the changes that would help (`refusal.py`). The tables:
 `OPERATOR_RULES` in `operator_rules.py` (can a machine hold this operator at all), `MODULE_RULES` in
 `module_rules.py` (can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of
-this operand) and `GROUP_RULES` (what the group's place in the pipeline forbids). Rules never read
-scales: a float model and its quantised form are partitioned alike.
+this operand) and `GROUP_RULES` (what the group's place in the pipeline forbids).
+
+A float model and its quantised form are partitioned alike: rules read no scales, but to see
+whether registers hold them (`held_numbers`).
 """
 
 from bisect import bisect_left

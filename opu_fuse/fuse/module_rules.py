@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
 from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
-from opu_fuse.hw.check import largest
+from opu_fuse.hw.check import MOST_REPEATS, largest
 from opu_fuse.hw.spec import Fill
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import Access as OperandAccess
@@ -57,7 +57,7 @@ def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
     first = None if fits(scope, node, name) else module_refusal(scope, node, name)
     if first is None or first.predicate is domain:
         return () if first is None else (first,)
-    rules = [symmetric_padding, fill_value, only_clamps]
+    rules = [symmetric_padding, fill_value, repeats, only_clamps]
     if scope.modules.by_name[name].operand is not None:
         rules += OPERAND_RULES
     broken = [(rule, words) for rule in rules if (words := rule(scope, node, name)) is not None]
@@ -177,6 +177,17 @@ def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
     return {"node": node.called, "value": value, "module": name}
 
 
+def repeats(scope: Scope, node: Node, name: str) -> Words | None:  # noqa: ARG001  one signature for all rules
+    """{node} repeats rows and columns {scale} times; a store repeats each at most {limit} times
+
+    Change: split {node:own} into two of smaller factors
+    """
+    scale = node.attrs["scale"] if node.op == "upsample" else (1,)
+    if max(scale) <= MOST_REPEATS:
+        return None
+    return {"node": node.called, "scale": "×".join(map(str, scale)), "limit": MOST_REPEATS}
+
+
 def only_clamps(scope: Scope, node: Node, name: str) -> Words | None:
     """{node} rounds to another scale; module {module}, in front of the array, only clamps"""
     front = name in scope.modules.front
@@ -186,7 +197,7 @@ def only_clamps(scope: Scope, node: Node, name: str) -> Words | None:
 DOMAIN_RULES = (domain,)
 OPERAND_RULES = (operand_access, constant_operand, computed_operand)
 """Of modules with an operand."""
-LIMIT_RULES = (limits, symmetric_padding, fill_value, only_clamps)
+LIMIT_RULES = (limits, symmetric_padding, fill_value, repeats, only_clamps)
 """Of operators with attributes."""
 MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES)
 _RULES = {

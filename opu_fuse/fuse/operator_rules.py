@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason, is_asked, left_float
+from opu_fuse.dfg.number_limits import number_error
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
@@ -63,7 +64,7 @@ def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
     found = scope.operators.get(node.index, UNASKED)
     if found is UNASKED:
         form = scope.forms[node.index]
-        known = form in scope.held and integer_values(scope, node) is None
+        known = form in scope.held and first_refusal(_OF_ROUNDING, scope, node) is None
         found = None if known else first_refusal(_RULES.get(node.op, COMMON_RULES), scope, node)
         scope.operators[node.index] = found
         if found is None:
@@ -195,6 +196,18 @@ def integer_values(scope: Scope, node: Node) -> Words | None:
     return {"why": why, "float": "float", how: node.called}
 
 
+def held_numbers(scope: Scope, node: Node) -> Words | None:
+    """{what}
+
+    Change: {help}
+    """
+    error = number_error(scope.dfg, node.index, scope.hw.numeric)
+    if error is None:
+        return None
+    # Scales that were chosen here are none of the user's.
+    return {"what": error.what, "help": error.help if scope.dfg.given else None}
+
+
 def feature_maps(scope: Scope, node: Node) -> Words | None:
     """{name} has shape {shape}; the machine holds (1, c, h, w) and (1, n)
 
@@ -238,12 +251,14 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one 
     return {"node": node.called, "count": count} if count else None
 
 
+_OF_ROUNDING = (integer_values, held_numbers)
+"""Rules about a node's own numbers; the others hold for all of its form."""
 COMMON_RULES = (
     known_shape,
     known_form,
     known_operator,
     feature_maps,
-    integer_values,
+    *_OF_ROUNDING,
     computed_data,
 )
 """A form that no machine holds comes before the rounding, which would not help then."""

@@ -30,6 +30,9 @@ _LIMIT_BITS: dict[str, int] = {
     "padding": REGISTER[Engine.COMPUTE, "origin_y"].bits - 1,
 }
 
+MOST_REPEATS = 1 << REGISTER[Engine.STORE, "repeat_rows"].bits
+"""Times that a store writes each row, or each pixel of it."""
+
 
 def largest(limit: str) -> int:
     """The largest value of a module limit that an instruction can carry."""

@@ -10,7 +10,7 @@ from opu_fuse.cost.draft import StageOf, chain_operand
 from opu_fuse.cost.geometry import Geometry, group_geometry, moves_nothing
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
-from opu_fuse.dfg.scaling import CLAMPS, pre_slots
+from opu_fuse.dfg.scaling import CLAMPS, pre_slots, rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
@@ -72,10 +72,13 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
 def pass_of(
     dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap
 ) -> tuple[Geometry | None, tuple[PostModule, ...]]:
-    """What holds of a matched group whatever its scales are: its geometry (what runs before the
-    array, the match says) and the modules of its stages. Raises DoesNotFit.
+    """What holds of a matched group whatever its scales are, where they are not known: its geometry
+    (what runs before the array, the match says) and the modules of its stages. Raises DoesNotFit.
     """
     front = {m.node for m in group.matches if m.module in chain_of(hw).front}
+    changed = next((i for i in front if rescales(dfg, dfg[i])), None)
+    if changed is not None:
+        raise _only_clamps(dfg, changed)
     found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
     return found, () if found is None else _order(dfg, group, found, hw)
 
@@ -192,9 +195,13 @@ def _clamp(dfg: Dfg, index: int, hw: HwSpec) -> Registers:
     act = settings(dfg, index, Stage.ACT, hw.numeric).registers
     slopes = (act["act_pos"], act["act_neg"], act["act_shift"])
     if (*slopes, act["act_x_zero"]) != (1, 1, 0, act["act_y_zero"]):
-        raise DoesNotFit(
-            dfg[index].name,
-            "before the array an activation only clamps, its scales differ",
-            "quantise its input and output with one scale, or end the group before it",
-        )
+        raise _only_clamps(dfg, index)
     return {"pre_lo": act["act_lo"], "pre_hi": act["act_hi"]}
+
+
+def _only_clamps(dfg: Dfg, index: int) -> DoesNotFit:
+    return DoesNotFit(
+        dfg[index].name,
+        "before the array an activation only clamps, its scales differ",
+        "quantise its input and output with one scale, or end the group before it",
+    )

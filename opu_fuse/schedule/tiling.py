@@ -15,6 +15,7 @@ from opu_fuse.cost.tiles import Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import place_read
 from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.scaling import rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.partition import Group, Partition
@@ -225,15 +226,14 @@ def members(partition: Partition) -> list[list[int]]:
 def misfits_by_structure(
     dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
 ) -> tuple[Misfit, ...]:
-    """The groups that no pass of the machine can run, or no tile fits, whatever the scales are; for
-    float models too.
-    """
+    """The groups that no pass of the machine can run, or no tile fits; for float models too."""
     lanes = map_lanes(dfg, hw, layouts(dfg, members(partition)))
     misfits = []
     fitting: set[Hashable] = set()
     for group in partition.groups:
         modules = tuple([m.module for m in group.matches])
-        form = modules, structure(dfg, [m.node for m in group.matches], lanes)
+        rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
+        form = modules, rounding, structure(dfg, [m.node for m in group.matches], lanes)
         if form in fitting:
             continue
         try:

@@ -214,10 +214,11 @@ class _Graph:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         if node.op_type in _GLOBAL:
             source = self.producer.get(node.input[0])
-            shape = shapes.get(source.input[0], (1, 1, 3)) if source else (1, 1, 3)
-            axes = self._reduced(node, attributes, len(shape))
-            sizes = [] if axes is None else [shape[axis] for axis in axes]
-            return axes is not None and is_power_of_two(np.prod(sizes, dtype=np.float64))
+            shape = shapes.get(source.input[0]) if source else None
+            axes = None if shape is None else self._reduced(node, attributes, len(shape))
+            if shape is None or axes is None:
+                return False
+            return is_power_of_two(np.prod([shape[axis] for axis in axes], dtype=np.float64))
         if node.op_type != "AveragePool":
             return True
         padded = any(attributes.get("pads", ())) or attributes.get("auto_pad", b"") in {

@@ -7,6 +7,7 @@ cost, schedule, engines and pages of the documentation read these records; none 
 unit.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
-from opu_fuse.fixedpoint import Multiplier, multiplier, shared_multipliers
+from opu_fuse.fixedpoint import MAX_SHIFT, Multiplier, multiplier, shared_multipliers
 from opu_fuse.quant import QuantParams
 from opu_fuse.units.params import PostParams
 
@@ -131,6 +132,19 @@ POWERS_OF_TWO = (
     "for a machine with multipliers"
 )
 """Scales like these are the model's own: others are not chosen for a machine that only shifts."""
+SATURATING = 256.0
+"""From this ratio on every whole number but 0 leaves the range of int8: a larger one gives the same
+bits.
+"""
+_VANISHING = 2.0**-33
+"""Up to this ratio every sum of 32 bits is less than half a step."""
+
+
+def held(slope: float, most: float) -> float:
+    """A slope of int8 values whose result is clamped to int8, as a register holds it: beyond `most`
+    one that gives the same bits.
+    """
+    return slope if abs(slope) <= most else math.copysign(SATURATING, slope)
 
 
 class Operator(Struct, frozen=True, kw_only=True):
@@ -151,10 +165,16 @@ class Operator(Struct, frozen=True, kw_only=True):
         return self.result.quantised
 
     def scaled(self, ratio: float, bits: int) -> Multiplier:
-        """`fixedpoint.multiplier`; ModelError when it cannot hold the ratio."""
+        """`fixedpoint.multiplier` of a sum of 32 bits that is clamped to int8: a ratio beyond its
+        reach is replaced by one that gives the same bits. ModelError where there is none.
+        """
         try:
             return multiplier(ratio, bits)
         except ValueError as error:
+            if SATURATING <= ratio < np.inf:
+                return multiplier(SATURATING, bits)
+            if 0.0 < ratio <= _VANISHING:
+                return multiplier(2.0**-MAX_SHIFT, bits)
             raise self._too_far(error, bits) from error
 
     def shared(self, ratios: tuple[float, ...], numeric: Numeric) -> tuple[tuple[int, ...], int]:

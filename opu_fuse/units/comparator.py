@@ -14,10 +14,12 @@ from opu_fuse.units.base import (
     Site,
     Stage,
     Unit,
+    held,
 )
 from opu_fuse.units.params import ActRegisters, PostParams
 
 OPERATORS = ("relu", "clip", "leaky_relu")
+_STEEPEST = (1 << 16) - 1
 
 
 def _settings(operator: Operator, numeric: Numeric) -> Settings:
@@ -32,7 +34,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
             lo, hi = (_bound(operator.attrs[name], y) for name in ("min", "max"))
         case "leaky_relu":
             slopes = (ratio, ratio * operator.attrs["alpha"])
-    (pos, neg), shift = operator.shared(slopes, numeric)
+    pos, neg = (held(slope, _STEEPEST) for slope in slopes)
+    (pos, neg), shift = operator.shared((pos, neg), numeric)
     registers = {"act_pos": pos, "act_neg": neg, "act_shift": shift, "act_lo": lo, "act_hi": hi}
     zeros = {"act_x_zero": x.zero_point, "act_y_zero": y.zero_point}
     return Settings(registers=registers | zeros)

@@ -54,16 +54,21 @@ def average_params(operator: Operator, numeric: Numeric) -> AverageParams:
     positions. Raises ModelError for windows without a position, and numbers too far apart.
     """
     x, y = operator.x, operator.y
-    rows, cols = window_counts(operator)
+    rows, cols = require_positions(operator)
     counts = sorted({r * c for r in set(rows) for c in set(cols)})
-    if counts[0] == 0:
-        raise ModelError(
-            operator.name, "a pooling window lies wholly in the padding", "use less padding"
-        )
     ratio = x.per_tensor / y.per_tensor
     mults = tuple((n, operator.scaled(ratio / n, numeric.average_bits)) for n in counts)
     zeros = {"x_zero": x.zero_point, "y_zero": y.zero_point}
     return AverageParams(row_counts=rows, col_counts=cols, mults=mults, **zeros)
+
+
+def require_positions(operator: Operator) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`window_counts`; ModelError for a window without a position."""
+    rows, cols = window_counts(operator)
+    if 0 in (*rows, *cols):
+        what = "a pooling window lies wholly in the padding"
+        raise ModelError(operator.name, what, "use less padding")
+    return rows, cols
 
 
 def window_counts(operator: Operator) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,6 +17,7 @@ from opu_fuse.units.base import (
     Site,
     Stage,
     Unit,
+    held,
 )
 from opu_fuse.units.params import PostParams, PreluRegisters
 
@@ -30,14 +31,15 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001
     x, y, constant = operator.x, operator.y, operator.operands[1]
     assert constant.const is not None
     data = constant.const if constant.quant is None else constant.quant.dequantize(constant.const)
-    ratio = x.per_tensor / y.per_tensor
+    unit = x.per_tensor / y.per_tensor
+    ratio = held(unit, _POS_MAX)
     slopes = np.broadcast_to(data.astype(np.float64).reshape(-1), operator.result.shape[1:2])
-    negative = slopes * ratio
+    negative = np.array([held(slope, _NEG_MAX) for slope in slopes * unit])
     steepest = max(float(np.abs(negative).max()), _NEG_MAX / (1 << MAX_SHIFT))
     shift = min(math.floor(math.log2(_POS_MAX / ratio)), math.floor(math.log2(_NEG_MAX / steepest)))
     shift = min(shift, MAX_SHIFT)
     pos = round(math.ldexp(ratio, shift))
-    if shift < 0 or pos == 0:
+    if pos == 0:
         raise ModelError(
             operator.name,
             f"one shift cannot serve the slope {ratio:g} above zero and {steepest:g} below",

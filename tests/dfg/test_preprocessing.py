@@ -206,6 +206,31 @@ def test_models_that_came_quantised_keep_their_bits(case: str):
     assert found.passed
 
 
+SCALED = {
+    "rounded to another scale": "p = Identity (w)",
+    "clamped and rounded": "p = Relu (w)",
+    "moved and rounded": "p = Sub (w, half)",
+}
+
+
+@pytest.mark.parametrize("case", SCALED)
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_bytes_that_stand_for_other_numbers_are_looked_up_as_those(case: str, kind: str):
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 17]> g ({kind}[1,5,6,8] x) => (float[1,8,1,1] y)
+        <float s = {{0.03125}}, float t = {{0.1156}}, {kind} z = {{3}}, int8 k = {{-7}},
+         float half = {{0.5}}> {{
+            v = DequantizeLinear (x, s, z)  w = Transpose <perm = [0, 3, 1, 2]> (v)  {SCALED[case]}
+            c = QuantizeLinear (p, t, k)  d = DequantizeLinear (c, t, k)
+            e = GlobalAveragePool (d)  f = QuantizeLinear (e, s, k)  y = DequantizeLinear (f, s, k)
+        }}"""
+    )
+    images, compiled = images_of(proto, 1), compile_model(proto, HW)
+    found = check(compiled.bundle, images, run(compiled.bundle, HW, images, capture=True))
+    assert found.passed, found.first
+    assert (compiled.bundle.inputs[0].table is not None) is (kind == "int8")
+
+
 def test_a_program_file_holds_the_table(tmp_path):
     bundle = compile_model(model(*CASES["channels last"]), HW).bundle
     path = tmp_path / "p.opu"

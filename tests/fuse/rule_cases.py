@@ -11,6 +11,7 @@ from tests.dfg import canonical
 from tests.fuse.reading import machine
 
 CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
+NEAREST = 'mode="nearest",coordinate_transformation_mode="asymmetric",nearest_mode="floor"'
 TINY, CLASSIC = "opu-tiny", "opu-classic"
 
 
@@ -70,6 +71,13 @@ CASES = {
         None,
         "s",
         UNROUNDED,
+    ),
+    "held_numbers": (
+        "[p] y = AveragePool<kernel_shape=[1,1],pads=[1,1,1,1]>(x)",
+        TINY,
+        None,
+        "p",
+        "a pooling window lies wholly in the padding",
     ),
     "feature_maps": (
         "[f] a = Reshape(x, rank3) [r] y = Relu(a)",
@@ -147,6 +155,13 @@ CASES = {
         ("pad", {"fill": Fill.ZERO}),
         "p",
         "p fills with -2.0; module pad fills with zero",
+    ),
+    "repeats": (
+        f"[u] y = Resize<{NEAREST}>(x,,times)",
+        CLASSIC,
+        None,
+        "u",
+        "u repeats rows and columns 257×2 times; a store repeats each at most 256 times",
     ),
     "view_readers": (
         "[r] a = Relu(x) [f] b = Reshape(a, flat) [g] y = Relu(b)",
@@ -235,7 +250,8 @@ CASES = {
 }
 CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256},
     int64[8] channels = {0, 1, 0, 0, 0, 1, 0, 0}, int64[8] rows = {0, 0, 1, 0, 0, 0, 1, 0},
-    float minus = {-2.0}, float[8] row = {1., 2., 3., 4., 5., 6., 7., 8.}>"""
+    float[4] times = {1., 1., 257., 2.}, float minus = {-2.0},
+    float[8] row = {1., 2., 3., 4., 5., 6., 7., 8.}>"""
 
 
 def graph(body: str, *, outputs: str = "float[] y", unrounded: tuple[str, ...] = ()):

@@ -28,6 +28,7 @@ HELP = {
         "quantise s in the model (QuantizeLinear, DequantizeLinear) or hand over the float model, "
         "which is then quantised throughout"
     ),
+    "held_numbers": "use less padding",
     "feature_maps": "reshape f to one of these",
     "computed_data": "make the result of c a constant of the model",
     "channel_concat": "join along axis 1",
@@ -42,6 +43,7 @@ HELP = {
     "symmetric_padding": "pad opposite sides of c alike or set "
     "`dataflow.modules.ipa.limits.asymmetric` to true",
     "fill_value": "let p fill with zero or set `dataflow.modules.pad.limits.fill` to any",
+    "repeats": "split u into two of smaller factors",
     "view_readers": "keep channels, rows and columns in f",
     "no_group": "let f follow an operator that a module runs",
     "group_exit": "set `dataflow.modules.compare.exit` to true",

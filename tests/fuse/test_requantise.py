@@ -8,7 +8,7 @@ from opu_fuse.fuse.module_rules import module_refusals
 from opu_fuse.fuse.outline import LEFT_KEY
 from opu_fuse.fuse.scope import scope_of
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import Compilation, Options, Program, compile_model
+from opu_fuse.pipeline import Compilation, Options, Program, compile_model, partition_model
 from opu_fuse.sim.compare import check
 from tests.frontend.test_requantise import BODIES, RESIZE, X, computed, model
 
@@ -91,6 +91,29 @@ def test_before_the_array_a_comparator_only_clamps():
     says = "rounds to another scale; module compare_pre, in front of the array, only clamps"
     assert refusal.text == f"{node.name} {says}"
     assert module_refusals(scope_of(found.dfg, hw), node, "compare") == ()
+
+
+CLAMPED = """<ir_version: 10, opset_import: ["" : 17]> g (float[1,4,6,6] x) => (float[1,4,6,6] y)
+<float s = {0.25}, float t = {SCALE}, int8 z = {0}, int8 k = {ZERO}, float low = {0},
+ float six = {6}, int8[4,4,1,1] w = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}> {
+    a = QuantizeLinear(x, s, z)  b = DequantizeLinear(a, s, z)
+    c = CLAMP  d = QuantizeLinear(c, t, k)  e = DequantizeLinear(d, t, k)
+    v = DequantizeLinear(w, s, z)  f = Conv(e, v)
+    g = QuantizeLinear(f, s, z)  y = DequantizeLinear(g, s, z) }"""
+
+
+@pytest.mark.parametrize("clamp", ["Relu(b)", "Clip(b, low, six)"])
+@pytest.mark.parametrize(("scale", "zero", "groups"), [(0.25, 0, 1), (0.125, 0, 2), (0.25, -9, 2)])
+def test_a_clamp_that_rounds_anew_is_grouped_by_partition_as_by_compile(clamp, scale, zero, groups):
+    text = CLAMPED.replace("SCALE", str(scale)).replace("ZERO", str(zero)).replace("CLAMP", clamp)
+    given, hw = onnx.parser.parse_model(text), load_hw("opu-1024")
+    made, (dfg, found) = compile_model(given, hw), partition_model(given, hw)
+    known = [
+        [[(d[m.node].name, m.module) for m in group.matches] for group in p.groups]
+        for d, p in ((made.dfg, made.partition), (dfg, found))
+    ]
+    assert known[0] == known[1]
+    assert len(known[0]) == groups
 
 
 @pytest.mark.parametrize("name", ["concat", "split", "three pairs", "max pool in two scales"])

@@ -25,7 +25,7 @@ SHARES = {
     "slow-sums": 1.0,
 }
 SHIFTERS = ("opu-classic", "no-multipliers")
-"""Machines that take powers of two alone."""
+"""Machines that take powers of two alone: operators with other scales run on the host."""
 
 
 @cache

@@ -43,7 +43,8 @@ def order_mistake(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec) -> str
 
 def _alike(hw: HwSpec, used: Sequence[tuple[str, str]], emitted: Sequence[str]) -> bool:
     """Whether an order names what its operators were matched on: the array and the stages behind
-    it. The array may stand for the first stage: an average whose window exceeds a tile.
+    it. The array may stand for the first stage: an average whose window exceeds a tile. A sum may
+    follow a maximum pool that ends the group: it joins the maxima of windows that two tiles see.
     """
     kinds, chain = {n: m.kind for n, m in hw.dataflow.modules.items()}, _chain(hw)
     array = any(kinds[name] in _ON_ARRAY for _, name in used)
@@ -51,7 +52,8 @@ def _alike(hw: HwSpec, used: Sequence[tuple[str, str]], emitted: Sequence[str]) 
     wanted = [_ARRAY] * array + [name for _, name in stages]
     if not array and stages and stages[0][0] == "avg_pool" and emitted[0] == _ARRAY:
         wanted[0] = _ARRAY
-    return wanted == list(emitted)
+    joins = used[-1:] and used[-1][0] == "max_pool" and kinds.get(emitted[-1]) == "res_adder"
+    return list(emitted) in (wanted, [*wanted, emitted[-1]] if joins else wanted)
 
 
 def _array(hw: HwSpec) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tests.fuzz import joins, layers, moves, reforms
+from tests.fuzz import joins, large_windows, layers, moves, reforms
 from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 
@@ -57,6 +57,9 @@ STEPS: Steps = {
     reforms.tile: 0.2,
     reforms.shrink: 0.4,
     reforms.large_maximum: 0.3,
+    large_windows.large_depthwise: 0.15,
+    large_windows.large_mean: 0.1,
+    large_windows.large_global_pool: 0.15,
     repeated: 0.4,
 }
 OPSETS = (13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21)

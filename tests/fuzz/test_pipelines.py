@@ -1,12 +1,18 @@
 """The random machines themselves: most are accepted, and they have what pipelines can have."""
 
+import dataclasses
+
+import pytest
 import yaml
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.load import load_hw_text
+from opu_fuse.hw.load import load_hw, load_hw_text
+from opu_fuse.pipeline import compile_model
+from tests.fuzz.orders import order_mistake
 from tests.fuzz.pipelines import KIND
 from tests.fuzz.random_machine import attempted
 from tests.fuzz.smaller_machine import smaller
+from tests.networks.test_carried import POOLS, always, carried, pooled  # noqa: F401 a fixture
 
 DRAWN = 60
 
@@ -39,3 +45,17 @@ def test_smaller_machines_are_smaller_and_some_are_sound():
     found = [yaml.safe_dump(candidate) for candidate in smaller(tree)]
     assert all(len(text) < len(yaml.safe_dump(tree)) + 2 for text in found)
     assert sum(map(accepted, found)) > len(found) / 4
+
+
+@pytest.mark.usefixtures("always")
+def test_a_sum_that_joins_maxima_of_two_tiles_is_no_operator_of_its_group():
+    hw = load_hw("opu-tiny")
+    made = compile_model(pooled(POOLS["padding above"]), hw)
+    assert carried(made)
+    assert order_mistake(made.dfg, made.partition, made.plan, hw) is None
+    groups = [
+        dataclasses.replace(g, matches=g.matches[:-1]) if len(g.matches) > 1 else g
+        for g in made.partition.groups
+    ]
+    wrong = dataclasses.replace(made.partition, groups=tuple(groups))
+    assert "not the same" in str(order_mistake(made.dfg, wrong, made.plan, hw))

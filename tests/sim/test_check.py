@@ -173,6 +173,10 @@ BOUNDS = {
         f"{THREE}  f = GlobalAveragePool(e)  t = {Q}",
         AVERAGES,
     ),
+    "a mean of a map whose shape is not known": (
+        f"g = Relu(x)  f = ReduceMean<keepdims=1>(g, rows_cols)  t = {Q}",
+        AVERAGES,
+    ),
     "another scale": ("f = Relu(d)  t = QuantizeLinear(f, u, z)", SCALES),
     "one odd scale throughout": (
         f"{ODD}  f = Relu(e)  t = QuantizeLinear(f, u, z)",
@@ -250,7 +254,8 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
          float[2] last = {{1,0.3}}, float[2] dead = {{0.5,0}}, int8[4,1,1,1] deep = {{1,2,3,4}},
          float[4] quarters = {{0.25,0.25,0.5,0.5}}, int8[4] zzzz = {{0,0,0,0}},
          float[4] on4 = {{0.125,1,0.25,1}}, int8[3,2,1,1] three = {{1,2,3,4,5,6}},
-         float[3] thirds = {{0.5,0.5,0.5}}, int8[3] zzz = {{0,0,0}}, float[3] on3 = {{0,1,2}}>
+         float[3] thirds = {{0.5,0.5,0.5}}, int8[3] zzz = {{0,0,0}}, float[3] on3 = {{0,1,2}},
+         int64[2] rows_cols = {{2,3}}>
         {{ v = DequantizeLinear(wq, half, z)  large = DequantizeLinear(wide, half, z)
            on_r = DequantizeLinear(biases, fine_s, z)
            off_r = DequantizeLinear(between, fine_s, z)  i = QuantizeLinear(x, s, z)

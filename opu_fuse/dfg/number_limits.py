@@ -1,0 +1,44 @@
+"""Whether a machine's registers hold the numbers of an operator, wherever it is matched."""
+
+from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.integer import ACCUMULATING, operator, requant_params, settings
+from opu_fuse.dfg.scaling import is_affine
+from opu_fuse.errors import ModelError
+from opu_fuse.units.affine import affine_params
+from opu_fuse.units.base import Numeric, Stage
+from opu_fuse.units.pool import average_params, require_positions
+
+_STAGES = {
+    "relu": Stage.ACT,
+    "clip": Stage.ACT,
+    "leaky_relu": Stage.ACT,
+    "prelu": Stage.PRELU,
+    "add": Stage.RESIDUAL,
+    "multiply": Stage.RESIDUAL,
+}
+
+
+def number_error(dfg: Dfg, index: int, numeric: Numeric) -> ModelError | None:
+    """What lowering would raise for the numbers of a call; None where it has registers for them. Of
+    a call in floats, only what holds whatever its scales will be.
+    """
+    try:
+        if dfg[index].op == "avg_pool":
+            require_positions(operator(dfg, index))
+        if dfg.quantised:
+            _require_registers(dfg, index, numeric)
+    except ModelError as error:
+        return error
+    return None
+
+
+def _require_registers(dfg: Dfg, index: int, numeric: Numeric) -> None:
+    op, operands = dfg[index].op, dfg[index].operands
+    if op in ACCUMULATING:
+        requant_params(dfg, index, numeric)
+    elif op == "avg_pool":
+        average_params(operator(dfg, index), numeric)
+    elif is_affine(dfg, index):
+        affine_params(operator(dfg, index))
+    elif op == "prelu" or (op in _STAGES and all(dfg[i].kind is not Kind.CONST for i in operands)):
+        settings(dfg, index, _STAGES[op], numeric)
