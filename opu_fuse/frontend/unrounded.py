@@ -21,11 +21,12 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.qdq import is_quantize
 from opu_fuse.model.composites import Composite
+from opu_fuse.model.operator_sets import PAIRS, QUANTISED, TRANSFERS
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
-_MOVERS = ("Concat", "Reshape", "Split", "Transpose")
+_MOVERS = QUANTISED & TRANSFERS
 """No module runs them by themselves: alone they are the host's."""
-_REPEATED = (*_MOVERS, "Cast", "Flatten", "Slice", "Squeeze", "Unsqueeze")
+_REPEATED = TRANSFERS | {"Cast"}
 """Cheap enough to be computed twice."""
 
 
@@ -127,7 +128,7 @@ def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
         if n.op_type == "DequantizeLinear" and (source := rounded.get(n.input[0])) in inputs
     }
     for node in graph.node:
-        if node.name not in touched and node.op_type not in {"DequantizeLinear", "QuantizeLinear"}:
+        if node.name not in touched and node.op_type not in PAIRS:
             node.input[:] = [pairs.get(name) or name for name in node.input]
 
 

@@ -15,6 +15,7 @@ from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
 from opu_fuse.hw.check_graph import RUNS
+from opu_fuse.model.operator_sets import DYNAMIC_SCALES
 from opu_fuse.units.base import ModuleKind
 
 _WINDOW = "one four-dimensional operand of known shape, explicit pads and no ceil_mode"
@@ -50,8 +51,6 @@ FORMS: Mapping[str, str] = {
 }
 """In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""
 
-_DYNAMIC = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
-"""Of models quantised at run time: there are no scales to compile with."""
 _UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
 """What `float_reason` says where the model rounds, but as no machine does, and what is about it."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
@@ -136,7 +135,7 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     op = "+".join(node.attrs["functions"]) if key == "table" else key
     wanted = kind_for(scope, node)
     if can is None or (wanted is None and op in TWO_OPERANDS):
-        if op in _DYNAMIC:
+        if op in DYNAMIC_SCALES:
             return {"op": op, "dynamic": op}
         why = HOST_REASONS.get(op)
         if why is None:

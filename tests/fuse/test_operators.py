@@ -30,7 +30,7 @@ from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.spec import OPERATORS
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir
 from tests.dfg import canonical

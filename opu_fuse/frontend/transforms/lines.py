@@ -26,7 +26,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.transforms.pools import WHOLE_MAP
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.quant import META_KEY
 
 _CHANNELS_FIRST = frozenset(
