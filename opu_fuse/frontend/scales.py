@@ -267,15 +267,16 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round the slopes of every PRelu and LeakyRelu, in place, to int16 multiples of 2**-15 or a
-    coarser power: their products with int8 values then are exact in float32 too.
+    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or a coarser
+    power: their products with int8 values then are exact in float32 too.
     """
     tensors = {t.name: t for t in graph.initializer}
-    slopes = {n.input[1] for n in graph.node if n.op_type == "PRelu"} & tensors.keys()
+    nodes = [n for n in graph.node if n.op_type in SLOPES]
+    slopes = {n.input[1] for n in nodes if len(n.input) > 1} & tensors.keys()
     for name in sorted(slopes):
         _renew(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
-    for node in graph.node:
-        if node.op_type == "LeakyRelu":
+    for node in nodes:
+        if len(node.input) == 1:
             alpha = next((a for a in node.attribute if a.name == "alpha"), None)
             if alpha is None:
                 alpha = node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, f=0.01)

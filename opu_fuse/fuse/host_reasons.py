@@ -1,7 +1,7 @@
 """Why no machine runs an operator of ONNX, whatever its data flow: in words, for messages and
 docs/operators.md.
 
-What machines run in some form only is in `operator_rules.FORMS`.
+In which form machines run the others is in the records of their units (`units.FORMS`).
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from msgspec import Struct
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.model.operator_record import Pattern
 from opu_fuse.model.operators import OPERATORS
-from opu_fuse.units import STAGE_OF_OPERATOR
+from opu_fuse.units import UNITS
 
 Edge = tuple[int, Pattern]
 """(user, pattern of the edge)."""
@@ -34,17 +34,9 @@ class FusionGraph(Struct, frozen=True, kw_only=True):
 
 
 PATTERNS: dict[str, Pattern] = {
-    "table": Pattern.ELEM_WISE,
-    **{op: Pattern.ELEM_WISE for op, unit in STAGE_OF_OPERATOR.items() if unit.apply is not None},
-    **dict.fromkeys(("add", "multiply", "batch_norm"), Pattern.BROADCAST),
-    **dict.fromkeys(
-        ("reshape", "concat", "split", "shuffle", "pad", "upsample"), Pattern.INJECTIVE
-    ),
-    **dict.fromkeys(
-        ("conv", "transposed_conv", "dense", "max_pool", "avg_pool"), Pattern.OUT_EWISE_FUSABLE
-    ),
-}
-"""Of the operators that machines know; whatever is in none of the tables is opaque."""
+    op: unit.pattern for unit in UNITS for ops in unit.runs.values() for op in ops
+} | dict.fromkeys(("reshape", "shuffle"), Pattern.INJECTIVE)
+"""Of the operators that machines know. (Reshape runs nowhere; the array only moves a shuffle.)"""
 
 
 def pattern_of(node: Node) -> Pattern:
