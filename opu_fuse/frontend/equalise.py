@@ -3,8 +3,8 @@
 A map has one scale. Where its channels differ in size, as between the depthwise layers of small
 networks, the small ones keep few steps. What makes channel c smaller by a factor in the layer that
 computes it, and larger in the layers that read it, computes the same numbers. The factors are
-powers of two, so even floats stay what they were, bit for bit. In front of a PRelu a channel may be
-much larger than behind it: no factor makes the one worse to help the other.
+powers of two, so even floats stay what they were, bit for bit. Before slopes and averages a channel
+may be much larger than after them: no factor makes the one worse to help the other.
 
 Depthwise readers have a scale of weights for each channel: all channels become as large as the
 largest. Other readers would have to hold the factors within the weights of one output channel:

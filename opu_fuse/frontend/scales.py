@@ -26,7 +26,7 @@ from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.spans import LEAST, free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
-from opu_fuse.model.operator_sets import TIES_SCALES
+from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
 from opu_fuse.quant import QuantParams, covering
 
 MAX_CLIPPED = 0.01
@@ -267,8 +267,8 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or a coarser
-    power: their products with int8 values then are exact in float32 too.
+    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or of a
+    coarser power: their products with int8 values then are exact in float32 too.
     """
     tensors = {t.name: t for t in graph.initializer}
     nodes = [n for n in graph.node if n.op_type in SLOPES]
