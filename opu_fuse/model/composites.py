@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from opu_fuse.model.constants import const_array
 from opu_fuse.model.constants import known_shape as _dims
-from opu_fuse.model.operator_sets import ELEMENT_WISE, FUNCTIONS, SCALED, TRUTHS
+from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, TRUTHS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import META_KEY, REWRITE_KEY
@@ -158,7 +158,7 @@ class _Tables(Struct):
 
     def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
         producer = base.producer()
-        if node.op_type in SCALED and producer in self.parts and _read_only_by(base, {node}):
+        if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):
             part = self.parts.pop(producer)
             part.nodes.add(node)
             self.parts[node] = part
@@ -170,7 +170,7 @@ class _Tables(Struct):
             if before is not None:
                 part.nodes |= before.nodes
                 part.source = before.source
-            elif producer and producer.op_type in SCALED and len(_operands(producer)) == 1:
+            elif producer and producer.op_type in COMMUTATIVE and len(_operands(producer)) == 1:
                 part.nodes.add(producer)
                 part.source = _operands(producer)[0]
             else:

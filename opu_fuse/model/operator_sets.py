@@ -52,7 +52,9 @@ WINDOWS_OF_OPERAND = operators_that(
 FUNCTIONS = having(Trait.FUNCTION)
 ELEMENT_WISE = FUNCTIONS | having(Trait.PART)
 AFFINE = having(Trait.AFFINE)
-SCALED = having(Trait.AFFINE, Trait.PART)
+COMMUTATIVE = having(Trait.AFFINE, Trait.PART)
+"""Sums and products: the constant may be either operand, and they join a table next to them."""
+SUMS = having(Trait.AFFINE, Trait.NONEXPANSIVE)
 SLOPES = having(Trait.SLOPES)
 HOMOGENEOUS = having(Trait.HOMOGENEOUS)
 TRUTHS = having(Trait.TRUTH)
@@ -64,7 +66,8 @@ UNMOVED = VIEWS | moving(Moves.COPY)
 PERMUTES = moving(Moves.PERMUTE, Moves.PIXELS)
 """All values in another order."""
 SELECTS = moving(Moves.SELECT)
-LARGEST = moving(Moves.LARGEST)
+ALONG_AXIS = QUANTISED & moving(Moves.SELECT, Moves.JOIN)
+"""Cut or join along the axis that an attribute names."""
 REARRANGES = UNMOVED | PERMUTES | SELECTS
 """Some or all values, each once."""
 TRANSFERS = REARRANGES | moving(Moves.JOIN)

@@ -26,6 +26,7 @@ from opu_fuse.model.operator_sets import (
     NONEXPANSIVE,
     POOLS,
     SLOPES,
+    SUMS,
     WEIGHTED,
     having,
 )
@@ -255,7 +256,7 @@ class _Graph:
         takes, if int8 holds the weights so (`quant.finer_by`).
         """
         sums, name = node, node.input[2] if node.op_type in LAYERS and node.input[2:] else ""
-        if node.op_type in {"Add", "Sub"} and len(node.input) == 2:
+        if node.op_type in SUMS and len(node.input) == 2:
             first, second = (self.producer.get(name) for name in node.input)
             sums, name = (second, node.input[0]) if _is_sum(second) else (first, node.input[1])
         bias = self._real(name) if _is_sum(sums) else None
