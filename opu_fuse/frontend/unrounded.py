@@ -26,8 +26,9 @@ from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
 _MOVERS = QUANTISED & TRANSFERS
 """No module runs them by themselves: alone they are the host's."""
-_REPEATED = TRANSFERS | {"Cast"}
-"""Cheap enough to be computed twice."""
+_REPEATED = (TRANSFERS | {"Cast"}) - {"Gather"}
+"""Cheap enough to be computed twice. The Gather of an input is left to the port of the program,
+which chooses channels."""
 
 
 def needless(
