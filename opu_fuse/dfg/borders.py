@@ -27,12 +27,12 @@ from opu_fuse.dfg.lookups import lookup_of
 from opu_fuse.dfg.types import type_of
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.model.composites import const_array
+from opu_fuse.model.operator_sets import PERMUTES
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.pairs import type_of_zero
 from opu_fuse.quant import FLOAT_KEY, META_KEY, UINT8_SHIFT, UNROUNDED_KEY, QuantParams
 from opu_fuse.turn import Turn
 
-_TURNS = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
 _WIDER = frozenset({ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8}) | _WIDER
 
@@ -103,7 +103,7 @@ def _looked_up(given: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> 
     """Case 1."""
     kind, value = type_of(given), nodes[-1].outputs[0]
     quant = value.meta.get(META_KEY)
-    turns = [n for n in nodes if n.op_type in _TURNS]
+    turns = [n for n in nodes if n.op_type in PERMUTES]
     if kind is None or len(turns) > 1 or (quant is None and not floating):
         return None
     moved = bool(turns) or kind.shape != _sizes(value)
@@ -159,7 +159,7 @@ def _reader(value: ir.Value) -> ir.Node | None:
 
 def _moves(node: ir.Node) -> bool:
     """A change of view or what turns axes, of sizes that are known."""
-    if node.domain not in STANDARD or node.op_type not in _TURNS | {"Reshape"}:
+    if node.domain not in STANDARD or node.op_type not in PERMUTES | {"Reshape"}:
         return False
     known = all(_sizes(v) for v in (node.inputs[0], node.outputs[0]))
     return known and all(const_array(v) is not None for v in node.inputs[1:])
@@ -211,7 +211,7 @@ def _border(
         return None
     if quant is None and kind.dtype != ir.DataType.FLOAT and not (floating and _is_open(value)):
         return None
-    turns = [n for n in nodes if n.op_type in _TURNS]
+    turns = [n for n in nodes if n.op_type in PERMUTES]
     if len(turns) > 1:
         return None
     return Border(

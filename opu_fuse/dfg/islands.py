@@ -13,6 +13,7 @@ from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.pairs import type_of_zero
 from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
+from opu_fuse.units import REAL_CONSTANTS
 
 _FORMS = {Kind.CONST: "int8 or uint8, with one scale or one for each output channel,"}
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
@@ -41,7 +42,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
-    if node.op in {"add", "multiply", "batch_norm", "prelu"}:
+    if node.op in REAL_CONSTANTS:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
     added = bias and bias.operands[1]
     forms = ("int32" if i == added else _FORMS.get(dfg[i].kind, "int8") for i in leaves)

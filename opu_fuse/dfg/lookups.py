@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.graph import Lookup
 from opu_fuse.dfg.types import type_of
 from opu_fuse.model.constants import const_array
-from opu_fuse.model.preprocessing import MOVES
+from opu_fuse.model.operator_sets import REARRANGES
 from opu_fuse.quant import META_KEY, QuantParams
 from opu_fuse.turn import BYTES, Turn
 
@@ -37,7 +37,7 @@ def lookup_of(given: ir.Value, nodes: Sequence[ir.Node], turn: Turn | None) -> L
         return None
     numbers = np.arange(size, dtype=np.float32)  # exact up to 2**24
     turned = numbers.reshape(inside.shape) if turn is None else turn.inside(numbers)
-    moves = [node for node in nodes if node.op_type in MOVES]
+    moves = [node for node in nodes if node.op_type in REARRANGES]
     try:
         places = _run(moves, numbers.reshape(outside.shape)).reshape(inside.shape)
         channels = _channels(turned, places)

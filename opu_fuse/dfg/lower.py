@@ -26,6 +26,7 @@ from opu_fuse.dfg.nearest import repeats
 from opu_fuse.dfg.types import known_dims
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.model.composites import const_array
+from opu_fuse.model.operator_sets import BY_NUMBERS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import CHOICE_KEY
 
@@ -34,10 +35,6 @@ Shape = tuple[int, ...]
 _REAL = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None}
 )
-_BY_NUMBERS = ("Reshape", "Resize", "Split")
-"""What they do is read off the shapes of their results; where their further operands are computed,
-these are only what the file declares.
-"""
 
 
 class Lowered(Struct, frozen=True, kw_only=True):
@@ -57,7 +54,7 @@ def lower(node: ir.Node) -> Lowered:
     form.
     """
     rule = LOWERINGS.get(node.op_type) if node.domain in STANDARD else None
-    if node.op_type in _BY_NUMBERS and any(v and const_array(v) is None for v in node.inputs[1:]):
+    if node.op_type in BY_NUMBERS and any(v and const_array(v) is None for v in node.inputs[1:]):
         rule = None
     lowered = rule(node) if rule and _are_feature_maps(node) else None
     if lowered is not None:

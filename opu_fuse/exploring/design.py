@@ -12,19 +12,24 @@ from opu_fuse.errors import SpecError
 from opu_fuse.hw.devices import Device
 from opu_fuse.hw.load import load_hw, load_hw_text
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units import UNITS
+from opu_fuse.units.base import ModuleKind
 
 NAME = "design"
 BASE = "opu-light"
 """The shipped machine that has every kind of module; a design leaves some out."""
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "pre": ("mul_pre", "se_pre", "compare_pre"),
-    "pool": ("pool",),
-    "residual": ("res_add",),
-    "gates": ("se",),
-    "tables": ("table",),
-    "slopes": ("slopes",),
-    "upsample": ("upsample",),
+_PRE = ("mul_pre", "se_pre", "compare_pre")
+
+
+def _modules_of(kind: ModuleKind) -> tuple[str, ...]:
+    """The modules of a kind in the graph of `BASE`, without those before the array."""
+    modules = load_hw(BASE).dataflow.modules.items()
+    return tuple(name for name, m in modules if m.kind is kind and name not in _PRE)
+
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {"pre": _PRE} | {
+    option: _modules_of(kind) for unit in UNITS for kind, option in unit.options.items()
 }
 """What a machine may do without -> its modules in the graph of `BASE`."""
 

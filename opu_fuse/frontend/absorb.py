@@ -60,9 +60,9 @@ from opu_fuse.frontend.steps import step
 from opu_fuse.frontend.transforms import canonicalise, einsums
 from opu_fuse.frontend.transforms.views import is_view
 from opu_fuse.frontend.unrounded import split_inputs
+from opu_fuse.model.operator_sets import WEIGHTED
 from opu_fuse.quant import META_KEY, QuantParams
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _LARGEST_RATIO = 2.0**15
 """Of two scales, that a multiplier of 16 bits holds: a pair beyond is left as it is (Case 6)."""
 
@@ -232,18 +232,18 @@ def _usable(value: ir.Value, params: QuantParams) -> bool:
     Add and Mul; elsewhere reals serve.
     """
     for use in value.uses():
-        weight = is_standard(use.node, *_WEIGHTED) and use.idx == 1
+        weight = is_standard(use.node, *WEIGHTED) and use.idx == 1
         if weight and (params.bits == 32 or params.axis not in {None, output_axis(use.node)}):
             return False
-    return all(is_standard(u.node, *_WEIGHTED, "Add", "Mul") for u in value.uses())
+    return all(is_standard(u.node, *WEIGHTED, "Add", "Mul") for u in value.uses())
 
 
 def _is_filter(value: ir.Value) -> bool:
-    return all(is_standard(u.node, *_WEIGHTED) and u.idx == 1 for u in value.uses())
+    return all(is_standard(u.node, *WEIGHTED) and u.idx == 1 for u in value.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:
-    return all(is_standard(u.node, *_WEIGHTED) and u.idx in {1, 2} for u in value.uses())
+    return all(is_standard(u.node, *WEIGHTED) and u.idx in {1, 2} for u in value.uses())
 
 
 def _rows(value: ir.Value, data: np.ndarray) -> tuple[int, int]:

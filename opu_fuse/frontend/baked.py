@@ -17,13 +17,10 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.numbers import are_scales
 from opu_fuse.frontend.qdq import is_quantize
+from opu_fuse.model.operator_sets import AFFINE, MONOTONE, WEIGHTED
 from opu_fuse.quant import QuantParams, narrowed
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_BETWEEN = (
-    *("Add", "BatchNormalization", "Clip", "Div", "Flatten", "Identity", "MaxPool", "Mul", "Relu"),
-    *("Reshape", "Squeeze", "Sub", "Transpose"),
-)
+_BETWEEN = AFFINE | MONOTONE
 """What may stand between a sum and its rounding on the machine."""
 _REACH = 6
 """So many of them, one behind the other."""
@@ -43,7 +40,7 @@ def unbake(model: ir.Model) -> None:
     reads real numbers as before.
     """
     known: dict[tuple[ir.Value, int], ir.Value | None] = {}
-    for node in standard_nodes(model.graph, *_WEIGHTED):
+    for node in standard_nodes(model.graph, *WEIGHTED):
         weight = operand(node, 1)
         data, axis = constant(weight), output_axis(node)
         if weight is None or data is None or not _is_weight(node, data):

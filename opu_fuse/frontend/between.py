@@ -32,21 +32,12 @@ from opu_fuse.frontend.naming import fix_names
 from opu_fuse.frontend.qdq import activation_params, dequantised, is_dequantize, is_quantize
 from opu_fuse.frontend.reference import session
 from opu_fuse.frontend.requantise import add_pair, replace_behind_pair
-from opu_fuse.frontend.rounding import MONOTONE
 from opu_fuse.model.composites import TABLE, composites
+from opu_fuse.model.operator_sets import AFFINE, MONOTONE, SLOPES, WITHIN_RANGE
 from opu_fuse.quant import QuantParams, covering
 
 LIMIT = 3.0
 """Steps of the result behind."""
-
-_FOLDED = ("BatchNormalization", "Add", "Mul", "Sub", "Div")
-"""Part of a layer where their other operands are constants."""
-_KEEPING = (
-    *(*MONOTONE, "AveragePool", "GlobalAveragePool", "Split", "Slice", "Gather", "Resize", "Pad"),
-    *("Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"),
-)
-"""What may stand between a pair and the layer that reads its numbers."""
-_SLOPES = ("LeakyRelu", "PRelu")
 
 _TOLERANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
 """Steps by which what lies beyond the ends of the inner scale may be off."""
@@ -118,7 +109,7 @@ def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
             yield last, (found.source, found.nodes)
     for node in graph:
         x = operand(node, 0)
-        if is_standard(node, *_SLOPES) and x is not None:
+        if is_standard(node, *SLOPES) and x is not None:
             yield node, (x, (node,))
 
 
@@ -299,7 +290,7 @@ def _rounding_behind(value: ir.Value) -> QuantParams | None:
 def _rounding_of(value: ir.Value) -> QuantParams | None:
     """How a value was rounded that is one of numbers read from a pair."""
     node = value.producer()
-    while node is not None and is_standard(node, *MONOTONE, "Identity") and node.inputs[0]:
+    while node is not None and is_standard(node, *MONOTONE) and node.inputs[0]:
         node = node.inputs[0].producer()
     computed = node is not None and is_dequantize(node) and constant(node.inputs[0]) is None
     return activation_params(node) if node is not None and computed else None
@@ -310,7 +301,7 @@ def _is_layer(value: ir.Value) -> bool:
     the layer.
     """
     node, shape = value.producer(), static_shape(value)
-    while node is not None and is_standard(node, *_FOLDED):
+    while node is not None and is_standard(node, *AFFINE):
         above = [v for v in node.inputs if v is not None and _number(v) is None]
         node = above[0].producer() if len(above) == 1 else None
     if node is None or shape is None or value.is_graph_output():
@@ -328,6 +319,6 @@ def _is_layer(value: ir.Value) -> bool:
 def _pair_before(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that a value's numbers come from."""
     node = None if value is None else value.producer()
-    while node is not None and is_standard(node, *_KEEPING) and node.inputs[0] is not None:
+    while node is not None and is_standard(node, *WITHIN_RANGE) and node.inputs[0] is not None:
         node = node.inputs[0].producer()
     return node if is_dequantize(node) else None

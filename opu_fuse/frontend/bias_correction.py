@@ -16,13 +16,12 @@ from onnx import numpy_helper
 from opu_fuse.frontend.editing import add_constant, constant, is_standard, operand
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.weights import QUANTIZED, SCALE
-
-_LAYERS = ("Conv", "Gemm")
+from opu_fuse.model.operator_sets import ROWS_FIRST
 
 
 def corrected(nodes: Iterable[ir.Node]) -> list[ir.Node]:
     """Those whose biases are corrected."""
-    return [n for n in nodes if is_standard(n, *_LAYERS)]
+    return [n for n in nodes if is_standard(n, *ROWS_FIRST)]
 
 
 def give_biases(graph: ir.Graph, nodes: Iterable[ir.Node]) -> None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import is_standard
 from opu_fuse.model.effort import multiplications
+from opu_fuse.model.operator_sets import POOLS
 
 VALUE_ELEMENTS = 1 << 25
 CONSTANT_ELEMENTS = 1 << 27
@@ -23,7 +24,6 @@ MULTIPLICATIONS = 1 << 38
 INSTRUCTIONS = 1 << 20
 """Of compute and post; loads and stores come to them. Such a program takes minutes to make."""
 
-_POOLS = ("MaxPool", "AveragePool", "LpPool")
 _LARGE_BUDGET = 1 << 40
 
 
@@ -89,7 +89,7 @@ def calibration_seconds(model: ir.Model, samples: int) -> float:
 
 def _products(node: ir.Node) -> int:
     """Multiplications, with those that the windows of pools stand for."""
-    if is_standard(node, *_POOLS) and node.outputs:
+    if is_standard(node, *POOLS) and node.outputs:
         return _size(node.outputs[0]) * math.prod(node.attributes.get_ints("kernel_shape", ()))
     return multiplications(node)
 

@@ -3,8 +3,8 @@
 A map has one scale. Where its channels differ in size, as between the depthwise layers of small
 networks, the small ones keep few steps. What makes channel c smaller by a factor in the layer that
 computes it, and larger in the layers that read it, computes the same numbers. The factors are
-powers of two, so even floats stay what they were, bit for bit. In front of a PRelu a channel may be
-much larger than behind it: no factor makes the one worse to help the other.
+powers of two, so even floats stay what they were, bit for bit. Before slopes and averages a channel
+may be much larger than after them: no factor makes the one worse to help the other.
 
 Depthwise readers have a scale of weights for each channel: all channels become as large as the
 largest. Other readers would have to hold the factors within the weights of one output channel:
@@ -24,16 +24,12 @@ from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
 from opu_fuse.frontend.ranges import Range, collect
 from opu_fuse.frontend.weights import lean_proto
+from opu_fuse.model.operator_sets import HOMOGENEOUS, LAYERS, OWN_SCALE, ROWS_FIRST
 from opu_fuse.quant import FLOAT_KEY
 
 FURTHEST = 12
 """Largest power of two of a factor: channels that are nearly dead stay so."""
 _TINY = 1e-30
-_WRITERS, _READERS = ("Conv", "ConvTranspose", "Gemm"), ("Conv", "Gemm")
-_COMMUTING = ("Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool")
-"""Of channels made larger by a factor above zero they give results larger by it. Clip does not."""
-_OWN_SCALE = ("LeakyRelu", "PRelu", "GlobalAveragePool")
-"""Of these, what they read has another scale than their results, and may be much larger."""
 
 
 class _Link(Struct, frozen=True, kw_only=True):
@@ -69,14 +65,14 @@ def equalise(model: ir.Model, calibration: Calibration) -> None:
 def _links(graph: ir.Graph) -> Iterator[_Link]:
     for node in graph:
         bias = operand(node, 2)
-        if not is_standard(node, *_WRITERS) or not _is_own(node.inputs[1]):
+        if not is_standard(node, *LAYERS) or not _is_own(node.inputs[1]):
             continue
         if node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1:
             continue
         if bias is not None and not _is_own(bias):
             continue
         ends = _ends(node.outputs[0])
-        readers = tuple(reader for _, reader in ends if is_standard(reader, *_READERS))
+        readers = tuple(reader for _, reader in ends if is_standard(reader, *ROWS_FIRST))
         if readers and (_is_depthwise(node) or all(map(_is_depthwise, readers))):
             values = dict.fromkeys(value for value, _ in ends)
             yield _Link(writer=node, values=tuple(values), readers=readers)
@@ -93,14 +89,14 @@ def _ends(value: ir.Value) -> Sequence[tuple[ir.Value, ir.Node]]:
         node, more = use.node, ()
         if FLOAT_KEY in node.metadata_props or use.idx != 0:
             return ()
-        if is_standard(node, *_COMMUTING) and len(node.outputs) == 1:
+        if is_standard(node, *HOMOGENEOUS) and len(node.outputs) == 1:
             more = _ends(node.outputs[0])
-        elif is_standard(node, *_READERS) and _is_own(node.inputs[1]):
+        elif is_standard(node, *ROWS_FIRST) and _is_own(node.inputs[1]):
             more = ((value, node),)
         if not more:
             return ()
         found.extend(more)
-        if is_standard(node, *_OWN_SCALE):
+        if is_standard(node, *OWN_SCALE):
             found.append((value, node))
     return found
 

@@ -19,15 +19,10 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.frontend.numbers import mistake_of_numbers
 from opu_fuse.model.checked_folding import fold
 from opu_fuse.model.folding import can_fold, holds_graphs, is_preserved
+from opu_fuse.model.operator_sets import SIZED_BY_NUMBERS
 from opu_fuse.model.unused import anything_unused
 from opu_fuse.process.foreign import ForeignError, complaints
 
-_ENLARGING = (
-    *("AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "DFT"),
-    *("Expand", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix", "OneHot", "Pad"),
-    *("Range", "Resize", "STFT", "Tile", "Upsample"),
-)
-"""The size of what they make stands in the numbers they read."""
 _NEVER = frozenset({"Dropout"})
 """Draws random numbers, where it is more than an Identity."""
 _FEW = 64
@@ -127,6 +122,7 @@ def _bound(node: ir.Node) -> float:
     if len(known) < len(shapes):
         for data in operands:
             bound *= max(data.size, 1)
-            if is_standard(node, *_ENLARGING) and data.size <= _FEW and data.dtype.kind in "iuf":
+            numbers = data.size <= _FEW and data.dtype.kind in "iuf"
+            if numbers and is_standard(node, *SIZED_BY_NUMBERS):
                 bound *= float(np.prod(np.maximum(np.abs(data.astype(np.float64)), 1.0)))
     return max([bound, *known])

@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.model.operator_sets import WEIGHTED
 from opu_fuse.model.opsets import REAL_FLOOR_MOD, is_real_floor_mod
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
+_WEIGHTED = WEIGHTED | {"BatchNormalization"}
 LARGEST = 2.0**120
 """Weights up to here can be added up and scaled without leaving float32."""
 

@@ -6,7 +6,7 @@ convolution computes is multiplied by S / s[c], and channel c of the depthwise w
 The integers of the map stay what they are, and so does what the depthwise layers compute.
 
 1. A factor for each channel behind the convolution (it goes into its scales), in front of what
-   commutes with it: Relu, LeakyRelu, PRelu, MaxPool.
+   commutes with it: Relu, slopes, MaxPool.
 2. A Clip commutes at 0; another limit must be one that the map's int8 has anyway in each channel.
 3. Else the pairs stay, to the host. So they do where zero points differ, where the convolution does
    not compute with integers, or where a channel's scale is so fine that no multiplier reaches it.
@@ -36,14 +36,13 @@ from opu_fuse.frontend.qdq import (
     is_quantize,
     per_row,
 )
+from opu_fuse.model.operator_sets import AVERAGES, CONVOLUTIONS, HOMOGENEOUS, MOVES_VALUES
 from opu_fuse.quant import QuantParams
 
-_MAKES = ("Conv", "ConvTranspose")
-_MOVES = ("Concat", "Identity", "MaxPool", "Relu", "Reshape", "Slice", "Split", "Transpose")
-"""What gives a convolution integers of the same scale."""
 _LARGEST_RATIO = 2.0**15
 """Of a sum's scale and its result's: multipliers have 16 bits."""
-_COMMUTES = ("Relu", "LeakyRelu", "PRelu", "MaxPool")
+_COMMUTES = HOMOGENEOUS - AVERAGES
+"""A mean is rounded, so it does not give the same integers."""
 
 
 def level_channels(graph: ir.Graph) -> None:
@@ -117,7 +116,7 @@ def _chain(value: ir.Value, quant: QuantParams) -> list[ir.Node] | None:
     while (node := value.producer()) is not None:
         found.append(node)
         source = node.inputs[0]
-        if is_standard(node, *_MAKES):
+        if is_standard(node, *CONVOLUTIONS):
             return found if _reaches(node, min(quant.scale)) else None
         commutes = is_standard(node, *_COMMUTES) or _clips_nothing_else(node, quant)
         if source is None or not commutes or len(node.outputs) > 1:
@@ -132,7 +131,7 @@ def _reaches(conv: ir.Node, finest: float) -> bool:
     """Case 3, of a convolution whose result is rounded in steps of `finest` somewhere."""
     x, weight = conv.inputs[0], conv.inputs[1]
     quant = None if weight is None else quant_of(weight)
-    while x is not None and (node := x.producer()) is not None and is_standard(node, *_MOVES):
+    while x is not None and (node := x.producer()) is not None and is_standard(node, *MOVES_VALUES):
         x = node.inputs[0]
     pair = None if x is None else x.producer()
     read = activation_params(pair) if pair is not None and is_dequantize(pair) else None

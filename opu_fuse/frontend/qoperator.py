@@ -13,16 +13,14 @@ from msgspec import Struct
 
 from opu_fuse.frontend.editing import add_constant, constant, is_standard, operand, replace_value
 from opu_fuse.frontend.qdq import DOMAINS, activation_params, is_quantize
+from opu_fuse.model.operator_record import Moves
+from opu_fuse.model.operator_sets import MOVES_VALUES, moving
+from opu_fuse.model.operators import OPERATORS
 from opu_fuse.quant import as_int8
 
-_AXIS_OF_ROWS = {"Conv": 0, "Gemm": 0, "MatMul": -1}
-"""Axis of the scales of a weight that has one for each output channel."""
-_MOVERS = (
-    *("DepthToSpace", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth"),
-    *("Split", "Squeeze", "Transpose", "Unsqueeze"),
-)
-_AT_TIMES = ("Clip", "Pad", "Resize")
-"""Operators that move integers, too, with limits, a filling and neighbours that are integers."""
+_MOVERS = (MOVES_VALUES | moving(Moves.CLAMP)) - moving(Moves.JOIN, Moves.RECTIFY)
+"""Move integers, too, with limits, a filling and neighbours that are integers. The zero of a Relu
+is not the integer zero."""
 
 
 class Form(Struct, frozen=True, kw_only=True):
@@ -101,7 +99,8 @@ def _step_of_products(node: ir.Node) -> np.ndarray | None:
 
 def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
-    axis = _AXIS_OF_ROWS.get(form.op_type, 0)
+    weights = OPERATORS[form.op_type].weights
+    axis = weights.axis if weights else 0
     if form.op_type == "Gemm" and not node.attributes.get_int("transB", 0):
         axis = 1
     reals = [
@@ -124,7 +123,7 @@ def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
 
 def _moves_integers(node: ir.Node) -> bool:
     """Whether a node moves what was rounded in front of it."""
-    source = node.inputs[0] if is_standard(node, *_MOVERS, *_AT_TIMES) and node.inputs else None
+    source = node.inputs[0] if is_standard(node, *_MOVERS) and node.inputs else None
     quantise = None if source is None else source.producer()
     if quantise is None or not is_quantize(quantise):
         return False

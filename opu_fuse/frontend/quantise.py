@@ -49,38 +49,18 @@ from opu_fuse.frontend.unrounded import (
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
+from opu_fuse.model.operator_sets import (
+    BY_NUMBERS,
+    LAYERS,
+    PERMUTES,
+    QUANTISED,
+    REAL_CONSTANTS,
+    UNMOVED,
+)
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
-QUANTISED_TYPES = (
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "Relu",
-    "Clip",
-    "LeakyRelu",
-    "MaxPool",
-    "AveragePool",
-    "GlobalAveragePool",
-    "Add",
-    "Sub",
-    "Mul",
-    "Pad",
-    "Reshape",
-    "Transpose",
-    "Concat",
-    "Resize",
-    "Split",
-)
-"""Operators whose float operands and results are rounded to int8. So are those of normalisations
-and slopes, whose constants stay float, and of composites (`composites.py`) that read a rounded
-value.
-"""
-
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
-_BY_NUMBERS = ("Clip", "Pad", "Reshape", "Resize", "Split")
-"""What they do stands in further operands; no machine does it where these are computed."""
-_MOVERS = ("Reshape", "Transpose")
+_MOVERS = QUANTISED & (UNMOVED | PERMUTES)
 """Rounded at any rank when their operand is: nothing is lost, and channel shuffles stay exact."""
 _INT32 = np.iinfo(np.int32)
 _TINY = 2.0**-60
@@ -156,7 +136,7 @@ def quantise_with(
         nodes_to_quantize={n.name for n in nodes},  # sought in it once a node
         nodes_to_exclude=[],
         # No node to quantise would mean all of them.
-        op_types_to_quantize=list(QUANTISED_TYPES) if nodes else [],
+        op_types_to_quantize=sorted(QUANTISED) if nodes else [],
         extra_options={
             "ActivationSymmetric": True,
             "WeightSymmetric": True,
@@ -274,7 +254,7 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 
 
 def _is_quantised(node: ir.Node) -> bool:
-    if not is_standard(node, *QUANTISED_TYPES):
+    if not is_standard(node, *QUANTISED):
         return False
     x, w = node.inputs[0], constant(operand(node, 1))
     if x is None or x.dtype != ir.DataType.FLOAT or static_shape(node.outputs[0]) is None:
@@ -282,12 +262,12 @@ def _is_quantised(node: ir.Node) -> bool:
     if is_standard(node, "ConvTranspose") and w is not None:
         group = node.attributes.get_int("group", 1)
         return constant(x) is None and (group == 1 or (group, 1) == w.shape[:2])
-    if node.op_type in _WEIGHTED:
+    if node.op_type in LAYERS:
         known = is_final(node) if node.op_type == "Gemm" else w is not None
         return known and constant(x) is None
     if is_standard(node, "Sub") and not _is_difference(node):
         return False
-    if node.op_type in _BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
+    if node.op_type in BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
     return _is_map(node.outputs[0])
 
@@ -304,7 +284,7 @@ def _is_difference(node: ir.Node) -> bool:
 def _has_float_constants(node: ir.Node) -> bool:
     """Normalisations and slopes whose numbers are known: only these can be rounded."""
     known = all(constant(v) is not None for v in node.inputs[1:])
-    return is_standard(node, "BatchNormalization", "PRelu") and known and _is_map(node.outputs[0])
+    return is_standard(node, *REAL_CONSTANTS) and known and _is_map(node.outputs[0])
 
 
 def _is_map(value: ir.Value) -> bool:
@@ -319,7 +299,7 @@ def _own_constants(model: ir.Model) -> None:
     """
     by_axis: dict[ir.Value, dict[int, ir.Value]] = {}
     for node in model.graph:
-        if not is_standard(node, *_WEIGHTED):
+        if not is_standard(node, *LAYERS):
             continue
         (w, weight), (b, bias) = ((v, constant(v)) for v in (node.inputs[1], operand(node, 2)))
         if w is not None and weight is not None:
@@ -337,7 +317,7 @@ def _constant_overrides(
 ) -> dict[str, list[dict[str, Any]]]:
     overrides: dict[str, list[dict[str, Any]]] = {}
     for node in nodes:
-        if node.op_type in _WEIGHTED:
+        if node.op_type in LAYERS:
             _check_sums(node, chosen)
             name, rows = _weight_override(node, chosen, pow2=pow2)
             if rows:

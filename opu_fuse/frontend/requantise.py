@@ -32,16 +32,13 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.naming import fix_names
 from opu_fuse.frontend.qdq import activation_params, is_dequantize, is_quantize
-from opu_fuse.frontend.rounding import MONOTONE, repeats
+from opu_fuse.frontend.rounding import repeats
+from opu_fuse.model.operator_record import Moves
+from opu_fuse.model.operator_sets import MONOTONE, MOVES_VALUES, UNMOVED, moving
 from opu_fuse.quant import QuantParams
 
-_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout")
-_BEFORE = (*_VIEWS, "Pad", "Resize", "Expand", "Tile")
-_CHOOSERS = ("MaxPool", "GlobalMaxPool", "ReduceMax", "Slice", "Gather", "Split")
-_PIXELS = ("SpaceToDepth", "DepthToSpace")
-_MOVERS = (*_BEFORE, *_CHOOSERS, *_PIXELS, "Relu")
-"""Their results are numbers of the first operand, zeros perhaps."""
-_COMMUTING = (*_MOVERS, *MONOTONE)
+_BEFORE = UNMOVED | moving(Moves.PERMUTE, Moves.PAD, Moves.REPEAT)
+_COMMUTING = MOVES_VALUES | MONOTONE
 """Rounding before or behind them gives the same integers."""
 
 
@@ -68,7 +65,7 @@ class _Requantising:
         for node in reversed(list(self.graph)):
             if is_standard(node, "Concat"):
                 self._concat(node)
-            elif is_standard(node, *_MOVERS) and node.op_type != "Relu":
+            elif is_standard(node, *MOVES_VALUES) and node.op_type != "Relu":
                 self._mover(node)
             for value in node.outputs:
                 self._note(value)
@@ -244,7 +241,7 @@ def _known(graph: ir.Graph) -> dict[ir.Value, QuantParams]:
         elif is_standard(node, "Concat"):
             all_ = {found.get(value) if value else None for value in node.inputs}
             quant = all_.pop() if len(all_) == 1 else None
-        elif is_standard(node, *_MOVERS) and node.inputs[0] in found and _only_moves(node):
+        elif is_standard(node, *MOVES_VALUES) and node.inputs[0] in found and _only_moves(node):
             quant = found[node.inputs[0]]
         if quant is not None:
             found.update(dict.fromkeys(_results(node), quant))

@@ -23,21 +23,8 @@ from opu_fuse.frontend.editing import (
     sole_reader,
 )
 from opu_fuse.frontend.qdq import per_row
-from opu_fuse.model.composites import FUNCTIONS
+from opu_fuse.model.operator_sets import COMPUTES, KEEPS_NUMBERS, MONOTONE
 from opu_fuse.quant import META_KEY, QuantParams, finer_by
-
-_ROUNDED = (
-    *("Conv", "ConvTranspose", "Gemm", "Add", "Mul", "BatchNormalization"),
-    *("AveragePool", "GlobalAveragePool", *sorted(FUNCTIONS)),
-)
-"""Operators that compute new values; the machines can round behind each."""
-_PIXELS = ("SpaceToDepth", "DepthToSpace")
-MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS)
-_EXACT = (
-    *("Relu", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS),
-    *("Split", "Slice", "Gather", "Resize"),
-)
-"""A real Clip limit need not be a number of the operand's scale; a Resize only where it repeats."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -51,7 +38,7 @@ def spread_rounding(model: ir.Model) -> None:
                 if value is not None and _can_round(value, node):
                     value.meta[META_KEY] = quant
     for node in model.graph:
-        quant = _kept(node) if is_standard(node, *_EXACT) else None
+        quant = _kept(node) if is_standard(node, *KEEPS_NUMBERS) else None
         results = node.outputs if node.op_type == "Split" else node.outputs[:1]
         for result in results if quant is not None else ():  # not the places of a MaxPool's values
             if quant_of(result) is None:
@@ -77,7 +64,7 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
     producer = value.producer()
     if quant_of(value) is not None or sole_reader(value) is not reader or producer is None:
         return False
-    return is_standard(producer, *_ROUNDED, *MONOTONE)
+    return is_standard(producer, *COMPUTES, *MONOTONE)
 
 
 def finish_biases(model: ir.Model) -> None:

@@ -26,6 +26,7 @@ from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.spans import LEAST, free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
+from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
 from opu_fuse.quant import QuantParams, covering
 
 MAX_CLIPPED = 0.01
@@ -43,21 +44,6 @@ _TINY, _SMALLEST = 2.0**-60, 2.0**-7
 """Maps that stay below the first are zeros, to any scale: they get the second."""
 _BLOCK = 1 << 18
 """Weights looked at together: they stay in the cache."""
-
-TIED_TYPES = (
-    "Relu",
-    "Clip",
-    "MaxPool",
-    "AveragePool",
-    "Reshape",
-    "Transpose",
-    "Concat",
-    "Resize",
-    "Split",
-    "Pad",
-)
-"""Operators whose results share the scale of their float operands. Not GlobalAveragePool: the mean
-of a whole map is much smaller than its largest value, and the averaging unit rescales for free."""
 
 
 def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]]:
@@ -90,7 +76,7 @@ def _ties(graph: ir.Graph, rounded: Collection[str]) -> dict[ir.Node, tuple[ir.V
         whole = inside.get(node)
         if whole is not None and whole.op == SHUFFLE:
             found[node] = (whole.source, *whole.nodes[-1].outputs)
-        elif whole is None and is_standard(node, *TIED_TYPES) and not is_part_of_mean(node):
+        elif whole is None and is_standard(node, *TIES_SCALES) and not is_part_of_mean(node):
             operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
             found[node] = (*operands, *node.outputs)
     return found
@@ -281,15 +267,16 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round the slopes of every PRelu and LeakyRelu, in place, to int16 multiples of 2**-15 or a
+    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or of a
     coarser power: their products with int8 values then are exact in float32 too.
     """
     tensors = {t.name: t for t in graph.initializer}
-    slopes = {n.input[1] for n in graph.node if n.op_type == "PRelu"} & tensors.keys()
+    nodes = [n for n in graph.node if n.op_type in SLOPES]
+    slopes = {n.input[1] for n in nodes if len(n.input) > 1} & tensors.keys()
     for name in sorted(slopes):
         _renew(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
-    for node in graph.node:
-        if node.op_type == "LeakyRelu":
+    for node in nodes:
+        if len(node.input) == 1:
             alpha = next((a for a in node.attribute if a.name == "alpha"), None)
             if alpha is None:
                 alpha = node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, f=0.01)

@@ -8,10 +8,10 @@ from onnx import numpy_helper
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import CONSTANT_ELEMENTS
-from opu_fuse.model.folding import CONTROL_FLOW
+from opu_fuse.model.operator_sets import BODIES
 from opu_fuse.process.foreign import ForeignError, complaints
 
-_HOLDERS = CONTROL_FLOW | {"Constant"}
+_HOLDERS = BODIES | {"Constant"}
 """Operators with graphs or sparse constants inside."""
 
 

@@ -21,12 +21,14 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.qdq import is_quantize
 from opu_fuse.model.composites import Composite
+from opu_fuse.model.operator_sets import PAIRS, QUANTISED, TRANSFERS
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
-_MOVERS = ("Concat", "Reshape", "Split", "Transpose")
+_MOVERS = QUANTISED & TRANSFERS
 """No module runs them by themselves: alone they are the host's."""
-_REPEATED = (*_MOVERS, "Cast", "Flatten", "Slice", "Squeeze", "Unsqueeze")
-"""Cheap enough to be computed twice."""
+_REPEATED = (TRANSFERS | {"Cast"}) - {"Gather"}
+"""Cheap enough to be computed twice. The Gather of an input is left to the port of the program,
+which chooses channels."""
 
 
 def needless(
@@ -127,7 +129,7 @@ def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
         if n.op_type == "DequantizeLinear" and (source := rounded.get(n.input[0])) in inputs
     }
     for node in graph.node:
-        if node.name not in touched and node.op_type not in {"DequantizeLinear", "QuantizeLinear"}:
+        if node.name not in touched and node.op_type not in PAIRS:
             node.input[:] = [pairs.get(name) or name for name in node.input]
 
 

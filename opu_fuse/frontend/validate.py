@@ -28,6 +28,7 @@ from opu_fuse.frontend.spelling.loops import why_not
 from opu_fuse.frontend.spelling.qonnx import refuse_left_over
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
+from opu_fuse.model.operator_sets import CONVOLUTIONS
 from opu_fuse.model.opsets import HOST_DOMAINS, STANDARD
 
 OLDEST_OPSET = 7
@@ -38,7 +39,6 @@ _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _NAMED = 3
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
 _LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
@@ -302,7 +302,7 @@ def _mistake_of_texts(node: ir.Node) -> str | None:
 
 def _check_machine_operators(model: ir.Model, where: str, batches: Collection[str]) -> None:
     """A network of convolutions that would run on the host alone, and need not, is refused."""
-    convolutions = standard_nodes(model.graph, *_CONVOLUTIONS)
+    convolutions = standard_nodes(model.graph, *CONVOLUTIONS)
     weighted = any(constant(operand(n, 1)) is not None for n in convolutions)
     for value in model.graph.inputs if weighted else ():
         shape = static_shape(value)

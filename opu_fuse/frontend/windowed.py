@@ -8,9 +8,8 @@ from typing import Any
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import is_standard, static_shape
+from opu_fuse.model.operator_sets import CONVOLUTIONS, POOLS
 
-CONVOLUTIONS = ("Conv", "ConvTranspose")
-POOLS = ("MaxPool", "AveragePool", "LpPool")
 _AT_LEAST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
 _LARGEST = 2**31 - 1
 _READ = frozenset({*_AT_LEAST, "auto_pad", "group"})

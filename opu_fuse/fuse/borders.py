@@ -16,10 +16,9 @@ from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.model.operator_sets import UNMOVED
 
-COPIED = frozenset(
-    ("DequantizeLinear", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Dropout")
-)
+COPIED = UNMOVED | {"DequantizeLinear"}
 """Operators that stand in every body that needs them."""
 _OUTSIDE = -1
 

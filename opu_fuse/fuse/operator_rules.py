@@ -16,43 +16,10 @@ from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
 from opu_fuse.hw.check_graph import RUNS
+from opu_fuse.model.operator_sets import DYNAMIC_SCALES
+from opu_fuse.units import FORMS
 from opu_fuse.units.base import ModuleKind
 
-_WINDOW = "one four-dimensional operand of known shape, explicit pads and no ceil_mode"
-_KNOWN = "operands and a result of known shape that stand for real numbers"
-
-FORMS: Mapping[str, str] = {
-    "Conv": "constant weights (o, i, h, w), a constant bias and explicit pads",
-    "ConvTranspose": "constant weights (i, o, h, w) in one scale or one for each output channel, a "
-    "constant bias, and shapes that are known",
-    "BatchNormalization": "constant parameters, four dimensions and a real result",
-    "Split": f"{_KNOWN}, along channels",
-    "Gemm": "an operand of one row, (1, n), not transposed, or of rows that a Reshape makes of one "
-    "image, (1, h, w, n), constant weights, a constant bias",
-    "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
-    "constant weights (n, m)",
-    "Add": _KNOWN,
-    "Sub": f"{_KNOWN}, both operands computed, of the result's shape, not one pixel",
-    "Mul": _KNOWN,
-    "Relu": _KNOWN,
-    "Clip": f"{_KNOWN}, and constant bounds",
-    "LeakyRelu": _KNOWN,
-    "PRelu": f"{_KNOWN}, and constant slopes, one a channel",
-    "MaxPool": _WINDOW,
-    "AveragePool": _WINDOW,
-    "GlobalMaxPool": _WINDOW,
-    "GlobalAveragePool": _WINDOW,
-    "Pad": "mode constant, four dimensions, constant pads that add something, batch left alone",
-    "Concat": _KNOWN,
-    "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding by "
-    "which each pixel is repeated that many times, or to a whole part of them, each of the same "
-    "pixels at as many times its place",
-    "Reshape": f"{_KNOWN}, each value staying in its channel and place, or all in one row",
-}
-"""In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""
-
-_DYNAMIC = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
-"""Of models quantised at run time: there are no scales to compile with."""
 _UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
 """What `float_reason` says where the model rounds, but as no machine does, and what is about it."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
@@ -137,7 +104,7 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     op = "+".join(node.attrs["functions"]) if key == "table" else key
     wanted = kind_for(scope, node)
     if can is None or (wanted is None and op in TWO_OPERANDS):
-        if op in _DYNAMIC:
+        if op in DYNAMIC_SCALES:
             return {"op": op, "dynamic": op}
         why = HOST_REASONS.get(op)
         if why is None:

@@ -5,45 +5,13 @@ one too. Only these and the graph's form decide what is fused; the machine plays
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.units import STAGE_OF_OPERATOR
-
-
-class Pattern(IntEnum):
-    """Ordered: combining two kinds takes the larger one."""
-
-    ELEM_WISE = 0
-    """One result element from the operands' elements at the same place."""
-    BROADCAST = 1
-    """The operand's axes appear in order among the result's (so no transpose)."""
-    INJECTIVE = 2
-    """One result element from one element of each operand."""
-    COMM_REDUCE = 3
-    """A commutative reduction."""
-    OUT_EWISE_FUSABLE = 4
-    """Like a convolution: element-wise work can be fused to its result."""
-    TUPLE = 7
-    OPAQUE = 8
-
-    @property
-    def label(self) -> str:
-        """The name the field uses: kElemWise, kOutEWiseFusable …"""
-        return LABELS[self]
-
-
-LABELS = {
-    Pattern.ELEM_WISE: "kElemWise",
-    Pattern.BROADCAST: "kBroadcast",
-    Pattern.INJECTIVE: "kInjective",
-    Pattern.COMM_REDUCE: "kCommReduce",
-    Pattern.OUT_EWISE_FUSABLE: "kOutEWiseFusable",
-    Pattern.TUPLE: "kTuple",
-    Pattern.OPAQUE: "kOpaque",
-}
+from opu_fuse.model.operator_record import Pattern
+from opu_fuse.model.operators import OPERATORS
+from opu_fuse.units import UNITS
 
 Edge = tuple[int, Pattern]
 """(user, pattern of the edge)."""
@@ -66,59 +34,9 @@ class FusionGraph(Struct, frozen=True, kw_only=True):
 
 
 PATTERNS: dict[str, Pattern] = {
-    "table": Pattern.ELEM_WISE,
-    **{op: Pattern.ELEM_WISE for op, unit in STAGE_OF_OPERATOR.items() if unit.apply is not None},
-    **dict.fromkeys(("add", "multiply", "batch_norm"), Pattern.BROADCAST),
-    **dict.fromkeys(
-        ("reshape", "concat", "split", "shuffle", "pad", "upsample"), Pattern.INJECTIVE
-    ),
-    **dict.fromkeys(
-        ("conv", "transposed_conv", "dense", "max_pool", "avg_pool"), Pattern.OUT_EWISE_FUSABLE
-    ),
-}
-"""Of the operators that machines know; whatever is in none of the tables is opaque."""
-
-HOST_PATTERNS: dict[str, Pattern] = {
-    **dict.fromkeys(
-        (
-            *("Abs", "Cast", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu"),
-            *("HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Mish", "Neg", "Not"),
-            *("Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"),
-            *("Softsign", "Sqrt", "Tanh", "ThresholdedRelu"),
-        ),
-        Pattern.ELEM_WISE,
-    ),
-    **dict.fromkeys(
-        (
-            *("Add", "And", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Less"),
-            *("LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "PRelu", "Sub"),
-            *("Sum", "Where", "Xor"),
-        ),
-        Pattern.BROADCAST,
-    ),
-    **dict.fromkeys(
-        (
-            *("Concat", "DepthToSpace", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice"),
-            *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
-        ),
-        Pattern.INJECTIVE,
-    ),
-    **dict.fromkeys(
-        (
-            *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin"),
-            *("ReduceProd", "ReduceSum"),
-        ),
-        Pattern.COMM_REDUCE,
-    ),
-    **dict.fromkeys(
-        (
-            *("AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool"),
-            *("GlobalMaxPool", "MatMul", "MaxPool"),
-        ),
-        Pattern.OUT_EWISE_FUSABLE,
-    ),
-}
-"""Of operators that stay on the host, by ONNX name."""
+    op: unit.pattern for unit in UNITS for ops in unit.runs.values() for op in ops
+} | dict.fromkeys(("reshape", "shuffle"), Pattern.INJECTIVE)
+"""Of the operators that machines know. (Reshape runs nowhere; the array only moves a shuffle.)"""
 
 
 def pattern_of(node: Node) -> Pattern:
@@ -127,7 +45,8 @@ def pattern_of(node: Node) -> Pattern:
     """
     if node.kind is Kind.CALL:
         if node.is_host:
-            return HOST_PATTERNS.get(node.op.removeprefix("host:"), Pattern.OPAQUE)
+            operator = OPERATORS.get(node.op.removeprefix("host:"))
+            return Pattern.OPAQUE if operator is None else operator.pattern
         return PATTERNS.get(node.op, Pattern.OPAQUE)
     if node.kind is Kind.TUPLE:
         return Pattern.TUPLE

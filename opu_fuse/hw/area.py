@@ -15,7 +15,9 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.memories import Family, blocks, memories
 from opu_fuse.hw.spec import Buffer, HwSpec
 from opu_fuse.hw.unfolding import unfolds
-from opu_fuse.units.base import Stage
+from opu_fuse.units import POST
+from opu_fuse.units.base import Stage, Unit
+from opu_fuse.units.pool import POOL
 
 Terms = Mapping[str, float]
 Costs = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -133,9 +135,8 @@ def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
             "lanes of shifters": lanes * shifts,
             "lanes that wait for a turn": word - lanes,
         },
-        "activate": _stage(spec, Stage.ACT),
-        "prelu": _stage(spec, Stage.PRELU),
-        "pool": _stage(spec, Stage.POOL)
+        **{unit.part: _stage(spec, unit) for unit in POST if unit.runs},
+        "pool": _stage(spec, POOL)
         | {"folded lanes": lanes * (px > 1), "lanes folded twice": lanes * (px > 2)},
         "residual": {
             "units": residuals,
@@ -146,7 +147,6 @@ def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
             "lanes of shifters": sides * (shifts and not product),
             "lanes of products": sides * product,
         },
-        "table": _stage(spec, Stage.TABLE),
         "store": {"one": 1, "bus bits": bus, "lanes": word},
     }
 
@@ -158,8 +158,9 @@ def multiplies(part: str, term: str) -> bool:
     return part not in ("compute", "window", "post_walk", "store") or "lanes" not in term
 
 
-def _stage(spec: HwSpec, stage: Stage) -> dict[str, float]:
-    units = chain_of(spec).banks(stage)
+def _stage(spec: HwSpec, unit: Unit) -> dict[str, float]:
+    """What a kind of unit behind the array is made of, unless it has terms of its own."""
+    units = chain_of(spec).banks(unit.stage)
     return {"units": units, "lanes": units * spec.post.lanes}
 
 

@@ -11,10 +11,10 @@ from opu_fuse.hw.check_graph import GRAPH_RULES
 from opu_fuse.hw.check_rtl import RTL_RULES
 from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, REGISTER, VALUE_BITS, Engine
 from opu_fuse.hw.problem import Problem, bad
-from opu_fuse.hw.spec import Buffer, HwSpec
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units import POST
-from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.table import TABLE_WORDS
+from opu_fuse.units.base import Space
+from opu_fuse.units.memory import MEMORIES
 
 LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
@@ -72,19 +72,11 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
     tile.
     """
     block_rows = -(-(spec.word_channels**2) // spec.macs)
-    smallest: dict[str, tuple[int, str]] = {
-        "feature": (1, "one pixel"),
-        "weight": (block_rows * spec.row_words, "one kernel position of one channel block"),
-        "param": (_param_words(spec), "one channel block"),
-        "residual": (1, "one pixel"),
-        "psum": (1, "one pixel"),
-        "output": (1, "one pixel"),
-        "pre": (PARAM_WORDS, "one channel block"),
-        "table": (TABLE_WORDS, "one function"),
-        "image": (1, "four pixels"),
-    }
-    for name, (demand, meaning) in smallest.items():
-        buffer: Buffer | None = getattr(spec.buffers, name)
+    of_shape = {Space.WEIGHT: block_rows * spec.row_words, Space.PARAM: _param_words(spec)}
+    for memory in MEMORIES:
+        name, meaning = memory.space.value, memory.least_of
+        demand = of_shape.get(memory.space, memory.least)
+        buffer = spec.buffer(memory.space)
         if buffer is None:
             continue
         path = ("buffers", name, "words")
@@ -112,17 +104,10 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
 
 def _on_chip(spec: HwSpec) -> Iterator[Problem]:
     """All buffers together fit an FPGA (and the memory of who simulates them)."""
-    word, buffers = spec.word_bytes, spec.buffers
     sizes = {
-        "feature": buffers.feature.words * word,
-        "weight": buffers.weight.words * buffers.weight.width,
-        "param": buffers.param.words * word,
-        "residual": buffers.residual.words * word,
-        "psum": buffers.psum.words * 4 * spec.word_channels,
-        "output": buffers.output.words * word,
-        "pre": buffers.pre.words * word if buffers.pre else 0,
-        "table": buffers.table.words * word if buffers.table else 0,
-        "image": buffers.image.words * word if buffers.image else 0,
+        memory.space.value: buffer.words * spec.word_size(memory, spec.word_bytes)
+        for memory in MEMORIES
+        if (buffer := spec.buffer(memory.space)) is not None
     }
     total = sum(sizes.values())
     if total > LARGEST_ON_CHIP:

@@ -19,6 +19,7 @@ from opu_fuse.hw.unfolding import UNFOLD, row_words
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
+from opu_fuse.units.memory import MEMORY
 from opu_fuse.units.params import ComputeParams, LoadParams, PostParams
 
 Interval = tuple[int, int]
@@ -65,13 +66,13 @@ def space_limit(space: Space, spec: HwSpec) -> int:
     """
     if space is Space.DRAM:
         raise ValueError("the memory window is a property of the program")
-    buffer = getattr(spec.buffers, space.value)
+    buffer = spec.buffer(space)
     return buffer.words if buffer else 0
 
 
 def dram_word_bytes(space: Space, spec: HwSpec) -> int:
     """Bytes that one word of an on-chip memory takes in DRAM."""
-    return spec.buffers.weight.width if space is Space.WEIGHT else spec.word_bytes
+    return spec.word_size(MEMORY[space], spec.word_bytes)
 
 
 def moved_bytes(instruction: Instruction, spec: HwSpec) -> int:

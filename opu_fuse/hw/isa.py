@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from opu_fuse.units import AFFINE, POST
 from opu_fuse.units.base import Field, Stage, Unit
+from opu_fuse.units.memory import MEMORIES
 from opu_fuse.units.params import ComputeParams, PostParams
 
 VALUE_BITS = 22
@@ -163,13 +164,7 @@ OPCODES: tuple[Opcode, ...] = (
     ),
     *_opcodes(
         Engine.LOAD,
-        ("feature", "DRAM -> feature buffer"),
-        ("weight", "DRAM -> weight buffer"),
-        ("param", "DRAM -> parameter buffer"),
-        ("residual", "DRAM -> residual buffer"),
-        ("pre", "DRAM -> parameter buffer of the pre chain"),
-        ("table", "DRAM -> table memory"),
-        ("image", "DRAM -> image buffer"),
+        *((m.space.value, m.loads) for m in MEMORIES if m.loads is not None),
         ("unfold", "image buffer -> feature buffer: kernel rows side by side in their columns"),
     ),
     *_opcodes(

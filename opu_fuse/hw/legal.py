@@ -25,7 +25,8 @@ from opu_fuse.hw.timing import post_visits, visit_cycles
 from opu_fuse.hw.unfolding import COLUMN_BYTES, UNFOLD
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
-from opu_fuse.units.base import Place, Stage
+from opu_fuse.units.base import Place, Space, Stage
+from opu_fuse.units.memory import MEMORIES
 from opu_fuse.units.params import ComputeParams, PostParams
 
 _TRANSFER = ("run", "rows", "blocks")
@@ -35,13 +36,7 @@ _WINDOW = (
     *("kernel_rows", "kernel_cols", "ic_steps"),
 )
 COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
-    (Engine.LOAD, "feature"): _TRANSFER,
-    (Engine.LOAD, "weight"): _TRANSFER,
-    (Engine.LOAD, "param"): _TRANSFER,
-    (Engine.LOAD, "residual"): _TRANSFER,
-    (Engine.LOAD, "pre"): _TRANSFER,
-    (Engine.LOAD, "table"): _TRANSFER,
-    (Engine.LOAD, "image"): _TRANSFER,
+    **{(Engine.LOAD, memory.space.value): _TRANSFER for memory in MEMORIES if memory.loads},
     (Engine.LOAD, "unfold"): ("run", "rows", "stride_y"),
     (Engine.COMPUTE, "conv"): (*_WINDOW, "oc_steps"),
     (Engine.COMPUTE, "depthwise"): (*_WINDOW, "oc_steps"),
@@ -97,13 +92,13 @@ def _missing_units(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     store, post = instruction.engine is Engine.STORE, instruction.engine is Engine.POST
     repeats = store and (instruction.store["repeat_rows"] or instruction.store["repeat_cols"])
-    pre = instruction.opcode == "pre" or (
-        instruction.opcode == "conv" and instruction.compute["pre"]
-    )
+    used = {instruction.opcode}
+    if instruction.opcode == "conv" and instruction.compute["pre"]:
+        used.add(Space.PRE)
+    if instruction.opcode == UNFOLD:
+        used.add(Space.IMAGE)
     needs = (
-        (pre, spec.buffers.pre, "a pre chain"),
-        (instruction.opcode == "table", spec.buffers.table, "tables"),
-        (instruction.opcode in ("image", UNFOLD), spec.buffers.image, "an image buffer"),
+        *((m.space in used, spec.buffer(m.space), m.needs) for m in MEMORIES if m.needs),
         (instruction.opcode == "depthwise", spec.array.depthwise, "depthwise windows"),
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
         (post and instruction.post["keep"], spec.post.keep, "a way to keep maps"),

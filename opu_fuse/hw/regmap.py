@@ -10,6 +10,8 @@ from enum import IntEnum, StrEnum
 from msgspec import Struct
 
 from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
+from opu_fuse.units import POST
+from opu_fuse.units.memory import MEMORIES, Memory
 
 ADDRESS_BITS = 12
 ID_VALUE = 0x4F50_5546  # "OPUF"
@@ -93,8 +95,12 @@ _RO, _RW, _WO, _W1C = AccessKind.RO, AccessKind.RW, AccessKind.WO, AccessKind.W1
 
 
 def _fields(*rows: tuple[str, int, int, str]) -> tuple[BitField, ...]:
-    return tuple(BitField(name=n, lsb=lsb, width=w, doc=d) for n, lsb, w, d in rows)
+    found = (BitField(name=n, lsb=lsb, width=w, doc=d) for n, lsb, w, d in rows)
+    return tuple(sorted(found, key=lambda f: f.lsb))
 
+
+_Row = tuple[str, AccessKind, int, str, tuple[BitField, ...]]
+"""(name, access, value at reset, doc, fields)."""
 
 _DONE_ERROR = _fields(
     ("done", 0, 1, "the program reached `end`"),
@@ -103,7 +109,18 @@ _DONE_ERROR = _fields(
 
 _CONSTANT = "(a constant of the build)"
 
-_ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
+
+def _words_of(memory: Memory) -> _Row:
+    return f"CAP_{memory.space.name}_WORDS", _RO, 0, f"{memory.answer} {_CONSTANT}", ()
+
+
+_CAPABILITIES = [
+    (unit.stage.name.lower(), unit.capability.bit, 1, unit.capability.doc)
+    for unit in POST
+    if unit.stage is not None and unit.capability is not None
+]
+
+_ROWS: tuple[_Row, ...] = (
     ("ID", _RO, ID_VALUE, 'the letters "OPUF"', ()),
     ("VERSION", _RO, VERSION_VALUE, "version of this register map, major << 16 | minor", ()),
     ("SPEC_HASH_LO", _RO, 0, f"bits 31:0 of the machine's spec hash {_CONSTANT}", ()),
@@ -286,26 +303,15 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         f"the memory bus {_CONSTANT}",
         _fields(("bytes", 0, 16, "of a beat"), ("burst", 16, 16, "beats of the longest burst")),
     ),
-    *(
-        (f"CAP_{name.upper()}_WORDS", _RO, 0, f"words of the {name} buffer {_CONSTANT}", ())
-        for name in ("feature", "weight", "param", "residual", "psum", "output")
-    ),
-    *(
-        (f"CAP_{name.upper()}_WORDS", _RO, 0, f"words of {what}, 0 without {_CONSTANT}", ())
-        for name, what in (("pre", "the pre chain's parameters"), ("table", "the table memory"))
-    ),
+    *(_words_of(memory) for memory in MEMORIES if not memory.late),
     (
         "CAP_MODULES",
         _RO,
         0,
         f"what the machine has {_CONSTANT}",
         _fields(
-            ("act", 0, 1, "a comparator"),
-            ("pool", 1, 1, "a pool"),
-            ("residual", 2, 1, "a residual adder or product"),
+            *_CAPABILITIES,
             ("product", 3, 1, "a residual product"),
-            ("table", 4, 1, "a table"),
-            ("prelu", 5, 1, "slopes of channels"),
             ("pre", 6, 1, "constants before the array"),
             ("depthwise", 7, 1, "windows over single channels"),
             ("upsample", 8, 1, "stores that repeat pixels"),
@@ -313,13 +319,7 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
             ("gates", 10, 1, "gates before the array"),
         ),
     ),
-    (
-        "CAP_IMAGE_WORDS",
-        _RO,
-        0,
-        f"words of the image buffer, 0 where load does not unfold windows {_CONSTANT}",
-        (),
-    ),
+    *(_words_of(memory) for memory in MEMORIES if memory.late),
 )
 
 CONTROL_REGISTERS: tuple[ControlRegister, ...] = tuple(

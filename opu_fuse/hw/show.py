@@ -10,9 +10,9 @@ from rich.table import Table
 from opu_fuse.hw.area import Area, area, parts, share
 from opu_fuse.hw.devices import DEVICES
 from opu_fuse.hw.memories import Family
-from opu_fuse.hw.spec import Buffer, HwSpec
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.memory import MEMORIES
 
-_BUFFERS = ("feature", "weight", "param", "residual", "psum", "output", "pre", "table", "image")
 _QUEUES = ("load", "compute", "post", "store")
 
 
@@ -73,9 +73,10 @@ def shares(spec: HwSpec) -> Iterator[str]:
 
 
 def _buffer_rows(spec: HwSpec) -> Iterator[tuple[str, str]]:
-    widths = {"weight": spec.buffers.weight.width, "psum": 4 * spec.word_channels}
-    for name in _BUFFERS:
-        buffer: Buffer | None = getattr(spec.buffers, name)
-        width = widths.get(name, spec.word_channels)
+    for memory in MEMORIES:
+        buffer, width = spec.buffer(memory.space), spec.word_size(memory, spec.word_channels)
         if buffer is not None:
-            yield f"{name} buffer", f"{buffer.banks} x {buffer.bank_words} words of {width} bytes"
+            yield (
+                f"{memory.space} buffer",
+                f"{buffer.banks} x {buffer.bank_words} words of {width} bytes",
+            )

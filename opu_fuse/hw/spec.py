@@ -21,7 +21,8 @@ from pydantic.dataclasses import dataclass
 from opu_fuse.hw.limits import FASTEST_CLOCK, MAX_LATENCY, MIN_SPEED, SLOWEST_CLOCK
 from opu_fuse.quant import Domain
 from opu_fuse.units import RUNS
-from opu_fuse.units.base import Access, ModuleKind
+from opu_fuse.units.base import Access, ModuleKind, Space
+from opu_fuse.units.memory import Memory, Word
 
 SPEC_HASH_BITS = 44
 NOT_IN_HASH = (
@@ -305,6 +306,15 @@ class HwSpec:
     def mode_row_words(self, mode: Mode) -> int:
         """Weight buffer words of a weight row of one mode."""
         return -(-mode.ic * mode.oc // self.buffers.weight.width)
+
+    def buffer(self, space: Space) -> Buffer | None:
+        """The size of an on-chip memory, None where the machine has none."""
+        return getattr(self.buffers, space.value)
+
+    def word_size(self, memory: Memory, lanes: int) -> int:
+        """Bytes of a word of a memory. lanes: of a byte for each lane, with gaps or without."""
+        sizes = {Word.SUMS: 4 * self.word_channels, Word.ROWS: self.buffers.weight.width}
+        return sizes.get(memory.word, lanes)
 
     def has(self, *kinds: ModuleKind) -> bool:
         """Whether the data flow has a module of one of these kinds."""

@@ -17,37 +17,25 @@ from opu_fuse.hw.legal import illegal
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.unfolding import UNFOLD
 from opu_fuse.units.base import Space
+from opu_fuse.units.memory import MEMORIES
 
 BASES: dict[Engine, dict[Space, str]] = {
-    Engine.FETCH: {},
-    Engine.LOAD: dict.fromkeys(Space, "dst"),
-    Engine.COMPUTE: {
-        Space.FEATURE: "feature",
-        Space.WEIGHT: "weight",
-        Space.PRE: "pre_param",
-        Space.PSUM: "psum",
-    },
-    Engine.POST: {
-        Space.PSUM: "psum",
-        Space.PARAM: "param",
-        Space.RESIDUAL: "res",
-        Space.TABLE: "table",
-        Space.OUTPUT: "out",
-        Space.FEATURE: "keep_at",
-    },
-    Engine.STORE: {Space.OUTPUT: "src"},
+    engine: dict.fromkeys(Space, "dst")
+    if engine is Engine.LOAD
+    else {m.space: m.bases[key] for m in MEMORIES if (key := engine.name.lower()) in m.bases}
+    for engine in Engine
 }
 """The register that moves an access to a memory as a whole, of the unit that makes it; DRAM has its
 own two.
 """
 
-IMAGE_READ = "image"
-"""The same for what `load.unfold` reads."""
+_READS = {m.space: m.bases["load"] for m in MEMORIES if "load" in m.bases}
+"""The same for memories that load reads."""
 
 _ADDRESSES = {
     engine: {name for space, name in bases.items() if space is not Space.DRAM}
     | ({"dram_lo", "dram_hi"} if engine in (Engine.LOAD, Engine.STORE) else set())
-    | ({IMAGE_READ} if engine is Engine.LOAD else set())
+    | (set(_READS.values()) if engine is Engine.LOAD else set())
     for engine, bases in BASES.items()
 }
 _SHAPES = {
@@ -141,7 +129,8 @@ class Stops:
 
 def _register(engine: Engine, r: _Reach) -> str:
     """Whose value moves an access."""
-    return IMAGE_READ if r.space is Space.IMAGE and not r.write else BASES[engine][r.space]
+    reads = _READS.get(r.space) if engine is Engine.LOAD and not r.write else None
+    return reads or BASES[engine][r.space]
 
 
 def _further(p: Mapping[str, int], addresses: Collection[str]) -> Iterator[tuple[str, int]]:

@@ -28,8 +28,10 @@ from opu_fuse.hw.timing import (
     table_stages,
 )
 from opu_fuse.hw.unfolding import unfolds
+from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.memory import MEMORIES, Memory
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 
@@ -89,12 +91,7 @@ def _sizes(spec: HwSpec) -> str:
         ("POST_LANES", spec.post.lanes, "channels of the post chain"),
         ("RESIDUAL_LANES", spec.residual_lanes, "of its units with a second operand"),
         ("RESIDUAL_TABLES", int(spec.post.residual_tables), "1: its products stand in tables"),
-        ("FEATURE_WORDS", buffers.feature.words, "words of W int8"),
-        ("WEIGHT_WORDS", buffers.weight.words, "words of WEIGHT_WIDTH bytes"),
-        ("PARAM_WORDS", buffers.param.words, "words of W bytes"),
-        ("RESIDUAL_WORDS", buffers.residual.words, "words of W int8"),
-        ("PSUM_WORDS", buffers.psum.words, "words of W int32, both banks"),
-        ("OUTPUT_WORDS", buffers.output.words, "words of W int8"),
+        *(_words_row(spec, memory) for memory in MEMORIES if memory.needs is None),
         ("PARAM_BLOCK_WORDS", PARAM_WORDS, "parameter words of one channel block"),
         ("QUEUE_LOAD", spec.queues.load, "instruction queue depth in words"),
         ("QUEUE_COMPUTE", spec.queues.compute, ""),
@@ -110,16 +107,11 @@ def _sizes(spec: HwSpec) -> str:
         ("WINDOW_SIDE", spec.array.window_side, "rows and columns of the largest depthwise window"),
         ("VALUE_BITS", VALUE_BITS, "value bits of a U-type; on-chip addresses"),
     ]
-    optional = ("PRE", "TABLE", "IMAGE")
-    for name in optional:
-        buffer = getattr(buffers, name.lower())
-        rows.append((f"{name}_WORDS", buffer.words if buffer else 1, "1: the machine has none"))
-    always = ("FEATURE", "WEIGHT", "PARAM", "RESIDUAL", "PSUM", "OUTPUT")
-    for name in (*always, *optional):
-        buffer = getattr(buffers, name.lower())
-        rows.append(
-            (f"{name}_ADDR_BITS", max(1, (buffer.words - 1).bit_length() if buffer else 1), "")
-        )
+    rows += [_words_row(spec, memory) for memory in MEMORIES if memory.needs is not None]
+    for memory in MEMORIES:
+        buffer = spec.buffer(memory.space)
+        bits = max(1, (buffer.words - 1).bit_length() if buffer else 1)
+        rows.append((f"{memory.space.name}_ADDR_BITS", bits, ""))
     lines = [_localparam("int unsigned", name, str(value), doc) for name, value, doc in rows]
     lines += [
         _localparam("bit", f"HAS_{name}", f"1'b{int(present)}", doc)
@@ -135,17 +127,25 @@ def _sizes(spec: HwSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _words_row(spec: HwSpec, memory: Memory) -> tuple[str, int, str]:
+    buffer = spec.buffer(memory.space)
+    doc = memory.doc if memory.needs is None else "1: the machine has none"
+    return f"{memory.space.name}_WORDS", buffer.words if buffer else 1, doc
+
+
 def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
     """What the machine has besides load, conv, copy, requantise and store."""
     chain = chain_of(spec)
+    by_bit = {
+        3: ("PRODUCT", chain.products, "res_kind 1"),
+        6: ("PRE", spec.buffers.pre is not None, "pre chain"),
+    }
+    for stage, unit in BY_STAGE.items():
+        if unit.capability is not None:
+            there = chain.banks(stage) > 0
+            by_bit[unit.capability.bit] = (stage.name, there, f"stage {stage.name}")
     return (
-        ("ACT", spec.has(ModuleKind.COMPARATOR), "stage ACT"),
-        ("POOL", spec.has(ModuleKind.POOL), "stage POOL"),
-        ("RESIDUAL", chain.banks(Stage.RESIDUAL) > 0, "stage RESIDUAL"),
-        ("PRODUCT", chain.products, "res_kind 1"),
-        ("TABLE", spec.buffers.table is not None, "stage TABLE"),
-        ("PRELU", spec.has(ModuleKind.PRELU), "stage PRELU"),
-        ("PRE", spec.buffers.pre is not None, "pre chain"),
+        *(by_bit[bit] for bit in sorted(by_bit)),
         ("UNFOLD", unfolds(spec), "opcodes image and unfold"),
         ("GATES", chain.gates, "gates before the array"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),

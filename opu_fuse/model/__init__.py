@@ -1,3 +1,3 @@
-"""Facts about ONNX models that several stages ask for: what is one operator together, what folds,
-what nobody reads, which operator sets there are, which types and shapes values have.
+"""Facts about ONNX models that several stages ask for: traits of operators, what is one operator
+together, what folds, what nobody reads, which operator sets there are, types and shapes of values.
 """

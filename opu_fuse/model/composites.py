@@ -21,25 +21,16 @@ from msgspec import Struct, field
 
 from opu_fuse.model.constants import const_array
 from opu_fuse.model.constants import known_shape as _dims
-from opu_fuse.model.element_wise import ELEMENT_WISE, FUNCTIONS
+from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, TRUTHS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE = "table", "shuffle"
 
-_SCALED = frozenset(("Add", "Mul"))
-"""Joined to a table before or behind them."""
 _CHOICE = "Where"
 """A table by itself, where what it chooses by and between are functions of one number."""
 _REALS = ELEMENT_WISE | {_CHOICE}
-_TRUTHS = frozenset(
-    (
-        *("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"),
-        "Xor",
-    )
-)
-"""What a choice is made by."""
 
 
 class Composite(Struct, frozen=True, kw_only=True):
@@ -167,7 +158,7 @@ class _Tables(Struct):
 
     def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
         producer = base.producer()
-        if node.op_type in _SCALED and producer in self.parts and _read_only_by(base, {node}):
+        if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):
             part = self.parts.pop(producer)
             part.nodes.add(node)
             self.parts[node] = part
@@ -179,7 +170,7 @@ class _Tables(Struct):
             if before is not None:
                 part.nodes |= before.nodes
                 part.source = before.source
-            elif producer and producer.op_type in _SCALED and len(_operands(producer)) == 1:
+            elif producer and producer.op_type in COMMUTATIVE and len(_operands(producer)) == 1:
                 part.nodes.add(producer)
                 part.source = _operands(producer)[0]
             else:
@@ -190,7 +181,7 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     """The computed values an element-wise node reads, each once; none unless every other operand is
     a single number and all shapes are that of the result.
     """
-    truth = node.op_type in _TRUTHS
+    truth = node.op_type in TRUTHS
     known = node.domain in STANDARD and (truth or node.op_type in _REALS)
     wanted = ir.DataType.BOOL if truth else ir.DataType.FLOAT
     if not known or len(node.outputs) != 1 or node.outputs[0].dtype != wanted:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from opu_fuse.model.operator_sets import BODIES
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import CHOICE_KEY
 
@@ -15,7 +16,6 @@ _PRODUCTS = frozenset(
     | {"FusedGemm", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
 )
 _RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
-_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _FREE = frozenset(
     {"BiasAdd", "BiasGelu", "DequantizeLinear", "FastGelu", "Gelu", "NhwcMaxPool", "QLinearAdd"}
     | {"QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu"}
@@ -41,7 +41,7 @@ def effort(node: ir.Node) -> int | None:
         return _of_windows(node)
     if node.op_type in _PRODUCTS:
         return _of_products(node)
-    if node.op_type in _BODIES:
+    if node.op_type in BODIES:
         return _of_bodies(node)
     if node.domain in STANDARD:
         counts = _STANDARD.get(node.op_type)

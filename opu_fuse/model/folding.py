@@ -8,18 +8,16 @@ from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
-PRESERVED = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Never folded: they carry scales and zero points."""
+from opu_fuse.model.operator_sets import BODIES, PAIRS
+
 _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The standard operators that have graphs inside."""
 
 
 def is_preserved(node: ir.Node) -> bool:
-    """Whether a node must not be folded: as above, and casts that keep infinities (the library
-    would make casts of them that do not).
+    """Whether a node must not be folded: pairs, which carry scales and zero points, and casts that
+    keep infinities (the library would make casts of them that do not).
     """
-    return node.op_type in PRESERVED or node.attributes.get_int("saturate", 1) == 0
+    return node.op_type in PAIRS or node.attributes.get_int("saturate", 1) == 0
 
 
 EVALUATED = frozenset(
@@ -34,7 +32,7 @@ SHAPING = frozenset({"Concat", "Expand", "Reshape"})
 def holds_graphs(node: ir.Node) -> bool:
     """Whether a node has graphs inside (If, Loop, Scan)."""
     attributes = node.attributes.data  # the dict inside: the other view is slow
-    if not attributes or (node.domain == "" and node.op_type not in CONTROL_FLOW):
+    if not attributes or (node.domain == "" and node.op_type not in BODIES):
         return False
     return not _GRAPHS.isdisjoint([a.type for a in attributes.values()])
 

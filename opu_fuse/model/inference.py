@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import onnx
 import onnx_ir as ir
 
+from opu_fuse.model.operator_sets import PAIRS, POOLS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.process.foreign import ForeignError, complaints, in_child
 
@@ -21,10 +22,8 @@ MEMORY_BYTES = 2 << 30
 _NESTED = "Inference error(s): "
 _CONSTANTS_ARE_NO_INPUTS = 4
 """IR version; before, every initialiser had to be an input too."""
-_ROUNDING_UP = ("MaxPool", "AveragePool", "LpPool")
 
 _NORMALISATIONS = ("GroupNormalization", "MeanVarianceNormalization")
-_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 _FOUR_BITS = frozenset({onnx.TensorProto.INT4, onnx.TensorProto.UINT4})
 """No Cast of older operator sets takes them. What makes reals of such constants is replaced by an
 operator that says of what shape they are.
@@ -94,7 +93,7 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
     sizes = {t.name: tuple(t.dims) for t in graph.initializer}
     sizes |= {i.name: dims(i.type) or () for i in graph.input}
     for node in graph.node:
-        if node.domain != "com.microsoft" or node.op_type not in _CONVERSIONS:
+        if node.domain != "com.microsoft" or node.op_type not in PAIRS:
             continue
         written = len(node.input) > 2 and node.input[2]
         kind = kinds.get(node.input[2]) if written else onnx.TensorProto.UINT8
@@ -141,7 +140,7 @@ def dims(kind: onnx.TypeProto) -> tuple[int, ...] | None:
 
 def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
     """Make the results of the first pool with a window too many inputs of their right shape."""
-    pools = [node for node in graph.node if node.op_type in _ROUNDING_UP]
+    pools = [node for node in graph.node if node.op_type in POOLS]
     types = _types(found) if pools else {}
     for node in pools:
         right = _pooled(node, types)
@@ -195,7 +194,7 @@ def _known_behind_others(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
     return {
         value.name or "": ir.serde.serialize_value(value)
         for node in model.graph
-        if node.domain not in STANDARD and node.op_type not in _CONVERSIONS
+        if node.domain not in STANDARD and node.op_type not in PAIRS
         for value in node.outputs
         if value.dtype is not None and value.shape is not None and value.shape.is_static()
     }

@@ -10,19 +10,12 @@ between.
 import onnx_ir as ir
 
 from opu_fuse.model.constants import const_array, known_shape
-from opu_fuse.model.element_wise import ELEMENT_WISE
+from opu_fuse.model.operator_sets import AFFINE, ELEMENT_WISE, REARRANGES
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import FLOAT_KEY, META_KEY
 
 _BYTES = frozenset((ir.DataType.UINT8, ir.DataType.INT8))
 _REALS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE))
-MOVES = frozenset(
-    (
-        *("DepthToSpace", "Flatten", "Gather", "Identity", "Reshape", "Slice", "SpaceToDepth"),
-        *("Squeeze", "Transpose", "Unsqueeze"),
-    )
-)
-"""What puts bytes elsewhere."""
 
 
 def preprocessing(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Node, ...]]:
@@ -54,7 +47,7 @@ def _behind(given: ir.Value) -> tuple[ir.Node, ...]:
     nodes = _chain(given)
     while nodes and not _is_map(nodes[-1].outputs[0]):
         nodes.pop()
-    return () if MOVES.issuperset([node.op_type for node in nodes]) else tuple(nodes)
+    return () if REARRANGES.issuperset([node.op_type for node in nodes]) else tuple(nodes)
 
 
 def _chain(given: ir.Value) -> list[ir.Node]:
@@ -87,13 +80,13 @@ def _takes(node: ir.Node, value: ir.Value, computes: bool) -> bool:
     shape = known_shape(node.outputs[0])
     if len(node.outputs) > 1 or not shape or 0 in shape or FLOAT_KEY in node.metadata_props:
         return False
-    if node.op_type in MOVES:
+    if node.op_type in REARRANGES:
         return True
     if not computes or shape != known_shape(value):
         return False
     if node.op_type == "Cast":
         return node.outputs[0].dtype in _REALS
-    return node.op_type in ELEMENT_WISE | {"BatchNormalization"}
+    return node.op_type in ELEMENT_WISE | AFFINE
 
 
 def _is_map(value: ir.Value) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from opu_fuse.model.operator_sets import RANDOM
 from opu_fuse.passes.context import PassContext
 from opu_fuse.passes.decorators import function_pass
 from opu_fuse.passes.registry import register
@@ -13,12 +14,6 @@ from opu_fuse.passes.sealing import annotation, sealed
 _ANNOTATIONS = "opu_fuse."
 _SOURCE_KEY = "opu_fuse.source"
 """In `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
-
-_RANDOM = frozenset(
-    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
-    | {"RandomUniform", "RandomUniformLike"}
-)
-"""Two of these are two draws. (Dropout draws in training mode only; without it, it is removed.)"""
 
 
 @register
@@ -115,7 +110,7 @@ def _join(stays: ir.Node, went: ir.Node) -> None:
 
 def _random_operators(model: ir.Model) -> frozenset[tuple[str, str]]:
     """(domain, operator) of all that draws, functions of the model included."""
-    random = {("", name) for name in _RANDOM}
+    random = {("", name) for name in RANDOM}
     calls: Mapping[tuple[str, str], set[tuple[str, str]]] = {
         (f.domain, f.name): {(n.domain, n.op_type) for n in f.graph.all_nodes()}
         for f in model.functions.values()

@@ -18,27 +18,26 @@ from msgspec import Struct
 from onnx import numpy_helper
 
 from opu_fuse.fixedpoint import is_power_of_two
+from opu_fuse.model.operator_record import Trait
+from opu_fuse.model.operator_sets import (
+    AFFINE,
+    LAYERS,
+    MOVES_VALUES,
+    NONEXPANSIVE,
+    POOLS,
+    SLOPES,
+    SUMS,
+    WEIGHTED,
+    having,
+)
 from opu_fuse.quant import finer_by
 
 AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
 ADDED = "roundings that the compiler added"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
-_MOVERS = frozenset(
-    {"Concat", "DepthToSpace", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Pad"}
-    | {"ReduceMax", "Relu", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze"}
-    | {"Transpose", "Unsqueeze"}
-)
-"""Give values of their operands: with one scale throughout nothing is rounded."""
-_GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
-_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub", "Sum"})
-_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
-_CONTRACTIONS = (
-    _MOVERS
-    | {"Add", "AveragePool", "Clip", "GlobalAveragePool", "Sub", "Sum"}
-    | {"Sigmoid", "Softmax", "Tanh"}
-)
-"""Do not enlarge differences."""
+_GLOBAL = having(Trait.AVERAGES) - POOLS
+_ARITHMETIC = (AFFINE | {"Sum"}) - {"BatchNormalization"}
 _CONSTANT_BITS = 16
 FLOAT_TOLERANCE = 1e-5
 """Of an output in floats, relative to its largest value: the host may add in another order."""
@@ -178,11 +177,11 @@ class _Graph:
 
     def _gain(self, node: onnx.NodeProto) -> float:
         """By how much an operator enlarges a difference of one in what it reads, at most."""
-        if node.op_type in _CONTRACTIONS or node.op_type == "DequantizeLinear":
+        if node.op_type in NONEXPANSIVE or node.op_type == "DequantizeLinear":
             return 1.0
         made_by = self.producer.get(node.input[1]) if node.input[1:] else None
         weight = None if made_by is None else self._constant(made_by.input[0])
-        if node.op_type not in _WEIGHTED or weight is None or made_by is None:
+        if node.op_type not in LAYERS or weight is None or made_by is None:
             return float(_ANY)
         scale = self._constant(made_by.input[1])
         rows = np.abs(np.moveaxis(weight.astype(np.float64), _output_axis(node), 0))
@@ -248,7 +247,7 @@ class _Graph:
             return all(self._constant(name) is None for name in node.input)
         if node.op_type == "BatchNormalization":
             return self._is_coarse(node)
-        if node.op_type in {"PRelu", "LeakyRelu"}:
+        if node.op_type in SLOPES:
             return self._has_exact_slopes(node)
         return True
 
@@ -257,8 +256,8 @@ class _Graph:
         most; None where the unit is not known. Scales that are powers of two become as fine as it
         takes, if int8 holds the weights so (`quant.finer_by`).
         """
-        sums, name = node, node.input[2] if node.op_type in _WEIGHTED and node.input[2:] else ""
-        if node.op_type in {"Add", "Sub"} and len(node.input) == 2:
+        sums, name = node, node.input[2] if node.op_type in LAYERS and node.input[2:] else ""
+        if node.op_type in SUMS and len(node.input) == 2:
             first, second = (self.producer.get(name) for name in node.input)
             sums, name = (second, node.input[0]) if _is_sum(second) else (first, node.input[1])
         bias = self._real(name) if _is_sum(sums) else None
@@ -324,7 +323,7 @@ class _Graph:
     def _pair_before(self, name: str) -> onnx.NodeProto | None:
         """The DequantizeLinear whose numbers a value is made of."""
         made_by = self.producer.get(name)
-        while made_by is not None and made_by.op_type in {*_MOVERS, "Clip"}:
+        while made_by is not None and made_by.op_type in {*MOVES_VALUES, "Clip"}:
             made_by = self.producer.get(made_by.input[0])
         return made_by if made_by is not None and made_by.op_type == "DequantizeLinear" else None
 
@@ -418,11 +417,13 @@ def _only_move(nodes: Iterable[onnx.NodeProto]) -> bool:
 
 def _moves(node: onnx.NodeProto) -> bool:
     modes = [a.s for a in node.attribute if a.name == "mode"]
-    return node.op_type in _MOVERS and (node.op_type != "Resize" or modes in ([], [b"nearest"]))
+    return node.op_type in MOVES_VALUES and (
+        node.op_type != "Resize" or modes in ([], [b"nearest"])
+    )
 
 
 def _is_sum(node: onnx.NodeProto | None) -> bool:
-    return node is not None and node.op_type in {*_WEIGHTED, "MatMul"}
+    return node is not None and node.op_type in WEIGHTED
 
 
 def _output_axis(node: onnx.NodeProto) -> int:

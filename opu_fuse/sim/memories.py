@@ -12,6 +12,7 @@ from opu_fuse.fixedpoint import MAX_SHIFT, MIN_SHIFT
 from opu_fuse.hw.footprint import space_limit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space
+from opu_fuse.units.memory import MEMORIES, Memory, Word
 
 _UNWRITTEN = 0xA5
 _MOST_VALUES, _ROOM = 1 << 24, 4
@@ -29,18 +30,13 @@ class Memories:
     """
 
     def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
-        buffers, word = spec.buffers, spec.word_bytes
         self.spec = spec
         self.dram = dram
-        self.feature = _unwritten(buffers.feature.words + 1, word).view(np.int8)
-        self.residual = _unwritten(buffers.residual.words, word).view(np.int8)
-        self.output = _unwritten(buffers.output.words, word).view(np.int8)
-        self.param = _unwritten(buffers.param.words, word)
-        self.weight = _unwritten(buffers.weight.words, buffers.weight.width).view(np.int8)
-        self.psum = _unwritten(buffers.psum.words, 4 * spec.word_channels).view(np.int32)
-        self.pre = _unwritten(space_limit(Space.PRE, spec), word)
-        self.table = _unwritten(space_limit(Space.TABLE, spec), word).view(np.int8)
-        self.image = _unwritten(space_limit(Space.IMAGE, spec), word).view(np.int8)
+        made = {memory.space: _unwritten(memory, spec) for memory in MEMORIES}
+        self.feature, self.weight = made[Space.FEATURE], made[Space.WEIGHT]
+        self.param, self.pre = made[Space.PARAM], made[Space.PRE]
+        self.residual, self.output = made[Space.RESIDUAL], made[Space.OUTPUT]
+        self.psum, self.table, self.image = made[Space.PSUM], made[Space.TABLE], made[Space.IMAGE]
 
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""
@@ -87,5 +83,8 @@ class Memories:
         )
 
 
-def _unwritten(words: int, width: int) -> np.ndarray:
-    return np.full((words, width), _UNWRITTEN, np.uint8)
+def _unwritten(memory: Memory, spec: HwSpec) -> np.ndarray:
+    words = space_limit(memory.space, spec) + (memory.space is Space.FEATURE)  # one is padding
+    found = np.full((words, spec.word_size(memory, spec.word_bytes)), _UNWRITTEN, np.uint8)
+    kind = np.int32 if memory.word is Word.SUMS else np.int8 if memory.signed else np.uint8
+    return found.view(kind)

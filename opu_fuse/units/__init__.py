@@ -27,6 +27,14 @@ STAGE_OF_OPERATOR: dict[str, Unit] = {
 }
 """Operator -> the stage that runs it, the first of several."""
 
+FORMS: dict[str, str] = {op: form for unit in UNITS for op, form in unit.forms.items()}
+"""ONNX operator -> in which form machines run it, in words; `dfg/lower.py` decides it in code."""
+
+REAL_CONSTANTS: frozenset[str] = frozenset(
+    op for unit in UNITS if unit.real_constants for ops in unit.runs.values() for op in ops
+)
+"""Operators whose constant operands need no scale."""
+
 RUNS: dict[str, tuple[ModuleKind, ...]] = {
     op: tuple(kind for u in UNITS for kind, ops in u.runs.items() if op in ops)
     for op in dict.fromkeys(op for u in UNITS for ops in u.runs.values() for op in ops)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
+from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.base import (
     NEARER,
     Access,
@@ -114,6 +115,9 @@ AFFINE = Unit(
     doc="scale and shift per channel, then a clamp",
     runs={ModuleKind.ADDER: ("add",), ModuleKind.MULTIPLIER: ("multiply", "batch_norm")},
     operands={ModuleKind.ADDER: _READS, ModuleKind.MULTIPLIER: _READS},
+    pattern=Pattern.BROADCAST,
+    forms={"BatchNormalization": "constant parameters, four dimensions and a real result"},
+    real_constants=True,
     stage=Stage.PRE,
     registers=(
         Field(28, "pre_zero", -8, "zero point after the unit"),

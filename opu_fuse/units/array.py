@@ -3,6 +3,7 @@
 import numpy as np
 
 from opu_fuse import fixedpoint
+from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.base import Field, ModuleKind, Site, Stage, Unit
 from opu_fuse.units.params import PostParams
 
@@ -24,6 +25,16 @@ ARRAY = Unit(
     doc="inner products of a map and weights",
     runs={
         ModuleKind.IPA: ("conv", "dense", "shuffle", "transposed_conv", "avg_pool"),
+    },
+    pattern=Pattern.OUT_EWISE_FUSABLE,
+    forms={
+        "Conv": "constant weights (o, i, h, w), a constant bias and explicit pads",
+        "ConvTranspose": "constant weights (i, o, h, w) in one scale or one for each output "
+        "channel, a constant bias, and shapes that are known",
+        "Gemm": "an operand of one row, (1, n), not transposed, or of rows that a Reshape makes of "
+        "one image, (1, h, w, n), constant weights, a constant bias",
+        "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
+        "constant weights (n, m)",
     },
 )
 

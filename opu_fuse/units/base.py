@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import MAX_SHIFT, Multiplier, multiplier, shared_multipliers
+from opu_fuse.model.operator_record import Pattern
 from opu_fuse.quant import QuantParams
 from opu_fuse.units.params import PostParams
 
@@ -282,6 +283,19 @@ class Place(Struct, frozen=True, kw_only=True):
     shifts: bool
 
 
+KNOWN = "operands and a result of known shape that stand for real numbers"
+"""In what form most operators run."""
+
+
+class Capability(Struct, frozen=True, kw_only=True):
+    """A bit of the control register CAP_MODULES and a constant `HAS_<stage>` of the SystemVerilog
+    package: machines have units of this kind. Bits of others never change.
+    """
+
+    bit: int
+    doc: str
+
+
 def no_mistakes(p: PostParams, place: Place) -> Iterator[str]:
     """Of a unit that can do whatever its registers hold."""
     del p, place
@@ -295,7 +309,14 @@ class Unit(Struct, frozen=True, kw_only=True):
     these may read a second operand. registers: what every unit has for itself (`bank` selects it);
     walked: those of them that are no ports of the unit, the walk over pixels uses them; shared:
     what all units of the kind have together, takes: those of them that are ports of the unit;
-    prefix: of their names. module: of SystemVerilog. doc: a sentence.
+    prefix: of their names. module: of SystemVerilog, `opu_` and the part of the machine whose area
+    it is. doc: a sentence.
+
+    What the compiler must know of it: forms: ONNX operator -> the form in which machines run it, in
+    words; pattern: of the operators that it runs (`dominator`); real_constants: constant operands
+    are numbers of registers and parameters, which need no scale.
+    What users can ask: capability: of machines that have it; options: module kind -> the option of
+    `explore` that leaves such modules out.
 
     Units of the post chain have, besides: stage; windows: they fold tile positions into output
     pixels, so that a pass uses one; memory: what they read; record: what they are given for every
@@ -312,6 +333,11 @@ class Unit(Struct, frozen=True, kw_only=True):
     module: str
     doc: str
     runs: Mapping[ModuleKind, tuple[str, ...]]
+    pattern: Pattern = Pattern.ELEM_WISE
+    forms: Mapping[str, str] = field(default_factory=dict)
+    real_constants: bool = False
+    capability: Capability | None = None
+    options: Mapping[ModuleKind, str] = field(default_factory=dict)
     operands: Mapping[ModuleKind, tuple[Access, ...]] = field(default_factory=dict)
     stage: Stage | None = None
     prefix: str = ""
@@ -333,3 +359,8 @@ class Unit(Struct, frozen=True, kw_only=True):
     def words(self) -> int:
         """Parameter words of a channel block."""
         return 0 if self.record is None else self.record.itemsize
+
+    @property
+    def part(self) -> str:
+        """The part of a machine that it is in estimates of area."""
+        return self.module.removeprefix("opu_")

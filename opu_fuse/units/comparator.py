@@ -6,6 +6,8 @@ from opu_fuse import fixedpoint
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.quant import QuantParams
 from opu_fuse.units.base import (
+    KNOWN,
+    Capability,
     Field,
     ModuleKind,
     Numeric,
@@ -69,6 +71,8 @@ COMPARATOR = Unit(
     module="opu_activate",
     doc="a slope on each side of the zero point, then a clamp",
     runs={ModuleKind.COMPARATOR: OPERATORS},
+    forms={"Relu": KNOWN, "Clip": f"{KNOWN}, and constant bounds", "LeakyRelu": KNOWN},
+    capability=Capability(bit=0, doc="a comparator"),
     stage=Stage.ACT,
     prefix="act",
     registers=(

@@ -1,19 +1,160 @@
-"""Units that move values: reading and writing memory, padding."""
+"""The on-chip memories, and units that move values: reading and writing memory, padding."""
 
-from opu_fuse.units.base import ModuleKind, Unit
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from msgspec import Struct
+
+from opu_fuse.model.operator_record import Pattern
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import KNOWN, ModuleKind, Space, Unit
+from opu_fuse.units.table import TABLE_WORDS
+
+
+class Word(Enum):
+    """What a word of a memory is."""
+
+    BYTES = auto()
+    """A byte for each lane."""
+    SUMS = auto()
+    """An int32 for each lane."""
+    ROWS = auto()
+    """Bytes of weight rows, `buffers.weight.width` of them."""
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """An on-chip memory: what the spec calls `buffers.<space>`.
+
+    doc: what its words are. word: how many bytes these have; signed: whether they are numbers.
+    least: what a bank holds at least, in words, and least_of: of what (`hw/check.py` knows more of
+    weights and parameters). loads: what `load.<space>` does, None where no load writes it. bases:
+    engine -> register that moves all its accesses but the writes of a load (`dst`). needs: what a
+    machine has with it, None where every machine has it. answer: what CAP_<SPACE>_WORDS counts;
+    late: this register was added behind CAP_MODULES (offsets of others never change).
+    """
+
+    space: Space
+    doc: str
+    answer: str
+    bases: Mapping[str, str]
+    word: Word = Word.BYTES
+    signed: bool = True
+    least: int = 1
+    least_of: str = "one pixel"
+    loads: str | None = None
+    needs: str | None = None
+    late: bool = False
+
+
+MEMORIES: tuple[Memory, ...] = (
+    Memory(
+        space=Space.FEATURE,
+        doc="words of W int8",
+        answer="words of the feature buffer",
+        bases={"compute": "feature", "post": "keep_at"},
+        loads="DRAM -> feature buffer",
+    ),
+    Memory(
+        space=Space.WEIGHT,
+        doc="words of WEIGHT_WIDTH bytes",
+        answer="words of the weight buffer",
+        bases={"compute": "weight"},
+        word=Word.ROWS,
+        least_of="one kernel position of one channel block",
+        loads="DRAM -> weight buffer",
+    ),
+    Memory(
+        space=Space.PARAM,
+        doc="words of W bytes",
+        answer="words of the param buffer",
+        bases={"post": "param"},
+        signed=False,
+        least_of="one channel block",
+        loads="DRAM -> parameter buffer",
+    ),
+    Memory(
+        space=Space.RESIDUAL,
+        doc="words of W int8",
+        answer="words of the residual buffer",
+        bases={"post": "res"},
+        loads="DRAM -> residual buffer",
+    ),
+    Memory(
+        space=Space.PSUM,
+        doc="words of W int32, both banks",
+        answer="words of the psum buffer",
+        bases={"compute": "psum", "post": "psum"},
+        word=Word.SUMS,
+    ),
+    Memory(
+        space=Space.OUTPUT,
+        doc="words of W int8",
+        answer="words of the output buffer",
+        bases={"post": "out", "store": "src"},
+    ),
+    Memory(
+        space=Space.PRE,
+        doc="words of W bytes",
+        answer="words of the pre chain's parameters, 0 without",
+        bases={"compute": "pre_param"},
+        signed=False,
+        least=PARAM_WORDS,
+        least_of="one channel block",
+        loads="DRAM -> parameter buffer of the pre chain",
+        needs="a pre chain",
+    ),
+    Memory(
+        space=Space.TABLE,
+        doc="words of W int8",
+        answer="words of the table memory, 0 without",
+        bases={"post": "table"},
+        least=TABLE_WORDS,
+        least_of="one function",
+        loads="DRAM -> table memory",
+        needs="tables",
+    ),
+    Memory(
+        space=Space.IMAGE,
+        doc="words of W int8",
+        answer="words of the image buffer, 0 where load does not unfold windows",
+        bases={"load": "image"},
+        least_of="four pixels",
+        loads="DRAM -> image buffer",
+        needs="an image buffer",
+        late=True,
+    ),
+)
+MEMORY: Mapping[Space, Memory] = {memory.space: memory for memory in MEMORIES}
 
 LOAD = Unit(
     module="opu_load",
     doc="maps from memory; joining and splitting them is a matter of layout",
     runs={ModuleKind.MEM_RD: ("concat", "split")},
+    pattern=Pattern.INJECTIVE,
+    forms={
+        "Concat": KNOWN,
+        "Split": f"{KNOWN}, along channels",
+        "Reshape": f"{KNOWN}, each value staying in its channel and place, or all in one row",
+    },
 )
 PAD = Unit(
     module="opu_compute",
     doc="rows and columns around a map, put there by what reads it",
     runs={ModuleKind.PAD: ("pad",)},
+    pattern=Pattern.INJECTIVE,
+    forms={
+        "Pad": "mode constant, four dimensions, constant pads that add something, batch left alone"
+    },
 )
 STORE = Unit(
     module="opu_store",
     doc="maps to memory, pixels repeated to upsample",
     runs={ModuleKind.UPSAMPLE: ("upsample",), ModuleKind.MEM_WR: ("upsample",)},
+    pattern=Pattern.INJECTIVE,
+    forms={
+        "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding "
+        "by which each pixel is repeated that many times, or to a whole part of them, each of the "
+        "same pixels at as many times its place",
+    },
+    options={ModuleKind.UPSAMPLE: "upsample"},
 )

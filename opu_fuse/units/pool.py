@@ -9,7 +9,9 @@ from msgspec import Struct
 from opu_fuse import fixedpoint
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier
+from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.base import (
+    Capability,
     Field,
     ModuleKind,
     Numeric,
@@ -160,10 +162,21 @@ def _mistakes(p: PostParams, place: Place) -> Iterator[str]:  # noqa: ARG001  on
         yield f"folds windows of {p['win_cols']} columns, {p['stride_x']} apart, only 2 by 2"
 
 
+_FORM = "one four-dimensional operand of known shape, explicit pads and no ceil_mode"
+
 POOL = Unit(
     module="opu_pool",
     doc="the maximum or the average of windows",
     runs={ModuleKind.POOL: ("max_pool", "avg_pool")},
+    pattern=Pattern.OUT_EWISE_FUSABLE,
+    forms={
+        "MaxPool": _FORM,
+        "AveragePool": _FORM,
+        "GlobalMaxPool": _FORM,
+        "GlobalAveragePool": _FORM,
+    },
+    capability=Capability(bit=1, doc="a pool"),
+    options={ModuleKind.POOL: "pool"},
     stage=Stage.POOL,
     prefix="pool",
     takes=("pool_slots",),

@@ -8,7 +8,9 @@ from opu_fuse import fixedpoint
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import MAX_SHIFT
 from opu_fuse.units.base import (
+    KNOWN,
     Access,
+    Capability,
     Field,
     ModuleKind,
     Numeric,
@@ -73,6 +75,10 @@ PRELU = Unit(
     module="opu_prelu",
     doc="a slope for every channel below the zero point",
     runs={ModuleKind.PRELU: ("prelu",)},
+    forms={"PRelu": f"{KNOWN}, and constant slopes, one a channel"},
+    real_constants=True,
+    capability=Capability(bit=5, doc="slopes of channels"),
+    options={ModuleKind.PRELU: "slopes"},
     operands={ModuleKind.PRELU: (Access.PER_CHANNEL,)},
     stage=Stage.PRELU,
     prefix="prelu",

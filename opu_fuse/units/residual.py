@@ -7,8 +7,11 @@ import numpy as np
 from msgspec import Struct
 
 from opu_fuse import fixedpoint
+from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.base import (
+    KNOWN,
     Access,
+    Capability,
     Field,
     Interval,
     ModuleKind,
@@ -156,6 +159,14 @@ RESIDUAL = Unit(
     module="opu_residual",
     doc="the sum, the product or the maximum of two maps",
     runs={ModuleKind.RES_ADDER: ("add",), ModuleKind.SE: ("multiply",)},
+    pattern=Pattern.BROADCAST,
+    forms={
+        "Add": KNOWN,
+        "Sub": f"{KNOWN}, both operands computed, of the result's shape, not one pixel",
+        "Mul": KNOWN,
+    },
+    capability=Capability(bit=2, doc="a residual adder or product"),
+    options={ModuleKind.RES_ADDER: "residual", ModuleKind.SE: "gates"},
     operands={
         ModuleKind.RES_ADDER: (Access.FULL,),
         ModuleKind.SE: (Access.PER_CHANNEL, Access.FULL),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from opu_fuse.units.base import (
+    Capability,
     Field,
     Interval,
     ModuleKind,
@@ -40,6 +41,8 @@ TABLE = Unit(
     module="opu_table",
     doc="any function of one value, by a table of 256 entries",
     runs={ModuleKind.TABLE: ("table", "relu", "clip", "leaky_relu")},
+    capability=Capability(bit=4, doc="a table"),
+    options={ModuleKind.TABLE: "tables"},
     stage=Stage.TABLE,
     prefix="table",
     registers=(Field(43, "table", 22, "table memory word of the entry for -128"),),

@@ -12,10 +12,10 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from opu_fuse.model.operator_sets import UNMOVED
 from opu_fuse.zoo import moments
 from opu_fuse.zoo.moments import Moments
 
-_VIEWS = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Flatten")
 _OWN_CONSTANTS = 4
 """IR version from which initialisers need not be inputs of the graph."""
 _NORMAL: Moments = (0.0, 1.0)
@@ -107,7 +107,7 @@ class _Life:
     def _fill(self, node: ir.Node, index: int, draw: Draw) -> None:
         """Replace the operand by noise of its shape, if it is a constant of several numbers."""
         value = node.inputs[index] if index < len(node.inputs) else None
-        while value is not None and (view := value.producer()) and view.op_type in _VIEWS:
+        while value is not None and (view := value.producer()) and view.op_type in UNMOVED:
             value = view.inputs[0]
         shape = None if value is None else _constant_shape(value)
         if value is None or shape is None:

@@ -6,20 +6,14 @@ A judge of engines and compiler: made from the spec alone, with nothing of `hw/c
 import itertools
 
 from opu_fuse.quant import Domain
+from opu_fuse.units import POST
 from opu_fuse.units.base import ModuleKind, Stage
 
 K = ModuleKind
 REQUANT = "requant"
 LONGEST = 5
 SHIFTS = tuple(range(0, 4 * LONGEST, 4))
-KINDS = {
-    K.COMPARATOR: Stage.ACT,
-    K.POOL: Stage.POOL,
-    K.RES_ADDER: Stage.RESIDUAL,
-    K.SE: Stage.RESIDUAL,
-    K.TABLE: Stage.TABLE,
-    K.PRELU: Stage.PRELU,
-}
+KINDS = {kind: unit.stage for unit in POST for kind in unit.runs}
 _REMEMBERED = {}
 
 

@@ -12,6 +12,7 @@ from cocotb.triggers import FallingEdge
 
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
+from opu_fuse.units import POST
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
 from rtl_sim.benches import post_model
@@ -24,8 +25,7 @@ RUN = 0
 ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
-LATENCY = {Stage.REQUANT: 0, Stage.ACT: 9, Stage.POOL: 10, Stage.RESIDUAL: 9, Stage.TABLE: 3}
-LATENCY |= {Stage.PRELU: 9}
+LATENCY = {unit.stage: unit.cycles for unit in POST}
 TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles a visit
 SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # the same with a second operand
 LATENCY[Stage.RESIDUAL] += SIDE_TURNS > TURNS  # they are gathered
@@ -105,7 +105,7 @@ class Bench:
         words = post_model.words_of(chain)
         each = SIDE_TURNS if Stage.RESIDUAL in chain else TURNS
         turns = each * post_model.visits(p) // p["blocks"]
-        block = max(turns, HOLD * (Stage.PRELU in chain) + words + 1) if words else turns
+        block = max(turns, HOLD * post_model.holds(chain) + words + 1) if words else turns
         before = max(PREPARE, LOAD + words if words else 0) + (p["blocks"] - 1) * block
         expected = before + turns + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"

@@ -28,6 +28,11 @@ def words_of(chain):
     return PARAM_WORDS * (Stage.REQUANT in chain) + SLOPE_WORDS * (Stage.PRELU in chain)
 
 
+def holds(chain):
+    """Whether a stage behind the requantiser uses parameters of the block."""
+    return Stage.PRELU in chain
+
+
 def lane_parameters(spec, param, p, chain, block):
     """The W records of the requantiser and the W slopes of a block; those that the chain has not
     are others' bytes.

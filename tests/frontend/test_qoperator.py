@@ -155,6 +155,9 @@ MOVERS = {
     "Resize": f"Resize<{FLOOR}>(q, , twice)",
     "DepthToSpace": "DepthToSpace<blocksize=2>(q)",
     "SpaceToDepth": "SpaceToDepth<blocksize=2>(q)",
+    "Gather": "Gather<axis=1>(q, order)",
+    "Tile": "Tile(q, often)",
+    "ReduceMax": "ReduceMax<axes=[2]>(q)",
 }
 
 
@@ -170,6 +173,8 @@ def test_what_the_quantiser_leaves_in_integers_is_moved(name, kind, machine, onn
         pads=np.int64([0, 0, 1, 2, 0, 0, 2, 1]),
         filling=kind(100),
         twice=np.float32([1, 1, 2, 2]),
+        order=np.int64([2, 0, 0]),
+        often=np.int64([1, 1, 2, 1]),
     )
     qdq = prepare(model).qdq
     assert qdq is not None

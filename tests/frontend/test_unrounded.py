@@ -94,6 +94,13 @@ CASES = {
         ["o", "p"],
         None,
     ),
+    "pixels into channels, for both": (
+        "float[1,1,8,8] x",
+        "float[1,4,4,4] o, float[1,4,4,4] y",
+        f"t = SpaceToDepth<blocksize=2>(x) o = CumSum(t, one) y = {CONV}(t, v)",
+        ["o"],
+        None,
+    ),
     "a split beside": (
         "float[1,4,8,8] x",
         "float[1,2,8,8] o, float[1,2,8,8] p, float[1,4,8,8] y",

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.fuseops import Limits, fuse_ops
-from opu_fuse.fuse.patterns import HOST_PATTERNS, PATTERNS, FusionGraph, Pattern, fusion_graph
+from opu_fuse.fuse.patterns import PATTERNS, FusionGraph, Pattern, fusion_graph
 from opu_fuse.fuse.postdom import ROOT, post_dominators
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import spec_names
+from opu_fuse.model.operators import OPERATORS as ONNX
 from opu_fuse.passes import lookup
 from tests.dfg import canonical
 from tests.fuse import naive_fuseops, networks
@@ -200,7 +201,7 @@ def test_every_known_operator_has_a_kind():
     known = {op for name in spec_names() for op in machine(name).dataflow.operators}
     assert known <= set(PATTERNS)
     assert not set(PATTERNS.values()) & {T, X}
-    assert T not in HOST_PATTERNS.values()
+    assert T not in {operator.pattern for operator in ONNX.values()}
 
 
 @st.composite

@@ -15,7 +15,7 @@ from opu_fuse import fuse
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.lower import LOWERINGS
 from opu_fuse.fuse.host_reasons import HOST_REASONS
-from opu_fuse.fuse.operator_rules import FORMS, OPERATOR_RULES, known_operator
+from opu_fuse.fuse.operator_rules import OPERATOR_RULES, known_operator
 from opu_fuse.fuse.operators import (
     AXES,
     OF_ONE,
@@ -30,9 +30,10 @@ from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.spec import OPERATORS
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir
+from opu_fuse.units import FORMS
 from tests.dfg import canonical
 from tests.fuse.reading import machine, on_host
 from tests.fuse.rule_cases import limited

@@ -11,15 +11,18 @@ import pytest
 
 from opu_fuse.errors import InternalError
 from opu_fuse.hw import svchain, svpackage
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.generate import generated_files
 from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
 from opu_fuse.hw.paramtypes import _type
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
 from opu_fuse.hw.svpackage import sv_package
 from opu_fuse.hw.svunits import sv_field
 from opu_fuse.resources import hw_specs_dir
-from opu_fuse.units.base import Stage
+from opu_fuse.units import POST
+from opu_fuse.units.base import ModuleKind, Stage
+from tests.fuzz.random_machine import draw_machine
 
 PROJECT = hw_specs_dir().parent
 BUILT = [name for name in spec_names() if load_hw(name).build]
@@ -72,6 +75,19 @@ def test_the_package_holds_the_sizes_of_its_machine(name):
     assert ic[::-1] == [mode.ic for mode in spec.array.modes], (
         "element 0 of a packed array stands last"
     )
+
+
+def test_the_package_says_which_stages_the_post_chain_has():
+    """A comparator before the array is part of the pre chain, it is no stage ACT."""
+    drawn = load_hw_text(draw_machine(31, multipliers=True), "drawn")
+    assert drawn.has(ModuleKind.COMPARATOR)
+    assert chain_of(drawn).banks(Stage.ACT) == 0
+    for spec in (drawn, *(load_hw(name) for name in BUILT)):
+        text = sv_package(spec)
+        for unit in (unit for unit in POST if unit.capability is not None):
+            present = chain_of(spec).banks(unit.stage) > 0
+            assert f" HAS_{unit.stage.name} = 1'b{present:d};" in text, (spec.name, unit.stage)
+            assert f" CSR_CAP_MODULES_{unit.stage.name} = {unit.capability.bit};" in text
 
 
 def test_every_opcode_register_and_error_has_its_code_in_the_package():

@@ -9,12 +9,8 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, detach, is_standard, operand, static_shape
 from opu_fuse.frontend.spelling.nodes import Spelling, is_read
+from opu_fuse.model.operator_sets import MAKES_SEQUENCES, READS_SEQUENCES
 
-_MAKERS = (
-    *("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert"),
-    "SplitToSequence",
-)
-_READERS = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
 _LONGEST = 4096
 """Elements that a sequence may have."""
 
@@ -26,11 +22,11 @@ def spell_out_sequences(model: ir.Model) -> bool:
     known: dict[ir.Value, Elements] = {}
     makers, changed = [], False
     for node in list(model.graph):
-        if is_standard(node, *_MAKERS):
+        if is_standard(node, *MAKES_SEQUENCES):
             if (found := _elements(node, known)) is not None:
                 known[node.outputs[0]] = found
                 makers.append(node)
-        elif is_standard(node, *_READERS) and (sequence := operand(node, 0)) in known:
+        elif is_standard(node, *READS_SEQUENCES) and (sequence := operand(node, 0)) in known:
             changed |= _read(Spelling(node), known[sequence])
     for node in reversed(makers):
         if not is_read(node.outputs[0]):

@@ -7,10 +7,10 @@ from opu_fuse.frontend.spelling.contrib import spell_out_contrib
 from opu_fuse.frontend.spelling.loops import spell_out_control_flow
 from opu_fuse.frontend.spelling.qonnx import spell_out_qonnx
 from opu_fuse.frontend.spelling.sequences import spell_out_sequences
-from opu_fuse.model.folding import CONTROL_FLOW
+from opu_fuse.model.operator_sets import BODIES, READS_SEQUENCES
 from opu_fuse.model.opsets import STANDARD
 
-_OF_THE_STANDARD = CONTROL_FLOW | {"ConcatFromSequence", "SequenceAt", "SequenceLength"}
+_OF_THE_STANDARD = BODIES | READS_SEQUENCES
 
 
 def is_to_spell_out(model: ir.Model) -> bool:

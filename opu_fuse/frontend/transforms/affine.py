@@ -35,10 +35,9 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.numbers import are_scales, in_range
+from opu_fuse.model.operator_sets import LAYERS
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import QuantParams, narrowed
-
-_FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
 class Affine(Struct, frozen=True, kw_only=True):
@@ -114,7 +113,7 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     x = node.inputs[0]
     assert x is not None
     conv = x.producer()
-    if conv is None or not is_standard(conv, *_FOLDING) or sole_reader(x) is not node:
+    if conv is None or not is_standard(conv, *LAYERS) or sole_reader(x) is not node:
         return False
     w, b = operand(conv, 1), operand(conv, 2)
     weight, bias = constant(w), real_constant(b)

@@ -27,13 +27,13 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.composites import ELEMENT_WISE, slice_ranges
+from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.operator_sets import ELEMENT_WISE, WINDOWS_OF_OPERAND
 
 Cut = tuple[int, int, int, int]
 """Rows and columns less: top, left, bottom, right, as `pads` count them."""
 
 _NOTHING = (0, 0, 0, 0)
-_WINDOWS = ("Conv", "MaxPool", "AveragePool")
 
 
 class _Plan(Struct):
@@ -120,7 +120,7 @@ def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
         return False  # the places of maxima count from the whole
     plan.cuts[value] = cut
     plan.made.add(node)
-    if is_standard(node, *_WINDOWS):
+    if is_standard(node, *WINDOWS_OF_OPERAND):
         return _windows(plan, node, shape, cut)  # Case 1
     if is_standard(node, "ConvTranspose"):  # Case 2
         known = _explicit(node) and "output_shape" not in node.attributes

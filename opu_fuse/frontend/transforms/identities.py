@@ -16,6 +16,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.transforms.pools import reduced_axes
+from opu_fuse.model.operator_sets import COMMUTATIVE
 
 _WRAPPERS = ("Sum", "Concat", "Max", "Min", "Mean")
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
@@ -57,7 +58,7 @@ def _changes_nothing(node: ir.Node) -> bool:
 
 def _unchanged(node: ir.Node) -> int | None:
     """Which operand a sum, a difference, a product or a quotient is."""
-    for i in (0, 1) if node.op_type in {"Add", "Mul"} else (0,):
+    for i in (0, 1) if node.op_type in COMMUTATIVE else (0,):
         kept, other = node.inputs[i], node.inputs[1 - i]
         data = constant(other)
         if kept is None or other is None or data is None or quant_of(other) is not None:

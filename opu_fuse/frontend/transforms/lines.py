@@ -26,7 +26,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.transforms.pools import WHOLE_MAP
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ALONG_AXIS, ELEMENT_WISE
 from opu_fuse.quant import META_KEY
 
 _CHANNELS_FIRST = frozenset(
@@ -69,7 +69,7 @@ def _widen(graph: ir.Graph, node: ir.Node) -> bool:
             node.attributes[name] = ir.AttrInt64s(name, [row, *numbers])
     if node.op_type != "Pad" and (pads := node.attributes.get_ints("pads")):
         node.attributes["pads"] = ir.AttrInt64s("pads", [0, pads[0], 0, pads[1]])
-    if node.op_type in {"Concat", "Split"}:
+    if node.op_type in ALONG_AXIS:
         axis = _axis(node.attributes.get_int("axis", 0))
         node.attributes["axis"] = ir.AttrInt64("axis", axis)
     for result in node.outputs:

@@ -44,19 +44,27 @@ from opu_fuse.frontend.transforms.choosing import (
     whole_pixels,
 )
 from opu_fuse.frontend.transforms.slices import every_nth
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_record import Moves
+from opu_fuse.model.operator_sets import (
+    AFFINE,
+    CONVERTS,
+    ELEMENT_WISE,
+    LAYERS,
+    PERMUTES,
+    POOLS,
+    QUANTISED,
+    moving,
+)
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 _APART = range(2, 5)
 """Pixels from one to the next; more make weights that are almost all zeros."""
-_AT_PORTS = (
-    *("Cast", "DepthToSpace", "DequantizeLinear", "QuantizeLinear", "Reshape", "SpaceToDepth"),
-    "Transpose",
-)
-_ARRAY = ("Conv", "ConvTranspose", "Gemm")
+_AT_PORTS = CONVERTS | PERMUTES | {"Reshape"}
 _BETWEEN = (
-    *(*ELEMENT_WISE, "AveragePool", "BatchNormalization", "Concat", "DepthToSpace", "Gather"),
-    *("MaxPool", "Pad", "Resize", "Slice", "SpaceToDepth", "Split"),
+    ELEMENT_WISE
+    | AFFINE
+    | moving(Moves.SELECT, Moves.JOIN, Moves.PIXELS)
+    | (QUANTISED & (POOLS | moving(Moves.PAD, Moves.REPEAT)))
 )
 _INTO_PIXELS: Mapping[tuple[int, ...], str] = {
     (0, 1, 4, 2, 5, 3): "CRD",
@@ -277,7 +285,7 @@ def is_computed(value: ir.Value) -> bool:
     there.
     """
     node = value.producer()
-    while node is not None and not is_standard(node, *_ARRAY):
+    while node is not None and not is_standard(node, *LAYERS):
         above = operand(node, 0)
         if above is None or not is_standard(node, *_BETWEEN):
             return False

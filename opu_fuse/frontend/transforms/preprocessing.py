@@ -20,9 +20,8 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.operator_sets import SELECTS
 from opu_fuse.model.preprocessing import after_bytes
-
-_PARTS = ("Gather", "Slice", "Split")
 
 
 def run(model: ir.Model) -> bool:
@@ -35,7 +34,7 @@ def _join(graph: ir.Graph, whole: ir.Value) -> bool:
     """whole: a value with several readers, or one that cuts it."""
     cutters = list(dict.fromkeys(use.node for use in whole.uses()))
     shape = static_shape(whole)
-    if shape is None or not all(is_standard(n, *_PARTS) and n.inputs[0] is whole for n in cutters):
+    if shape is None or not all(is_standard(n, *SELECTS) and n.inputs[0] is whole for n in cutters):
         return False
     parts = [part for node in cutters for part in node.outputs]
     readers = {sole_reader(part) for part in parts}

@@ -32,7 +32,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.transforms.dense import is_final
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.quant import META_KEY
 
 _MAPS = {3: (0, 2, 1), 4: (0, 3, 1, 2)}

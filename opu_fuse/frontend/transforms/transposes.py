@@ -34,7 +34,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
-from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ELEMENT_WISE
 
 _ALONG = {"Concat": None, "Split": 0}
 """Those with an axis, and which one it is by default."""

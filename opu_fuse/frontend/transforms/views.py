@@ -23,9 +23,8 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
+from opu_fuse.model.operator_sets import VIEWS
 from opu_fuse.quant import META_KEY
-
-_VIEWS = ("Flatten", "Squeeze", "Unsqueeze", "Reshape")
 
 
 def run(model: ir.Model) -> bool:
@@ -64,7 +63,7 @@ def _share(graph: ir.Graph, given: ir.Value) -> bool:
 def is_view(node: ir.Node) -> bool:
     """Whether a node moves no value of a map of known shape. One whose numbers are computed may do
     something else than the file declares."""
-    if not is_standard(node, "Transpose", *_VIEWS) or not node.inputs:
+    if not is_standard(node, "Transpose", *VIEWS) or not node.inputs:
         return False
     if any(v and constant(v) is None for v in node.inputs[1:]):
         return False

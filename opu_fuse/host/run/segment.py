@@ -13,6 +13,7 @@ from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegmen
 from opu_fuse.errors import ModelError, RunError
 from opu_fuse.host.kernel import Kernel
 from opu_fuse.host.run.generic import run_kernel
+from opu_fuse.model.operator_sets import TRAPS
 from opu_fuse.process.foreign import complaints, in_child
 
 KEPT = 4
@@ -21,7 +22,7 @@ _SHOWN = 3
 """Operators named in a message."""
 _PATIENCE = 3600.0
 """Seconds for what runs in a child process."""
-_DIVISIONS = (b"\x22\x03Div", b"\x22\x03Mod")
+_DIVISIONS = tuple(bytes((0x22, len(name))) + name.encode() for name in sorted(TRAPS))
 """How a node of the kind is written in a model's bytes; others may hold them, too."""
 
 _Runner = Callable[[list[str], Mapping[str, np.ndarray]], list[Any]]
@@ -93,7 +94,7 @@ def may_trap(model: bytes) -> bool:
     kinds = {v.name: v.type.tensor_type.elem_type for v in graph.input}
     kinds |= {name: t.data_type for name, t in constants.items()}
     for node in graph.node:
-        if node.op_type in ("Div", "Mod"):
+        if node.op_type in TRAPS:
             known = {kinds[name] for name in node.input if name in kinds}
             divisor = constants.get(node.input[1])
             computed = divisor is None or np.any(onnx.numpy_helper.to_array(divisor) == -1)

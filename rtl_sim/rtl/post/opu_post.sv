@@ -9,9 +9,9 @@
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
 // Throughput: one window position in TURNS cycles, or RESIDUAL_PACE (see opu_post_walk). The units and the edges between them are
 // those of the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes the
-// cycles of its visits, 16 more, 7 for the first parameters of REQUANT, and 9 for ACT and PRELU, 10 for POOL (TURNS more behind
-// opu_fold), 9 for RESIDUAL (1 more where it is narrower, 3 with products), 3 for TABLE. The parameters of further blocks are
-// loaded meanwhile: a block takes max(cycles of its visits, 9) with REQUANT.
+// cycles of its visits, 16 more, 7 for the first parameters of REQUANT, and for each stage the `cycles` of its record in
+// opu_fuse/units/ (POOL: TURNS more behind opu_fold; RESIDUAL: 1 more where it is narrower, 3 with products). The parameters of
+// further blocks are loaded meanwhile: a block takes max(cycles of its visits, 9) with REQUANT.
 `include "opu_assert.svh"
 
 module opu_post

@@ -13,6 +13,7 @@ from opu_fuse.host.build.linalg.site import Site, TensorType, site_of
 from opu_fuse.host.build.linalg.views import VIEWS
 from opu_fuse.host.kernel import DTYPES, GenericOp, Input, Iterator, Loop, Result
 from opu_fuse.host.kernel_check import first_mistake
+from opu_fuse.model.operator_sets import PAIRS
 
 
 def generic_of(
@@ -48,7 +49,7 @@ def generic_of(
 
 def _pointwise(site: Site, dtypes: list[str]) -> GenericOp | None:
     operands = [n for n in range(len(site.inputs)) if site.has(n)]
-    per_channel = site.node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    per_channel = site.node.op_type in PAIRS
     spread = operands[:1] if per_channel else operands
     if _broadcast([site.shape(n) for n in spread]) != site.result_shape:
         return None  # declared wrong
