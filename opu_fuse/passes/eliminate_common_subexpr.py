@@ -6,8 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.decorators import function_pass
-from opu_fuse.passes.registry import register
+from opu_fuse.passes.registry import function_pass, register
 from opu_fuse.passes.sealing import annotation, sealed
 
 _ANNOTATIONS = "opu_fuse."
