@@ -32,6 +32,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
             lo, hi = (_bound(operator.attrs[name], y) for name in ("min", "max"))
         case "leaky_relu":
             slopes = (ratio, ratio * operator.attrs["alpha"])
+        case _:
+            pass
     (pos, neg), shift = operator.shared(slopes, numeric)
     registers = {"act_pos": pos, "act_neg": neg, "act_shift": shift, "act_lo": lo, "act_hi": hi}
     zeros = {"act_x_zero": x.zero_point, "act_y_zero": y.zero_point}
