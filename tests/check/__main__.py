@@ -8,12 +8,11 @@ import argparse
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.check.budget import UNTIL
+from tests.check.budget import SECONDS
 from tests.check.reach import ROOT, reached
 
 SMOKE = (
@@ -42,7 +41,7 @@ def run_tests(files: list[str], seconds: float, *, rtl: bool) -> bool:
         return True
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.check.budget", "-n", "2"]
     order = ["--dist", "loadfile", "--no-loadscope-reorder", "-m", WITH_RTL if rtl else PLAIN]
-    environment = os.environ | {UNTIL: str(time.time() + seconds)}
+    environment = os.environ | {SECONDS: str(seconds)}
     code = subprocess.run([*command, *order, *files], cwd=ROOT, env=environment, check=False)
     return code.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -50,7 +49,7 @@ def run_tests(files: list[str], seconds: float, *, rtl: bool) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.check", description=__doc__)
     parser.add_argument("--base", default="main", help="branch that the change is compared with")
-    parser.add_argument("--seconds", type=float, default=120, help="for the tests")
+    parser.add_argument("--seconds", type=float, default=90, help="for the tests")
     parser.add_argument("--list", action="store_true", help="print the test files, run nothing")
     chosen = parser.parse_args()
     changed = changed_files(chosen.base)

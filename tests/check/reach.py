@@ -32,10 +32,13 @@ def imports() -> Graph:
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     modules = {_module(file): file for file in files}
-    return {
-        file: frozenset(modules[name] for name in _named(path) if name in modules) - {file}
-        for file, path in files.items()
-    }
+    found: dict[str, frozenset[str]] = {}
+    for file, path in files.items():
+        named = {modules[name] for name in _named(path, modules) if name in modules}
+        # pytest gives the tests of a folder what its conftest.py and those above hold.
+        above = {f"{folder}/conftest.py" for folder in Path(file).parents}
+        found[file] = frozenset(named | (above & files.keys())) - {file}
+    return found
 
 
 def reached(changed: Iterable[str]) -> list[str]:
@@ -104,15 +107,19 @@ def _module(file: str) -> str:
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _named(path: Path) -> Iterator[str]:
-    """Names that may be modules: imported anywhere in the file, or standing in a text."""
+def _named(path: Path, modules: Mapping[str, str]) -> Iterator[str]:
+    """Names that may be modules: imported anywhere in the file, or standing in a text. A package of
+    which only modules are taken is not among them.
+    """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
             case ast.ImportFrom(module=str(module), names=names):
-                yield module
-                yield from (f"{module}.{alias.name}" for alias in names)
+                taken = [f"{module}.{alias.name}" for alias in names]
+                yield from taken
+                if not all(name in modules for name in taken):
+                    yield module
             case ast.Constant(value=str(text)) if "." in text:
                 yield text
             case _:
