@@ -22,10 +22,11 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth pnr board formal generate docs wheel clean
+.PHONY: help venv demo check test lint test-python test-rtl nightly fuzz mutate synth pnr board formal generate docs wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
+	@echo "make check      while a change is written: ruff, pyright, the tests that it can reach, one network on RTL; 3 minutes"
 	@echo "make test       install, then lint, type check, fast tests, RTL tests"
 	@echo "make lint       ruff and pyright; Verible and Verilator over the RTL"
 	@echo "make nightly    200 random layers per machine on RTL, and what else is too long for make test"
@@ -58,15 +59,21 @@ $(STAMP): pyproject.toml
 demo: venv
 	$(BIN)/python examples/demo.py
 
+# Another branch to compare with, more time for tests: make check CHECK_FLAGS='--base release --seconds 300'
+check: venv
+	$(BIN)/python -m tests.check $(CHECK_FLAGS)
+
 # One after the other, the cheap checks first. pytest fails a tier that collected nothing (exit code 5).
 test: venv
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/pytest $(PYTEST_FLAGS)
 	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
 
 lint: venv
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/python -m rtl_sim.lint
 

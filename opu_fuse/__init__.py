@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
     from opu_fuse.sweeping.run import sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Program",
     "__version__",

@@ -173,7 +173,7 @@ def _operators(seen: _Seen) -> Iterator[Tree]:
     cuts: dict[str, list[Tree]] = defaultdict(list)
     for source, target, reason in bundle.boundaries:
         cuts[source].append({"to": target, "reason": reason})
-    found = [
+    found: list[Tree] = [
         {"name": o.name, "op": o.op, "group": g.index, "module": o.module, "host": None}
         for g in bundle.groups
         for o in g.ops

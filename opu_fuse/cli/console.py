@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from json.encoder import encode_basestring_ascii
@@ -89,7 +89,7 @@ def flush() -> None:
 
 
 @contextmanager
-def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
+def progress_bar(stages: int) -> Generator[Callable[[str], None]]:
     """A bar on a terminal that moves on with every stage named to it."""
     with share_bar() as show:
         begun = itertools.count()
@@ -97,7 +97,7 @@ def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def share_bar() -> Iterator[Callable[[str, float], None]]:
+def share_bar() -> Generator[Callable[[str, float], None]]:
     """A bar on a terminal that is told what is being done, and which share of all is done."""
     if out.quiet or not err.is_terminal:
         yield lambda *_: None

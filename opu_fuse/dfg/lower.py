@@ -149,7 +149,7 @@ def _window(
     networks repeat few of them often.
     """
     known = dict(given)
-    geometry = {
+    geometry: dict[str, Any] = {
         "strides": tuple(known.get("strides", (1, 1))),
         "dilations": tuple(known.get("dilations", (1, 1))),
         "pads": tuple(known.get("pads", (0, 0, 0, 0))),

@@ -154,7 +154,8 @@ class Design(Struct, frozen=True, kw_only=True):
         switches = whole.keys() & {"depthwise", "shifts", "side_tables"}
         flags = {key: bool(whole[key]) for key in switches}
         names = () if without == "-" else tuple(without.split("+"))
-        return cls(**{**whole, **flags}, without=names)
+        fields: dict[str, Any] = {**whole, **flags}
+        return cls(**fields, without=names)
 
 
 WHOLE = Design(

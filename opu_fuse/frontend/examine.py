@@ -5,8 +5,9 @@ version converter and inference copy what they look at several times, and may ab
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -31,7 +32,7 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Iterator[Findings]:
+def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Generator[Findings]:
     """Check a model, convert it to TARGET_OPSET if it is older, and infer its shapes while the
     block goes on. Its functions get its operator sets, in place.
 
@@ -40,7 +41,10 @@ def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Iter
     """
     declared = _declared(proto.graph)
     weightless = without_weights(proto)
-    limits = {"seconds": patience(len(proto.graph.node)), "memory_bytes": MEMORY_BYTES}
+    limits: dict[str, Any] = {
+        "seconds": patience(len(proto.graph.node)),
+        "memory_bytes": MEMORY_BYTES,
+    }
     onnx.defs.has("Conv")  # makes its tables of operators, once, which each child would make again
     with _about(where, sized=sized):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
@@ -70,7 +74,7 @@ def _declared(graph: onnx.GraphProto) -> Shapes:
 
 
 @contextmanager
-def _about(where: str, *, sized: bool) -> Iterator[None]:
+def _about(where: str, *, sized: bool) -> Generator[None]:
     what, help_ = "the graph is invalid", "check the export with onnx.checker"
     if sized:
         what = f"{what} at the sizes given"

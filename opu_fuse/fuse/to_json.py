@@ -18,7 +18,7 @@ def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, A
     name. `search` is there only when the strategy searched, `copies` and `rewrites` only where the
     compiler adds or changed operators; these stand apart from the groups.
     """
-    found = {
+    found: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": dfg.name,
         "hw": hw.name,

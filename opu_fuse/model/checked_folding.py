@@ -8,7 +8,7 @@ beside the old one, in a child process.
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -173,7 +173,7 @@ def _read(node: ir.Node) -> dict[ir.Value, None]:
 
 
 @contextmanager
-def _named(values: Iterable[ir.Value]) -> Iterator[None]:
+def _named(values: Iterable[ir.Value]) -> Generator[None]:
     """Values without a name have one inside the block."""
     nameless = [value for value in values if not value.name]
     for count, value in enumerate(nameless):

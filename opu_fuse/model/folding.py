@@ -46,6 +46,8 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
                 found.append(attribute.as_graph())
             case ir.AttributeType.GRAPHS:
                 found += attribute.as_graphs()
+            case _:
+                pass
     return found
 
 

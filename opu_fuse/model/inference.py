@@ -6,7 +6,7 @@ the end padding; its own definition and ONNX Runtime do not, and that is put rig
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import onnx
@@ -250,7 +250,7 @@ def _static(packed: bytes) -> tuple[ir.DataType, ir.Shape] | None:
 
 
 @contextmanager
-def _weightless(model: ir.Model) -> Iterator[onnx.ModelProto]:
+def _weightless(model: ir.Model) -> Generator[onnx.ModelProto]:
     """The model as a message, with all but small constants as inputs."""
     graph = model.graph
     constants, inputs = list(graph.initializers.values()), len(graph.inputs)

@@ -6,29 +6,39 @@ from opu_fuse.passes import (
     fold_constant,
     infer_type,
 )
-from opu_fuse.passes.base import SKIP_KEY, FunctionPass, ModulePass, Pass, is_skipped
-from opu_fuse.passes.config import ConfigKey, known_keys, register_config
-from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.decorators import PassClass, function_pass, module_pass
-from opu_fuse.passes.info import PassInfo
-from opu_fuse.passes.instrument import PassInstrument
-from opu_fuse.passes.library import from_library
+from opu_fuse.passes.base import (
+    SKIP_KEY,
+    FunctionPass,
+    ModulePass,
+    Pass,
+    RunStep,
+    Step,
+    from_library,
+    is_skipped,
+)
+from opu_fuse.passes.context import LOWEST_LEVEL, PassContext, PassInfo
 from opu_fuse.passes.options import PassOptions, pass_context, require_ran
-from opu_fuse.passes.print_ir import EVERY, PrintIR, model_text
-from opu_fuse.passes.registry import lookup, register, registered
+from opu_fuse.passes.printing import EVERY, PrintIR, model_text
+from opu_fuse.passes.registry import (
+    PassClass,
+    function_pass,
+    lookup,
+    module_pass,
+    register,
+    registered,
+)
 from opu_fuse.passes.sequential import FixedPoint, Sequential
-from opu_fuse.passes.step import RunStep, Step
 from opu_fuse.passes.timing import PassTiming
-from opu_fuse.passes.verify_ir import VerifyIR
+from opu_fuse.passes.verification import VerifyIR
 
 TRANSFORMS = (dead_code_elimination, eliminate_common_subexpr, fold_constant, infer_type)
 """The modules of the transforms that register themselves."""
 
 __all__ = [
     "EVERY",
+    "LOWEST_LEVEL",
     "SKIP_KEY",
     "TRANSFORMS",
-    "ConfigKey",
     "FixedPoint",
     "FunctionPass",
     "ModulePass",
@@ -36,7 +46,6 @@ __all__ = [
     "PassClass",
     "PassContext",
     "PassInfo",
-    "PassInstrument",
     "PassOptions",
     "PassTiming",
     "PrintIR",
@@ -47,13 +56,11 @@ __all__ = [
     "from_library",
     "function_pass",
     "is_skipped",
-    "known_keys",
     "lookup",
     "model_text",
     "module_pass",
     "pass_context",
     "register",
-    "register_config",
     "registered",
     "require_ran",
 ]

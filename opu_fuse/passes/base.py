@@ -1,20 +1,18 @@
 """Passes: a module pass sees the model, a function pass one function of it at a time.
 
-Every pass is also an `onnx_ir.passes.PassBase`, so that library drivers take it; `library.py` is
-the other direction.
+Every pass is also an `onnx_ir.passes.PassBase`, so that library drivers accept it; `from_library`
+is the other direction.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes import PassBase, PassResult
 
 from opu_fuse.errors import InternalError
-from opu_fuse.passes.config import CHECK_WORD
-from opu_fuse.passes.context import PassContext
+from opu_fuse.passes.context import CHECK_WORD, LOWEST_LEVEL, PassContext, PassInfo
 from opu_fuse.passes.fingerprint import fingerprint
-from opu_fuse.passes.info import PassInfo
 
 SKIP_KEY = "opu_fuse.skip_optimization"
 """Function passes leave a function (or main graph) alone that has this key in metadata_props."""
@@ -27,6 +25,8 @@ FunctionOutcome = tuple[ir.Function, bool] | bool
 
 TransformModule = Callable[[ir.Model, PassContext], ModuleOutcome]
 TransformFunction = Callable[[ir.Function, ir.Model, PassContext], FunctionOutcome]
+RunStep = Callable[[ir.Model], ir.Model | None]
+"""Changes a model in place, or returns another one that replaces it."""
 
 
 class Pass(PassBase):
@@ -37,6 +37,9 @@ class Pass(PassBase):
     otherwise the one given stays as it is and another one is returned. options: the instance
     behind a pass made from a class, else None.
     """
+
+    checked = True
+    """Whether `requires`, `ensures` and the result are checked; passes inside have their own."""
 
     def __init__(self, info: PassInfo, *, in_place: bool = True) -> None:
         self.info = info
@@ -55,21 +58,22 @@ class Pass(PassBase):
         """Run, unless an instrument says no (then: the same model, unchanged)."""
         given = model_or_result
         model = given.model if isinstance(given, PassResult) else given
-        context = PassContext.current()
+        context, info = PassContext.current(), self.info
         try:
-            if not context.should_run(model, self.info):
+            if not context.should_run(model, info):
                 return PassResult(model, False)
-            context.before_pass(model, self.info)
-            result = self.apply(model, context)
-            context.after_pass(result.model, self.info)
+            context.before_pass(model, info)
+            result = self._apply(model, context)
+            context.tell("run_after_pass", result.model, info)
         except BaseException as error:
-            context.pass_failed(model, self.info, error)
+            context.tell_quietly("run_on_error", model, info, error)
             raise
         return result
 
-    def apply(self, model: ir.Model, context: PassContext) -> PassResult:
-        """`call` between `requires` and `ensures`; its word is checked where the context asks."""
-        if not context.get_config(CHECK_WORD.name):
+    def _apply(self, model: ir.Model, context: PassContext) -> PassResult:
+        if not self.checked:
+            return self.call(model)
+        if not context.get_config(CHECK_WORD):
             return super().__call__(model)
         before = fingerprint(model)
         result = super().__call__(model)
@@ -114,14 +118,13 @@ class FunctionPass(Pass):
     """
 
     def __init__(self, info: PassInfo, transform: TransformFunction) -> None:
-        super().__init__(info, in_place=True)
+        super().__init__(info)
         self._transform = transform
 
     def call(self, model: ir.Model) -> PassResult:
-        context = PassContext.current()
         changed = False
         for key, function in list(model.functions.items()):
-            returned, touched = self._one(function, model, context)
+            returned, touched = self._one(function, model)
             if returned.identifier() != key:
                 raise InternalError(
                     stage=f"pass {self.info.name}",
@@ -130,16 +133,14 @@ class FunctionPass(Pass):
             model.functions[key] = returned
             changed |= touched
         main = ir.Function("", model.graph.name or "main", graph=model.graph, attributes=())
-        returned, touched = self._one(main, model, context)
+        returned, touched = self._one(main, model)
         model.graph = returned.graph
         return PassResult(model, changed or touched)
 
-    def _one(
-        self, function: ir.Function, model: ir.Model, context: PassContext
-    ) -> tuple[ir.Function, bool]:
+    def _one(self, function: ir.Function, model: ir.Model) -> tuple[ir.Function, bool]:
         if is_skipped(function):
             return function, False
-        outcome: object = self._transform(function, model, context)
+        outcome: object = self._transform(function, model, PassContext.current())
         match outcome:
             case bool() as changed:
                 return function, changed
@@ -147,6 +148,45 @@ class FunctionPass(Pass):
                 return returned, changed
             case _:
                 raise _no_outcome(self.info, outcome, "(function, changed) or changed")
+
+
+class Step(Pass):
+    """What compiling cannot do without, seen as a pass by instruments and on the command line.
+
+    It changes many things at once, so it counts as a change whatever it did. It always runs, and
+    may use up the model that it is given.
+    """
+
+    checked = False
+
+    def __init__(self, name: str, run: RunStep) -> None:
+        super().__init__(PassInfo(name=name, always=True), in_place=False)
+        self._run = run
+
+    @property
+    def changes_input(self) -> bool:
+        return True
+
+    def call(self, model: ir.Model) -> PassResult:
+        return PassResult(self._run(model) or model, modified=True)
+
+
+def from_library(
+    library_pass: PassBase,
+    *,
+    name: str | None = None,
+    opt_level: int = LOWEST_LEVEL,
+    required: Sequence[str] = (),
+) -> ModulePass:
+    """A pass of `onnx_ir.passes` as one of ours, so that contexts and instruments see it.
+
+    name: default is the class's name. The library pass's own `requires` and `ensures` stay in
+    force.
+    """
+    info = PassInfo(
+        name=name or type(library_pass).__name__, opt_level=opt_level, required=tuple(required)
+    )
+    return ModulePass(info, lambda model, _: library_pass(model), in_place=library_pass.in_place)
 
 
 def is_skipped(function: ir.Function | ir.Graph) -> bool:

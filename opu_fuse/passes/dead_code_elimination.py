@@ -6,8 +6,7 @@ from onnx_ir.passes import common
 from opu_fuse.model.unused import anything_unused
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.decorators import module_pass
-from opu_fuse.passes.registry import register
+from opu_fuse.passes.registry import module_pass, register
 
 
 @register

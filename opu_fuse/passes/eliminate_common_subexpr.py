@@ -7,8 +7,7 @@ from onnx_ir.passes import common
 
 from opu_fuse.model.operator_sets import RANDOM
 from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.decorators import function_pass
-from opu_fuse.passes.registry import register
+from opu_fuse.passes.registry import function_pass, register
 from opu_fuse.passes.sealing import annotation, sealed
 
 _ANNOTATIONS = "opu_fuse."

@@ -20,8 +20,8 @@ def fingerprint(model: ir.Model) -> str:
     return _digest(model, _content)
 
 
-def measured_change(model: ir.Model, change: Callable[[], ir.Model]) -> tuple[ir.Model, bool]:
-    """Run `change`; return its model and whether it differs from what `model` was before.
+def measured_change(model: ir.Model, change: Callable[[], object]) -> tuple[ir.Model, bool]:
+    """Run `change` on the model, in place; return the model and whether it differs from before.
 
     Tensors count as the same when they are the same object: `change` must not write into one.
     """
@@ -32,8 +32,8 @@ def measured_change(model: ir.Model, change: Callable[[], ir.Model]) -> tuple[ir
         return f"tensor at {id(tensor)}"
 
     before = _digest(model, identity)
-    after = change()
-    return after, _digest(after, identity) != before
+    change()
+    return model, _digest(model, identity) != before
 
 
 def _digest(model: ir.Model, tensor_key: TensorKey) -> str:
@@ -51,8 +51,7 @@ def _content(tensor: ir.TensorProtocol) -> str:
 
 def _model(model: ir.Model, tensor_key: TensorKey) -> Iterator[str]:
     fields = (model.ir_version, model.producer_name, model.producer_version, model.domain)
-    yield repr((*fields, model.model_version, model.doc_string))
-    yield _properties(model.metadata_props)
+    yield repr((*fields, model.model_version, model.doc_string)) + _notes(model.metadata_props)
     yield from _graph(model.graph, tensor_key)
     for key, function in model.functions.items():
         yield f"function {key}"
@@ -63,7 +62,7 @@ def _model(model: ir.Model, tensor_key: TensorKey) -> Iterator[str]:
 
 def _graph(graph: ir.Graph, tensor_key: TensorKey) -> Iterator[str]:
     yield f"graph {graph.name!r} {graph.doc_string!r} {sorted(graph.opset_imports.items())}"
-    yield _properties(graph.metadata_props)
+    yield _notes(graph.metadata_props)
     yield from _values("input", graph.inputs)
     for _, value in sorted(graph.initializers.items()):
         yield from _values("constant", [value])
@@ -76,7 +75,7 @@ def _graph(graph: ir.Graph, tensor_key: TensorKey) -> Iterator[str]:
 def _node(node: ir.Node, tensor_key: TensorKey) -> Iterator[str]:
     inputs = [None if value is None else value.name for value in node.inputs]
     yield f"node {node.name!r} {node.op_identifier()} {node.version} {node.doc_string!r} {inputs}"
-    yield _properties(node.metadata_props) + _annotations(node.meta)
+    yield _notes(node.metadata_props, node.meta)
     for attribute in node.attributes.values():
         yield from _attribute(attribute, tensor_key)
     yield from _values("result", node.outputs)
@@ -103,17 +102,12 @@ def _attribute(attribute: ir.Attr, tensor_key: TensorKey) -> Iterator[str]:
 def _values(role: str, values: Iterable[ir.Value]) -> Iterator[str]:
     for value in values:
         kind = f"{value.type!r} {value.shape!r} {value.doc_string!r}"
-        notes = _properties(value.metadata_props) + _annotations(value.meta)
-        yield f"{role} {value.name!r} {kind} {notes}"
+        yield f"{role} {value.name!r} {kind} {_notes(value.metadata_props, value.meta)}"
 
 
-def _properties(properties: Mapping[str, str]) -> str:
-    return repr(sorted(properties.items()))
-
-
-def _annotations(meta: Mapping[str, Hashable]) -> str:
-    own = sorted(key for key in meta if isinstance(key, str) and key.startswith(_OWN_META))
-    return repr([(key, _text(meta[key])) for key in own])
+def _notes(properties: Mapping[str, str], meta: Mapping[str, Hashable] | None = None) -> str:
+    own = [(k, _text(note)) for k, note in (meta or {}).items() if str(k).startswith(_OWN_META)]
+    return f"{sorted(properties.items())} {sorted(own)}"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,9 +8,8 @@ from opu_fuse.model.checked_folding import fold
 from opu_fuse.model.folding import can_fold
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.decorators import module_pass
 from opu_fuse.passes.fingerprint import measured_change
-from opu_fuse.passes.registry import register
+from opu_fuse.passes.registry import module_pass, register
 from opu_fuse.passes.sealing import is_annotated, sealed
 
 

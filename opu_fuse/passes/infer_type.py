@@ -4,9 +4,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.decorators import module_pass
 from opu_fuse.passes.fingerprint import measured_change
-from opu_fuse.passes.registry import register
+from opu_fuse.passes.registry import module_pass, register
 
 
 @register

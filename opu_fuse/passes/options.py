@@ -6,14 +6,19 @@ from msgspec import Struct
 
 from opu_fuse.choices import require_names
 from opu_fuse.errors import UserError
-from opu_fuse.passes.config import CHECK_WORD, suggestion
-from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.info import DEFAULT_LEVEL, HIGHEST_LEVEL, LOWEST_LEVEL, PassInfo
-from opu_fuse.passes.instrument import Writer
-from opu_fuse.passes.print_ir import EVERY, PrintIR
+from opu_fuse.passes.context import (
+    CHECK_WORD,
+    DEFAULT_LEVEL,
+    HIGHEST_LEVEL,
+    LOWEST_LEVEL,
+    PassContext,
+    PassInfo,
+    suggestion,
+)
+from opu_fuse.passes.printing import EVERY, PrintIR, Writer
 from opu_fuse.passes.registry import registered
 from opu_fuse.passes.timing import PassTiming
-from opu_fuse.passes.verify_ir import VerifyIR
+from opu_fuse.passes.verification import VerifyIR
 
 
 class PassOptions(Struct, frozen=True, kw_only=True):
@@ -72,7 +77,7 @@ def pass_context(
         opt_level=options.opt_level,
         required_pass=options.require,
         disabled_pass=options.disable,
-        config={**({CHECK_WORD.name: True} if options.verify else {}), **(options.config or {})},
+        config={**({CHECK_WORD: True} if options.verify else {}), **(options.config or {})},
         instruments=_instruments(options, write),
     )
 

@@ -1,6 +1,6 @@
 """Hiding nodes from library passes that know nothing of annotations or skipped functions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import onnx_ir as ir
@@ -21,7 +21,7 @@ def is_annotated(node: ir.Node) -> bool:
 
 
 @contextmanager
-def sealed(labels: Mapping[ir.Node, str]) -> Iterator[None]:
+def sealed(labels: Mapping[ir.Node, str]) -> Generator[None]:
     """Within it, these nodes are operators of a domain that only nodes of the same label share.
 
     No library knows what such an operator computes: two of them are equal only when their

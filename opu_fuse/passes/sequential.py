@@ -7,11 +7,8 @@ import onnx_ir as ir
 from onnx_ir.passes import PassBase, PassResult
 
 from opu_fuse.errors import InternalError
-from opu_fuse.passes.base import Pass
-from opu_fuse.passes.config import FIXED_POINT_CAP
-from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.info import LOWEST_LEVEL, PassInfo
-from opu_fuse.passes.library import from_library
+from opu_fuse.passes.base import Pass, from_library
+from opu_fuse.passes.context import FIXED_POINT_CAP, LOWEST_LEVEL, PassContext, PassInfo
 from opu_fuse.passes.registry import lookup
 
 _log = logging.getLogger(__name__)
@@ -27,6 +24,8 @@ class Sequential(Pass):
     passes that ran before it here.
     """
 
+    checked = False
+
     def __init__(
         self,
         passes: Sequence[PassBase],
@@ -39,10 +38,6 @@ class Sequential(Pass):
         info = PassInfo(name=name, opt_level=opt_level, required=tuple(required), always=always)
         self.passes = tuple(p if isinstance(p, Pass) else from_library(p) for p in passes)
         super().__init__(info, in_place=all(p.in_place for p in self.passes))
-
-    def apply(self, model: ir.Model, context: PassContext) -> PassResult:  # noqa: ARG002  as every pass
-        """Without the checks of a single pass: each pass in here gets its own."""
-        return self.call(model)
 
     def call(self, model: ir.Model) -> PassResult:
         model, changed_by = self.run_once(model)
@@ -103,7 +98,7 @@ class FixedPoint(Sequential):
         self.cap = cap
 
     def call(self, model: ir.Model) -> PassResult:
-        cap = self.cap or int(PassContext.current().get_config(FIXED_POINT_CAP.name))
+        cap = self.cap or PassContext.current().get_config(FIXED_POINT_CAP)
         firing: dict[str, int] = {}
         for round_ in range(cap):
             model, firing = self.run_once(model, max(firing.values(), default=None))

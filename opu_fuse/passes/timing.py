@@ -6,8 +6,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 from msgspec import Struct, field
 
-from opu_fuse.passes.info import PassInfo
-from opu_fuse.passes.instrument import PassInstrument, Writer, write_to
+from opu_fuse.passes.context import PassInfo
+from opu_fuse.passes.printing import Writer
 
 _HEADER = ("pass", "total ms", "self ms", "% of all", "% of parent")
 
@@ -32,8 +32,8 @@ class Profile(Struct, kw_only=True):
         return self.seconds - sum(profile.seconds for profile in self.inner)
 
 
-class PassTiming(PassInstrument):
-    """Times the passes of one context; the profile begins anew when a context is entered.
+class PassTiming:
+    """Instrument: times the passes of one context. Entering a context begins a new profile.
 
     Put first among the instruments: what those after it do after a pass is then not counted as
     that pass's time (but as the enclosing one's own). clock: seconds, rising. write: gets the
@@ -59,7 +59,7 @@ class PassTiming(PassInstrument):
 
     def exit_pass_ctx(self) -> None:
         if self._write is not None:
-            write_to(self._write, self.render())
+            self._write(self.render())
 
     def run_before_pass(self, model: ir.Model, info: PassInfo) -> None:  # noqa: ARG002  as every instrument
         profile = Profile(name=info.name, start=self._clock())

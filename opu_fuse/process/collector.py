@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 _GROWTH = 1.25
@@ -18,7 +18,7 @@ class _Old:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def no_collection() -> Generator[None]:
     """For work that keeps what it makes: looking through ever more objects for garbage again and
     again would take a third of the time. In the end all counts as old, looked through or not.
 

@@ -18,7 +18,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple
 from enum import StrEnum
@@ -58,7 +58,7 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
 @contextmanager
 def beside(
     work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
-) -> Iterator[Callable[[], _T]]:
+) -> Generator[Callable[[], _T]]:
     """As `in_child`, while the block goes on with something else: the function it gets waits for
     the answer, once. The fork does not live longer than the block.
     """
@@ -93,7 +93,7 @@ def beside(
 
 
 @contextmanager
-def complaints() -> Iterator[None]:
+def complaints() -> Generator[None]:
     """Turns whatever a library raises into a ForeignError of one line."""
     try:
         yield
@@ -136,8 +136,9 @@ def _result(answer: bytes, status: int) -> Any:
             raise kind(*fields)
         case _Outcome.FAILED:
             raise ForeignError(value)
-    _log.debug("in a child process:\n%s", value)
-    raise InternalError(stage="a child process", what=value.strip().splitlines()[-1])
+        case _:
+            _log.debug("in a child process:\n%s", value)
+            raise InternalError(stage="a child process", what=value.strip().splitlines()[-1])
 
 
 def _end(status: int) -> str:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -23,7 +23,7 @@ _heard: list[int] = []
 
 
 @contextmanager
-def noted() -> Iterator[None]:
+def noted() -> Generator[None]:
     """Around all that a process does for one command, in its main thread."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
@@ -44,7 +44,7 @@ def noted() -> Iterator[None]:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def deferred() -> Generator[None]:
     """Work that is not torn apart: an interrupt that comes in the block is raised at its end.
     Processes and threads that start in it never see SIGINT, which a terminal sends to all.
     """

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 _BESIDE = ".opu-fuse-"
@@ -43,7 +43,7 @@ def require_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path) -> Generator[Path]:
     """The name under which to write; in the end the file becomes `path`, after an error nothing is
     left of it. Raises OSError.
     """
@@ -72,7 +72,7 @@ def _mode(place: Path) -> int:
 
 
 @contextlib.contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def whole_folder(folder: Path) -> Generator[Path]:
     """A folder to write into; in the end its files move into `folder`, after an error none does.
     Raises OSError.
     """

@@ -134,7 +134,8 @@ def _work(x: Instruction, hw: HwSpec, computed: Instruction | None) -> Work:
             return _sweeps(opcode, x.compute, hw, goes_on=goes_on(computed, x))
         case Engine.POST, _:
             return _chain(x.post, hw)
-    return None
+        case _:
+            return None
 
 
 def _transfer(x: Instruction, hw: HwSpec) -> Transfer:

@@ -5,7 +5,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +99,7 @@ def file_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def file_errors(path: Path) -> Iterator[None]:
+def file_errors(path: Path) -> Generator[None]:
     """Turn what the file system or the decoder says into a RunError."""
     try:
         yield

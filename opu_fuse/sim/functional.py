@@ -102,6 +102,8 @@ class Machine:
             case Engine.STORE, _:
                 transfer.store(mem, instruction)
                 written = moved_bytes(instruction, self.spec)
+            case _:  # `end`
+                pass
         return Executed(
             number=number,
             instruction=instruction,

@@ -27,7 +27,7 @@ def samples_of(
         log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
         inputs = noise(bundle)
     expected = ", ".join(f"{p.name} {_text(p.dtype, p.shape)}" for p in bundle.inputs)
-    if not isinstance(inputs, Mapping):
+    if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # the user's
         what = f"are {type(inputs).__name__}, not arrays by name"
         raise RunError("inputs", what, f"give a dictionary; the model has: {expected}")
     for name in inputs:

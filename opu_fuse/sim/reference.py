@@ -8,7 +8,7 @@ processor.
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
 
 import numpy as np
 import onnx
@@ -84,7 +84,7 @@ class Reference:
 
 
 @contextlib.contextmanager
-def _sound(where: str, what: str) -> Iterator[None]:
+def _sound(where: str, what: str) -> Generator[None]:
     """What the compiler wrote runs; what does not was changed."""
     try:
         yield

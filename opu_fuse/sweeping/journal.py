@@ -3,7 +3,7 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -35,7 +35,7 @@ class Journal(Struct):
 
 
 @contextmanager
-def journal(folder: Path) -> Iterator[Journal]:
+def journal(folder: Path) -> Generator[Journal]:
     """The rows of a folder, those of earlier runs included. A line that was being written when the
     run was killed is cut off. Raises UserError while another sweep writes there.
     """

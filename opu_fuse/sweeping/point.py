@@ -6,7 +6,7 @@ worker is lost.
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _silent() -> Generator[None]:
     """A worker has no reader; what matters is in the rows."""
     logger = logging.getLogger("opu_fuse")
     before = logger.level

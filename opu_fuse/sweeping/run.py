@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -75,7 +75,7 @@ def missing_points(tasks: Sequence[Task], book: Journal) -> Iterator[Todo]:
 
 
 @contextmanager
-def workers(cluster: str | None, jobs: int | None) -> Iterator[Any]:
+def workers(cluster: str | None, jobs: int | None) -> Generator[Any]:
     """Dask's client of a scheduler, or of processes of this machine."""
     try:
         from distributed import Client, LocalCluster

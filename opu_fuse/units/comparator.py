@@ -36,6 +36,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
             lo, hi = (_bound(operator.attrs[name], y) for name in ("min", "max"))
         case "leaky_relu":
             slopes = (ratio, ratio * operator.attrs["alpha"])
+        case _:
+            pass
     pos, neg = (held(slope, _STEEPEST) for slope in slopes)
     (pos, neg), shift = operator.shared((pos, neg), numeric)
     registers = {"act_pos": pos, "act_neg": neg, "act_shift": shift, "act_lo": lo, "act_hi": hi}

@@ -1,5 +1,7 @@
 """EfficientNet-B0 (Tan & Le 2019): squeeze and excite, swish."""
 
+from typing import Any
+
 import onnx_ir as ir
 
 from opu_fuse.zoo.builder import Feature, Net
@@ -48,7 +50,7 @@ def _block(
 def _squeeze_excite(net: Net, x: Feature, name: str, squeezed: int) -> Feature:
     """Every channel times a factor computed from the means of all channels."""
     s = net.global_average_pool(x, f"{name}.mean")
-    dense = {"kernel": 1, "bias": True, "centred": False, "gain": 2.0}
+    dense: dict[str, Any] = {"kernel": 1, "bias": True, "centred": False, "gain": 2.0}
     s = net.conv(s, f"{name}.reduce", out=squeezed, **dense)
     s = net.swish(s, f"{name}.swish")
     s = net.conv(s, f"{name}.expand", out=x.channels, **dense)

@@ -171,6 +171,7 @@ def test_a_machine_that_was_kept_is_as_fast_as_told(name):
     assert f"{cycles / spec.clock_mhz / 1000:.2f}" == _told(name)[3]
 
 
+@pytest.mark.nightly
 def test_no_machine_takes_more_tables_than_it_may(quick, monkeypatch):
     board = replace(device("ecp5-85"), fill=0.6)
     monkeypatch.setattr(run, "device", lambda _: board)

@@ -186,7 +186,9 @@ def test_the_hash_is_that_of_the_bytes(tmp_path: Path):
             "light_resnet50",
             {"Conv": 53, "Relu": 49, "MaxPool": 1, "Add": 16, "GlobalAveragePool": 1},
         ),
-        ("light_vgg19", {"Conv": 16, "Relu": 18, "MaxPool": 5}),
+        pytest.param(
+            *("light_vgg19", {"Conv": 16, "Relu": 18, "MaxPool": 5}), marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_the_light_models_of_onnx_are_prepared_unchanged(name: str, operators: dict[str, int]):

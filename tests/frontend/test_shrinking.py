@@ -1,7 +1,11 @@
 """A Resize that makes smaller, as a window with strides; `canonical` compares the results."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+
+from tests.tiers import by_night
 
 NEAREST = 'mode="nearest", coordinate_transformation_mode="{}", nearest_mode="{}"'
 LINEAR = 'mode="linear", coordinate_transformation_mode="{}"'
@@ -53,8 +57,18 @@ def test_what_it_becomes(size, factors, attributes, wanted, onnx_text, canonical
     assert node.op_type in wanted if isinstance(wanted, tuple) else node.op_type == wanted
 
 
-@pytest.mark.parametrize("coordinates", [ASYMMETRIC, CENTRES, "pytorch_half_pixel", CORNERS])
-@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+MODES = [
+    *product(
+        (ASYMMETRIC, CENTRES, "pytorch_half_pixel", CORNERS),
+        ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"),
+    )
+]
+OFTEN = MODES[::5]  # each way of coordinates and each rounding once
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "rounding"), by_night(MODES, [mode for mode in MODES if mode not in OFTEN])
+)
 def test_every_mode_takes_the_pixels_of_onnx_runtime(coordinates, rounding, onnx_text, canonical):
     """Whatever it becomes: `canonical` runs both."""
     for size, target in (((12, 8), (6, 4)), ((13, 9), (7, 5)), ((9, 9), (3, 3)), ((8, 4), (2, 1))):

@@ -12,6 +12,7 @@ from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
 from opu_fuse.sim.compare import check
 from tests.frontend.conftest import parse
+from tests.tiers import by_night
 
 
 def qdq_bytes(monkeypatch, model, scales: str, from_bytes: int) -> bytes:
@@ -22,7 +23,9 @@ def qdq_bytes(monkeypatch, model, scales: str, from_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("scales", ["pow2", "free"])
-@pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd", "shufflenet_v2"])
+@pytest.mark.parametrize(
+    "name", by_night(["tiny_residual", "tiny_odd", "shufflenet_v2"], ["shufflenet_v2"])
+)
 def test_stand_ins_make_the_model_that_the_quantiser_makes_of_whole_weights(
     monkeypatch, name, scales
 ):

@@ -47,7 +47,7 @@ def no_garbage_collection():
     gc.enable()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_g16_a_chain_of_100_000_operators(no_garbage_collection):
     dfg = build_dfg(chain(100_000, ("Relu", "MaxPool")))
     assert [n.name for n in dfg.calls[-2:]] == ["n99998", "n99999"]

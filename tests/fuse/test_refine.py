@@ -27,7 +27,7 @@ def cycles(network, image, machine, strategy):
         ("tiny_tiles", None, "opu-tiny"),
         ("resnet20", 32, "opu-1024"),
         ("unet", 64, "opu-1024"),
-        ("squeezenet", 48, "opu-micro"),
+        pytest.param("squeezenet", 48, "opu-micro", marks=pytest.mark.nightly),
     ],
 )
 def test_it_is_nowhere_slower_than_matched(network, image, machine):
@@ -51,6 +51,7 @@ def test_the_whole_network_has_the_last_word(tmp_path):
     assert search.timed.best <= search.timed.before
 
 
+@pytest.mark.nightly
 def test_a_pool_with_much_overlap_is_cut_off_where_tiles_are_small():
     matched, _ = cycles("googlenet", 64, "opu-tiny", "matched")
     optimal, search = cycles("googlenet", 64, "opu-tiny", "optimal")

@@ -27,7 +27,7 @@ def finds_of(**plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "cases"), [("networks", 10), ("careless", 5)])
+@pytest.mark.parametrize(("name", "cases"), [("networks", 5), ("careless", 3)])
 def test_a_fixed_share_of_networks_is_right_or_refused(name, cases, tmp_path):
     finds_of(kinds=[kind(name)], cases=cases, jobs=1, folder=tmp_path, shrink=False)
 
@@ -35,7 +35,7 @@ def test_a_fixed_share_of_networks_is_right_or_refused(name, cases, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "cases"),
-    [(True, 8), (False, 5), pytest.param(False, 1000, marks=pytest.mark.nightly)],
+    [(True, 4), (False, 2), pytest.param(False, 1000, marks=pytest.mark.nightly)],
 )
 def test_a_fixed_share_of_machines_runs_along_its_graph(one, cases, tmp_path):
     counts = finds_of(

@@ -5,7 +5,7 @@ import pytest
 from tests.fuzz import mutations, options, programs, specs
 from tests.fuzz.campaign import Plan, run, table
 
-SHARE = {programs.KIND: 60, specs.KIND: 25, options.KIND: 25}
+SHARE = {programs.KIND: 40, specs.KIND: 15, options.KIND: 15}
 
 
 @pytest.mark.slow

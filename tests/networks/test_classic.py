@@ -56,7 +56,7 @@ def padded(fill: float, rng: np.random.Generator) -> ir.Model:
     [
         ("tiny_yolo", 9),
         ("resnet20", 22),
-        pytest.param("yolov3", 75, marks=pytest.mark.slow),
+        pytest.param("yolov3", 75, marks=pytest.mark.nightly),
     ],
 )
 def test_the_published_groups_have_tiles_at_full_resolution(name, groups, classic):

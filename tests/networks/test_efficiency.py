@@ -17,6 +17,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_prepared
 from opu_fuse.sim.cycle import run_cycle
 from tests.conftest import golden_folder
+from tests.tiers import by_night
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,7 +27,13 @@ pytestmark = [
 TOLERANCE = 0.005
 
 
-@pytest.mark.parametrize("case", BARS)
+LARGE = {
+    f"{name}:opu-1024"
+    for name in ("yolov3", "vgg16", "densenet121", "resnet50", "tiny_yolo", "googlenet")
+}
+
+
+@pytest.mark.parametrize("case", by_night(BARS, LARGE))
 def test_a_network_keeps_its_efficiency_and_traffic(case, request):
     measured = measure(case)
     found = {"efficiency": round(measured.efficiency, 3), "dram_bytes": measured.dram_bytes}

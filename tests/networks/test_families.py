@@ -34,6 +34,7 @@ from opu_fuse.sim.reference import Reference
 from opu_fuse.units.pool import average_params
 from opu_fuse.zoo.builder import Net
 from rtl_sim.benches.graph_orders import orders_of
+from tests.tiers import by_night
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -56,8 +57,8 @@ LARGE_FAMILIES = {
     "densenet121": 64,
     "yolov3": 64,
 }
-DEEP = {"densenet121", "yolov3"}
-"""More of what a smaller one of their family has."""
+DEEP = {"densenet121", "efficientnet_b0", "yolov3"}
+"""More of what a smaller one of their family, or a test of single blocks, has."""
 LIGHT_MODELS = (
     "bvlc_alexnet",
     "densenet121",
@@ -69,10 +70,16 @@ LIGHT_MODELS = (
     "vgg19",
     "zfnet512",
 )
-LIKE_OTHERS = {"densenet121", "inception_v1", "resnet50", "vgg19", "zfnet512"}
-"""Of these, at their full size, those of which the zoo has one, and ResNet-50 (`test_functional`);
-AlexNet has what VGG and ZFNet have.
-"""
+LIKE_OTHERS = {
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "vgg19",
+    "zfnet512",
+}
+"""Of these, at their full size, those of which the zoo has one; AlexNet has what VGG has."""
 
 
 @dataclass
@@ -250,11 +257,12 @@ def test_every_strategy_answers_for_every_operator(name):
             assert all(b.reason for b in found.boundaries)
 
 
+PUBLISHED = [("tiny_yolo", 64, 9), ("resnet20", 32, 22), ("yolov3", 64, 75)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["greedy", "matched"])
-@pytest.mark.parametrize(
-    ("name", "image", "count"), [("tiny_yolo", 64, 9), ("resnet20", 32, 22), ("yolov3", 64, 75)]
-)
+@pytest.mark.parametrize(("name", "image", "count"), by_night(PUBLISHED, PUBLISHED[2:]))
 def test_group_counts_on_the_published_machine(name, image, count, strategy):
     _, found = partition_model(zoo.build(name, image=image), load_hw("opu-classic"), strategy)
     assert len(found.groups) == count

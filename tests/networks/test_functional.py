@@ -82,10 +82,8 @@ def _chain(blocks, rng):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["light_resnet50", pytest.param("light_vgg19", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["light_resnet50", "light_vgg19"])
 def test_models_of_the_onnx_package_compile_unchanged(name, rng):
     program = compiled(LIGHT.format(name))
     inputs = random_inputs(program, rng)

@@ -10,6 +10,7 @@ from tests.networks.gated import NETWORKS, NOT_IN_FRONT, in_front, network
 from tests.networks.held import hold, hold_each_image, inputs_of
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.rtl.machines import write_machine
+from tests.tiers import by_night
 
 MACHINES = ("opu-light", "gates")
 
@@ -19,7 +20,7 @@ def hw(request, tmp_path_factory):
     return load_hw(write_machine(request.param, tmp_path_factory.mktemp("specs")))
 
 
-@pytest.mark.parametrize("scales", ["pow2", "pow2-asymmetric", "free"])
+@pytest.mark.parametrize("scales", by_night(["pow2", "pow2-asymmetric", "free"], ["pow2"]))
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_gate_has_the_golden_models_bits(name, scales, hw, rng):
     compiled = compile_model(network(name), hw, Options(reuse_memory=False, scales=scales))

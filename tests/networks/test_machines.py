@@ -14,6 +14,7 @@ from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.pipeline import Program, compile_prepared
 from tests.networks.test_families import Executed, hold_against_golden
+from tests.tiers import by_night
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SEEDS = 20
@@ -56,16 +57,12 @@ def prepared(name: str) -> Prepared:
     return prepare(DIGITS if name == "digits" else zoo.build(name, image=MODELS[name]))
 
 
-LONG = {"resnet18", "mobilenet_v2", "yolov3_tiny"}
+UNORDERED_BY_NIGHT = MODELS.keys() - {"digits", "resnet20", "unet", "squeezenet"}
+OFTEN = {("resnet20", "opu-tiny"), ("unet", "opu-micro"), ("squeezenet", "opu-light")}
+BY_NIGHT = {c for c in product(MODELS, MACHINES) if c[0] != "digits" and c[1] != "opu-1024"} - OFTEN
 
 
-@pytest.mark.parametrize(
-    ("name", "machine"),
-    [  # opu-ulx3s is opu-tiny with another memory
-        pytest.param(*case, marks=[pytest.mark.nightly] * (case[0] in LONG and "ulx3s" in case[1]))
-        for case in product(MODELS, MACHINES)
-    ],
-)
+@pytest.mark.parametrize(("name", "machine"), by_night(product(MODELS, MACHINES), BY_NIGHT))
 def test_a_model_runs_bit_for_bit_or_says_what_its_machine_lacks(name, machine, rng):
     hw = load_hw(machine)
     compiled = compile_prepared(prepared(name), hw)
@@ -83,10 +80,10 @@ def test_a_model_runs_bit_for_bit_or_says_what_its_machine_lacks(name, machine, 
 
 @pytest.mark.parametrize(
     ("name", "machine"),
-    [
-        pytest.param(*case, marks=[pytest.mark.nightly] * (case[0] in LONG or "classic" in case[1]))
-        for case in product(MODELS, ("opu-1024", "opu-classic"))
-    ],
+    by_night(
+        product(MODELS, ("opu-1024", "opu-classic")),
+        [*product(MODELS, ["opu-classic"]), *product(UNORDERED_BY_NIGHT, ["opu-1024"])],
+    ),
 )
 def test_any_order_that_the_counters_allow_gives_the_same_bits(name, machine, rng):
     """Twenty samples of the same inputs, each in an order of its own."""

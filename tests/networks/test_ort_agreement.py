@@ -22,6 +22,7 @@ def agreements(model, inputs, scales):
     return list(by_operator(compiled.dfg, expected, HW.numeric))
 
 
+@pytest.mark.nightly
 def test_every_operator_keeps_the_promise():
     table = defaultdict(lambda: {"pow2": Agreement(), "free": Agreement()})
     for seed in range(2 * len(kinds_of(HW))):

@@ -10,6 +10,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Program, compile_model
 from opu_fuse.sim.compare import check
 from tests.networks.quantised_elsewhere import quantised_elsewhere
+from tests.tiers import by_night
 
 NETWORKS = {
     "squeezenet": 48,
@@ -23,7 +24,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("unsigned", [False, True], ids=["int8", "uint8"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", by_night(NETWORKS, ["densenet121", "googlenet", "yolov3_tiny"]))
 def test_nothing_stays_on_the_host_for_its_scales(name, unsigned, rng):
     if unsigned and name == "densenet121":
         pytest.skip("its many operators take long, and are those of the others")

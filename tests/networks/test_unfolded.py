@@ -10,6 +10,7 @@ from opu_fuse.sim.engine import run
 from tests.dfg.canonical import canonical
 from tests.networks.held import hold, hold_each_image, inputs_of
 from tests.rtl.machines import write_machine
+from tests.tiers import by_night
 
 MACHINES = ("opu-1024", "images")
 
@@ -103,7 +104,7 @@ BEHIND = {
 }
 
 
-@pytest.mark.parametrize("cascades", ["auto", "always", "never"])
+@pytest.mark.parametrize("cascades", by_night(["auto", "always", "never"], ["auto"]))
 @pytest.mark.parametrize("name", BEHIND)
 def test_what_stands_behind_an_unfolded_stem_has_them_too(name, cascades, hw, rng):
     sizes, behind = BEHIND[name]

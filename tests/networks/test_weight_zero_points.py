@@ -21,6 +21,7 @@ from opu_fuse.sim.compare import check
 from opu_fuse.sim.cycle import run_cycle
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.networks.zero_points import LAYERS, SAME, ZEROS, Layer, between_pairs
+from tests.tiers import by_night
 
 HW = load_hw("opu-light")
 OTHERS = ("opu-1024", "opu-tiny", "opu-classic", "opu-micro")
@@ -58,7 +59,7 @@ def test_they_have_the_bits_of_onnxruntime(layer: str, zeros: str):
     hold_against_onnxruntime(layer, zeros, HW)
 
 
-@pytest.mark.parametrize("machine", OTHERS)
+@pytest.mark.parametrize("machine", by_night(OTHERS, OTHERS[1:]))
 @pytest.mark.parametrize("layer", LAYERS)
 def test_they_have_the_bits_of_onnxruntime_on_other_machines(layer: str, machine: str):
     for zeros in SOME:

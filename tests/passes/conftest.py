@@ -3,7 +3,7 @@
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.passes import config, registry
+from opu_fuse.passes import registry
 from tests.passes.recorder import CHAIN, model_of
 
 
@@ -15,6 +15,5 @@ def model() -> ir.Model:
 
 @pytest.fixture
 def own_registry(monkeypatch) -> None:
-    """What a test registers (passes, keys) is gone after it."""
+    """What a test registers is gone after it."""
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    monkeypatch.setattr(config, "_keys", dict(config._keys))

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from opu_fuse.errors import InternalError, UserError
-from opu_fuse.passes import PassContext, PassInfo, known_keys, register_config
+from opu_fuse.passes import PassContext, PassInfo
+from opu_fuse.passes.context import CONFIG
 
 
 def test_the_innermost_context_is_the_current_one():
@@ -110,60 +111,34 @@ def test_a_pass_needs_a_name():
 # Configuration
 
 
-@pytest.fixture
-def tiling(own_registry):
-    register_config("test.tile", 16, "rows of a tile")
-    register_config("test.slack", 0.5, "share left free")
-    register_config("test.fast", False, "do not look twice")
-    register_config("test.label", "a", "shown in reports")
+CAP = "passes.fixed_point_cap"
+CHECK = "passes.check_word"
 
 
-def test_a_key_has_its_default_until_given(tiling):
-    assert PassContext().get_config("test.tile") == 16
-    with PassContext(config={"test.tile": 8}):
-        assert PassContext.current().get_config("test.tile") == 8
-        assert PassContext.current().config == {"test.tile": 8}
-    assert PassContext.current().get_config("test.tile") == 16
+def test_a_key_has_its_default_until_given():
+    assert PassContext().get_config(CAP) == 8
+    with PassContext(config={CAP: 3}):
+        assert PassContext.current().get_config(CAP) == 3
+        assert PassContext.current().config == {CAP: 3}
+    assert PassContext.current().get_config(CAP) == 8
 
 
-def test_whole_numbers_are_taken_where_fractions_are_meant(tiling):
-    value = PassContext(config={"test.slack": 1}).get_config("test.slack")
-    assert (value, type(value)) == (1.0, float)
-
-
-TILE, LABEL = "its default is 16 (rows of a tile)", "its default is 'a' (shown in reports)"
-FAST = "its default is False (do not look twice)"
+CAP_IS = f"its default is 8 ({CONFIG[CAP][1]})"
+CHECK_IS = f"its default is False ({CONFIG[CHECK][1]})"
 MISTAKES = {
-    "near": ("test.tiles", 8, "unknown key 'test.tiles'", "did you mean 'test.tile'?"),
-    "a word for a number": ("test.tile", "8", "test.tile takes int, got '8' (str)", TILE),
-    "a number for a word": ("test.label", 3, "test.label takes str, got 3 (int)", LABEL),
-    "a truth value": ("test.tile", True, "test.tile takes int, got True (bool)", TILE),
-    "a number for a truth value": ("test.fast", 1, "test.fast takes bool, got 1 (int)", FAST),
-    "a fraction": ("test.tile", 8.0, "test.tile takes int, got 8.0 (float)", TILE),
-    "nothing": ("test.tile", None, "test.tile takes int, got None (NoneType)", TILE),
+    "near": ("passes.fixed_point", 8, "unknown key 'passes.fixed_point'", f"did you mean {CAP!r}?"),
+    "like no other": ("zzz", 1, "unknown key 'zzz'", f"known keys: {CHECK}, {CAP}"),
+    "a word for a number": (CAP, "8", f"{CAP} takes int, got '8' (str)", CAP_IS),
+    "a truth value": (CAP, True, f"{CAP} takes int, got True (bool)", CAP_IS),
+    "a number for a truth value": (CHECK, 1, f"{CHECK} takes bool, got 1 (int)", CHECK_IS),
+    "a fraction": (CAP, 8.0, f"{CAP} takes int, got 8.0 (float)", CAP_IS),
+    "nothing": (CAP, None, f"{CAP} takes int, got None (NoneType)", CAP_IS),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_configuration_mistake_says_what_would_be_right(tiling, mistake):
+def test_a_configuration_mistake_says_what_would_be_right(mistake):
     key, value, what, helps = MISTAKES[mistake]
     with pytest.raises(UserError) as caught:
         PassContext(config={key: value})
     assert str(caught.value) == f"pass configuration: {what}; {helps}"
-
-
-def test_a_key_like_no_other_gets_the_list(tiling):
-    with pytest.raises(UserError) as caught:
-        PassContext(config={"zzz": 1})
-    for key in known_keys():
-        assert key.name in caught.value.help
-
-
-def test_a_key_is_registered_once(tiling):
-    with pytest.raises(InternalError, match=r"key 'test\.tile' is registered twice"):
-        register_config("test.tile", 4, "again")
-
-
-def test_a_pass_that_asks_for_an_unknown_key_is_our_bug():
-    with pytest.raises(InternalError, match=r"asks for 'test\.none'"):
-        PassContext().get_config("test.none")

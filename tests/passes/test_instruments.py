@@ -6,7 +6,7 @@ The tables are the worked semantics of TVM's pass instruments.
 import pytest
 
 from opu_fuse.errors import InternalError
-from opu_fuse.passes import PassContext, PassInstrument, Sequential
+from opu_fuse.passes import PassContext, Sequential
 from tests.passes.recorder import Recorder, recording
 
 
@@ -163,7 +163,7 @@ def test_every_hook_is_optional(model):
             self.seen += (info.name,)
 
     instrument, log = OnlyAfter(), []
-    assert run_under(log, model, object(), instrument, PassInstrument()) is None
+    assert run_under(log, model, object(), instrument) is None
     assert (log, instrument.seen) == (["p"], ("p",))
 
 

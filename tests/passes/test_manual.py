@@ -5,7 +5,8 @@ from pathlib import Path
 
 from opu_fuse.frontend.prepare import ALL_PASSES
 from opu_fuse.frontend.steps import NAMES
-from opu_fuse.passes import SKIP_KEY, PassContext, known_keys, lookup, registered
+from opu_fuse.passes import SKIP_KEY, PassContext, lookup, registered
+from opu_fuse.passes.context import CONFIG
 from opu_fuse.pipeline import STAGES
 from tests.passes.recorder import model_of
 
@@ -38,7 +39,7 @@ def test_every_stage_has_its_row():
 
 def test_every_key_has_its_row():
     table = [tuple(row) for row in rows("| key | default |")]
-    assert table == [(f"`{k.name}`", f"`{k.default}`", k.meaning) for k in known_keys()]
+    assert table == [(f"`{k}`", f"`{default}`", what) for k, (default, what) in CONFIG.items()]
 
 
 def test_the_key_of_skipped_functions_is_the_one_in_the_manual():

@@ -360,15 +360,3 @@ def test_our_passes_run_in_the_librarys_driver(model):
     assert isinstance(once, Pass)
     assert PassManager([once, RemoveUnusedNodesPass()], steps=3)(model).modified
     assert not once(PassResult(model, True)).modified
-
-
-def test_a_library_pass_that_does_not_count_everything_is_measured():
-    text = 'g (float[1,4] x) => (float[1,4] y) { y = Clip (x, "", "") }'
-    for measure in (False, True):
-        model = model_of(text)
-        node = next(iter(model.graph))
-        assert len(node.inputs) == 3
-        wrapped = from_library(RemoveUnusedNodesPass(), measure=measure)
-        assert wrapped(model).modified is measure
-        assert len(node.inputs) == 1
-        assert not wrapped(model).modified

@@ -3,8 +3,15 @@
 import pytest
 
 from opu_fuse.errors import InternalError
-from opu_fuse.passes import FixedPoint, PassContext, Sequential, lookup, module_pass, register
-from opu_fuse.passes.registry import registered
+from opu_fuse.passes import (
+    FixedPoint,
+    PassContext,
+    Sequential,
+    lookup,
+    module_pass,
+    register,
+    registered,
+)
 from tests.passes.recorder import Recorder, recording
 
 LEVELS = {"zero": 0, "one": 1, "two": 2, "three": 3}

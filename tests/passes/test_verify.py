@@ -6,7 +6,7 @@ import pytest
 
 from opu_fuse.errors import InternalError
 from opu_fuse.passes import PassContext, Sequential, VerifyIR, module_pass
-from opu_fuse.passes.well_formed import first_undefined
+from opu_fuse.passes.verification import first_undefined
 from tests.passes.recorder import model_of, recording
 
 TEXT = """

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.rtl.bench import run_bench
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 
@@ -130,12 +131,13 @@ def keeps_its_page(folder, seed, spec, rounds, defines=()):
     )
 
 
-@pytest.mark.parametrize(("spec", "rounds", "defines"), CASES.values(), ids=CASES.keys())
-def test_compute_engine_keeps_its_page(tmp_path, seed, spec, rounds, defines):
+@pytest.mark.parametrize("case", by_night(CASES, ["tiny", "1024"]))
+def test_compute_engine_keeps_its_page(tmp_path, seed, case):
+    spec, rounds, defines = CASES[case]
     keeps_its_page(tmp_path, seed, spec, rounds, defines)
 
 
-@pytest.mark.parametrize("case", MACHINES)
+@pytest.mark.parametrize("case", by_night(MACHINES, ["pixels", "everything"]))
 def test_compute_engine_of_another_shape_keeps_its_page(tmp_path, seed, case):
     spec = machine(tmp_path, "bench", **MACHINES[case])
     keeps_its_page(tmp_path, seed, spec, 40)
@@ -155,12 +157,13 @@ TABLES = {
 """Machines with products in tables, defines."""
 
 
-@pytest.mark.parametrize(("shape", "defines"), TABLES.values(), ids=TABLES.keys())
-def test_products_in_tables_keep_the_page(tmp_path, seed, shape, defines):
+@pytest.mark.parametrize("case", by_night(TABLES, ["windows", "as simulated"]))
+def test_products_in_tables_keep_the_page(tmp_path, seed, case):
+    shape, defines = TABLES[case]
     keeps_its_page(tmp_path, seed, machine(tmp_path, "bench", **shape), 20, defines)
 
 
-@pytest.mark.parametrize("case", ["everything", "gates"])
+@pytest.mark.parametrize("case", by_night(["everything", "gates"], ["gates"]))
 def test_widths_as_synthesised_suffice_for_everything(tmp_path, seed, case):
     spec = machine(tmp_path, "bench", **MACHINES[case])
     keeps_its_page(tmp_path, seed, spec, 40, ("OPU_EXACT_WIDTHS",))

@@ -10,6 +10,7 @@ from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
 from tests.dfg.canonical import canonical
 from tests.rtl.machines import write_machine
+from tests.tiers import by_night
 from tests.written import written
 
 pytestmark = pytest.mark.rtl
@@ -27,9 +28,14 @@ NETWORKS = (
 )
 MEMORIES = ((0, 0.5), (40, 1.0))
 """(latency, share of the bus's bandwidth)."""
+WHOLE = {("opu-1024", "googlenet", 64), ("opu-1024-lean", "squeezenet", 64), NETWORKS[-1]}
 
 
-@pytest.fixture(scope="module", params=NETWORKS, ids=lambda case: f"{case[1]}-{case[0]}")
+@pytest.fixture(
+    scope="module",
+    params=by_night([(case,) for case in NETWORKS], [(case,) for case in WHOLE]),
+    ids=lambda case: f"{case[1]}-{case[0]}",
+)
 def program(request):
     machine, network, image = request.param
     cascades = "always" if network == "mobilenet_v1_025" else "auto"

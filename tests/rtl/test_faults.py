@@ -4,11 +4,14 @@ import pytest
 
 from tests.rtl.bench import run_bench
 from tests.rtl.machines import write_machine
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize(("machine", "rounds"), [("opu-tiny", 8), ("odd-buffers", 3)])
+@pytest.mark.parametrize(
+    ("machine", "rounds"), by_night([("opu-tiny", 8), ("odd-buffers", 3)], [("odd-buffers", 3)])
+)
 def test_every_fault_at_random_times_is_told_and_survived(tmp_path, seed, machine, rounds):
     run_bench(  # 9 tests, every one `rounds` injections
         tmp_path,

@@ -23,6 +23,7 @@ from rtl_sim.lint import (
 )
 from tests.rtl.bench import REPO
 from tests.rtl.machines import MACHINES, write_machine
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 BUILT = [name for name in spec_names() if load_hw(name).build]
@@ -57,12 +58,12 @@ endmodule
 
 LIKE_OTHERS = {"opu-1024", "opu-1024-lean", "opu-ulx3s"}
 """The modules that they have, opu-1024t, opu-light or opu-tiny have, too."""
-OFTEN = [pytest.param(s, marks=[pytest.mark.nightly] * (s in LIKE_OTHERS)) for s in BUILT]
+LARGE = {"opu-1024t", "opu-classic", "opu-light"}
+OFTEN = by_night(BUILT, LIKE_OTHERS | {"opu-1024t", "opu-classic"})
 
 READ_BY_USERS = [
-    *OFTEN,
-    "few-modules",
-    *(pytest.param(m, marks=pytest.mark.nightly) for m in MACHINES if m != "few-modules"),
+    *by_night(BUILT, LIKE_OTHERS | LARGE),
+    *by_night(MACHINES, MACHINES.keys() - {"few-modules"}),
 ]
 
 
@@ -80,7 +81,7 @@ def planted(monkeypatch, tmp_path):
     return plant
 
 
-@pytest.mark.parametrize("spec", BUILT)
+@pytest.mark.parametrize("spec", by_night(BUILT, LIKE_OTHERS))
 @pytest.mark.parametrize("top", TOPS)
 def test_verilator_warns_about_nothing(top, spec):
     assert warnings(top, load_hw(spec)) == ""

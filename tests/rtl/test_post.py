@@ -31,6 +31,8 @@ CASES = {
 }
 
 
+LIKE_OTHERS = {"micro", "tiny", "1024", "light", "two turns"}
+"""What they have, `tiny, widths as synthesised`, `every module` and `four turns` have, too."""
 TWINS = {name for name in CASES if f"{name}, widths as synthesised" in CASES} - {"tiny"}
 """With whole widths these find no more than as synthesised, where they prove these to suffice."""
 
@@ -38,7 +40,7 @@ TWINS = {name for name in CASES if f"{name}, widths as synthesised" in CASES} - 
 @pytest.mark.parametrize(
     ("spec", "rounds", "defines"),
     [
-        pytest.param(*case, id=name, marks=[pytest.mark.nightly] * (name in TWINS))
+        pytest.param(*case, id=name, marks=[pytest.mark.nightly] * (name in TWINS | LIKE_OTHERS))
         for name, case in CASES.items()
     ],
 )

@@ -19,7 +19,7 @@ from tests.networks.random_layers import draw
 from tests.networks.test_families import Executed, hold_against_golden
 from tests.rtl.session import dull_tensors, hold_bits, hold_rtl_against_functional
 
-FEW, MANY = 32, 200  # in the normal tier, at night
+FEW, MANY = 8, 200  # in the normal tier, at night
 QUANTISED = 40
 REDRAWS, REDRAWN = 4, 1_000_000  # attempts, and how far their seeds are apart
 LAYERS = [

@@ -8,6 +8,7 @@ from opu_fuse.hw.load import load_hw, spec_names
 from rtl_sim.netlist import distinct_modules
 from rtl_sim.synth import XC7K325T, Resources, excess, run, synthesise
 from tests.rtl.bench import run_bench
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 LARGER = [name for name in spec_names() if load_hw(name).build and name != "opu-tiny"]
@@ -123,8 +124,17 @@ BENCHES = {
 }
 
 
-@pytest.mark.parametrize(("name", "parameters"), BENCHES.values(), ids=BENCHES.keys())
-def test_lane_arithmetic_is_exact(tmp_path, seed, name, parameters):
+LIKE_OTHERS = (
+    "products of the pre chain in tables",
+    "those of gated maps",
+    "rounding of sums",
+    "rounding of the pre chain",
+)
+
+
+@pytest.mark.parametrize("case", by_night(BENCHES, LIKE_OTHERS))
+def test_lane_arithmetic_is_exact(tmp_path, seed, case):
+    name, parameters = BENCHES[case]
     run_bench(
         tmp_path,
         top=f"opu_{name}",
@@ -136,7 +146,10 @@ def test_lane_arithmetic_is_exact(tmp_path, seed, name, parameters):
     )
 
 
-@pytest.mark.parametrize(("terms", "stages"), [(2, 0), (4, 1), (6, 2), (14, 3), (16, 3), (22, 4)])
+SUMS = [(2, 0), (4, 1), (6, 2), (14, 3), (16, 3), (22, 4)]
+
+
+@pytest.mark.parametrize(("terms", "stages"), by_night(SUMS, [(4, 1), (14, 3), (16, 3)]))
 def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms, stages):
     run_bench(
         tmp_path,
@@ -149,6 +162,7 @@ def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms, stages):
     )
 
 
+@pytest.mark.nightly
 def test_array_of_pairs_keeps_the_page_of_the_array(tmp_path, seed):
     run_bench(
         tmp_path,

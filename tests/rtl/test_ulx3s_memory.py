@@ -9,6 +9,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.resources import rtl_dir
 from rtl_sim.build import Design, executable
 from rtl_sim.cocotb_run import run_tests
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,7 +17,10 @@ BOARD = rtl_dir() / "boards" / "ulx3s"
 FILES = ("sdram_controller.sv", "sdram_model.sv", "sdram_bench.sv")
 
 
-@pytest.mark.parametrize(("clock_khz", "bus_bytes"), [(62_500, 8), (76_923, 8), (50_000, 4)])
+CLOCKS = [(62_500, 8), (76_923, 8), (50_000, 4)]
+
+
+@pytest.mark.parametrize(("clock_khz", "bus_bytes"), by_night(CLOCKS, CLOCKS[1:]))
 def test_the_sdram_controller_keeps_every_rule_and_every_byte(clock_khz, bus_bytes, tmp_path, seed):
     hw = load_hw("opu-ulx3s")
 

@@ -15,6 +15,7 @@ from opu_fuse.sim.functional import Machine
 from opu_fuse.sim.rtl_process import RtlMachine
 from tests.rtl.machines import write_machine
 from tests.rtl.random_programs import PROGRAM_AT, WINDOW_BYTES, image_program, random_image
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 
@@ -24,7 +25,7 @@ PROGRAMS = 8
 
 
 @pytest.mark.parametrize(("latency", "share"), MEMORIES)
-@pytest.mark.parametrize("name", ["images", "wide-images"])
+@pytest.mark.parametrize("name", by_night(["images", "wide-images"], ["wide-images"]))
 def test_loads_unfolds_and_what_reads_them_take_their_cycles(tmp_path, name, latency, share):
     """Memory as the functional machine leaves it; starts, ends and counters of the cycle engine."""
     hw = load_hw(write_machine(name, tmp_path))

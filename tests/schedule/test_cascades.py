@@ -28,6 +28,7 @@ from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.schedule.mutants import without_tokens
 from tests.schedule.test_keeping import chains
+from tests.tiers import by_night
 
 TINY = load_hw("opu-tiny")
 LIGHT = load_hw("opu-light")
@@ -120,7 +121,7 @@ def test_keep_tensors_stores_all_of_them(rng):
     assert_exact(everything, LIGHT, rng)
 
 
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("batch", by_night([1, 4], [4]))
 @pytest.mark.parametrize(("bytes_per_cycle", "off"), [(16, 0.04), (8, 0.12)])
 def test_where_memory_is_slow_they_are_chosen_and_predicted(bytes_per_cycle, off, batch):
     """Beside an eighth of the bus stores hold up more than the prediction says."""

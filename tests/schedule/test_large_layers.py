@@ -21,6 +21,7 @@ from opu_fuse.sim.engine import run
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.frontend.conftest import parse
+from tests.tiers import by_night
 
 HW = load_hw("opu-tiny")
 
@@ -108,7 +109,7 @@ def large_window(name: str) -> ir.Model:
 
 
 @pytest.mark.parametrize("name", LARGE_WINDOWS)
-@pytest.mark.parametrize("machine", ["opu-tiny", "opu-micro"])
+@pytest.mark.parametrize("machine", by_night(["opu-tiny", "opu-micro"], ["opu-micro"]))
 def test_a_large_window_takes_a_few_kernel_rows_at_a_time_not_one_pixel(name, machine, rng):
     """A machine whose feature bank holds the window at once is the measure."""
     model, hw = large_window(name), load_hw(machine)

@@ -7,12 +7,16 @@ from opu_fuse.hw.legal import illegal
 from opu_fuse.hw.load import load_hw, spec_names
 from rtl_sim.benches.graph_orders import orders_of
 from tests.sim.random_instructions import instruction
+from tests.tiers import by_night
 
 TILE = ("in_rows", "in_cols", "out_rows", "out_cols", "blocks")
 PIXEL = dict.fromkeys((*TILE, "win_rows", "win_cols", "stride_y", "stride_x"), 1)
 
 
-@pytest.mark.parametrize("name", spec_names())
+LIKE_OTHERS = ("opu-1024", "opu-1024-lean", "opu-ulx3s")
+
+
+@pytest.mark.parametrize("name", by_night(spec_names(), LIKE_OTHERS))
 def test_exactly_the_orders_of_the_graph_are_legal(name):
     """All candidates, against ways through the graph that are walked edge by edge."""
     spec = load_hw(name)

@@ -10,6 +10,7 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
+from tests.tiers import by_night
 
 IMAGE = {
     "resnet18": 64,
@@ -46,7 +47,10 @@ def proto(name: str, **options: int) -> onnx.ModelProto:
     return ir.to_proto(zoo.build(name, image=IMAGE.get(name), **options))
 
 
-@pytest.mark.parametrize("name", zoo.names())
+LARGE = ("yolov3", "vgg16", "resnet50")
+
+
+@pytest.mark.parametrize("name", by_night(zoo.names(), LARGE))
 def test_every_network_is_a_valid_float_model(name: str):
     model = proto(name)
     onnx.checker.check_model(model, full_check=True)
@@ -115,8 +119,8 @@ def test_vgg16_has_the_published_layers():
     assert "BatchNormalization" not in types
 
 
-@pytest.mark.parametrize("name", zoo.names())
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", by_night(zoo.names(), LARGE))
+@pytest.mark.parametrize("seed", by_night([0, 1], [1]))
 def test_activations_stay_alive(name: str, seed: int):
     hold_alive(proto(name, seed=seed), spread=(0.05, 10.0))
 

@@ -40,8 +40,7 @@ from opu_fuse.frontend.transforms import (
     widening,
 )
 from opu_fuse.model.unused import anything_unused
-from opu_fuse.passes import FixedPoint, Pass, Sequential, lookup, module_pass
-from opu_fuse.passes.info import LOWEST_LEVEL
+from opu_fuse.passes import LOWEST_LEVEL, FixedPoint, Pass, Sequential, lookup, module_pass
 
 Step = Callable[[ir.Model], bool]
 """Changes a model in place; says whether it changed anything."""

@@ -134,6 +134,8 @@ def _inputs(graph: ir.Graph, node: ir.Node) -> list[ir.Value | None] | None:
             rest[0] = add_constant(graph, f"{node.name}/wide_pads", pads)
         case _ if len(node.outputs) > 1 and node.op_type != "Split":  # places of maxima, statistics
             return None
+        case _:
+            pass
     return [_wide(graph, node, first), *rest]
 
 

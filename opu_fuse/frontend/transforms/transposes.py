@@ -160,6 +160,7 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
         node.replace_input_with(place, value)
     if node.op_type in _ALONG:
         axis = node.attributes.get_int("axis", _ALONG[node.op_type])
+        assert axis is not None
         node.attributes["axis"] = ir.AttrInt64("axis", order[axis])
     for result in node.outputs:
         shape = static_shape(result)

@@ -138,7 +138,8 @@ def _constant_node(node: onnx.NodeProto) -> np.ndarray | None:
             return np.array(value, np.float32)
         case "value_int" | "value_ints":
             return np.array(value, np.int64)
-    return None
+        case _:
+            return None
 
 
 def _static(tensor: onnx.TypeProto.Tensor) -> tuple[int, ...] | None:

@@ -1,12 +1,55 @@
-"""Whether every value of a model is defined where it is read."""
+"""Whether each pass leaves a valid model behind."""
 
 from collections import ChainMap
 from collections.abc import Iterator
 
 import onnx_ir as ir
+from onnx_ir.passes.common import CheckerPass
+
+from opu_fuse.errors import InternalError
+from opu_fuse.passes.context import PassInfo
 
 Scope = ChainMap[str, ir.Value]
 """What is defined, by name: in the graph itself first, then in those around it."""
+
+
+class VerifyIR:
+    """Instrument: after each pass every value is defined where it is read, `onnx.checker` agrees.
+
+    Raises InternalError that names the pass which broke the model and those that ran before it
+    in this context. The model given to the first pass is checked too, so that no pass is blamed for
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._ran: list[str] = []
+        self._seen_valid = False
+
+    def enter_pass_ctx(self) -> None:
+        self._ran.clear()
+        self._seen_valid = False
+
+    def run_before_pass(self, model: ir.Model, info: PassInfo) -> None:
+        if self._seen_valid:
+            return
+        _check(model, "passes", f"the model is invalid before {info.name}, the first pass")
+        self._seen_valid = True
+
+    def run_after_pass(self, model: ir.Model, info: PassInfo) -> None:
+        before = f"passes that ran before: {', '.join(self._ran) or 'none'}"
+        _check(model, f"pass {info.name}", f"it left an invalid model ({before})")
+        self._ran.append(info.name)
+
+
+def _check(model: ir.Model, stage: str, what: str) -> None:
+    undefined = first_undefined(model)
+    if undefined is not None:
+        raise InternalError(stage=stage, what=f"{what}: {undefined}")
+    try:
+        CheckerPass()(model.clone())  # it puts constants into another order
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InternalError(stage=stage, what=f"{what}: {reason}") from error
 
 
 def first_undefined(model: ir.Model) -> str | None:
@@ -14,9 +57,7 @@ def first_undefined(model: ir.Model) -> str | None:
 
     Main graph, functions, and the graphs inside nodes. None when there is none.
     """
-    for problem in _problems(model):
-        return problem
-    return None
+    return next(_problems(model), None)
 
 
 def _problems(model: ir.Model) -> Iterator[str]:

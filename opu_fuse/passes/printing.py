@@ -2,13 +2,12 @@
 
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import onnx
 import onnx_ir as ir
 
-from opu_fuse.passes.info import PassInfo, names_of
-from opu_fuse.passes.instrument import PassInstrument, Writer, write_to
+from opu_fuse.passes.context import PassInfo, names_of
 
 EVERY = "all"
 """Stands for all passes where names of passes are given."""
@@ -16,11 +15,14 @@ EVERY = "all"
 LARGEST_CONSTANT = 16
 """Elements up to which a constant is printed with its values."""
 
+Writer = Callable[[str], object]
+"""Takes whole texts without final newline, like a console's print."""
+
 _log = logging.getLogger(__name__)
 
 
-class PrintIR(PassInstrument):
-    """Writes the model before and after the passes of these names (EVERY: all of them).
+class PrintIR:
+    """Instrument: writes the model before and after the passes of these names (EVERY: all).
 
     Each text begins with a comment naming the pass, and which run of it this is. A name that no
     pass had while the context was live is warned about when it is left.
@@ -54,17 +56,17 @@ class PrintIR(PassInstrument):
             return
         run = self._runs[info.name]
         again = f" (run {run})" if run > 1 else ""
-        write_to(self._write, f"# IR {when} {info.name}{again}\n{model_text(model)}")
+        self._write(f"# IR {when} {info.name}{again}\n{model_text(model)}")
 
 
-def model_text(model: ir.Model, *, largest_constant: int = LARGEST_CONSTANT) -> str:
+def model_text(model: ir.Model) -> str:
     """ONNX text of a model, the same for the same model; `onnx.parser` reads it.
 
-    Constants of more elements than `largest_constant` appear with type and shape only.
+    Constants of more than LARGEST_CONSTANT elements appear with type and shape only.
     """
     shown = model.clone()
     constants = shown.graph.initializers
-    elided = [v for v in constants.values() if _elements(v) > largest_constant]
+    elided = [v for v in constants.values() if _elements(v) > LARGEST_CONSTANT]
     for value in elided:
         del constants[str(value.name)]
     proto = ir.to_proto(shown)
