@@ -7,6 +7,7 @@ raised as `SpecError` with file, line and key; `problems` gives all of them.
 import functools
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ def load_hw_text(text: str, where: str = "spec.yaml") -> HwSpec:
     if text not in _RESOLVED:
         _RESOLVED[text] = _sound(*_validate(parse_tree(text, where)))
     return _RESOLVED[text]
+
+
+def spec_of_tree(tree: Mapping[str, Any]) -> HwSpec:
+    """The spec of a tree such as `HwSpec.to_tree` gives, which fits the schema; whether it makes a
+    machine is not asked.
+    """
+    return _adapter().validate_json(json.dumps(tree))
 
 
 def problems(name_or_path: str | Path) -> tuple[SpecError, ...]:
