@@ -8,7 +8,7 @@ spec; its docstring is its row in the documentation.
 from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.check_graph import GRAPH_RULES
-from opu_fuse.hw.check_rtl import RTL_RULES
+from opu_fuse.hw.check_rtl import RTL_RULES, edges_back
 from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, REGISTER, VALUE_BITS, Engine
 from opu_fuse.hw.problem import Problem, bad
 from opu_fuse.hw.spec import Buffer, HwSpec
@@ -38,8 +38,11 @@ def largest(limit: str) -> int:
 
 def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     """Everything wrong with a schema-valid spec; the RTL's own limits only where `build` is set."""
-    rules = RULES + RTL_RULES if spec.build else RULES
-    return tuple(problem for rule in rules for problem in rule(spec))
+    found = tuple(problem for rule in RULES for problem in rule(spec))
+    if not spec.build:
+        return found
+    back = tuple(edges_back(spec))  # the other rules do not know then what stands before the array
+    return found + (back or tuple(problem for rule in RTL_RULES for problem in rule(spec)))
 
 
 def _array(spec: HwSpec) -> Iterator[Problem]:
@@ -96,7 +99,7 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
             yield bad(
                 path,
                 f"{buffer.words} {name} words do not divide into {buffer.banks} banks",
-                f"use a multiple of {buffer.banks}",
+                f"use a multiple of {buffer.banks}: {_multiples(buffer)}",
             )
         elif buffer.bank_words < demand:
             yield bad(
@@ -105,6 +108,11 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
                 f"{demand} words, a bank holds {buffer.bank_words}",
                 f"use at least {demand * buffer.banks} words",
             )
+
+
+def _multiples(buffer: Buffer) -> str:
+    below = buffer.bank_words * buffer.banks
+    return f"{below} or {below + buffer.banks}" if below else str(buffer.banks)
 
 
 def _on_chip(spec: HwSpec) -> Iterator[Problem]:

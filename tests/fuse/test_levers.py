@@ -116,8 +116,8 @@ def test_several_limits_of_a_module_are_named_together():
     )
     assert [lever.text for lever in host.why.levers] == [
         (
-            "split p into 2 pools in a row and give p stride 2 and let a MaxPool of 1×1 with stride "
-            "2 follow"
+            "split p into 2 pools in a row and give p stride 2 and let a MaxPool of 1×1 with "
+            "stride 2 follow"
         ),
         (
             "raise `dataflow.modules.pool.limits.window` to 5 and raise "
