@@ -16,6 +16,7 @@ from opu_fuse.units import POST
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.table import TABLE_WORDS
 
+BUS_BYTES = (4, 8, 16, 32, 64, 128)
 LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
 
@@ -41,8 +42,11 @@ def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     found = tuple(problem for rule in RULES for problem in rule(spec))
     if not spec.build:
         return found
-    back = tuple(edges_back(spec))  # the other rules do not know then what stands before the array
-    return found + (back or tuple(problem for rule in RTL_RULES for problem in rule(spec)))
+    # Without these, other rules do not know what stands before the array, or what fits the bus.
+    first = tuple(edges_back(spec))
+    if spec.dram.bus_bytes not in BUS_BYTES:
+        return found + first
+    return found + (first or tuple(problem for rule in RTL_RULES for problem in rule(spec)))
 
 
 def _array(spec: HwSpec) -> Iterator[Problem]:
@@ -189,11 +193,12 @@ def _encodings(spec: HwSpec) -> Iterator[Problem]:
 def _bus(spec: HwSpec) -> Iterator[Problem]:
     """The bus is one that AXI has, and memory does not promise more than it carries."""
     dram = spec.dram
-    if dram.bus_bytes not in (4, 8, 16, 32, 64, 128):
+    if dram.bus_bytes not in BUS_BYTES:
+        fitting = [n for n in BUS_BYTES if not spec.build or n <= spec.word_bytes]
         yield bad(
             ("dram", "bus_bytes"),
             f"bus of {dram.bus_bytes} bytes: AXI data widths are powers of two",
-            "use 4, 8, 16, 32, 64 or 128",
+            f"use {', '.join(map(str, fitting[:-1]))} or {fitting[-1]}",
         )
     if dram.bytes_per_cycle > 2 * dram.bus_bytes:
         yield bad(

@@ -68,7 +68,7 @@ def _in_yaml(detail: Mapping[str, Any]) -> tuple[str, str]:
     if kind in {"dict_type", "dataclass_type", "mapping_type"}:
         return (
             "is a value, not keys with values",
-            "write {key: value}; docs/hw-spec.md has the keys",
+            "write {key: value}, see docs/hw-spec.md",
         )
     if kind == "string_pattern_mismatch":
         return "is no name", "use small letters, digits and hyphens, and begin with a letter"
