@@ -148,12 +148,14 @@ class OutputMatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfModel:
     """The outputs beside those of the model that was compiled, as ONNX Runtime computes it. model:
-    name of its file, "" where none is known; why: nothing was compared, "" where it was.
+    name of its file, "" where none is known; why: nothing was compared, "" where it was; noise: the
+    inputs were random, so that a ratio of signal to noise says nothing about real ones.
     """
 
     model: str = ""
     outputs: tuple[OutputMatch, ...] = ()
     why: str = ""
+    noise: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

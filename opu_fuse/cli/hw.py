@@ -1,5 +1,6 @@
 """`opu-fuse hw …`: hardware specs."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -51,14 +52,49 @@ def hw_show(
 @app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
     """Explain every mistake of a spec; exit code 1 if there is one."""
+    from opu_fuse.hw.excerpt import excerpt
     from opu_fuse.hw.load import problems
 
     found = problems(file)
     for problem in found:
         err.print(f"error: {problem}")
+        for line in excerpt(problem.where):
+            err.print(line)
     if found:
         raise typer.Exit(1)
     out.print(f"{file}: no mistakes found")
+
+
+@app.command("diff")
+def hw_diff(
+    one: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
+    other: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
+) -> None:
+    """Keys in which two machines differ, defaults and inherited keys included."""
+    from opu_fuse.hw.differences import difference_lines
+    from opu_fuse.hw.load import load_hw
+
+    lines = list(difference_lines(load_hw(one), load_hw(other)))
+    for line in lines or ["no difference"]:
+        out.print(line)
+
+
+@app.command("schema")
+def hw_schema(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="file to write; without: the screen")
+    ] = None,
+) -> None:
+    """The JSON schema of specs, for editors that complete and check YAML."""
+    import json
+
+    from opu_fuse.hw.json_schema import json_schema
+
+    text = json.dumps(json_schema(), indent=2) + "\n"
+    if output is None:
+        out.print(text)
+    else:
+        write_text(output, text)
 
 
 @app.command("draw")
@@ -76,7 +112,7 @@ def hw_draw(
     if output is None:
         out.print(draw.draw_text(loaded))
         return
-    drawers = {".svg": draw.draw_svg, ".dot": draw.draw_dot}
+    drawers = {".svg": partial(draw.draw_svg, legend=True), ".dot": draw.draw_dot}
     require_suffix(output, drawers)
     write_text(output, drawers[output.suffix](loaded))
 

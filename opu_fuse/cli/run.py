@@ -48,7 +48,7 @@ def run(
     engine: Annotated[Engine, typer.Option(help="what to run on")] = Engine.FUNCTIONAL,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=X.npy", help="input tensor; else seeded noise"),
+        typer.Option("--input", metavar="NAME=X.npy|X.npz", help="inputs; else seeded noise"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")
@@ -126,7 +126,8 @@ def run(
         require_machine(loaded.bundle, loaded.hw)
     users = _model(loaded, program, model) if check else None
     arrays = read_inputs(inputs) or {}
-    if not arrays and engine in WITH_DATA:
+    random = not arrays
+    if random and engine in WITH_DATA:
         from opu_fuse.sim.ports import noise
 
         logging.getLogger("opu_fuse").warning("no --input given: running on seeded noise")
@@ -139,7 +140,7 @@ def run(
         options["rtl"] = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
     with err.status(f"run on the {engine} engine"):
         result = loaded.run(arrays or None, engine=engine, **options)
-        checked = _check(loaded, arrays, result, engine, users) if check else None
+        checked = _check(loaded, arrays, result, engine, users, random=random) if check else None
     if output is not None:
         write_arrays(output, result.outputs)
     if dump_tensors is not None:
@@ -176,6 +177,8 @@ def _check(
     result: Any,
     engine: Engine,
     users: Path | None,
+    *,
+    random: bool,
 ) -> Any:
     """RTL against functional, functional against ONNX Runtime, both against the user's model."""
     from opu_fuse.sim.compare import check, compare
@@ -185,7 +188,8 @@ def _check(
         found = compare(program.bundle, program.run(arrays, capture=True), result)
     else:
         found = check(program.bundle, arrays, result)
-    return replace(found, of_model=of_model(program.bundle, arrays, result, users))
+    beside = replace(of_model(program.bundle, arrays, result, users), noise=random)
+    return replace(found, of_model=beside)
 
 
 def _report_check(checked: Any, *, quiet: bool) -> None:

@@ -149,11 +149,13 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     out = feature_shape(last.shape)
     inside, outside = lanes[draft.source].pieces, lanes[last.index].pieces
     anchored = draft.anchor is not None and not draft.depthwise
+    word = draft.hw.word_channels
+    whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
     if not anchored and inside != outside:
         raise DoesNotFit(
             last.name,
             "its operands have their channels in different lanes",
-            "let one of them be computed by a convolution in the same group",
+            whole,
         )
     sides = [item for item in draft.stages if item.side is not None]
     residuals = tuple([item.side for item in sides if item.side is not None])
@@ -161,13 +163,13 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         raise DoesNotFit(
             last.name,
             "its operands have their channels in different lanes",
-            "concatenate maps whose channels are multiples of a word",
+            whole,
         )
     if draft.gate is not None and lanes[draft.gate].pieces != inside:
         raise DoesNotFit(
             draft.dfg[draft.pre[0]].name,
             "its gate has its channels in other lanes than the map",
-            "let the gate be computed by a convolution",
+            whole,
         )
     holes = not (is_plain(inside) and is_plain(outside))
     walked = next((i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0)

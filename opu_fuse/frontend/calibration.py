@@ -2,7 +2,8 @@
 
 Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
 inputs), one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is
-one sample of the input's shape, or many stacked along the first axis.
+one sample of the input's shape, or many stacked along the first axis. Images with channels last are
+turned, with a warning, where their shape leaves no doubt.
 """
 
 import logging
@@ -16,15 +17,18 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.process.foreign import ForeignError, complaints
 
-Calibration = str | Path | Mapping[str, np.ndarray] | None
+Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "
-    "pass real inputs with --calibration for real accuracy"
+    "pass real inputs for real accuracy (--calibration, in Python `calibration`)"
 )
+BRIGHTEST = 255
+"""Largest value of an image."""
+IMAGE_CHANNELS = (1, 3, 4)
 
 _log = logging.getLogger(__name__)
 
@@ -38,16 +42,19 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     if calibration is None:
         _log.warning(NOISE_WARNING)
         return noise_samples(model), (NOISE_WARNING,)
+    told: dict[str, None] = {}
     found = [
         sample
         for where, arrays in _sources(model, calibration)
-        for sample in _split(model, where, arrays)
+        for sample in _split(model, where, arrays, told)
     ]
     if not found:
         raise ModelError(
             str(calibration), "holds no .npy or .npz files", "put one file per input in"
         )
-    return found, ()
+    for text in told:
+        _log.warning(text)
+    return found, tuple(told)
 
 
 def noise_samples(model: ir.Model) -> list[Sample]:
@@ -72,11 +79,14 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
 
 
 def _sources(
-    model: ir.Model, calibration: str | Path | Mapping[str, np.ndarray]
+    model: ir.Model, calibration: str | Path | np.ndarray | Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
     """(how to call it, arrays by input name), one per file."""
     if isinstance(calibration, Mapping):
         yield "calibration data", calibration
+        return
+    if isinstance(calibration, np.ndarray):
+        yield "calibration data", _only(model, "calibration data", calibration)
         return
     path = Path(calibration)
     if path.is_dir():
@@ -84,21 +94,24 @@ def _sources(
     elif path.exists():
         files = [path]
     else:
-        raise ModelError(str(path), "there is no such file or folder", "check --calibration")
+        raise ModelError(str(path), "there is no such file or folder", "check the path")
     for file in files:
         yield str(file), _read(model, file)
 
 
 def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
     found = _load(file)
-    if not isinstance(found, np.ndarray):
-        return found
+    return _only(model, str(file), found) if isinstance(found, np.ndarray) else found
+
+
+def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.ndarray]:
+    """An array without a name, for the one input."""
     if len(model.graph.inputs) != 1:
         names = ", ".join(repr(v.name) for v in model.graph.inputs)
         raise ModelError(
-            str(file),
+            where,
             f"one array cannot feed {len(model.graph.inputs)} inputs",
-            f"write a .npz file with arrays {names}",
+            f"give arrays by name, in a .npz file or a dictionary: {names}",
         )
     return {model.graph.inputs[0].name or "": found}
 
@@ -115,7 +128,10 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
         raise ModelError(str(file), what, advice) from error
 
 
-def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
+def _split(
+    model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], told: dict[str, None]
+) -> list[Sample]:
+    """told: warnings, which it adds to."""
     expected = [value.name or "" for value in model.graph.inputs]
     if sorted(arrays) != sorted(expected):
         raise ModelError(
@@ -123,7 +139,8 @@ def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> lis
             f"expected arrays named {expected}, got {sorted(arrays)}",
             "name the arrays like the model's inputs",
         )
-    stacks = {v.name or "": _stack(v, where, arrays[v.name or ""]) for v in model.graph.inputs}
+    inputs = {v.name or "": v for v in model.graph.inputs}
+    stacks = {name: _stack(v, where, arrays[name], told) for name, v in inputs.items()}
     counts = {len(stack) for stack in stacks.values()}
     if len(counts) > 1:
         raise ModelError(
@@ -134,7 +151,7 @@ def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> lis
     return [{name: stack[i, ...] for name, stack in stacks.items()} for i in range(counts.pop())]
 
 
-def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:
+def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]) -> np.ndarray:
     """[samples, *input shape] in the input's type."""
     shape = _shape(value)
     wanted, got = _dtype(value), getattr(array, "dtype", type(array).__name__)
@@ -145,6 +162,10 @@ def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:
             f"input {value.name!r} expects {wanted}, got {got}",
             "convert the data",
         )
+    if _channels_last(shape, tuple(array.shape)):
+        turned = f"{where}: input {value.name!r} has channels last, {_text(array.shape)}"
+        array = np.moveaxis(array, -1, 1)
+        told[f"{turned}: taken as {_text(array.shape)}, transpose(0, 3, 1, 2)"] = None
     if tuple(array.shape) == shape:
         array = array[None]
     elif shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
@@ -154,13 +175,35 @@ def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:
             where,
             f"input {value.name!r} expects shape {_text(shape)} "
             f"(or samples stacked along the first axis), got {_text(array.shape)}",
-            "reshape the calibration data",
+            "give samples of that shape; if axes are in another order, transpose them",
         )
     with np.errstate(over="ignore"):  # infinite then, which is told below
         array = np.ascontiguousarray(array, wanted)
     if wanted.kind == "f" and not np.all(np.isfinite(array)):
         raise ModelError(where, f"input {value.name!r} holds NaN or infinity", "clean the data")
+    told.update(dict.fromkeys(_doubts(value.name or "", where, array, got)))
     return array
+
+
+def _channels_last(shape: tuple[int, ...], given: tuple[int, ...]) -> bool:
+    """Whether samples of a four-dimensional input can only be meant with channels last."""
+    if len(shape) != 4 or len(given) != 4 or given[1:] == shape[1:]:
+        return False
+    return shape[0] in (1, given[0]) and given[1:] == (*shape[2:], shape[1])
+
+
+def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:
+    """What real inputs of a model in floats would hardly look like. got: the type they came in."""
+    if array.dtype.kind != "f":
+        return
+    if got.kind in "iub":
+        yield f"{where}: input {name!r} is {array.dtype}, the data are {got}: taken as they are"
+    low, high = float(array.min()), float(array.max())
+    if low == high and array.size > 1:
+        yield f"{where}: input {name!r} is {low:g} everywhere: no range to choose a scale for"
+    elif array.ndim == 5 and array.shape[2] in IMAGE_CHANNELS and max(-low, high) > BRIGHTEST:
+        said = f"{where}: input {name!r} goes from {low:g} to {high:g}"
+        yield f"{said}, images reach {BRIGHTEST} at most: check how it is normalised"
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

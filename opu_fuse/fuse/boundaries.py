@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.grouping import Apart, no_reason
 from opu_fuse.fuse.growth import Forbid, Growth, edge_refusal, extend, grown
-from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope
 
 

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from opu_fuse.dfg.copies import Copied
 from opu_fuse.fuse.growth import Growth, place
-from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Match, Partition
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope, scope_of
 from opu_fuse.fuse.strategies import in_order
 from opu_fuse.fuse.verify import verify

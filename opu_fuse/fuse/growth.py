@@ -18,6 +18,7 @@ from opu_fuse.fuse.module_rules import fits
 from opu_fuse.fuse.modules import Position
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import Refusal, first_refusal, refuse
+from opu_fuse.fuse.remedies import Trial
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.ways import forbidden_words, no_module
 
@@ -82,7 +83,8 @@ def place(
             matches += (Match(node=bias.index, module=last),)
     assert isinstance(last, str)
     if not scope.modules.can_end(last):
-        return refuse(group_exit, {"module": last})
+        trial = Trial(scope=scope, position=group.position, node=node)
+        return refuse(group_exit, {"module": last}, trial)
     if forbid and working((*group.matches, *matches)) in forbid:
         return refuse(forbidden, forbidden_words(scope, (*group.matches, *matches)))
     return matches

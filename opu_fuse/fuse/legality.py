@@ -92,9 +92,8 @@ def one_fill(words: Words) -> Words | None:
 def used_once(words: Words) -> Words | None:
     """{module} is already used{times} in this group
 
-    Change: {only}raise `dataflow.modules.{module}.uses` to {more}
-    Change: {only}add a second module of kind {kind} behind {at} to `dataflow.modules` and
-    `dataflow.edges`
+    Change: raise `dataflow.modules.{module}.uses` to {more}
+    Change: add {new}
     """
     return words
 
@@ -105,12 +104,11 @@ def one_window(words: Words) -> Words | None:
 
 
 def pipeline_path(words: Words) -> Words | None:
-    """{op} cannot follow {tail} in this machine's pipeline
+    """{op} cannot follow {tail} in this machine's pipeline{behind}
 
     Change: set `dataflow.modules.{blocked}.bypass` to true
-    Change: {only}set `dataflow.edges.{at}` to {edges}
-    Change: {only}add a second module of kind {kind} behind {at} to `dataflow.modules` and
-    `dataflow.edges`
+    Change: set `dataflow.edges.{at}` to {edges}
+    Change: add {new}
     """
     return words
 

@@ -19,9 +19,9 @@ from opu_fuse.fuse.growth import (
     place,
 )
 from opu_fuse.fuse.legality import no_group
-from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope, leaves
 
 

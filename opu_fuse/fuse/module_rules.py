@@ -4,13 +4,14 @@ their form).
 Every predicate gets the scope, the node and the module's name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from opu_fuse.cost.draft import exceeds_pools
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
 from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
+from opu_fuse.fuse.spec_changes import NewModule
 from opu_fuse.hw.check import MOST_REPEATS, largest
 from opu_fuse.hw.spec import Fill
 from opu_fuse.quant import Domain
@@ -68,18 +69,17 @@ def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
 def domain(scope: Scope, node: Node, name: str) -> Words | None:
     """{node} works on {has}, module {module} on {takes}
 
-    Change: add a module of kind {kind} with domain {wanted} to `dataflow.modules` and
-    `dataflow.edges`
+    Change: add {new}
     """
     takes = scope.modules.by_name[name].domain_in
     has = Domain.ACC if node.owner is not None else Domain.ACT
     if has is takes:
         return None
     words = {Domain.ACC: "accumulators (like a convolution's bias)", Domain.ACT: "int8 values"}
-    facts: Words = {"node": node.name, "module": name, "wanted": has}
+    facts: Words = {"node": node.name, "module": name}
     kind = kind_for(scope, node) if node.op in TWO_OPERANDS else None
     if kind is not None and not _has(scope, kind, has):
-        facts = {**facts, "kind": kind}
+        facts = {**facts, "new": NewModule(kind=kind, domain=has)}
     return {**facts, "takes": words[takes], "has": words[has]}
 
 
@@ -111,8 +111,7 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
     """{operand} is computed at run time; module {module} takes a constant
 
     Change: make {input:own} a constant of the model
-    Change: add a module of kind {kind} with domain act to `dataflow.modules` and `dataflow.edges`
-    and map {op} to it in `dataflow.operators`
+    Change: add {new} and map {op} to it in `dataflow.operators`
     """
     if _takes_maps(scope, name):
         return None
@@ -130,8 +129,7 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
     """{operand} is a constant; module {module} takes computed feature maps
 
-    Change: add a module of kind {kind} with domain act to `dataflow.modules` and `dataflow.edges`
-    and map {op} to it in `dataflow.operators`
+    Change: add {new} and map {op} to it in `dataflow.operators`
     Change: make {map:own} an input of the model
     """
     if not _takes_maps(scope, name):
@@ -218,7 +216,7 @@ def _missing(scope: Scope, node: Node) -> Words:
         kind = ModuleKind.SE  # one of them is a gate of one pixel
     if kind is None or _has(scope, kind, Domain.ACT):
         return {}
-    return {"kind": kind, "op": node.op}
+    return {"new": NewModule(kind=kind, op=node.op), "op": node.op}
 
 
 def _has(scope: Scope, kind: ModuleKind, domain: Domain) -> bool:
@@ -286,12 +284,26 @@ def smaller(node: Node, axis: str, most: int) -> str | None:
         return f"split {own} into {-(-(max(kernel) - 1) // (most - 1))} pools in a row"
     if node.op == "avg_pool" and kernel == node.attrs["strides"] and axis in {"window", "stride"}:
         return f"take the mean of {own} in steps, over parts of at most {most}×{most}"
+    if axis == "stride":
+        return _strides(own, node.attrs["strides"], most)
     if axis == "kernel" and most > 1:
         return f"split {own} into convolutions of at most {most}×{most} and add them"
     if axis == "dilation":
         steps = zip(kernel, node.attrs["dilations"], strict=True)
         spread = "×".join(str((k - 1) * d + 1) for k, d in steps)
         return f"write the kernel of {own} as one of {spread} with zeros in it"
-    if axis == "padding" and node.op != "pad":
-        return f"pad before {own} by an operator of its own"
-    return f"give {own} {axis} {most}"
+    if axis == "padding" and node.op == "pad" and most:
+        return f"pad by {-(-max(node.attrs['pads']) // most)} operators in a row instead of {own}"
+    return None
+
+
+def _strides(own: str, strides: Sequence[int], most: int) -> str | None:
+    """Two strides in a row that make the same: the operator's, and that of a pool of one pixel."""
+    first = [max(d for d in range(1, most + 1) if stride % d == 0) for stride in strides]
+    rest = [stride // d for stride, d in zip(strides, first, strict=True)]
+    if max(rest) > most:
+        return None
+    own_stride, other = (
+        "×".join(map(str, found if len({*found}) > 1 else found[:1])) for found in (first, rest)
+    )
+    return f"give {own} stride {own_stride} and let a MaxPool of 1×1 with stride {other} follow"

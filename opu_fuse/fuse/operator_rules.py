@@ -15,6 +15,7 @@ from opu_fuse.dfg.number_limits import number_error
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
+from opu_fuse.fuse.spec_changes import NewModule
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.model.operator_sets import DYNAMIC_SCALES
 from opu_fuse.units import FORMS
@@ -26,7 +27,7 @@ TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand decides which kind of module they need."""
 
 
-def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
+def broken_rule(scope: Scope, node: Node) -> Refusal | None:
     """The first of the operator rules that does not hold."""
     found = scope.operators.get(node.index, UNASKED)
     if found is UNASKED:
@@ -90,8 +91,7 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     """{op}: no module of this machine runs it
 
     Change: set `dataflow.operators.{key}` to {kinds}
-    Change: add a module of kind {missing} to `dataflow.modules` and map {key} to it in
-    `dataflow.operators`
+    Change: add {new} and map {key} to it in `dataflow.operators`
     Change: compile the float model (the scales of {dynamic} are chosen anew for each image)
     Change: replace {foreign} by operators that the machine runs (it {why})
     Change: replace {unknown} by operators that the machine runs
@@ -114,7 +114,9 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]
     words: Words = {"op": op, "key": key}
-    return {**words, "kinds": f"[{', '.join(kinds)}]"} if kinds else {**words, "missing": can[0]}
+    if kinds:
+        return {**words, "kinds": f"[{', '.join(kinds)}]"}
+    return {**words, "new": NewModule(kind=can[0], op=key)}
 
 
 def _is_hosts_alone(scope: Scope, node: Node) -> bool:

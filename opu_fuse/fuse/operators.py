@@ -122,9 +122,17 @@ def operators_page() -> str:
     return "\n".join(parts)
 
 
+_PARTS = {
+    "new": "a module of kind ‹kind› behind ‹module› to `dataflow.modules` and `dataflow.edges`",
+    "behind": "",
+}
+"""Gaps that are filled with more than a name, or with nothing."""
+
+
 def shown(text: str, known: Mapping[str, str] = MappingProxyType({})) -> str:
     """A message with the gaps of which nothing is known as ‹words›."""
-    return text.format(**{name: Name(known.get(name, f"‹{name}›")) for name in gaps(text)})
+    words = {**_PARTS, **known}
+    return text.format(**{name: Name(words.get(name, f"‹{name}›")) for name in gaps(text)})
 
 
 def _limits(operator: str, module: Module) -> Iterator[str]:

@@ -32,10 +32,10 @@ from opu_fuse.fuse.chains import Chain, continued, extended, opened, tail_of
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
 from opu_fuse.fuse.matched import levels, matched
-from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.optimal_reasons import apart, host_ops
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refine import refine
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import Region, Search
 

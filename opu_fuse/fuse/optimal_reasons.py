@@ -8,10 +8,10 @@ from opu_fuse.fuse.grouping import Apart, Grouping
 from opu_fuse.fuse.growth import Forbid, Growth, extend, grown, place
 from opu_fuse.fuse.legality import no_group
 from opu_fuse.fuse.matched import on_host
-from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.refine import Refined
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import cost_text
 

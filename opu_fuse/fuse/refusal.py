@@ -8,6 +8,7 @@ spec stand in backticks, and "`key` to value" at the end is the value they must 
 """
 
 import functools
+import itertools
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,11 +24,17 @@ _KEY = re.compile(r"`((?:dataflow|buffers)\.[\w.-]+)`(?: to (?P<value>.+)$)?")
 class Lever(Struct, frozen=True, kw_only=True):
     """A change that would make a rule hold. spec: (key, value) of everything to change in the spec,
     empty for changes of the model or of options; keys are dotted, values YAML, "" where more is to
-    be written than a value.
+    be written than a value. added: the module that it adds, None for none.
     """
 
     text: str
     spec: tuple[tuple[str, str], ...]
+    added: object = None
+
+
+Trial = Callable[[Lever], Lever | None]
+_MOST_TRIED = 8
+"""Combinations of changes that are tried for rules that are broken together."""
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -35,13 +42,17 @@ class Refusal(Struct, frozen=True, kw_only=True):
     among them other refusals that the message quotes.
 
     joint: further rules that the same module breaks, all of which must change; also: what stops
-    other modules that could have run the operator.
+    other modules that could have run the operator; further: the same of modules that the text
+    leaves out, whose changes are offered where no other one helps. trial: gives a change as it is
+    shown, or None where it does not help; None where nobody can try.
     """
 
     predicate: Rule
     facts: Words
     joint: tuple["Refusal", ...] = ()
     also: tuple["Refusal", ...] = ()
+    further: tuple["Refusal", ...] = ()
+    trial: Trial | None = None
 
     @property
     def rule(self) -> str:
@@ -71,12 +82,15 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
     @property
     def levers(self) -> tuple[Lever, ...]:
-        """Changes of which each alone would have been enough, the nearest first."""
-        if self.joint:
-            return tuple(_together([_own(part) for part in (self, *self.joint)]))
-        others = [lever for other in self.also if not other.joint for lever in _own(other)]
-        own = (*_own(self), *others)
-        return own if len(own) < 2 else tuple({lever.text: lever for lever in own}.values())
+        """Changes of which each alone would have been enough, the nearest first. Of a module's
+        changes of the spec the first one that helps.
+        """
+        others = (other for other in self.also if not (self.joint or other.joint))
+        offered = [lever for part in (self, *others) for lever in _helping(part, self.trial)]
+        if not any(lever.spec for lever in offered):
+            further = (lever for part in self.further for lever in _helping(part, self.trial))
+            offered += itertools.islice((lever for lever in further if lever.spec), 1)
+        return tuple({lever.text: lever for lever in offered}.values())
 
     @property
     def help(self) -> str:
@@ -114,9 +128,9 @@ def template(rule: Rule) -> Template:
     return Template(message=lines[0], changes=tuple(changes))
 
 
-def refuse(rule: Rule, words: Words) -> Refusal:
+def refuse(rule: Rule, words: Words, trial: Trial | None = None) -> Refusal:
     """A rule that does not hold for these facts."""
-    return Refusal(predicate=rule, facts=words)
+    return Refusal(predicate=rule, facts=words, trial=trial)
 
 
 def _unasked(words: Words) -> Words | None:
@@ -143,13 +157,26 @@ def gaps(text: str) -> tuple[str, ...]:
     return tuple(name for _, name, _, _ in string.Formatter().parse(text) if name)
 
 
+def _helping(refusal: Refusal, trial: Trial | None) -> Iterator[Lever]:
+    """A refusal's changes of the model, and the first of its changes of the spec that helps; all of
+    its joint rules together.
+    """
+    parts = [_own(part) for part in (refusal, *refusal.joint)]
+    spec = False
+    for lever in _together(parts) if refusal.joint else parts[0]:
+        shown = lever if trial is None else trial(lever)
+        if shown is not None and not (spec and shown.spec):
+            yield shown
+            spec = spec or bool(shown.spec)
+
+
 def _own(refusal: Refusal) -> tuple[Lever, ...]:
     """Changes that the rule's own text offers, else those of the refusals it quotes."""
     facts = refusal.facts
     changes = template(refusal.predicate).changes
     filled = [c for c in changes if _applies(c, facts)]
     if filled:
-        return tuple([_lever(change.format(**facts)) for change in filled])
+        return tuple([_lever(change, facts) for change in filled])
     quoted = [f for f in facts.values() if isinstance(f, Refusal)]
     return tuple([lever for cause in quoted for lever in cause.levers])
 
@@ -165,17 +192,28 @@ def _applies(change: str, facts: Words) -> bool:
 
 def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
     """One lever of every part, all of the model or all of the spec; else the first of each."""
-    alike = []
+    found = False
     for spec in (False, True):
         of_kind = [[lever for lever in part if bool(lever.spec) is spec] for part in parts]
-        alike += [of_kind] if all(of_kind) else []
-    for choice in alike or ([list(parts)] if all(parts) else []):
-        first = [levers[0] for levers in choice]
-        text = " and ".join(dict.fromkeys([lever.text for lever in first]))
-        yield Lever(text=text, spec=tuple(key for lever in first for key in lever.spec))
+        for choice in itertools.islice(itertools.product(*of_kind), _MOST_TRIED if spec else 1):
+            found = True
+            yield _joined(choice)
+    if not found and all(parts):
+        yield _joined([part[0] for part in parts])
+
+
+def _joined(levers: Sequence[Lever]) -> Lever:
+    text = " and ".join(dict.fromkeys([lever.text for lever in levers]))
+    added = next((lever.added for lever in levers if lever.added is not None), None)
+    return Lever(text=text, spec=tuple(key for lever in levers for key in lever.spec), added=added)
+
+
+def _lever(change: str, facts: Words) -> Lever:
+    return _worded(change.format(**facts), facts.get("new") if "{new}" in change else None)
 
 
 @functools.lru_cache(maxsize=1024)
-def _lever(text: str) -> Lever:
+def _worded(text: str, added: object) -> Lever:
     found = _KEY.finditer(text)
-    return Lever(text=text, spec=tuple((m[1], m["value"] or "") for m in found))
+    keys = tuple((m[1], m["value"] or "") for m in found)
+    return Lever(text=text, spec=keys, added=added)

@@ -9,7 +9,7 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.scaling import is_affine
 from opu_fuse.fuse.modules import Modules, Position
 from opu_fuse.fuse.partition import Misfits
-from opu_fuse.fuse.refusal import Refusal
+from opu_fuse.fuse.refusal import Lever, Refusal
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import ModuleKind
@@ -37,13 +37,17 @@ class Scope(Struct, frozen=True, kw_only=True):
     _readers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict)
     operators: dict[int, Refusal | None] = field(default_factory=dict)
-    """What `operator_rules.operator_refusal` remembers, by node."""
+    """What `operator_rules.broken_rule` remembers, by node."""
     held: set[int] = field(default_factory=set)
     """Forms for which all operator rules held, that about rounding aside."""
     placements: dict[tuple[int, str], bool] = field(default_factory=dict)
     """What `module_rules.fits` remembers, by form and module."""
     ways: dict[tuple[Position, str, str], Refusal] = field(default_factory=dict)
     """What `ways.no_way` remembers, by position, operator and module."""
+    remedies: dict[tuple[Position, int, str], Lever | None] = field(default_factory=dict)
+    """What `remedies.Trial` remembers, by position, form and text."""
+    changed: dict[HwSpec, "Scope"] = field(default_factory=dict)
+    """The same network on machines that remedies have changed."""
     dead_ends: dict[tuple[Position, int], Refusal] = field(default_factory=dict)
     """What `ways.no_module` remembers, by position and form."""
 

@@ -18,9 +18,9 @@ from opu_fuse.fuse.growth import Growth, edge_refusal, grown, place
 from opu_fuse.fuse.matched import levels
 from opu_fuse.fuse.module_rules import module_refusals
 from opu_fuse.fuse.modules import Position
-from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope, data_operands
 
 

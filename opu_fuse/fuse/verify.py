@@ -12,10 +12,11 @@ from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.fuse.growth import Growth, fill_clash
 from opu_fuse.fuse.legality import VIEW_RULES, group_exit, listed, no_group, other_operand
 from opu_fuse.fuse.module_rules import fits, module_refusal
-from opu_fuse.fuse.operator_rules import known_operator, operator_refusal
+from opu_fuse.fuse.operator_rules import known_operator
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, HostOp, Violation
 from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
+from opu_fuse.fuse.remedies import operator_refusal
 from opu_fuse.fuse.scope import Scope, leaves
 from opu_fuse.fuse.ways import no_way
 

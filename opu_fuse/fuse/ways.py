@@ -1,17 +1,13 @@
 """Why no module can take an operator next: said after the search has failed.
 
 Every module of a kind that runs the operator has something against it: rules of its own, or that
-the pipeline does not lead there. The one with the fewest objections is the nearest to running it;
-its objections are the refusal, their levers what would have helped. Objections against which
-nothing helps weigh most.
+the pipeline does not lead there. The one that runs it with the least change of the spec is the
+nearest; its objections are the refusal, their levers what would have helped, as far as they do
+(`remedies.py`). Objections against which nothing helps weigh most.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
-
-from msgspec import Struct, field
+from collections.abc import Iterator, Sequence
 
 from opu_fuse.dfg.graph import Node
 from opu_fuse.fuse.legality import one_window, pipeline_path, used_once
@@ -19,34 +15,13 @@ from opu_fuse.fuse.module_rules import fits, module_refusals
 from opu_fuse.fuse.modules import Modules, Position
 from opu_fuse.fuse.operator_rules import known_operator
 from opu_fuse.fuse.partition import Match
-from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.refusal import Lever, Refusal, Words, refuse
+from opu_fuse.fuse.remedies import Trial
 from opu_fuse.fuse.scope import Scope
-from opu_fuse.hw.check import check_spec
-from opu_fuse.hw.spec import HwSpec, Module
+from opu_fuse.fuse.spec_changes import NewModule
 
 _DONE = ("end the group", "let it run by itself", "let them run one after the other")
 """Helps of the scheduler that the compiler has taken already, where it says that a group is cut."""
-
-
-class Unbuilt(Struct, frozen=True, kw_only=True, dict=True):
-    """What stands in front of a change of the spec with which it is no machine to build any more.
-    modules, edges: those that the change gives. Looked up once, when the sentence is made.
-    """
-
-    hw: HwSpec
-    modules: Mapping[str, Module] = field(default_factory=dict)
-    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self._words
-
-    @cached_property
-    def _words(self) -> str:
-        flow = self.hw.dataflow
-        modules, edges = {**flow.modules, **self.modules}, {**flow.edges, **self.edges}
-        changed = replace(self.hw, dataflow=replace(flow, modules=modules, edges=edges))
-        refused = self.hw.build and check_spec(changed)
-        return "for partitioning only (`build: false`), " if refused else ""
 
 
 def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
@@ -69,19 +44,37 @@ def _no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     if not modules:  # a bias is not asked the rules for operators, its convolution is
         return refuse(known_operator, known_operator(scope, node) or {})
     cases = [tuple(objections(scope, position, node, module)) for module in modules]
-    first, *joint = nearest = cases[0] if len(cases) == 1 else min(cases, key=_distance)
+    nearest, *further = cases if len(cases) == 1 else sorted(cases, key=_distance)
+    first, *joint = nearest
     others = [case for case in cases[: len(reached)] if case is not nearest]
-    if not joint and not others:
-        return first
-    also = tuple(
-        Refusal(predicate=one.predicate, facts=one.facts, joint=tuple(rest))
-        for one, *rest in others
+    return Refusal(
+        predicate=first.predicate,
+        facts=first.facts,
+        joint=tuple(joint),
+        also=tuple(map(_whole, others)),
+        further=tuple(map(_whole, further)),
+        trial=Trial(scope=scope, position=position, node=node),
     )
-    return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint), also=also)
 
 
-def _distance(objections: Sequence[Refusal]) -> tuple[bool, int]:
-    return not all(objection.levers for objection in objections), len(objections)
+def _whole(case: Sequence[Refusal]) -> Refusal:
+    """What stops one module, as one refusal."""
+    first, *joint = case
+    return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint))
+
+
+def _distance(objections: Sequence[Refusal]) -> tuple[bool, int, int]:
+    """How much must change for a module to run an operator: whether nothing helps against some
+    objection, how many keys of the spec, how many objections.
+    """
+    levers = [objection.levers for objection in objections]
+    keys = sum(min((_size(lever) for lever in found), default=0) for found in levers)
+    return not all(levers), keys, len(objections)
+
+
+def _size(lever: Lever) -> int:
+    """A value counts 1, a module that is to be written 2 for each key, the model 1."""
+    return sum(1 if value else 2 for _, value in lever.spec) or 1
 
 
 def forbidden_words(scope: Scope, matches: Sequence[Match]) -> Words:
@@ -122,37 +115,31 @@ def _used_once(scope: Scope, position: Position, op: str, module: str) -> Refusa
         other = next(m for m in position.used if m in modules.pools)
         return refuse(one_window, {"module": module, "other": other})
     uses, more = modules.by_name[module].uses, modules.by_name[module].uses + 1
+    helpful: Words = {"new": _second(scope, position, module)}
     if module in modules.candidates(position.tail, op, position.full - {module}):
-        oftener = {module: replace(modules.by_name[module], uses=more)}
-        helpful = {"more": more, "only": Unbuilt(hw=scope.hw, modules=oftener)}
-    else:
-        helpful = _second(scope, position, module)
+        helpful = {"more": more}
     times = "" if uses == 1 else f" {uses} times"
     return refuse(used_once, {"module": module, "limit": uses, "times": times, **helpful})
 
 
 def _pipeline_path(scope: Scope, position: Position, op: str, module: str) -> Refusal:
     modules = scope.modules
-    words: dict[str, object] = {"op": op, "tail": position.tail or "the memory read"}
+    words: dict[str, object] = {"op": op, "tail": position.tail or "the memory read", "behind": ""}
     blocked = _blocked(modules, position, module)
     at = position.tail or modules.root
     if blocked is not None:
-        words |= {"blocked": blocked}
-    elif at != module:
-        edges = (*modules.edges[at], module)
-        words |= {"at": at, "edges": f"[{', '.join(edges)}]"}
-        words |= {"only": Unbuilt(hw=scope.hw, edges={at: edges})}
-    else:
-        words |= _second(scope, position, module)
+        words["blocked"] = blocked
+        words["behind"] = f": {module} is behind {blocked}, which cannot be bypassed"
+    if at != module:
+        words |= {"at": at, "edges": f"[{', '.join((*modules.edges[at], module))}]"}
+    words["new"] = _second(scope, position, module)
     return refuse(pipeline_path, words)
 
 
-def _second(scope: Scope, position: Position, module: str) -> dict[str, object]:
-    modules, name = scope.modules, f"second_{module}"
+def _second(scope: Scope, position: Position, module: str) -> NewModule:
+    modules = scope.modules
     like, at = modules.by_name[module], position.tail or modules.root
-    edges = {name: modules.edges[module], at: (*modules.edges[at], name)}
-    only = Unbuilt(hw=scope.hw, modules={name: like}, edges=edges)
-    return {"kind": str(like.kind), "at": at, "only": only}
+    return NewModule(kind=like.kind, like=like, feeds=modules.edges[module], at=at)
 
 
 def _blocked(modules: Modules, position: Position, target: str) -> str | None:

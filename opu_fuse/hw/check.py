@@ -8,7 +8,7 @@ spec; its docstring is its row in the documentation.
 from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.check_graph import GRAPH_RULES
-from opu_fuse.hw.check_rtl import RTL_RULES
+from opu_fuse.hw.check_rtl import RTL_RULES, edges_back
 from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, REGISTER, VALUE_BITS, Engine
 from opu_fuse.hw.problem import Problem, bad
 from opu_fuse.hw.spec import HwSpec
@@ -16,6 +16,7 @@ from opu_fuse.units import POST
 from opu_fuse.units.base import Space
 from opu_fuse.units.memory import MEMORIES
 
+BUS_BYTES = (4, 8, 16, 32, 64, 128)
 LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
 
@@ -41,8 +42,14 @@ def largest(limit: str) -> int:
 
 def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     """Everything wrong with a schema-valid spec; the RTL's own limits only where `build` is set."""
-    rules = RULES + RTL_RULES if spec.build else RULES
-    return tuple(problem for rule in rules for problem in rule(spec))
+    found = tuple(problem for rule in RULES for problem in rule(spec))
+    if not spec.build:
+        return found
+    # Without these, other rules do not know what stands before the array, or what fits the bus.
+    first = tuple(edges_back(spec))
+    if spec.dram.bus_bytes not in BUS_BYTES:
+        return found + first
+    return found + (first or tuple(problem for rule in RTL_RULES for problem in rule(spec)))
 
 
 def _array(spec: HwSpec) -> Iterator[Problem]:
@@ -91,7 +98,7 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
             yield bad(
                 path,
                 f"{buffer.words} {name} words do not divide into {buffer.banks} banks",
-                f"use a multiple of {buffer.banks}",
+                f"use a multiple of {buffer.banks}: {_multiples(buffer)}",
             )
         elif buffer.bank_words < demand:
             yield bad(
@@ -100,6 +107,11 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
                 f"{demand} words, a bank holds {buffer.bank_words}",
                 f"use at least {demand * buffer.banks} words",
             )
+
+
+def _multiples(buffer: Buffer) -> str:
+    below = buffer.bank_words * buffer.banks
+    return f"{below} or {below + buffer.banks}" if below else str(buffer.banks)
 
 
 def _on_chip(spec: HwSpec) -> Iterator[Problem]:
@@ -169,11 +181,12 @@ def _encodings(spec: HwSpec) -> Iterator[Problem]:
 def _bus(spec: HwSpec) -> Iterator[Problem]:
     """The bus is one that AXI has, and memory does not promise more than it carries."""
     dram = spec.dram
-    if dram.bus_bytes not in (4, 8, 16, 32, 64, 128):
+    if dram.bus_bytes not in BUS_BYTES:
+        fitting = [n for n in BUS_BYTES if not spec.build or n <= spec.word_bytes]
         yield bad(
             ("dram", "bus_bytes"),
             f"bus of {dram.bus_bytes} bytes: AXI data widths are powers of two",
-            "use 4, 8, 16, 32, 64 or 128",
+            f"use {', '.join(map(str, fitting[:-1]))} or {fitting[-1]}",
         )
     if dram.bytes_per_cycle > 2 * dram.bus_bytes:
         yield bad(

@@ -15,6 +15,11 @@ from opu_fuse.units.base import ModuleKind
 
 K = ModuleKind
 
+FUNCTIONS = frozenset(
+    {"sigmoid", "tanh", "gelu", "silu", "swish", "hard_sigmoid", "hard_swish", "elu", "selu", "erf"}
+    | {"mish", "softplus", "softsign", "exp", "log", "sqrt", "reciprocal", "abs", "sin", "cos"}
+)
+"""Functions of one value that somebody may take for operators of a spec."""
 OPERAND_KINDS = {kind: reads for unit in UNITS for kind, reads in unit.operands.items()}
 """Module kinds with a second operand, and how each may read it."""
 
@@ -139,6 +144,13 @@ def _operators(spec: HwSpec) -> Iterator[Problem]:
     for operator, kinds in spec.dataflow.operators.items():
         path = ("dataflow", "operators", operator)
         if operator not in OPERATORS:
+            if operator in FUNCTIONS:
+                yield bad(
+                    path,
+                    f"unknown operator {operator!r}: it is a function, which a table makes",
+                    "map `table: [table]` instead",
+                )
+                continue
             yield bad(
                 path,
                 f"unknown operator {operator!r}",

@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.chain import PRE_KINDS, STAGE_OF, chain_of
-from opu_fuse.hw.check_graph import predecessors, reachable
+from opu_fuse.hw.check_graph import predecessors, reachable, successors
 from opu_fuse.hw.check_sizes import RTL_SIZES
 from opu_fuse.hw.isa import PRE_UNITS, UNITS_PER_STAGE
 from opu_fuse.hw.problem import Problem, unbuilt
+from opu_fuse.hw.proposals import PROPOSED
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import Access, ModuleKind
@@ -56,22 +57,43 @@ def _before_array(spec: HwSpec) -> set[str]:
     return reachable(feeding, [source for name in arrays for source in feeding[name]])
 
 
+def edges_back(spec: HwSpec) -> Iterator[Problem]:
+    """No edge leads from behind the array back to it, or in front of it."""
+    flow, follow = spec.dataflow, successors(spec)
+    arrays = {n for n, m in flow.modules.items() if m.kind is K.IPA}
+    behind = reachable(follow, [t for name in arrays for t in follow[name]])
+    cut = {n: [] if n in arrays else targets for n, targets in follow.items()}
+    before = reachable(cut, [flow.root] if flow.root in flow.modules else [])
+    for source, targets in flow.edges.items():
+        for index, target in enumerate(targets):
+            if source not in behind or target not in flow.modules:
+                continue
+            around = {n: [] if n == source else found for n, found in follow.items()}
+            if target in arrays or (target in before and reachable(around, [target]) & arrays):
+                yield unbuilt(
+                    ("dataflow", "edges", source, index),
+                    f"edge {source} -> {target} leads back to the array",
+                    "remove it",
+                )
+
+
 def _extras(spec: HwSpec) -> Iterator[Problem]:
     """Pre chain and tables have their buffers, and no machine has the buffers alone."""
     pre = [n for n in spec.dataflow.modules if _rank(spec, n) == _PRE]
-    rows = (
-        ("pre", bool(pre), "modules before the array"),
-        ("table", spec.has(K.TABLE), "table modules"),
-    )
-    for name, used, what in rows:
+    tables = [n for n, m in spec.dataflow.modules.items() if m.kind is K.TABLE]
+    for name, users in (("pre", pre), ("table", tables)):
         there = getattr(spec.buffers, name) is not None
-        if used != there:
+        if users and not there:
+            size = PROPOSED[name](spec)
             yield unbuilt(
-                ("buffers", name),
-                f"{what}: {'some' if used else 'none'}, {name} buffer: "
-                f"{'there' if there else 'none'}",
-                "give both or neither",
+                ("dataflow", "modules", users[0]),
+                f"no {name} buffer for the constants of {', '.join(users)}",
+                f"add `buffers.{name}: {{words: {size.words}, banks: {size.banks}}}`",
             )
+        elif there and not users:
+            what = "stands before the array" if name == "pre" else "is a table"
+            said = f"buffer {name}, and no module that {what}"
+            yield unbuilt(("buffers", name), said, f"set `{name}: null`")
 
 
 def _tables(spec: HwSpec) -> Iterator[Problem]:

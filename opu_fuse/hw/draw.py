@@ -18,6 +18,15 @@ _SVG_HEAD = """\
 _BOX_WIDTH, _BOX_HEIGHT, _GAP, _LANE, _MARGIN = 150, 42, 24, 14, 16
 _COLOURS = ("#0b5fa5", "#c0392b", "#1e7d34", "#7d3c98", "#b9770e", "#117a8b", "#555555")
 
+_LEGEND = (
+    "dashed: data may pass it unused",
+    "double frame: a group may end",
+    "shaded: works on accumulators",
+    "line of one colour: from one module",
+)
+_LEGEND_LINE, _LEGEND_WIDTH = 16, 230
+"""Pixels."""
+
 Line = tuple[int, int]  # from which module to which, by their places in the column
 Point = tuple[float, float]
 
@@ -57,12 +66,16 @@ def draw_dot(spec: HwSpec) -> str:
 
 
 def draw_svg(
-    spec: HwSpec, fills: Mapping[str, str] | None = None, notes: Mapping[str, str] | None = None
+    spec: HwSpec,
+    fills: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
+    *,
+    legend: bool = False,
 ) -> str:
     """The HDFG as SVG, top down; dashed: may be bypassed, double: a group may end, shaded: works on
     accumulators. Edges that pass modules run on the right, those of a cycle that lead back on the
     left; edges from one module share a line until they branch off. fills: module -> colour instead;
-    notes: module -> a word behind its kind.
+    notes: module -> a word behind its kind; legend: say below what the strokes mean.
     """
     fills, notes = fills or {}, notes or {}
     graph = build_hdfg(spec)
@@ -74,6 +87,9 @@ def draw_svg(
     x = _MARGIN + _LANE * (1 + max(left.values(), default=-1))
     width = x + _BOX_WIDTH + _LANE * (1 + max(right.values(), default=-1)) + _MARGIN
     height = 2 * _MARGIN + len(names) * (_BOX_HEIGHT + _GAP) - _GAP
+    below = height - _MARGIN
+    if legend:
+        width, height = max(width, _LEGEND_WIDTH), height + _LEGEND_LINE * (len(_LEGEND) + 1)
     parts = [_SVG_HEAD.format(width=width, height=height, title=escape(spec.name))]
     points: list[Point]
     for source, target in lines:
@@ -90,6 +106,11 @@ def draw_svg(
     for place, name in enumerate(names):
         module = module_of(graph, name)
         parts.append(_svg_box(name, module, x, _top(place), fills.get(name), notes.get(name)))
+    for number, text in enumerate(_LEGEND if legend else (), 1):
+        y = below + _LEGEND_LINE * (number + 0.5)
+        parts.append(
+            f'<text x="{_MARGIN}" y="{y}" font-size="11" text-anchor="start">{text}</text>'
+        )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -7,14 +7,16 @@ raised as `SpecError` with file, line and key; `problems` gives all of them.
 import functools
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from opu_fuse.errors import SpecError
+from opu_fuse.hw.blame import blamed
 from opu_fuse.hw.check import check_spec
-from opu_fuse.hw.problem import did_you_mean
+from opu_fuse.hw.problem import Problem, did_you_mean
 from opu_fuse.hw.schema_errors import schema_error
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree, parse_tree, read_tree
@@ -51,6 +53,13 @@ def load_hw_text(text: str, where: str = "spec.yaml") -> HwSpec:
     if text not in _RESOLVED:
         _RESOLVED[text] = _sound(*_validate(parse_tree(text, where)))
     return _RESOLVED[text]
+
+
+def spec_of_tree(tree: Mapping[str, Any]) -> HwSpec:
+    """The spec of a tree such as `HwSpec.to_tree` gives, which fits the schema; whether it makes a
+    machine is not asked.
+    """
+    return _adapter().validate_json(json.dumps(tree))
 
 
 def problems(name_or_path: str | Path) -> tuple[SpecError, ...]:
@@ -92,11 +101,12 @@ def _sound(spec: HwSpec | None, errors: tuple[SpecError, ...]) -> HwSpec:
 
 
 def _read(path: Path) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
-    return _validate(read_tree(path, find_spec))
+    return _validate(read_tree(path, find_spec, _expand_domains))
 
 
 def _validate(tree: Tree) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
     _expand_domains(tree)
+    _default_limits(tree.value)
     try:
         # JSON mode: here pydantic's strict schema takes lists for tuples and text for enums.
         text = json.dumps(tree.value, allow_nan=False)
@@ -107,7 +117,15 @@ def _validate(tree: Tree) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
         spec = _adapter().validate_json(text)
     except ValidationError as error:
         return None, tuple(schema_error(tree, detail) for detail in error.errors())
-    return spec, tuple(SpecError(tree.place(p.path), p.what, p.help) for p in check_spec(spec))
+    return spec, blamed(tree, check_spec(spec), _again)
+
+
+def _again(value: dict[str, Any]) -> tuple[Problem, ...] | None:
+    """What is wrong with another tree; None where it does not fit the schema."""
+    try:
+        return check_spec(spec_of_tree(value))
+    except ValidationError:
+        return None
 
 
 @functools.cache
@@ -124,7 +142,7 @@ def _expand_domains(tree: Tree) -> None:
             continue
         path = ("dataflow", "modules", name)
         place = tree.place((*path, "domain"))
-        both = [k for k in ("domain_in", "domain_out") if k in module]
+        both = [k for k in ("domain_in", "domain_out") if module.get(k) is not None]
         if both:
             raise SpecError(
                 place, f"module {name!r} has `domain` and `{both[0]}`", "keep one of them"
@@ -133,6 +151,17 @@ def _expand_domains(tree: Tree) -> None:
         for key in ("domain_in", "domain_out"):
             module[key] = domain
             tree.places[(*path, key)] = place
+
+
+def _default_limits(value: dict[str, Any]) -> None:
+    """Pooling windows of a machine that is built are not dilated, where nobody says anything."""
+    flow = value.get("dataflow")
+    modules = flow.get("modules") if isinstance(flow, dict) else None
+    for module in modules.values() if isinstance(modules, dict) and value.get("build") else ():
+        if isinstance(module, dict) and module.get("kind") == "pool":
+            limits = module.setdefault("limits", {})
+            if isinstance(limits, dict):
+                limits.setdefault("dilation", 1)
 
 
 def _not_a_number(tree: Tree) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Messages for YAML that does not fit the schema of `spec.py`."""
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from opu_fuse.errors import SpecError
 from opu_fuse.hw.problem import did_you_mean
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree
+
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 
 
 def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
@@ -42,13 +45,35 @@ def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
                 f"known: {', '.join(known)}{did_you_mean(str(detail['input']), known)}",
             )
         case _:
-            message = detail["msg"][0].lower() + detail["msg"][1:]
             shown = "" if isinstance(detail["input"], dict) else f" {detail['input']!r}"
-            return SpecError(
-                place,
-                f"{key}{shown}: {message}",
-                "correct the value; docs/hw-spec.md describes every key",
-            )
+            what, advice = _in_yaml(detail)
+            return SpecError(place, f"{key}{shown}: {what}", advice)
+
+
+def _in_yaml(detail: Mapping[str, Any]) -> tuple[str, str]:
+    """What is wrong with a value, and what to write instead, in the words of YAML."""
+    kind, given = str(detail["type"]), detail["input"]
+    text = isinstance(given, str)
+    if kind in {"int_type", "float_type"} and text and _NUMBER.fullmatch(given):
+        return "is text, not a number", f"remove the quotes: write {given}"
+    if kind == "int_type" and isinstance(given, float) and given.is_integer():
+        return "is no whole number", f"write {int(given)}"
+    if kind == "bool_type":
+        written = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+        return "is neither true nor false", f"write {written.get(str(given), 'true or false')}"
+    if kind in {"tuple_type", "list_type"}:
+        return "is no list", "write it in brackets" if not text else f"write [{given}]"
+    if kind == "string_type":
+        return "is no text", f'put it in quotes: write "{given}"' if not text else "write a text"
+    if kind in {"dict_type", "dataclass_type", "mapping_type"}:
+        return (
+            "is a value, not keys with values",
+            "write {key: value}, see docs/hw-spec.md",
+        )
+    if kind == "string_pattern_mismatch":
+        return "is no name", "use small letters, digits and hyphens, and begin with a letter"
+    message = detail["msg"][0].lower() + detail["msg"][1:]
+    return message, "correct the value; docs/hw-spec.md describes every key"
 
 
 def _keys_at(path: KeyPath) -> tuple[str, ...]:

@@ -68,10 +68,14 @@ class _QuickLoader(_Strict, _Quickest):
 
 
 class Tree(Struct, kw_only=True):
-    """value: nested dicts, lists and scalars. places: `file:line` of every key and list element."""
+    """value: nested dicts, lists and scalars. places: `file:line` of every key and list element.
+    base: what the file extends, own: what it says itself; None and empty where it extends none.
+    """
 
     value: dict[str, Any]
     places: dict[KeyPath, str] = field(default_factory=dict)
+    base: "Tree | None" = None
+    own: dict[str, Any] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> str:
         """Where `path` stands, or its nearest ancestor that is written somewhere."""
@@ -80,18 +84,24 @@ class Tree(Struct, kw_only=True):
         return self.places.get(path, "")
 
 
-def read_tree(path: Path, find: Callable[[str, Path], Path]) -> Tree:
+def read_tree(path: Path, find: Callable[[str, Path], Path], each: Callable[[Tree], None]) -> Tree:
     """Read one file and what it extends. find(name, folder) gives the file that `extends: name`
-    means.
+    means; each: what happens to every file's own tree before it is merged.
 
     Raises SpecError with file and line for unreadable files, YAML mistakes, and files that extend
     themselves or, without a name of their own, another one.
     """
-    return _resolve(path, find, ())
+    return _resolve(path, find, each, ())
 
 
-def _resolve(path: Path, find: Callable[[str, Path], Path], above: tuple[Path, ...]) -> Tree:
+def _resolve(
+    path: Path,
+    find: Callable[[str, Path], Path],
+    each: Callable[[Tree], None],
+    above: tuple[Path, ...],
+) -> Tree:
     own = _parse(path)
+    each(own)
     base_name = own.value.pop("extends", None)
     if base_name is None:
         return own
@@ -111,10 +121,11 @@ def _resolve(path: Path, find: Callable[[str, Path], Path], above: tuple[Path, .
         )
     if "name" not in own.value:  # two machines of one name are taken for each other
         raise SpecError(place, "the spec has no `name` of its own", "give it one")
-    base = _resolve(base_path, find, chain)
+    base = _resolve(base_path, find, each, chain)
     base.value.pop("clock_on", None)  # what was measured there says nothing of this machine
     places = {**base.places, **own.places}
-    return Tree(value=_merged(base.value, own.value), places=places)
+    merged = _merged(base.value, own.value)
+    return Tree(value=merged, places=places, base=base, own=own.value)
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -157,9 +168,8 @@ def parse_tree(text: str, file: str) -> Tree:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
-        raise _error(
-            file, mark.line if mark else 0, f"YAML: {problem}", "correct the syntax"
-        ) from None
+        advice = "indent with spaces" if "'\\t'" in problem else "correct the syntax"
+        raise _error(file, mark.line if mark else 0, f"YAML: {problem}", advice) from None
 
 
 def _tree_of(loader: _Loader | _QuickLoader, file: str) -> Tree:

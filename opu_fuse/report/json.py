@@ -113,6 +113,7 @@ def _of_model(found: OfModel) -> Tree:
     return {
         "file": found.model or None,
         "not_compared": found.why or None,
+        "random_inputs": found.noise,
         "outputs": [
             {
                 "name": output.name,

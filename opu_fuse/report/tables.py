@@ -12,6 +12,10 @@ from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_run
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, OfModel, RunResult  # compiling has none
 
+NOT_REPRESENTATIVE = (
+    "on random inputs, which are not representative of real ones: for the accuracy give --input "
+    "FILE.npz, as calibration data"
+)
 OVERLAP = "groups overlap: a cycle counts for the group that the array works for (docs/report.md)"
 
 
@@ -176,3 +180,5 @@ def _of_model_lines(found: "OfModel") -> Iterator[str]:
         if output.differing and output.limit is not None:
             said += f", largest difference {output.max_abs_diff:.3g} of {output.limit:.3g} allowed"
         yield f"against {found.model} in ONNX Runtime: output {output.name}: {said}"
+    if found.noise and any(output.snr_db is not None for output in found.outputs):
+        yield f"  {NOT_REPRESENTATIVE}"

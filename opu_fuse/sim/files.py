@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,28 +26,41 @@ _HEADS = (b"\x93NUMPY", b"PK")
 
 _LONGEST_HEAD = max(map(len, _HEADS))
 
+_Taken = TypeVar("_Taken")
+
 _NUMPY_FILE = "give a .npy file written by numpy.save"
 
 
 def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
-    """`NAME=FILE.npy` texts -> arrays by name; None without any."""
+    """`NAME=FILE.npy` texts, and `FILE.npz` for arrays named as inputs -> arrays by name; None
+    without any.
+    """
     if not pairs:
         return None
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
-        if not equals or name in found:
+        arrays: dict[str, np.ndarray] = {}
+        if equals:
+            arrays = {name: read_array(Path(path))}
+        elif name.endswith(".npz"):
+            arrays = _read(Path(name), _all)
+        if not arrays or not found.keys().isdisjoint(arrays):
             raise RunError(
                 f"--input {pair}",
-                "is not NAME=FILE.npy, or its name stands twice",
+                "is neither NAME=FILE.npy nor FILE.npz, or a name stands twice",
                 "name every input once",
             )
-        found[name] = read_array(Path(path))
+        found |= arrays
     return found
 
 
 def read_array(path: Path) -> np.ndarray:
     """The array of a .npy file, or the only one of an .npz file. RunError for whatever is none."""
+    return _read(path, _only)
+
+
+def _read(path: Path, take: Callable[[object, Path], _Taken]) -> _Taken:
     try:
         if not path.is_file():
             raise RunError(str(path), "no such file", _NUMPY_FILE)
@@ -54,7 +68,7 @@ def read_array(path: Path) -> np.ndarray:
             warnings.simplefilter("ignore")  # of headers by older versions: they are read all right
             if not file.peek(_LONGEST_HEAD).startswith(_HEADS):
                 raise RunError(str(path), "cannot be read: it holds no array", _NUMPY_FILE)
-            return _only(np.load(file, allow_pickle=False), path)
+            return take(np.load(file, allow_pickle=False), path)
     except MemoryError:
         raise RunError(
             str(path), "holds an array larger than memory", "give the model's shape"
@@ -62,6 +76,14 @@ def read_array(path: Path) -> np.ndarray:
     except _UNREADABLE as error:
         first = str(error).splitlines()[0] if str(error) else "it ends too early"
         raise RunError(str(path), f"cannot be read: {first}", _NUMPY_FILE) from error
+
+
+def _all(found: object, path: Path) -> dict[str, np.ndarray]:
+    if isinstance(found, np.ndarray):
+        raise RunError(str(path), "holds one array without a name", "give NAME=FILE.npy")
+    assert isinstance(found, np.lib.npyio.NpzFile)
+    with found as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _only(found: object, path: Path) -> np.ndarray:

@@ -71,6 +71,16 @@ def test_an_archive_of_one_array_is_as_good_as_the_array(opu_fuse, program_file,
     assert opu_fuse("run", program_file, "--input", f"input={tmp_path / 'x.npz'}").code == 0
 
 
+def test_an_archive_names_its_arrays_as_the_inputs(opu_fuse, program_file, tmp_path):
+    (tmp_path / "x.npz").write_bytes(archive(input=IMAGE))
+    assert opu_fuse("run", program_file, "--input", tmp_path / "x.npz").code == 0
+    (tmp_path / "y.npz").write_bytes(archive(image=IMAGE))
+    refused(opu_fuse("run", program_file, "--input", tmp_path / "y.npz"), "input image", "no input")
+    called = opu_fuse("run", program_file, "--input", tmp_path / "x.npz", "--input", "input=x.npy")
+    refused(called, "x.npy", "no such file")
+    refused(opu_fuse("run", program_file, "--input", tmp_path / "x.npy"), "FILE.npz")
+
+
 def test_nan_stands_for_nothing(opu_fuse, program_file, tmp_path):
     np.save(tmp_path / "x.npy", np.full_like(IMAGE, np.nan))
     called = opu_fuse("run", program_file, "--input", f"input={tmp_path / 'x.npy'}")

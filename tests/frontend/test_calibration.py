@@ -66,11 +66,41 @@ def test_numbers_of_other_types_are_converted(model: ir.Model):
     assert np.all(sample["input"] == 7.0)
 
 
+def test_images_with_channels_last_are_turned_with_a_warning(model: ir.Model):
+    data = np.random.default_rng(0).normal(size=(2, *SHAPE[1:])).astype(np.float32)
+    found, (warning,) = samples(model, {"input": np.moveaxis(data, 1, -1)})
+    assert np.array_equal(np.concatenate([s["input"] for s in found]), data)
+    assert "channels last, 2x12x12x3: taken as 2x3x12x12, transpose(0, 3, 1, 2)" in warning
+
+
+def test_an_array_alone_is_for_the_one_input(model: ir.Model):
+    data = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
+    (sample,), told = samples(model, data)
+    assert np.array_equal(sample["input"], data)
+    assert told == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "doubts"),
+    [
+        (np.zeros(SHAPE, np.uint8), ["the data are uint8", "is 0 everywhere"]),
+        (np.full(SHAPE, 0.5, np.float32), ["is 0.5 everywhere"]),
+        (np.linspace(-3, 60000, 432).reshape(SHAPE), ["goes from -3 to 60000, images reach 255"]),
+        (np.linspace(0, 255, 432).reshape(SHAPE), []),
+    ],
+)
+def test_what_real_inputs_hardly_look_like_is_warned_of(
+    model: ir.Model, data: np.ndarray, doubts: list[str]
+):
+    _, told = samples(model, {"input": data})
+    assert [doubt in text for doubt, text in zip(doubts, told, strict=True)] == [True] * len(doubts)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         ({"image": np.zeros(SHAPE)}, r"expected arrays named \['input'\], got \['image'\]"),
-        ({"input": np.zeros((3, 12, 13))}, r"expects shape 1x3x12x12 .*, got 3x12x13; reshape"),
+        ({"input": np.zeros((3, 12, 13))}, r"expects shape 1x3x12x12 .*, got 3x12x13; .*transpose"),
         ({"input": np.zeros((5, 3, 10, 12))}, r"expects shape 1x3x12x12 .*, got 5x3x10x12"),
         ({"input": np.zeros((0, *SHAPE))}, r"got 0x1x3x12x12"),
         ({"input": np.full(SHAPE, np.nan)}, r"input 'input' holds NaN or infinity; clean the data"),
@@ -107,7 +137,7 @@ def test_one_array_cannot_feed_two_inputs(
 ):
     two = onnx_text("agraph (float[1, 4] a, float[1, 4] b) => (float[1, 4] y) { y = Add (a, b) }")
     np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
-    with pytest.raises(ModelError, match=r"one array cannot feed 2 inputs; .*arrays 'a', 'b'"):
+    with pytest.raises(ModelError, match=r"one array cannot feed 2 inputs; .*'a', 'b'"):
         prepare(two, calibration=tmp_path)
     with pytest.raises(ModelError, match="different numbers of samples"):
         prepare(two, calibration={"a": np.zeros((2, 1, 4)), "b": np.zeros((3, 1, 4))})

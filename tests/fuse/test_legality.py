@@ -92,7 +92,10 @@ def test_a_convolution_whose_bias_no_module_adds_stays_on_the_host_with_it():
     why = "c/bias works on accumulators (like a convolution's bias), module res_add on int8 values"
     assert on_host(dfg, result)["c"] == why
     assert on_host(dfg, result)["c/bias"] == f"c, which owns this bias, runs on the host ({why})"
-    help_ = "add a module of kind adder with domain acc to `dataflow.modules` and `dataflow.edges`"
+    help_ = (
+        "add a module of kind adder (`domain: acc, operand: per_channel, exit: true`) behind "
+        "ipa to `dataflow.modules` and `dataflow.edges`"
+    )
     assert {h.why.help for h in result.host} == {help_}
 
 

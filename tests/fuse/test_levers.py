@@ -1,6 +1,7 @@
 """What a message offers as help does help: the spec is changed as it says, and the rule holds."""
 
 import copy
+import dataclasses
 
 import pytest
 import yaml
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import DoesNotFit, SpecError
+from opu_fuse.fuse.matched import owner_on_host
 from opu_fuse.fuse.refusal import Lever
+from opu_fuse.fuse.spec_changes import changed_spec
 from opu_fuse.fuse.strategies import partition
+from opu_fuse.hw.check import check_spec
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from tests.dfg import canonical
@@ -18,12 +22,16 @@ from tests.fuse.random_graphs import graphs as random_graphs
 from tests.fuse.reading import machine
 from tests.fuse.rule_cases import CASES, CONV, case, graph, limited, refusal
 
+TABLE = (
+    "add a module of kind table (`domain: act, exit: true`) behind add to `dataflow.modules` and "
+    "`dataflow.edges`, `buffers.table` of 512 words and 2 banks and map table to it in "
+    "`dataflow.operators`"
+)
 HELP = {
     "known_shape": "declare the shape of a in the model (`value_info`) or export n in operators of "
     "the ONNX standard, with constant sizes",
     "known_form": "give m that form",
-    "known_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
-    "`dataflow.operators`",
+    "known_operator": TABLE,
     "integer_values": (
         "quantise s in the model (QuantizeLinear, DequantizeLinear) or hand over the float model, "
         "which is then quantised throughout"
@@ -33,11 +41,13 @@ HELP = {
     "computed_data": "make the result of c a constant of the model",
     "channel_concat": "join along axis 1",
     "spatial_pad": "let the layer before p have 2 more filters, of zeros",
-    "domain": "add a module of kind adder with domain act to `dataflow.modules` and "
-    "`dataflow.edges`",
+    "domain": "add a module of kind adder (`domain: act, operand: per_channel, exit: true`) behind "
+    "concat and before pad to `dataflow.modules` and `dataflow.edges`, `buffers.pre` of 64 words "
+    "and 2 banks",
     "operand_access": "give row one value per channel, shape (c, 1, 1)",
-    "constant_operand": "add a module of kind se with domain act to `dataflow.modules` and "
-    "`dataflow.edges` and map multiply to it in `dataflow.operators`",
+    "constant_operand": "add a module of kind se (`domain: act, operand: per_channel, exit: true`) "
+    "behind pool to `dataflow.modules` and `dataflow.edges` and map multiply to it in "
+    "`dataflow.operators`",
     "computed_operand": "make k2 an input of the model",
     "limits": "split p into 2 pools in a row or raise `dataflow.modules.pool.limits.window` to 5",
     "symmetric_padding": "pad opposite sides of c alike or set "
@@ -56,10 +66,8 @@ HELP = {
     "pipeline_path": "for partitioning only (`build: false`), set `dataflow.edges.compare` to "
     "[pool, res_add, ipa]",
     "joined_other": "use --strategy optimal, which weighs the two against each other",
-    "host_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
-    "`dataflow.operators`",
-    "host_operand": "add a module of kind table to `dataflow.modules` and map table to it in "
-    "`dataflow.operators`",
+    "host_operator": TABLE,
+    "host_operand": TABLE,
 }
 
 # Cases whose help names a key of the spec with its new value: tried out below.
@@ -109,7 +117,10 @@ def test_several_limits_of_a_module_are_named_together():
         "most 2×2"
     )
     assert [lever.text for lever in host.why.levers] == [
-        "split p into 2 pools in a row and give p stride 2",
+        (
+            "split p into 2 pools in a row and give p stride 2 and let a MaxPool of 1×1 with "
+            "stride 2 follow"
+        ),
         (
             "raise `dataflow.modules.pool.limits.window` to 5 and raise "
             "`dataflow.modules.pool.limits.stride` to 4"
@@ -148,8 +159,8 @@ def test_an_operator_that_is_not_mapped_is_offered_the_kinds_that_can_run_it():
 def test_an_operator_without_a_module_is_offered_one():
     (host,) = partition(graph("[m] y = Mul(x, z)"), machine("opu-tiny")).host
     assert host.why.help == (
-        "add a module of kind se to `dataflow.modules` and map multiply to it in "
-        "`dataflow.operators`"
+        "add a module of kind se (`domain: act, operand: per_channel, exit: true`) behind add to "
+        "`dataflow.modules` and `dataflow.edges` and map multiply to it in `dataflow.operators`"
     )
 
 
@@ -166,8 +177,8 @@ def test_a_module_in_the_way_that_data_may_not_pass_is_named():
     hw = load_hw_text(yaml.safe_dump(tree))
     (cut,) = partition(dfg, hw).boundaries
     assert cut.reason == (
-        "relu cannot follow ipa in this machine's pipeline; set "
-        "`dataflow.modules.res_add.bypass` to true"
+        "relu cannot follow ipa in this machine's pipeline: compare is behind res_add, which "
+        "cannot be bypassed; set `dataflow.modules.res_add.bypass` to true"
     )
     assert partition(dfg, changed(hw, cut.why.levers[0])).boundaries == ()
 
@@ -194,9 +205,9 @@ def test_a_second_module_where_the_message_says_joins_the_next_operator():
     dfg, hw = case("used_once")
     found = refusal("used_once", dfg, hw)
     tree = hw.to_tree() | {"build": False}
-    flow, at = tree["dataflow"], found.facts["at"]
+    flow, at = tree["dataflow"], found.facts["new"].at
     flow["modules"]["second"] = copy.deepcopy(flow["modules"]["compare"])
-    assert flow["modules"]["second"]["kind"] == found.facts["kind"]
+    assert flow["modules"]["second"]["kind"] == found.facts["new"].kind
     flow["edges"]["second"] = list(flow["edges"][at])
     flow["edges"][at] = [*flow["edges"][at], "second"]
     assert refusal("used_once", dfg, load_hw_text(yaml.safe_dump(tree))) is None
@@ -243,17 +254,37 @@ MACHINES = {
 
 @settings(max_examples=40)
 @given(random_graphs(), st.sampled_from(sorted(MACHINES)))
-def test_any_change_of_the_spec_that_is_offered_makes_its_rule_hold(text, name):
+def test_every_change_of_the_spec_that_is_offered_runs_the_operator(text, name):
+    """New modules, edges and buffers included: on the changed machine a group has it."""
     dfg, hw = build_dfg(canonical.canonical(text)), MACHINES[name]
-    result = partition(dfg, hw)
-    told = [((b.source, b.target), b.why) for b in result.boundaries]
-    told += [((None, h.node), h.why) for h in result.host]
-    for place, why in told:
-        for lever in why.levers:
-            if not lever.spec or not all(value for _, value in lever.spec):
-                continue
-            after = partition(dfg, changed(hw, lever))
-            now = {(b.source, b.target): b.why for b in after.boundaries}
-            now |= {(None, h.node): h.why for h in after.host}
-            event(f"{why.rule} -> {now[place].rule if place in now else 'fused'}")
-            assert place not in now or now[place].facts != why.facts
+    for host in partition(dfg, hw).host:
+        if host.why.predicate is owner_on_host:  # its owner's remedies
+            continue
+        for lever in host.why.levers:
+            if lever.spec:
+                event(f"{host.why.rule}: {'a module' if lever.added else 'a value'}")
+                changed = changed_spec(hw, lever)
+                assert check_spec(changed) == ()
+                assert host.node not in {h.node for h in partition(dfg, changed).host}
+                if hw.build and "partitioning only" not in lever.text:
+                    assert check_spec(dataclasses.replace(changed, build=True)) == ()
+
+
+def two_pools(**pool: bool) -> HwSpec:
+    """compare -> pool -> sum -> pool2: the sum of two maps is behind a pool."""
+    tree = machine("opu-tiny").to_tree()
+    flow = tree["dataflow"]
+    flow["modules"]["compare"]["bypass"] = True
+    flow["modules"]["pool"] |= pool
+    flow["modules"]["pool2"] = copy.deepcopy({**flow["modules"]["pool"], "bypass": False})
+    flow["edges"] |= {"add": ["compare"], "compare": ["pool"], "pool": ["res_add"]}
+    flow["edges"] |= {"res_add": ["pool2"], "pool2": []}
+    return load_hw_text(yaml.safe_dump(tree))
+
+
+def test_a_module_behind_one_that_cannot_be_bypassed_is_nearer_than_a_new_one():
+    dfg = graph("[s] y = Add(x, z)")
+    (host,) = partition(dfg, two_pools()).host
+    assert ": res_add is behind pool, which cannot be bypassed" in host.why.text
+    assert host.why.help == "set `dataflow.modules.pool.bypass` to true"
+    assert partition(dfg, two_pools(bypass=True)).host == ()

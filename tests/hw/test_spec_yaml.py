@@ -71,19 +71,19 @@ SYNTAX = {
         "mine.yaml:3: counter_bits True: ",
         "integer",
     ),
-    "a quoted number": (HEAD + 'counter_bits: "6"\n', "mine.yaml:3: counter_bits '6': ", "integer"),
+    "a quoted number": (HEAD + 'counter_bits: "6"\n', "mine.yaml:3: counter_bits '6': ", "write 6"),
     "a number out of range": (
         HEAD + "dram: {max_burst: 257}\n",
         "mine.yaml:3: dram.max_burst 257: ",
         "less than or equal to 256",
     ),
-    "yes for true": (HEAD + "build: yes\n", "mine.yaml:3: build 'yes': ", "boolean"),
+    "yes for true": (HEAD + "build: yes\n", "mine.yaml:3: build 'yes': ", "write true"),
     "infinity": (HEAD + "clock_mhz: .inf\n", "mine.yaml:3: clock_mhz is not a finite number", ""),
     "a list for a mapping": (HEAD + "dram: [1]\n", "mine.yaml:3: dram [1]: ", ""),
     "an upper-case name": (
         "extends: opu-tiny\nname: Mine\n",
         "mine.yaml:2: name 'Mine': ",
-        "pattern",
+        "small letters",
     ),
     "a missing key": ("name: mine\n", "mine.yaml:1: key 'description' is missing", "add it"),
     "a removed key": (

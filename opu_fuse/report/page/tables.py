@@ -100,28 +100,75 @@ def strategies_table(program: Tree) -> str:
 
 
 def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
-    """Cycles of the groups that begin with the same operator, the largest differences first."""
-    found = [dict(_by_first(p)) for p in programs]
-    names = dict.fromkeys(name for cycles in found for name in cycles)
-
-    def spread(name: str) -> int:
-        known = [cycles.get(name, 0) for cycles in found]
-        return max(known) - min(known)
-
+    """Cycles of the groups that do the same work, the largest differences first."""
+    found = matched_groups(programs)
+    shown = sorted(found, key=_spread, reverse=True)[:most]
     rows = [
-        [escape(name), *(f"{c[name]:,}" if name in c else "" for c in found), f"{spread(name):,}"]
-        for name in sorted(names, key=spread, reverse=True)[:most]
+        [
+            escape(name),
+            *("" if cycles is None else f"{cycles:,}" for cycles in each),
+            f"{_spread((name, each)):,}",
+        ]
+        for name, each in shown
     ]
-    heads = ["group that begins with", *(f"cycles on {p['machine']}" for p in programs)]
+    heads = ["groups", *(f"cycles on {p['machine']}" for p in programs)]
     return _table([*heads, "difference"], rows, "differences")
 
 
-def _by_first(program: Tree) -> Iterator[tuple[str, int]]:
-    """(name of the first operator, cycles) of every group."""
-    first = {o["group"]: o["name"] for o in reversed(program["operators"])}
-    for group in program["groups"]:
-        yield first.get(group["index"], group["name"]), group["cycles"]
+def _spread(row: tuple[str, Sequence[int | None]]) -> int:
+    """Between programs that have such a group: where the host has it there are no cycles."""
+    known = [cycles for cycles in row[1] if cycles is not None]
+    return max(known) - min(known)
 
+
+def matched_groups(programs: Sequence[Tree]) -> list[tuple[str, list[int | None]]]:
+    """Groups of several programs that share operators: a name, and the cycles in each program, None
+    where it has no such group. Groups with a convolution or dense layer are matched by it, the
+    others go with the group that has most of their operators.
+    """
+    rows: list[tuple[set[str], set[str], dict[int, int], dict[str, None]]] = []
+    light = []
+    for place, program in enumerate(programs):
+        for group, names, heavy in _with_operators(program):
+            if heavy:
+                _add(rows, heavy, (place, group, names, heavy))
+            else:
+                light.append((place, group, names, heavy))
+    for item in light:
+        _add(rows, item[2], item)
+    return [
+        (" + ".join(titles), [cycles.get(place) for place in range(len(programs))])
+        for _, _, cycles, titles in rows
+    ]
+
+
+def _add(rows: list[Any], by: set[str], item: tuple[int, Tree, set[str], set[str]]) -> None:
+    """To the row that shares most of the operators `by`, else to a new one."""
+    place, group, names, heavy = item
+    at = 1 if heavy else 0
+    row = max(rows, key=lambda row: len(row[at] & by), default=None)
+    if row is None or not row[at] & by:
+        row = (set(), set(), {}, {})
+        rows.append(row)
+    row[0].update(names)
+    row[1].update(heavy)
+    row[2][place] = row[2].get(place, 0) + group["cycles"]
+    row[3][group["name"]] = None
+
+
+def _with_operators(program: Tree) -> Iterator[tuple[Tree, set[str], set[str]]]:
+    """Every group, the names of its operators, and of those that multiply weights."""
+    inside: dict[int, list[Tree]] = {}
+    for operator in program["operators"]:
+        inside.setdefault(operator["group"], []).append(operator)
+    for group in program["groups"]:
+        own = inside.get(group["index"], [])
+        names = {o["name"] for o in own} or {group["name"]}
+        yield group, names, {o["name"] for o in own if o["op"] in _HEAVY}
+
+
+_HEAVY = ("conv", "transposed_conv", "dense")
+"""Operators on which groups spend their time."""
 
 _SUMMARY = (
     ("time", "milliseconds", "{:,.3f} ms"),
