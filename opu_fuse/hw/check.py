@@ -11,7 +11,7 @@ from opu_fuse.hw.check_graph import GRAPH_RULES
 from opu_fuse.hw.check_rtl import RTL_RULES, edges_back
 from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, REGISTER, VALUE_BITS, Engine
 from opu_fuse.hw.problem import Problem, bad
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import Buffer, HwSpec
 from opu_fuse.units import POST
 from opu_fuse.units.base import Space
 from opu_fuse.units.memory import MEMORIES
