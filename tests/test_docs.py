@@ -1,4 +1,4 @@
-"""What README, CONTRIBUTING and docs/ name is there: files, options, commands, names, links."""
+"""What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, options, names, links."""
 
 import ast
 import os
@@ -14,7 +14,10 @@ import typer.main
 from opu_fuse.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
