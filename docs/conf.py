@@ -8,7 +8,7 @@ version = release = opu_fuse.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
 
 default_role = "code"  # single backticks in docstrings
 myst_heading_anchors = 4  # links to headings are GitHub's

@@ -1,5 +1,6 @@
-"""What README, CONTRIBUTING and docs/ name is there: files, options, commands, names, links."""
+"""What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, options, names, links."""
 
+import ast
 import os
 import re
 import subprocess
@@ -13,7 +14,10 @@ import typer.main
 from opu_fuse.cli.main import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -114,12 +118,32 @@ def test_commands_have_the_options_named(page):
             assert set(OPTION.findall(call)) <= VERBS[verb], line
 
 
-def test_the_readme_has_every_option_of_every_command():
-    rows = re.findall(r"^\| `opu-fuse ((\w+).*)\|$", TEXTS["README.md"], flags=re.MULTILINE)
-    assert {name for _, name in rows} == {verb[0] for verb in VERBS if verb}
-    for row, name in rows:
-        options = {o for verb in VERBS if verb[:1] == (name,) for o in VERBS[verb] if len(o) > 2}
-        assert {*OPTION.findall(row), "--help", "--output"} == {*options, "--output"}, row
+def test_the_page_of_commands_has_every_option_of_every_command():
+    parts = re.split(r"^## (.+)$", TEXTS["commands.md"], flags=re.MULTILINE)[1:]
+    sections = {tuple(parts[i].split()): parts[i + 1] for i in range(0, len(parts), 2)}
+    groups = {words[:1] for words in VERBS if len(words) == 2}  # hw, zoo, cosim: no command alone
+    assert {w for w in sections if w[:1] in VERBS} == set(VERBS) - groups - {()}
+    for words in set(VERBS) - groups:
+        text = sections[words or ("Options", "before", "the", "command")]
+        rows = re.findall(r"^\| (`-.*?) \|", text, flags=re.MULTILINE)
+        named = {*OPTION.findall("\n".join(rows)), "--help"}
+        assert named == {o for o in VERBS[words] if len(o) > 2}, words
+
+
+def test_the_readme_names_every_command():
+    named = set(re.findall(r"^\| `opu-fuse (\w+)` \|", TEXTS["README.md"], flags=re.MULTILINE))
+    assert named == {words[0] for words in VERBS if words}
+
+
+def test_the_messages_of_troubleshooting_are_in_the_sources():
+    files = [p for folder in ("opu_fuse", "rtl_sim") for p in (ROOT / folder).rglob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    known = " ".join(" ".join(str(n.value).split()) for n in nodes if isinstance(n.value, str))
+    rows = re.findall(r"^\| `(.+?)`(?: about .+?)? \| ", TEXTS["troubleshooting.md"], flags=re.M)
+    parts = {part.strip() for row in rows for part in row.split("…") if len(part.strip()) > 3}
+    assert len(parts) > 50
+    assert not [part for part in sorted(parts) if part not in known]
 
 
 def test_options_named_alone_are_options_of_something():
@@ -236,9 +260,10 @@ def test_rows_have_the_cells_of_their_table(page):
         cells = found
 
 
-def test_every_page_is_reached_from_the_readme():
-    links = set(re.findall(r"\]\(docs/([\w-]+\.md)", TEXTS["README.md"]))
-    assert links == {page.name for page in PAGES if page.parent.name == "docs"}
+def test_every_page_is_reached_from_the_contents():
+    links = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS["index.md"]))
+    assert links == {page.name for page in PAGES if page.parent.name == "docs"} - {"index.md"}
+    assert "](docs/index.md)" in TEXTS["README.md"]
 
 
 def test_every_page_stands_once_in_the_contents_of_the_site():
