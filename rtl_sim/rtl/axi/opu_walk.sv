@@ -1,14 +1,20 @@
-// Address walk of load and store: the shape of an instruction becomes AXI bursts.
+// Address generator and burst splitter of load and store: the shape of an instruction becomes AXI bursts.
 //
-// A shape is `blocks` x `rows` x (1 + `repeats`) runs of `run` words; run (b, r, q) starts at dram + (b * block_pitch +
-// (r * (1 + repeats) + q) * row_pitch) words. Runs that continue each other are merged, then cut into bursts of at most
-// MAX_BURST beats that never cross a 4 KB boundary.
+// A shape is `blocks` x `rows` x (1 + `repeats`) runs of `run` words. Run (b, r, q) starts at dram + (b * block_pitch +
+// (r * (1 + repeats) + q) * row_pitch) words. Contiguous runs are merged, then split into bursts of at most MAX_BURST
+// beats that never cross a 4 KB boundary.
 //
-// start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
-//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only, up to MOST_SHIFT. repeats_i: 0 without REPEATS. pc_i travels along.
-//             Only run_i and legal_i are taken in the cycle behind; the first run is there in the cycle behind that.
+//            +----------+   one run    +-----------------+   one burst
+//   shape -->| loop nest| ----------> | merge and split  | ------------> burst side
+//   (start)  +----------+  per cycle  +-----------------+   per cycle
+//                           window check
+//
+// start side: valid/ready. A shape is accepted when the one before is split to its end. All counts must be >= 1 and
+//             dram_i a multiple of the bus width. shift_i: log2 of the beats of a word, of the pitches only, up to
+//             MOST_SHIFT. repeats_i: 0 without REPEATS. pc_i is passed along. run_i and legal_i are sampled one cycle
+//             after the handshake; the first run is ready one cycle later.
 // burst side: valid/ready, payload stable; burst_last_o marks the last burst of a shape. One burst per cycle.
-// A run outside the memory window, or of a shape that is not legal, raises fault_o (level, until reset); none of its beats is issued.
+// fault_o:    level until reset: a run outside the memory window, or of an illegal shape. None of its beats is issued.
 `include "opu_assert.svh"
 
 module opu_walk #(

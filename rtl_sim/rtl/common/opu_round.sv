@@ -1,9 +1,14 @@
-// clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even. Latency 3; zero_i is that of the cycle behind the one of the
-// value, wraps_i, lo_i and hi_i are those of the next one.
+// Rounding shifter: clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even. Latency 3, one value per
+// cycle.
 //
-// The first cycle shifts by quarters of RANGE, of what is left, and of that again. What a later shift cannot bring into 10
-// bits is only told by `over` (the result is a limit), what falls off below the halves by `rest`: so the shifters are a fifth of
-// the value's width. The second cycle rounds and adds the zero, the third one compares with the limits.
+//   value_i, shift_i --> [coarse shift] --> [fine shift, round, + zero] --> [clamp] --> result_o
+//   sampled in cycle 0                      1: zero_i                       2: wraps_i, lo_i, hi_i
+//
+// Cycle 1 shifts by quarters of RANGE, then by quarters of what is left, and again. Only bits that a later shift can
+// still move into a 10-bit result are kept, so the shifters have a fifth of the value's width. `over` says that bits
+// above them matter (the result is a limit), `rest` that bits below the half were set (no tie). Cycle 2 rounds and adds
+// the zero point. Cycle 3 compares with the limits. zero_i is sampled one cycle after the value, wraps_i, lo_i and hi_i
+// two cycles after.
 module opu_round #(
     parameter int unsigned WIDTH = 50,  // with LEFT at most 72, or 40 with a RANGE of 32
     parameter int unsigned LEFT = 0,

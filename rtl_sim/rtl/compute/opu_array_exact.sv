@@ -1,8 +1,12 @@
-// The array (opu_array) as it is synthesised: every number in the bits that it needs.
+// Body of the array (opu_array) for synthesis: every number has exactly the bits that it needs.
 //
-// Two units that have the same operands in every mode share multipliers (opu_multiply_pair), others stand alone
-// (opu_multiply_unit). The last TABLE_TERMS products of every unit stand in tables (opu_multiply_tables). Where a layout decides what comes from where, few of its sources differ: each place has a code of
-// its own for those it has, so that four take one table a bit. Codes are found a cycle before they choose.
+//   operands --+--> opu_multiply_pair  (two units with equal operands share multipliers) --+
+//              +--> opu_multiply_unit  (a unit with operands of its own) ------------------+--> sums --> opu_choose
+//              +--> opu_table_operands --> opu_multiply_tables --> opu_sum_tables ---------+      combine
+//
+// The last TABLE_TERMS products of every unit are in tables. Where the mode or opcode (the layout) selects a source,
+// there are only a few different ones. Each multiplexer has a select code of its own for those, so that four sources
+// take one table per bit. Select codes are computed one cycle before they are used.
 `include "opu_assert.svh"
 
 module opu_array_exact

@@ -1,10 +1,11 @@
-// The array (opu_array) as it simulates fast.
+// Body of the array (opu_array) for fast simulation.
 //
-// The whole datapath is one clocked process, written from the last stage to the first with blocking assignments to
-// variables that nothing else reads (what other processes read is assigned without blocking): each stage sees its predecessor's
-// result of the cycle before, as registers do. Loops stand in functions and, where their bodies are alike, stay rolled: a
-// simulator's compiler then sees vectors, which run an order of magnitude faster than an instance per multiplier.
-// `align` and `multiply` take the first of their cycles; operands and sums wait for the others.
+// The whole datapath is one clocked process. It is written from the last stage to the first, with blocking assignments
+// to variables that nothing else reads (what other processes read is assigned non-blocking). So each stage sees the
+// result of its predecessor from the cycle before, as registers do. Loops are in functions and stay rolled if their
+// bodies are alike: the compiler of the simulator then sees vectors, which run an order of magnitude faster than an
+// instance per multiplier. `align` and `multiply` compute in the first of their cycles; operands and sums are delayed
+// for the others.
 `include "opu_assert.svh"
 
 module opu_array_rolled

@@ -1,6 +1,9 @@
-// bytes_o is what begins shift_i bytes behind the first of bytes_i, a cycle later; behind the last one come zeros. A layer of
-// multiplexers for two bits of the shift, those of most weight first, so that each layer is little wider than what it leaves;
-// registers stand in the middle.
+// Byte shifter: bytes_o is bytes_i from byte shift_i on, zeros after the last byte. Latency 1, one shift per cycle.
+//
+//   bytes_i --> mux layers (high bits of shift) --> [register] --> mux layers (low bits) --> bytes_o
+//
+// Each multiplexer layer handles two bits of the shift, the most significant first, so that each layer is little wider
+// than its output.
 module opu_byte_shift #(
     parameter int unsigned IN_BYTES = 16,
     parameter int unsigned OUT_BYTES = 8,

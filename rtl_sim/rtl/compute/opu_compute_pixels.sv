@@ -1,9 +1,15 @@
-// Walks the output pixels of a sweep of conv or copy: one step of a mode's pixels, one feature buffer read per cycle.
+// Address generator of a sweep of conv or copy: the loop nest over output pixels. One step (the pixels of a mode), and
+// one feature buffer read, per cycle.
 //
-// sweep_*: valid/ready; ready when idle or at the last pixel, so sweeps follow each other without a gap.
-// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes go on into it; they arrive two
-//          cycles later. Words without lanes inside the tile are not read. Addresses and enables are a short way behind registers:
-//          a sweep tells where its first step lies, and a step is compared with the tile while the one before it runs.
+//   cycle       0                              2
+//   step_o      step
+//   feature_*   word, and next word if needed  data
+//
+// sweep_*: valid/ready. Ready when idle or at the last pixel, so sweeps follow each other without a bubble.
+// step_o:  the step of this cycle. feature_* reads its word, and the next one if the lanes continue into it; both
+//          arrive two cycles later. Words without lanes inside the tile are not read. Addresses and enables come almost
+//          directly out of registers: a sweep carries the address of its first step, and a step is compared with the
+//          tile during the one before.
 `include "opu_assert.svh"
 
 module opu_compute_pixels

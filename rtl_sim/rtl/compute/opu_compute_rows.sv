@@ -1,18 +1,23 @@
-// Accepts compute instructions, walks their weight rows (conv) or channel blocks (copy, depthwise), fills the weight row
-// registers and loads the parameters of the pre chain.
+// Sequencer of the compute engine: accepts instructions, runs the loop nest over weight rows (conv) or channel blocks
+// (copy, depthwise), fills the weight row registers and loads the parameters of the pre chain.
 //
-// start_*: valid/ready; parameters are taken at the handshake. Ready as soon as the last sweep of the instruction before
-//          has begun, so its pixels hide the first fill of the next one. Three cycles after the handshake either accept_o
-//          pulses or illegal_o; an illegal instruction does nothing else.
-// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4 cycles
-//          apart: the partial sum written by one is read by the next. An instruction that accumulates from the start waits
-//          until the steps of the one before have left the datapath (drained_i), unless it goes on with the same sums in
-//          the same mode: then its sweeps follow like those of one instruction. begun_i: the steps of the sweep of
-//          depthwise that was taken last begin.
-// weight_*: read port of the weight buffer; the word arrives one cycle later and belongs to the row register and position
-//          that fill_o names then. The row named by a sweep is complete when its first step reaches the multipliers.
-// pre_*:   read port of the pre chain's parameters; the word arrives one cycle later, when pre_load_o names its place. One
-//          bank serves the block at work, the other takes the next one's.
+//   start --> IDLE --> PREPARE --> ARRANGE --> PLACE --> SWEEP ... --> IDLE
+//             latch    products    sums,       legal?    one per row or block
+//                                  compares    accept_o or illegal_o
+//
+// start_*: valid/ready, parameters are latched at the handshake. Ready as soon as the last sweep of the instruction
+//          before has begun, so its pixels hide the first fill of the next one. Three cycles after the handshake either
+//          accept_o pulses or illegal_o; an illegal instruction does nothing else.
+// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4
+//          cycles apart: the partial sum written by one is read by the next. An instruction that accumulates from its
+//          start waits until the pipeline is drained of its predecessor (drained_i). If it continues the accumulation
+//          in the same sums and mode, its sweeps follow like those of one instruction. begun_i: the steps of the
+//          depthwise sweep that was accepted last begin.
+// weight_*: read port of the weight buffer. fill_o, one cycle after the read, names row register and position of the
+//          word; opu_compute delays it to the data. The row named by a sweep is complete when its first step reaches
+//          the multipliers.
+// pre_*:   read port of the parameters of the pre chain; pre_load_o, one cycle after the read, names the place of the
+//          word. Double-buffered: one bank serves the current block, the other takes those of the next one.
 `include "opu_assert.svh"
 
 module opu_compute_rows

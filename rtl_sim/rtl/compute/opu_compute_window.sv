@@ -1,14 +1,21 @@
-// Walks a sweep of depthwise: reads the columns of the kernel window into a ring, and issues the steps of all parts.
+// Address generator of a depthwise sweep: reads the columns of the kernel window into a line buffer of columns, and
+// issues the steps of all parts.
 //
-// sweep_*: valid/ready, one block each; what is the same in a whole instruction stands there a cycle before. Reading runs ahead
-//          of the steps, also into the next sweep; begun_o pulses when the steps of a sweep begin. idle_o: no sweep inside.
-// feature_*: one kernel row of one or two neighbouring columns per cycle; the words arrive one cycle later, and enter_o,
-//          one cycle after its read, tells where they go. Words outside the tile are not read.
-// step_o:  one (pixel, part) step, while enough columns are in the ring. Steps see what was read at least a cycle before. A part
-//          that is alone may make several output rows (tall): a step for each, with a weight row of its own.
+//   sweep --> read loop nest --addresses--> feature buffer --words--> line buffer of columns (in the array)
+//                  |  enter_o: where the words go ------------------------^        |
+//                  +---- columns available ----> step loop nest -----step_o-------+
 //
-// Two columns a read when dilation_x is 1 and stride_x no larger than the window (kernel_rows * stride_x / 2 reads a
-// pixel); else single columns, those of every pixel anew (kernel_rows * kernel_cols reads a pixel).
+// sweep_*: valid/ready, one block each. Fields that are equal in a whole instruction are valid a cycle before. Reads
+//          are prefetched, also for the next sweep. begun_o pulses when the steps of a sweep begin. idle_o: no sweep
+//          inside.
+// feature_*: one kernel row of one or two neighbouring columns per cycle. The words arrive as in opu_feature; enter_o,
+//          one cycle after its read, says where they go. Words outside the tile are not read.
+// step_o:  one (pixel, part) step per cycle while the line buffer holds enough columns. Steps see what was read at
+//          least a cycle before. A part that is alone may compute several output rows (tall): one step for each, with a
+//          weight row of its own.
+//
+// Rate: two columns a read if dilation_x is 1 and stride_x is at most the window (kernel_rows * stride_x / 2 reads per
+// pixel). Else single columns, all of them again for every pixel (kernel_rows * kernel_cols reads per pixel).
 `include "opu_assert.svh"
 
 module opu_compute_window

@@ -1,11 +1,15 @@
-// A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps that pass
-// more than UNIT units; everything else passes unchanged. Latency 10, one word per cycle.
+// A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps
+// that pass more than UNIT units. All else passes unchanged. Latency 10, one word per cycle.
 //
-// load_*: records of WORD_CHANNELS / 8 lanes into one of the two banks: B, A, s (-16..47). A bank may be loaded from the cycle on in which the last step that uses it is in
-//         its second stage, and steps of one block begin at least 8 cycles behind those of the one before.
-// Steps, window and weight words travel along, so that they still meet.
+//   feature_i --> [x] --> v * A --> + B --> opu_round (3) --> feature_o
+//   step_i, enter_i, fill_i ------ delayed by as much ------> step_o, enter_o, fill_o
 //
-// One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
+// load_*: records B, A, s (-16..47) of WORD_CHANNELS / 8 lanes for one of the two banks. A bank may be loaded from the
+//         cycle on in which the last step that uses it is in its second stage. Steps of a block begin at least 8 cycles
+//         after those of the block before. Steps, window and weight words are delayed too, so that they still meet.
+//
+// In simulation it is one clocked process, last stage first, with blocking assignments to variables that nothing else
+// reads (see opu_array_rolled).
 `include "opu_assert.svh"
 
 module opu_pre

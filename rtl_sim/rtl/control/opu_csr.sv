@@ -1,10 +1,13 @@
 // AXI4-Lite slave with the control registers of docs/registers.md.
 //
-// One write and one read at a time; a write is taken when address and data are both there. Answers come one cycle later and wait
-// for ready. SLVERR: an address without a register, a write to a read-only register, to WINDOW_* while a
-// program runs, and to PROG_* while one is queued. Bytes without strobe keep their value.
+//   aw, w --> [hold] --> write decode --> registers --> configuration, pulses (start, stop, abort, queue)
+//   ar -----> read decode by blocks of an address --> [r]
 //
-// prog_*_o are those of the program that was started last; a queued one is started in the cycle in which that is done.
+// One write and one read at a time; a write is executed when address and data have both arrived. Responses come one
+// cycle later and wait for ready. SLVERR: an address without a register, a write to a read-only register, to WINDOW_*
+// while a program runs, and to PROG_* while one is queued. Bytes without strobe keep their value.
+//
+// prog_*_o are those of the program that was started last. A queued one is started in the cycle in which that is done.
 `include "opu_assert.svh"
 
 module opu_csr

@@ -1,9 +1,10 @@
-// First-in first-out queue with valid/ready on both sides.
+// FIFO with valid/ready on both sides.
 //
-// push side: an entry is taken in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries wait.
-// pop side:  pop_data_o is the oldest entry while pop_valid_o; it leaves in a cycle with pop_ready_i.
-// Latency 1 cycle from push to pop, one entry per cycle both ways. Reset empties it.
-// REGISTER: the oldest entry lies in a register, for those behind which a long way leads on.
+// push side: an entry is accepted in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries are
+//            stored.
+// pop side:  pop_data_o is the oldest entry while pop_valid_o; it is removed in a cycle with pop_ready_i.
+// Latency 1 cycle from push to pop, one entry per cycle on both sides. Reset empties it.
+// REGISTER: the oldest entry is in a register, for entries from which a long path starts.
 `include "opu_assert.svh"
 
 module opu_queue #(

@@ -1,11 +1,21 @@
-// Fetch engine: reads the program in order and passes each word, with its index, to the queue of the engine it names.
+// Fetch engine: reads the program in order and pushes each word, with its index, to the queue of the engine that it
+// names.
 //
-// run_i:    level; the program at prog_base_i of the window, named at least a cycle before, is read while it is high. Reset before the next program.
-// push_*:   one valid/ready per engine (bit e); data shared. One word per cycle; a full queue stalls the words behind it.
-// done_o:   `end` was met, the other engines are idle (others_idle_i) and all reads have come back (level, until reset).
+//   ar side: [measure burst] --> [check window, room] --> [request]
+//   r --> FIFO of beats --> select word --> [2 registers] --> decode --> [word] --> push_*
+//         (AHEAD_BYTES)                                                     +-----> own: set, check, end
+//
+//   IDLE --run_i--> READ --end--> AWAIT (other engines idle) --> DRAIN (reads returned) --> DONE
+//
+// run_i:    level. The program at prog_base_i of the window, valid at least a cycle before, is read while it is high.
+//           Reset before the next program.
+// push_*:   valid/ready for each engine (bit e); data shared. One word per cycle; a full queue stalls the following
+//           words.
+// done_o:   `end` was executed, the other engines are idle (others_idle_i) and all reads have returned (level, until
+//           reset).
 // fault_*:  level until reset. pc_o: index of the next word.
-// ar_*, r_*: read side of an AXI4 port with one id, r always ready. Bursts are aligned, so they never cross 4 KB; AHEAD_BYTES
-//           of the program are read ahead.
+// ar_*, r_*: read side of an AXI4 port with one id, r always ready. Bursts are aligned, so they never cross 4 KB.
+//            AHEAD_BYTES of the program are prefetched.
 // halt_i:   no more reads and no more words.
 `include "opu_assert.svh"
 

@@ -1,13 +1,22 @@
-// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre chain, tables,
-// images), and rows of images -> columns of the feature buffer (opu_unfold). That starts when all loads before it are done, and none does before it is.
+// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre
+// chain, tables, images), and rows of images -> columns of the feature buffer (opu_unfold).
 //
-// start_*: valid/ready with opcode, program index and parameters, which are latched. Addresses of an instruction run ahead
-//          of its data, and of the data of the instructions before: up to IN_FLIGHT instructions and OUTSTANDING bursts. start_ready_o answers to op_i.
+//   start --+--> opu_walk --bursts--> ar            open bursts FIFO ---+
+//           +--> open instructions FIFO (buffer, dst) --------------+   v
+//           |                                  r --> collect beats --+--> [word] --> buffer write
+//           +--> opu_unfold <--> image buffer ------------------------------------> feature buffer write
+//
+// start_*: valid/ready with opcode, program index and parameters, which are latched. start_ready_o depends on op_i.
+//          Addresses are prefetched: those of an instruction precede its data and the data of earlier ones, up to
+//          IN_FLIGHT instructions and OUTSTANDING bursts. An unfold starts when all earlier loads are done, and no load
+//          starts before it is done.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
-// fault_*: level until reset: zero count, misaligned address or a buffer that the machine has not; outside of the window or of the buffer, error response.
-// unfold_*: bytes of a word of the feature buffer. image_*: read port of the image buffer, data two cycles behind their enable.
-// ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Words leave one cycle after their last beat.
-// halt_i:  no more bursts; those that are open are received.
+// fault_*: level until reset: zero count, misaligned address or a buffer that the machine does not have; an access
+//          outside of the window or of the buffer; error response.
+// unfold_*: byte writes to the feature buffer. image_*: read port of the image buffer, latency 2.
+// ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Throughput: a beat per cycle; a word is written
+//            one cycle after its last beat.
+// halt_i:  no more bursts; open ones are received.
 `include "opu_assert.svh"
 
 module opu_load

@@ -1,22 +1,28 @@
-// load.unfold: rows of the image buffer -> feature buffer, kernel rows side by side in their columns (docs/machine.md, load).
+// load.unfold (im2row): rows of the image buffer -> feature buffer, the kernel rows of a column next to each other
+// (docs/machine.md, load).
 //
-// start_i:  params_i are taken (idle). legal_i, a cycle later: they are what they may be, else it stays busy.
-// busy_o:   from the cycle behind the start on. It falls in the cycle in which the last word is written; finish_o is the cycle before.
-// image_*:  read port of the image buffer, data two cycles behind their enable, kept until the next one.
-// we_o:     the bytes strobe_o of a word of the feature buffer, a word a cycle.
-// beyond_o: an image word or a feature word that is not there; that one is not written. Level, a cycle later, while busy.
+//           A               B, C                 D                        E
+//   pass loop nest --> image buffer --> pixels of the word to --> bytes to their lanes --> [write]
+//   image address      answers, half     their first places,       (a 3:1 multiplexer
+//                      into a register   marks of first bytes      per lane)
+//
+// start_i:  params_i are latched (only when idle). legal_i, a cycle later: they are legal; else it stays busy.
+// busy_o:   from the cycle after the start on. It falls in the cycle in which the last word is written; finish_o is the
+//           cycle before.
+// image_*:  read port of the image buffer, latency 2, data kept until the next read.
+// we_o:     writes the bytes strobe_o of a word of the feature buffer. Throughput: one word per cycle.
+// beyond_o: an image word or a feature word outside its memory; that word is not written. Level, a cycle later, while
+//           busy.
 // halt_i:   no more words are begun.
 //
-// An instruction is rows x kernel_rows passes without pauses between them. In a pass a kernel row goes to all words of its unfolded row: pixel
-// x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets pixels that follow each other;
-// `beta` tells where the first one goes (to byte beta - 2 ...; -1 and -2 lie in the word before), the others S bytes apart. Every lane is given
-// one of three bytes for each S: the first, second or third of a certain one of these pixels.
+// An instruction is rows x kernel_rows passes without bubbles. In a pass one kernel row is written to all words of its
+// unfolded row: pixel x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets
+// consecutive pixels. `beta` says where the first one goes (to byte beta - 2 ...; -1 and -2 are in the word before);
+// the others follow S bytes apart. For each S a lane selects one of three bytes: the first, second or third of one
+// fixed pixel of these.
 //
-// Pixels come as halves of image words, W/8 of them, one half a word at most. What a word needs lies in the newest half and in the one before, from
-// pixel 1 + `edge` of both on.
-//
-// Stages: A what goes where, address of the image buffer; B, C it answers, a half goes into its register; D pixels of the word to their first
-//         places, marks of the bytes that are the first of a pixel; E bytes to their lanes; then the word is written.
+// Pixels arrive as halves of image words, W/8 of them, at most one half per word. A word needs pixels of the newest
+// half and of the one before, from pixel 1 + `edge` of both on.
 `include "opu_assert.svh"
 
 module opu_unfold

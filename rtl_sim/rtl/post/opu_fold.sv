@@ -1,5 +1,7 @@
-// Words of several pixels in front of a pool, where a word takes several turns: gathers them, folds, and gives out a
-// turn a cycle. With slots_i 0 words stay as they are. Latency TURNS + 1.
+// Folds words of several pixels before a pool, where a word takes several turns: gathers the turns of a word, folds
+// neighbouring pixels, and emits one turn per cycle. With slots_i 0 words pass unchanged. Latency TURNS + 1.
+//
+//   value_i --> gather TURNS parts --> [pairs, larger one] --> [folded word] --> shift out, one turn per cycle
 `include "opu_assert.svh"
 
 module opu_fold

@@ -1,10 +1,16 @@
-// POOL: the items of a window, from `first` to `last`, become one. Maximum over the present ones (-128 where there is
-// none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
-// a word holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
-// Windows of a maximum may have positions in common with the next two (item_i.again), which do not come again.
-// Every turn of a window has its own state: those of the turns that are not here wait in a ring.
-// Latency 9 from the last item of the window (TURNS more where words are gathered to be folded), one item per cycle. Parameters
-// are constant while items are inside.
+// POOL: reduces the items of a window, from `first` to `last`, to one. Maximum over the present ones (-128 if there is
+// none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero).
+//
+//   value_i --> [fold] --> [v - zero] --+--> [maxima of this window and the next two] --+--> [x mult] --> [sum] --> round
+//                                       +--> average -----------------------------------+
+//
+// With slots_i (2 or 4, else 0) a word holds that many pixels. Before the maximum, neighbours are folded into the half
+// of the lanes that item_i.right names. Windows of a maximum may share positions with the next two (item_i.again), for
+// which these items do not come again. Every turn of a window has its own state; the states of the other turns wait in
+// a circular shift register.
+//
+// Latency 9 from the last item of the window (TURNS more if words are gathered to be folded), one item per cycle.
+// Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
 module opu_pool

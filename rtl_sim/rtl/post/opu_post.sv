@@ -1,17 +1,25 @@
-// Post engine: partial sums through the chain of `order` into the output buffer, with `keep` into the feature buffer as well.
-// Semantics: docs/machine.md.
+// Post engine: partial sums through the chain of `order` into the output buffer, with `keep` into the feature buffer as
+// well. Semantics: docs/machine.md.
 //
-// start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
-//          prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine has not.
+//   start --> opu_post_walk --reads--> psum --> opu_requant --> +-----------------------+
+//               |   (sequencer)                                 | multiplexer, register |
+//               +--reads--> param --> unit parameters           | before each unit; its | --> exit --> output buffer
+//                                     units <-----------------> | inputs: graph edges   |        +---> feature buffer
+//   done <--------------------------------------- retire        +-----------------------+              (keep)
+//
+// start_*: valid/ready, op and parameters are latched at the handshake. Up to OPEN instructions may be open, so the
+//          next one prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine does
+//          not have.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
-// psum_*:  a read happens in a cycle with grant; without it the address is held. Words of tables come one cycle after their
-//          read, those of the others two. res_*, table_*: a read port of the memory for every unit that reads it.
+// psum_*:  a read happens in a cycle with grant; without it the address is held. Table words arrive one cycle after
+//          their read, the others two. res_*, table_*: one read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
-// Throughput: one window position in TURNS cycles, or RESIDUAL_PACE (see opu_post_walk). The units and the edges between them are
-// those of the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes the
-// cycles of its visits, 16 more, 7 for the first parameters of REQUANT, and 9 for ACT and PRELU, 10 for POOL (TURNS more behind
-// opu_fold), 9 for RESIDUAL (1 more where it is narrower, 3 with products), 3 for TABLE. The parameters of further blocks are
-// loaded meanwhile: a block takes max(cycles of its visits, 9) with REQUANT.
+// Throughput: one window position in TURNS cycles, or RESIDUAL_PACE (see opu_post_walk). Units and edges are those of
+//             the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. A block takes max(cycles of its
+//             iterations, 9) with REQUANT, since the parameters of the next block are prefetched during it.
+// Latency: from start to done an instruction alone takes the cycles of its iterations and 16 more; 7 more for the first
+//          parameters of REQUANT; 9 for ACT and PRELU each, 10 for POOL (TURNS more after opu_fold), 9 for RESIDUAL (1
+//          more if it is narrower, 3 with products), 3 for TABLE.
 `include "opu_assert.svh"
 
 module opu_post

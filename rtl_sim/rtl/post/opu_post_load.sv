@@ -1,11 +1,16 @@
-// Reads the parameter words of the blocks ahead: one bank serves the visits, the other takes the next block's.
+// Address generator of the parameter words: prefetches those of the next block. Double-buffered: one bank serves the
+// current block, the other takes the next one. One word per cycle.
 //
-// take_i:   an instruction's parameters are there, its first word lies at param_i; some_i: its chain takes words; late_i:
-//           units behind the requantiser take some. From the next cycle on chain_i and legal_i hold for it; only a legal one loads.
-// begins_i: the first visit of a block is issued; more_i: another block follows.
-// waiting_o: the words of the block that begins next are not all read; bank_o: where they go, until the next load starts.
-// param_*:  the read port. load_*, one cycle later, are place, bank and position of the word. With late_i
-//           they wait POST_HOLD cycles first: the block before has then left them.
+//   cycle     0             1                                        2
+//   param_*   re, address                                            data
+//   load_*                  place, bank and position of the word (opu_post delays them to the data)
+//
+// take_i:   the parameters of an instruction have arrived, its first word is at param_i; some_i: its chain takes words;
+//           late_i: units after the requantiser take some. From the next cycle on chain_i and legal_i belong to it;
+//           only a legal one loads.
+// begins_i: the first iteration of a block is issued; more_i: another block follows.
+// waiting_o: the words of the block that begins next are not all read; bank_o: their bank, until the next load starts.
+// param_*:  the read port. With late_i a load first waits POST_HOLD cycles: the block before has then left these units.
 `include "opu_assert.svh"
 
 module opu_post_load

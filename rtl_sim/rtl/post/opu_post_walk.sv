@@ -1,14 +1,20 @@
-// Accepts post instructions, walks blocks, output pixels and windows, reads partial sums and loads parameters.
+// Sequencer of the post engine: accepts instructions, runs the loop nest over blocks, output pixels and windows, reads
+// partial sums and loads parameters.
 //
-// start_*: valid/ready, parameters are taken at the handshake; ready as soon as the last visit of the instruction before
-//          is issued. Two cycles later accept_o pulses, or illegal_o rises behind it: an illegal instruction does nothing else;
-//          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
-// launch_o pulses with launched_* in the cycle before the first visit of an instruction, and only while clear_i:
-//          nothing of the instruction before is inside the chain.
-// visit_*: one window position in TURNS turns, one a cycle; where a unit with a second operand is narrower than the chain, in
-//          RESIDUAL_PACE cycles of such a pass. A present one reads its partial sum (psum_*) in its first cycle, that of the
-//          grant; its data arrives two cycles later.
-// param_*, load_*: parameter words of the next block, read while the visits of this one run; see opu_post_load.
+//   start --> IDLE --> CHECK --> PREPARE --> LAUNCH --> VISIT ... --> IDLE
+//             latch    legal?    loop setup  waits for  one window position
+//                      products              clear_i    after the other
+//
+// start_*: valid/ready, parameters are latched at the handshake; ready as soon as the last iteration of the instruction
+//          before is issued. Two cycles later accept_o pulses, or illegal_o rises a cycle after that and stays.
+//          illegal_o also rises if a chain without POOL reaches a position outside the tile; then the engine stops
+//          until reset. An illegal instruction does nothing else.
+// launch_o: pulses with launched_* in the cycle before the first iteration of an instruction, and only while clear_i:
+//           the pipeline is drained of its predecessor.
+// visit_*: one window position in TURNS turns, one per cycle; in RESIDUAL_PACE cycles for a pass whose second operand
+//          has a unit narrower than the chain. A present position reads its partial sum (psum_*) in its first cycle,
+//          that of the grant; the data arrives two cycles later.
+// param_*, load_*: parameter words of the next block, read during the iterations of this one; see opu_post_load.
 `include "opu_assert.svh"
 
 module opu_post_walk

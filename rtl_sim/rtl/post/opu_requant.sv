@@ -1,14 +1,17 @@
 // Head of the post chain: partial sums to int8. REQUANT: clamp(rne((v + bias) * mult / 2**shift) + zero), or the low 8
 // bits. Latency 9, one word per cycle.
 //
-// load_*: one parameter word into one of the two banks of parameters; the word holds 8 bytes for each of an eighth of its
-//         channels: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in which the
-//         first item comes that uses the other one, at least 8 cycles behind the one before that did so; its last word may
-//         come in the cycle before the first item that uses it. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
-//         -16..47.
-// coming_i: what is item_i in the next cycle.
+//   psum_i --> [v + bias] --> product (5 cycles) --> opu_round (3 cycles) --> value_o
 //
-// One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
+// load_*: one parameter word into one of the two banks of parameters. The word holds 8 bytes for each of an eighth of
+//         its channels: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in
+//         which the first item comes that uses the other one, at least 8 cycles after the one before that did so. Its
+//         last word may come in the cycle before the first item that uses it. Without multipliers (MULT_BITS 0) mult is
+//         0 or 1 and shift -16..47.
+// coming_i: what item_i is in the next cycle.
+//
+// In simulation it is one clocked process, last stage first, with blocking assignments to variables that nothing else
+// reads (see opu_array_rolled).
 `include "opu_assert.svh"
 
 module opu_requant

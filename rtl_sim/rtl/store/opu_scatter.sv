@@ -1,8 +1,11 @@
-// What the beats of the open stores hold: word of the output buffer, part of it, strobes; in the order of docs/machine.md.
+// Sequencer of the store data: for every beat of the open stores, the word of the output buffer, the part of it and the
+// strobes, in the order of docs/machine.md. One beat per cycle.
 //
-// start_*: valid/ready, one instruction, of which nothing is asked if it is not legal; up to IN_FLIGHT are open, the oldest one is told (valid_o, pc_o).
-// step_i:  the beat told is sent, the next one is told in the next cycle; finish_i: it was the last one of its instruction.
-// read_o:  the beat needs word address_o (first part of a word; the parts behind it and all of a gap do not read again).
+// start_*: valid/ready, one instruction; an illegal one gets no beats. Up to IN_FLIGHT are open; the outputs describe
+//          the oldest one (valid_o, pc_o).
+// step_i:  the present beat is sent; the outputs describe the next one from the next cycle on. finish_i: it was the
+//          last one of its instruction.
+// read_o:  the beat needs word address_o (first part of a word; later parts and gaps do not read again).
 `include "opu_assert.svh"
 
 module opu_scatter

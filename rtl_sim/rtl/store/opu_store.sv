@@ -1,16 +1,22 @@
 // Store engine: consecutive words of the output buffer -> DRAM words of a shape, with repeats, gaps and skipped bytes.
 //
+//   start --+--> run length --> opu_walk --bursts--+--> address FIFO -------------------------------> aw
+//           |                                      +--> beat counts FIFO --> send --> data FIFO ----> w
+//           +--> opu_scatter --word, strobes-------------------------> output buffer --^
+//                                                  +--> open bursts FIFO <--------------------------- b
+//
 // start_*: valid/ready with program index and parameters, which are latched. The next instruction may start while
-//          responses to the one before are missing: up to IN_FLIGHT instructions and OUTSTANDING bursts are open.
+//          responses to its predecessor are missing: up to IN_FLIGHT instructions and OUTSTANDING bursts are open.
 // done_*:  one handshake per instruction, in order, after its last write response.
-// fault_*: level until reset: zero count, misaligned address, nothing left of a word or a repeat without HAS_UPSAMPLE; outside
-//          of the window or of the buffer; error response.
-// out_*:   read port of the output buffer; data one cycle after re, kept until the next re.
-// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. One beat per cycle:
-//          an instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols + word_gap) - word_gap) words of
-//          WORD_BYTES / BUS_BYTES beats. Gaps are beats without strobes, so that a run keeps its long bursts.
-//          A response that comes while no burst is open belongs to an aborted run and is dropped.
-// halt_i:  no more bursts; those that are open are completed. quiet_o: nothing is open on the bus.
+// fault_*: level until reset: zero count, misaligned address, no byte left of a word, or a repeat without HAS_UPSAMPLE;
+//          an access outside of the window or of the buffer; error response.
+// out_*:   read port of the output buffer, latency 1, data kept until the next read.
+// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. A response that
+//                 comes while no burst is open belongs to an aborted run and is dropped.
+// Throughput: one beat per cycle. An instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols +
+//             word_gap) - word_gap) words of WORD_BYTES / BUS_BYTES beats. Gaps are beats without strobes, so that a
+//             run keeps its long bursts.
+// halt_i:  no more bursts; open ones are completed. quiet_o: nothing is open on the bus.
 `include "opu_assert.svh"
 
 module opu_store

@@ -1,8 +1,14 @@
-// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables, images. Wiring
-// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address, those for compute, of images and partial sums two; see opu_ram_1r1w and
-// opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
-// not is absent, its read data are 0. Residual buffer and tables are there once for every unit of post that reads them; a load
-// writes all copies.
+// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain,
+// tables, images. Wiring only; docs/machine.md says who reads and writes what.
+//
+//   load ----> feature, weight, param, residual, pre, table, image      (unfold and keep: feature)
+//   compute <- feature, weight, pre       compute <-> psum
+//   post <---- psum, param, residual, table          post ----> output ----> store
+//
+// Read latency: 2 cycles, of output buffer and tables 1 (see opu_ram_1r1w; partial sums: opu_psum). Load and post share
+//               the write port of the feature buffer. Tables: one memory and one address per lane. Memories that the
+//               machine does not have are absent; their read data are 0. Residual buffer and tables exist once for
+//               every unit of post that reads them; a load writes all copies.
 module opu_buffers
   import opu_pkg::*;
 #(

@@ -1,7 +1,12 @@
-// The four engines behind the instruction queues, their parameter registers and the on-chip memories. Wiring only.
+// The four engines after the instruction queues, their parameter registers and the on-chip memories. Wiring only.
 //
-// Element e of a vector or array belongs to engine e; fetch (0) lies outside. set_*, start_*, done_*: see opu_frontend.
-// fault_*: level or pulse per engine with code and word index. ar_*, r_*: bus reads of load; aw_*, w_*, b_*: bus writes of store.
+//   set_* --> parameter registers --+
+//   start_*, done_* --> opu_load, opu_compute, opu_post, opu_store <--> opu_buffers
+//                         |  ar, r                        |  aw, w, b
+//
+// Element e of a vector or array belongs to engine e; fetch (0) is outside. set_*, start_*, done_*: see opu_frontend.
+// fault_*: level or pulse per engine with code and word index. ar_*, r_*: bus reads of load; aw_*, w_*, b_*: bus writes
+// of store.
 `include "opu_assert.svh"
 
 module opu_engines

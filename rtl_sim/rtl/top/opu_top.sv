@@ -1,7 +1,14 @@
-// The machine: control registers, fetch, four engines with their queues and front ends, dependency counters, buffers, AXI ports.
-// Wiring only.
+// The machine: control registers, fetch, four engines with their queues and front ends, dependency counters, buffers,
+// AXI ports. Wiring only.
 //
-// rst_ni:   low for a clock edge at least, and may rise at any time (opu_reset).
+//   s_axil --> opu_csr <--> opu_control            irq_o
+//                  | start, program      | run, halt, reset
+//                  v                     v
+//             opu_fetch --words--> opu_issue --starts--> opu_engines --writes--> m_axi
+//                  |                                          | reads
+//                  +-------------> opu_read_arbiter <---------+ ---------------> m_axi
+//
+// rst_ni:   low for at least one clock edge, and may rise at any time (opu_reset).
 // s_axil_*: AXI4-Lite slave, 32 bit (docs/registers.md). irq_o: level, see IRQ_STATUS.
 // m_axi_*:  AXI4 master, INCR bursts inside 4 KB pages, read ids 0 (fetch) and 1 (load), write id 0.
 `include "opu_assert.svh"
