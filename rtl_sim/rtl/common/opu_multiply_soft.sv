@@ -23,10 +23,10 @@ module opu_multiply_soft #(
   localparam int unsigned BITS = FACTOR_BITS + 2;
 
   typedef struct packed {
-    logic [2*DIGITS-1:0]           settled;  // behind the odd bit
+    logic [2*DIGITS-1:0]           settled;  // after the odd bit
     logic                          odd;
     logic signed [BITS-1:0]        rest;
-    logic [2*DIGITS:0]             x;        // one bit behind the lowest digit
+    logic [2*DIGITS:0]             x;        // one bit after the lowest digit
     logic signed [FACTOR_BITS-1:0] factor;
   } partial_t;
 
@@ -54,10 +54,11 @@ module opu_multiply_soft #(
     end
   end
 
-  // The last digit is recoded in front of its register: what only moves on for three cycles becomes a slow shift register.
+  // The last digit is recoded before its register: tools make a slow shift register of a value that is only delayed for
+  // three cycles.
   partial_t stage_q [LATENCY];
   digit_t last_q;
-  /* verilator lint_off UNUSEDSIGNAL */  // behind the last digit x and the factor are of no use
+  /* verilator lint_off UNUSEDSIGNAL */  // after the last digit x and the factor are not used
   partial_t last;
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin

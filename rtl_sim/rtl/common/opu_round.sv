@@ -42,7 +42,8 @@ module opu_round #(
   assign coarse = COARSE_BITS'(value >>> STEP * 32'(by_step));
   assign middle = MIDDLE_BITS'(coarse >>> SMALL * 32'(by_small));
 
-  // By parts of a shift: what is not the sign, what is not 0. In the first cycle no more of it meets than is there early.
+  // For each part of a shift: bits that differ from the sign, bits that are not 0. The first cycle combines only those
+  // that are ready early.
   logic [2:0] over_step, rest_step, over_small;
   logic [2:0] rest_small;
   logic over_fine, rest_fine;
@@ -86,7 +87,7 @@ module opu_round #(
     by_small_q <= by_small;
     over_q <= {over_small, over_step, over_fine};
     rest_q <= {rest_step[2:1], rest_small, rest_fine || rest_step[0]};
-    if (RANGE == 32) begin  // more of it is there in time
+    if (RANGE == 32) begin  // more of it is ready in time
       by_small_q <= '0;
       over_q <= {4'd0, over_step != '0, 3'(over_small >> by_small) != '0, over_fine};
       rest_q <= {3'd0, rest_step != '0, rest_small != '0, rest_fine};
@@ -112,7 +113,7 @@ module opu_round #(
     high_q <= over && !negative_q;
   end
 
-  // The third cycle. Sums that are no int8 lie beyond both limits.
+  // The third cycle. Sums that do not fit into int8 are beyond both limits.
   logic wraps, beyond, below, above, lower, higher;
   logic [7:0] lo, hi;
   assign beyond = sum_q[9:7] != '0 && sum_q[9:7] != '1;

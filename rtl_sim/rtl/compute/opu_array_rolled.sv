@@ -30,7 +30,8 @@ module opu_array_rolled
     output logic [PSUM_BITS-1:0]     sums_o            // one cycle after `combine`; lanes outside the group: anything
 );
 
-  // A chunk of a row is part of one weight word and one unit's share: as long as the largest power of two that divides both.
+  // A chunk of a row is part of one weight word and one unit's share: as long as the largest power of two that divides
+  // both.
   localparam int unsigned SHARE_CHUNK = MULTIPLIERS & (~MULTIPLIERS + 1);
   localparam int unsigned CHUNK = (WEIGHT_WIDTH < SHARE_CHUNK) ? WEIGHT_WIDTH : SHARE_CHUNK;
   localparam int unsigned UNIT_CHUNKS = MULTIPLIERS / CHUNK;
@@ -39,9 +40,9 @@ module opu_array_rolled
 
   element_t row [ROWS][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
-  element_t operands [ALIGN_STAGES-1][OPERANDS][MULTIPLIERS];  // by the cycles behind the first of `align`
+  element_t operands [ALIGN_STAGES-1][OPERANDS][MULTIPLIERS];  // by the cycles after the first of `align`
   element_t operand [OPERANDS][MULTIPLIERS];  // of conv: the parts of pixel 0, of pixel 1, …
-  element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles behind `multiply`, as the sums
+  element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles after `multiply`, as the sums
   sum_t unit_sum [MULTIPLY_STAGES][UNITS];
   logic [16*WORD_BYTES-1:0] words;
   logic [WORD_BITS-1:0] word;

@@ -16,11 +16,11 @@ module opu_byte_shift #(
 );
 
   localparam int unsigned LAYERS = (SHIFT_BITS + 1) / 2;
-  localparam int unsigned REGISTER = LAYERS / 2;  // layers in front of it
+  localparam int unsigned REGISTER = LAYERS / 2;  // layers before it
   logic [SHIFT_BITS-1:0] shift_q;
   always_ff @(posedge clk_i) shift_q <= shift_i;
 
-  // Bytes in front of layer l: what those behind it can still reach.
+  // Bytes before layer l: those that its output and the later layers can still select.
   function automatic int unsigned bytes_before(int unsigned l);
     bytes_before = (l == 0) ? IN_BYTES : OUT_BYTES + (32'd1 << 2 * (LAYERS - l)) - 1;
   endfunction

@@ -209,11 +209,11 @@ module opu_compute
   assign feature_addr_o = window_idle ? pixels_addr : window_addr;
   assign feature_next_addr_o = window_idle ? pixels_next_addr : window_addr + feature_addr_t'(1);
 
-  // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit u.
-  // Their memories answer in the second cycle after the read.
+  // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit
+  // u. Their memories answer in the second cycle after the read.
   step_t fetched_q, arrived_q, align_step, multiply_q, add_q;
-  step_t aligned_q [ALIGN_STAGES-1];  // by the cycles behind the first of `align`
-  step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles behind `multiply`
+  step_t aligned_q [ALIGN_STAGES-1];  // by the cycles after the first of `align`
+  step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles after `multiply`
   enter_t enter_q;
   fill_t fill_q;
   pre_load_t pre_load_q, unit_load;

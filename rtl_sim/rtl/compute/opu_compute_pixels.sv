@@ -39,7 +39,7 @@ module opu_compute_pixels
   typedef struct packed {reach_t reach; logic [COLS_BITS-1:0] low;} at_t;
   logic [COLS_BITS-1:0] at_q, start_at_q;         // of this step, column 0
   at_t next_at_q, start_next_q;                   // of the next one of its row, column 1
-  feature_addr_t row_addr_q, row_next_q;  // of tile column 0, and the word behind it
+  feature_addr_t row_addr_q, row_next_q;  // of tile column 0, and the next word
   psum_addr_t psum_q;
 
   logic last_col, last_pixel, take;
@@ -48,7 +48,7 @@ module opu_compute_pixels
   assign sweep_ready_o = !active_q || last_pixel;
   assign take = sweep_valid_i && sweep_ready_o;
 
-  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row, which lies in its word number `word`.
+  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row, in its word number `word`.
   columns_t columns_q, start_columns_q;
   logic row_inside_q, reads_first, reads_next;
   feature_addr_t word;

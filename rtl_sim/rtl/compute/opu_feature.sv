@@ -77,7 +77,7 @@ module opu_feature
     if (first_re_i || next_re_i) odd_q <= odd;
     odd_late_q <= odd_q;
   end
-  // Behind the output registers, which stand in the blocks.
+  // After the output registers, which are inside the blocks.
   assign first_rdata_o = odd_late_q ? odd_rdata : even_rdata;
   assign next_rdata_o = odd_late_q ? even_rdata : odd_rdata;
 

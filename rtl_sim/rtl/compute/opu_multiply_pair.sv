@@ -28,8 +28,9 @@ module opu_multiply_pair #(
 
   localparam int unsigned CHAINS = TERMS / 2;
   localparam int unsigned OFFSET = 127 * 256;
-  // All low sums together are too large by OFFSET * CHAINS, of which each loses 128 * 256 when it is read as a signed number. What is
-  // lost too much then, 256 * CHAINS, some of them get back: the first one the highest bit of it, the second one the next that is 1.
+  // All low sums together are too large by OFFSET * CHAINS. Reading each as a signed number subtracts 128 * 256 of
+  // that. The excess of this subtraction, 256 * CHAINS, is added to some of them: the first one gets its highest bit,
+  // the second one the next bit that is 1.
   localparam int unsigned NONE = 17;
 
   function automatic int unsigned missed(int unsigned chain);  // the bit that it gets back

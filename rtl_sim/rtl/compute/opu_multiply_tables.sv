@@ -53,7 +53,7 @@ module opu_multiply_tables
       assign one = lowest_q[0] ? operands_i.x[1] : operands_i.x[0];
       assign given = (lowest_q == 2'b11) ? '1 : (lowest_q == 2'b00) ? ~operands_i.both[0] : ~9'(one);
     end else begin : g_on
-      logic [s-1:0] settled_q;  // registers that may stand still are none of a slow shift register
+      logic [s-1:0] settled_q;  // registers with an enable are not merged into a slow shift register
       always_ff @(posedge clk_i) begin
         if (load_i[s]) begin
           first_weight_q <= g_step[s-1].first_weight_q[7:s+1];

@@ -67,11 +67,11 @@ module opu_pre
     for (int unsigned s = 0; s < INSIDE; s++) held[s] = step_q[s].valid;
     for (int unsigned s = 0; s < INSIDE; s++) passes[s] = step_q[s].valid && step_q[s].pre.units > 3'(UNIT);
   end
-  // Found a cycle ahead, from what moves up.
+  // Computed a cycle early, from the values that move up.
   always_ff @(posedge clk_i) drained_o <= !rst_ni || !(step_i.valid || |held);
   `OPU_ASSERT(DrainedIsNow, drained_o == !(step_o.valid || |held))
 
-  // Units get their parameters 8 cycles one behind the other, and steps as many as they take.
+  // Units get their parameters 8 cycles after each other, and steps by the latency of the units before them.
   localparam int unsigned LOAD_LATE = (INSIDE + 1 - 8) * UNIT;
   pre_load_t load;
   affine_record_t [LOAD_LANES-1:0] load_data;
@@ -94,7 +94,7 @@ module opu_pre
     assign load_data = load_data_i;
   end
 
-  // Summands and shifts are used a cycle behind the factors, and written a cycle behind them.
+  // Summands and shifts are used a cycle after the factors, and written a cycle after them.
   logic mine, mine_q;
   /* verilator lint_off UNUSEDSIGNAL */  // the unit
   pre_load_t load_q;
@@ -121,8 +121,9 @@ module opu_pre
     end
   endfunction
 
-  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left. Parameters that come wait
-  // until the first step of their block, or the first parameter of the next one; those at work have no other bank beside them.
+  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left. Parameters
+  // that arrive wait until the first step of their block, or the first parameter of the next one; the current ones have
+  // no second bank.
   logic [7:0] rounded [WORD_CHANNELS];
   localparam int unsigned SLICED = WORD_CHANNELS / 2;  // lanes with a DSP slice, as many as are left
   logic waits_q, waiting_bank_q, take;

@@ -47,11 +47,11 @@ module opu_pre_load
   end
 
   logic load_start, gate_q, starts_gate;
-  logic [5:0] left_q;           // cycles until the parameters are there
+  logic [5:0] left_q;           // cycles until the parameters are loaded
   logic [5:0] late, starts_late; // those of them without a read
   pre_addr_t first_q;           // of the instruction
   /* verilator lint_off UNUSEDSIGNAL */  // the upper bits are a gate's
-  logic [PRE_ADDR_BITS+2:0] passed_q; // reads behind that, eight of a gate's word
+  logic [PRE_ADDR_BITS+2:0] passed_q; // reads after that, eight of a gate's word
   /* verilator lint_on UNUSEDSIGNAL */
   assign load_start = (start_i && start_units_i != '0) || next_i;
   assign addr_o = first_q + (gate_q ? pre_addr_t'(passed_q >> 3) : pre_addr_t'(passed_q));

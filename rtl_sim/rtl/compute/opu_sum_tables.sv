@@ -12,7 +12,7 @@ module opu_sum_tables
   import opu_compute_pkg::*;
 (
     input  logic                                clk_i,
-    input  logic                                load_i,      // the weights, with operands that are told a cycle later, and for later ones
+    input  logic                                load_i,      // the weights, with operands that arrive a cycle later, and for later ones
     input  logic                                valid_i,     // there are such operands
     input  logic            [8*TABLE_TERMS-1:0] weights_i,
     input  table_operands_t [TABLE_TERMS/2-1:0] operands_i,

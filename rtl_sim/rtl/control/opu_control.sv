@@ -83,7 +83,7 @@ module opu_control
   logic error_now;
   error_e error_code;
   logic [2:0] error_engine;
-  logic error_alone;  // of no engine: where fetch stands
+  logic error_alone;  // of no engine: the position of fetch
   always_comb begin
     error_now = 1'b0;
     error_code = ERR_NONE;

@@ -76,7 +76,7 @@ module opu_frontend #(
   logic legal;
   assign legal = is_start ? word_starts_i : set_legal_i && word_i[30:28] == 3'(ENGINE);
 
-  // The judgement is kept for the next cycle: what a register takes comes late.
+  // The decision is registered for the next cycle: the parameter write arrives late.
   logic fault_q;
   logic [PC_BITS-1:0] fault_pc_q;
   assign fault_o = fault_q;

@@ -90,8 +90,9 @@ module opu_fetch
   } state_e;
   state_e state_q, state_d;
 
-  // ---- reads ------------------------------------------------------------------------------------------------------------
-  // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is compared.
+  // ---- reads --------------------------------------------------------------------------------------------------------
+  // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is
+  // compared.
   logic [AT_BITS-1:0] prog_bytes;
   beats_t at_q, prog_at, left_q, end_at_q;
   logic signed [BEATS_BITS:0] window_left_q;
@@ -105,7 +106,7 @@ module opu_fetch
   // To the end of the last beat, in one sum: the lowest bits of the base are 0.
   assign prog_bytes = (AT_BITS'(prog_base_i) | AT_BITS'(BASE_REST)) + AT_BITS'({prog_words_i, 2'b00}) + AT_BITS'(BEAT_REST);
 
-  // From here to the end of the aligned stretch, or of the program, where that comes before: no sum of all bits tells.
+  // From here to the end of the aligned frame, or of the program, whichever comes first, without a sum of all bits.
   logic [ROOM_BITS-1:0] burst;
   if (BURST_LOG2 > 0) begin : g_aligned
     logic [BURST_LOG2:0] end_at;
@@ -116,7 +117,8 @@ module opu_fetch
     assign burst = ROOM_BITS'(left_q != '0);
   end
 
-  // A burst is measured, then compared with room and window, then asked for. room_q counts beats that may still be asked for.
+  // A burst is measured, then compared with room and window, then requested. room_q counts beats that may still be
+  // requested.
   logic more, measured_q, misplaced_q, outside, outside_q, asks_q;
   logic [ADDRESS_BITS-1:0] addr_q;
   assign more = state_q == READ && left_q != '0;
@@ -145,8 +147,8 @@ module opu_fetch
       .pop_data_o  ({beat_error, beat})
   );
 
-  // ---- words --------------------------------------------------------------------------------------------------------------
-  // A word is taken out of its beat, decoded in the cycle behind, then passed on.
+  // ---- words --------------------------------------------------------------------------------------------------------
+  // A word is selected from its beat, decoded one cycle later, then pushed.
   logic [PC_BITS-1:0] pc_q, left_words_q;
   logic [SELECT_BITS-1:0] select_q;
   logic [HALVES-1:0][31:0] half_word;  // that of select_q, 0 where it is in the other half
@@ -154,7 +156,7 @@ module opu_fetch
   logic [2:0] engine;
   logic is_start, is_own, start_legal, set_legal;
   logic beat_end, word_end, word_error, taken_out, room_here, word_valid_q, word_load, word_here, word_taken;
-  logic none_left_q;  // all words of the program are taken out
+  logic none_left_q;  // all words of the program are selected
   fetch_params_t params_q;
 
   if (BEAT_WORDS > 1) begin : g_select
@@ -171,8 +173,8 @@ module opu_fetch
   assign taken_out = state_q == READ && beat_valid && !none_left_q && room_here;
   assign beat_pop = taken_out && beat_end;
 
-  // Two places, so that a beat does not wait for what becomes of the words before it.
-  // Words take turns: nothing stands between the beat, which comes late, and either place, and only half of the choice.
+  // Two registers, so that a beat does not wait for the words before it. Words alternate between them: no logic is
+  // between the beat, which arrives late, and either register, except half of the selection.
   logic [1:0][HALVES-1:0][31:0] taken_q;
   logic [1:0] taken_end_q, taken_error_q;
   logic in_q, out_q, second_valid_q;
@@ -263,7 +265,7 @@ module opu_fetch
   end
   assign done_o = state_q == DONE;
 
-  // The program's registers stand from the cycle before run_i on.
+  // The program's registers are stable from the cycle before run_i on.
   always_ff @(posedge clk_i) begin
     end_at_q <= beats_t'(prog_bytes >> BUS_LOG2);
     misplaced_q <= prog_base_i[5:0] != '0;  // the end would be wrong
@@ -303,7 +305,7 @@ module opu_fetch
       measured_q <= more && !read;
       outside_q <= outside;
       asks_q <= measured_q && !outside && !read && room_q >= burst_q;
-      // read comes late.
+      // read arrives late.
       room_q <= read ? room_q - burst_q + ROOM_BITS'(beat_passed_q) : room_q + ROOM_BITS'(beat_passed_q);
       coming_q <= read ? coming_q + burst_q - ROOM_BITS'(r_valid_i) : coming_q - ROOM_BITS'(r_valid_i);
       if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);

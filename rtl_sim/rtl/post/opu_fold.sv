@@ -19,7 +19,7 @@ module opu_fold
     output lanes_t                value_o
 );
 
-  // Words of one turn stand in no such module; tools that read it all the same want a width.
+  // Machines with one turn do not instantiate this module; tools that elaborate it anyway need a width.
   localparam int unsigned REST_BITS = (TURNS > 1) ? WORD_BITS - LANES_BITS : 1;
 
   logic [REST_BITS-1:0] gathered_q;  // earlier turns, the last one highest

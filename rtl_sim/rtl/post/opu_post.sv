@@ -66,7 +66,7 @@ module opu_post
 
   `OPU_ASSERT_STATIC(WholeTurns, WORD_CHANNELS == TURNS * LANES)
 
-  // ---- instructions: open ones, written ones, and whether one is inside the chain ---------------------------------------
+  // ---- instructions: open ones, written ones, and whether one is inside the chain -----------------------------------
 
   logic [1:0] open_q, written_q;
   logic accept, launch, retire, done, busy_q;
@@ -118,7 +118,7 @@ module opu_post
   );
 
   // Parameters of the stages: those of the instruction inside the chain.
-  /* verilator lint_off UNUSEDSIGNAL */  // the walk uses the other fields
+  /* verilator lint_off UNUSEDSIGNAL */  // the sequencer uses the other fields
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
@@ -143,7 +143,7 @@ module opu_post
     end
   end
 
-  // ---- units -------------------------------------------------------------------------------------------------------------
+  // ---- units --------------------------------------------------------------------------------------------------------
 
   // What leaves every place. Place 0, the exit, gives nothing.
   item_t item [PLACES];
@@ -180,8 +180,8 @@ module opu_post
       .value_o    (value[AT_HEAD])
   );
 
-  // What enters every place: an edge of the graph is an input of its multiplexer, behind which stands a register. The one of place 0
-  // leaves the chain.
+  // Input of every place: an edge of the graph is an input of its multiplexer, followed by a register. The output of
+  // place 0 leaves the chain.
   item_t item_fed [PLACES], item_in [PLACES];
   lanes_t value_fed [PLACES], value_in [PLACES];
   for (genvar p = 0; p < int'(PLACES); p++) begin : g_feed
@@ -211,10 +211,10 @@ module opu_post
   /* verilator lint_on UNUSEDSIGNAL */
   assign exit_item = item_fed[AT_EXIT];
 
-  // ---- exit --------------------------------------------------------------------------------------------------------------
+  // ---- exit ---------------------------------------------------------------------------------------------------------
 
-  // With `spread`, the visit's pixel comes to the low end; the lanes beside it stay. Which part of the word that is, and whether
-  // the word is complete, is known before it arrives.
+  // With `spread`, the pixel of the iteration moves to the low end; the other lanes keep their values. Which part of
+  // the word that is, and whether the word is complete, is known before it arrives.
   logic [WORD_BITS-1:0] word, spread;
   assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
   if (MODE_PX_MAX > 1) begin : g_spread

@@ -24,7 +24,7 @@ module opu_post_load
     input  logic              some_i,
     input  logic              late_i,
     input  param_addr_t       param_i,
-    /* verilator lint_off UNUSEDSIGNAL */  // the walk and the stages use the other fields
+    /* verilator lint_off UNUSEDSIGNAL */  // the sequencer and the stages use the other fields
     input  chain_t            chain_i,
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic              legal_i,
@@ -45,12 +45,12 @@ module opu_post_load
   words_t left_q, count_q;       // words to read and read; what the next load begins with while none runs
   logic reads_q, waiting_q;      // a load runs; or is due
   logic start, due, due_q;       // due_q: a load that waits
-  logic at_once_q, later_q;      // the pass takes words: when a block begins, or behind its hold; none starts without
+  logic at_once_q, later_q;      // the pass takes words: when a block begins, or after its hold; none starts without
   logic [HOLD_BITS-1:0] hold_q;  // cycles before the next load
   logic held_q, bank_q;          // held_q: hold_q is not 0; bank_q: of the load under way or done last
   param_addr_t addr_q;
 
-  // begins_i comes late, and no load is due then, nor held.
+  // begins_i arrives late; no load is due or held then.
   assign due = due_q && legal_i;
   assign start = (due && !held_q) || (begins_i && at_once_q && more_i);
   assign param_re_o = reads_q;
@@ -89,7 +89,8 @@ module opu_post_load
     end
   end
 
-  // Loaded before they are used, so without reset. Nothing begins in the two cycles behind take_i, in which waiting_q lags.
+  // Loaded before they are used, so without reset. Nothing begins in the two cycles after take_i, in which waiting_q
+  // lags.
   always_ff @(posedge clk_i) begin
     if (take_i) at_once_q <= some_i && !late_i;
     if (take_i) later_q <= late_i;

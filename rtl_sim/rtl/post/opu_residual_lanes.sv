@@ -115,7 +115,7 @@ module opu_residual_lanes
   );
 
   if (EXACT) begin : g_exact
-    // The zeros of both, scaled, less than nothing: they stand long before the first value comes.
+    // The scaled zero points of both, negated: they are stable long before the first value arrives.
     logic signed [8:0] a_less_q, b_less_q;
     residual_t a_offset_q, b_offset_q, some_q, offset_q;
     if (!HAS_PRODUCT) begin : g_offset
@@ -271,7 +271,7 @@ module opu_residual_lanes
     logic signed [CENTRED_BITS-1:0] a [RESIDUAL_LANES];  // less its zero
     logic [7:0] b [RESIDUAL_LANES];
     logic [7:0] y [RESIDUAL_LANES];
-    scaled_t scaled_a [RESIDUAL_LANES];   // when b is there
+    scaled_t scaled_a [RESIDUAL_LANES];   // when b has arrived
     residual_t other_a [RESIDUAL_LANES];  // when b is scaled, less the scaled zero of b where that is not centred
     residual_t scaled_b [RESIDUAL_LANES]; // or the product
     residual_t total [RESIDUAL_LANES];

@@ -79,9 +79,9 @@ module opu_store
     logic [PC_BITS-1:0]  pc;
   } shape_t;
 
-  // ---- start ------------------------------------------------------------------------------------------------------------
+  // ---- start --------------------------------------------------------------------------------------------------------
   logic legal, start, walk_ready, word_ready;
-  logic given_q, illegal_q, legal_q;                 // legal_q: beside run_q
+  logic given_q, illegal_q, legal_q;                 // legal_q: with run_q
   logic [31:0] dram;
   logic [7:0] repeat_rows, repeat_cols;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
@@ -94,9 +94,10 @@ module opu_store
   assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q;
   assign start = start_valid_i && start_ready_o;
 
-  // One that is not legal is taken like the others, and then ends in the walk: no other one comes behind it.
-  // The walk begins a cycle after the start and takes the run in the next one. DRAM words of a run, the gaps between its words included, are a product, taken in the
-  // first of them, with no adder in front, and a sum in the second: run * (gap + copies) + (run - gap).
+  // An illegal instruction is accepted like the others and then stops in opu_walk: no other one follows it. opu_walk
+  // starts one cycle after the instruction and samples the run in the next one. The DRAM words of a run, the gaps
+  // between its words included, are a product in the first of these cycles, without an adder before it, and a sum in
+  // the second: run * (gap + copies) + (run - gap).
   shape_t shape_q;
   logic [WORDS_BITS-1:0] product_q, difference_q, run_q;
   always_ff @(posedge clk_i) begin
@@ -111,7 +112,7 @@ module opu_store
     end
   end
 
-  // ---- addresses: every burst enters three queues, for aw, w and b ----------------------------------------------------------
+  // ---- addresses: every burst enters three queues, for aw, w and b --------------------------------------------------
   logic burst_valid, burst_ready, burst_last, walk_fault;
   logic [ADDRESS_BITS-1:0] burst_addr;
   logic [8:0] burst_beats;
@@ -171,7 +172,7 @@ module opu_store
       .pop_data_o  ({aw_addr_o, aw_beats_o})
   );
 
-  // ---- data: read the word, then send its beats ----------------------------------------------------------------------------
+  // ---- data: read the word, then send its beats ---------------------------------------------------------------------
   logic beats_valid, beats_last, burst_end, send;
   logic [8:0] beats, beat_q;
   logic begins_q, ends_q;                            // beat_q is 0; of another one: it is the last of its burst
@@ -274,7 +275,7 @@ module opu_store
     end
   end
 
-  // ---- responses -----------------------------------------------------------------------------------------------------------
+  // ---- responses ----------------------------------------------------------------------------------------------------
   logic answer_valid, answer_last, answered;
   logic [PC_BITS-1:0] answer_pc;
   opu_queue #(
@@ -302,7 +303,7 @@ module opu_store
   assign done_valid_o = done_q != '0;
   assign quiet_o = !answer_valid;
 
-  // ---- faults: what comes late in its cycle is told a cycle later, before anything of that instruction can be done --------------
+  // ---- faults: those that arrive late in their cycle are reported a cycle later, before that instruction can be done.
   logic fault_q, overflow_q, beyond_q;
   error_e fault_code_q;
   logic [PC_BITS-1:0] fault_pc_q, read_pc_q, word_pc_q;

@@ -81,7 +81,7 @@ module opu_buffers
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_raddr_i,
     output logic [WORD_CHANNELS*8-1:0]     out_rdata_o,
 
-    // An address behind the end of its memory; both writers of the feature buffer at once.
+    // An address after the end of its memory; both writers of the feature buffer at once.
     output logic                           compute_beyond_o,
     output logic                           post_beyond_o,
     output logic                           two_writers_o
@@ -245,11 +245,11 @@ module opu_buffers
     assign unused_table = &{table_we_i, table_re_i, table_addr_i};
   end
 
-  // Upper address bits: load refuses what lies beyond a buffer.
+  // Upper address bits: load refuses addresses after the end of a buffer.
   logic unused;
   assign unused = &{load_addr_i, load_data_i, unfold_addr_i, unfold_data_i, unfold_strobe_i};
 
-  // ---- faults of programs, a cycle later -------------------------------------------------------------------------------------
+  // ---- faults of programs, a cycle later ----------------------------------------------------------------------------
   logic post_beyond;
   always_comb begin
     post_beyond = (post_re_i && 32'(post_addr_i) >= PSUM_WORDS) || (param_re_i && 32'(param_addr_i) >= PARAM_WORDS)
