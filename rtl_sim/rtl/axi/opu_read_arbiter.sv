@@ -1,10 +1,16 @@
-// Two readers share the read side of one AXI4 port: reader 0 (fetch) goes first, data return by id.
+// Arbiter of the read side of one AXI4 port between two readers. Reader 0 (fetch) has priority; data return by id.
 //
-// ar side: a burst is taken in a cycle with valid and ready of its reader, then held in a register until the bus takes it. At
-//          most OUTSTANDING bursts are open. r side: always ready, passed on in the same cycle.
-// quiet_o: nothing is held or open (the readers take care to ask for nothing more after an error).
-// Reset: of the engines. After an abort it drops the address that waits and forgets the bursts that are open. Beats that come while
-//          nothing is open belong to an aborted run: nobody gets them.
+//   reader 0 --ar--> +----------+     +----------+
+//                    | priority | --> | register | --ar--> bus
+//   reader 1 --ar--> +----------+     +----------+
+//   readers <----------- r, routed by id ------------------ bus
+//
+// ar side: valid/ready. A burst is accepted in a cycle with valid and ready of its reader, then held in the register
+//          until the bus accepts it: latency 1, one burst per cycle. At most OUTSTANDING bursts are open.
+// r side:  always ready, forwarded in the same cycle.
+// quiet_o: nothing is held or open (after an error the readers request nothing more).
+// Reset:   that of the engines. After an abort it drops the held address and forgets the open bursts. Beats that arrive
+//          while nothing is open belong to an aborted run and reach no reader.
 `include "opu_assert.svh"
 
 module opu_read_arbiter #(

@@ -1,14 +1,20 @@
-// Address walk of load and store: the shape of an instruction becomes AXI bursts.
+// Address generator and burst splitter of load and store: the shape of an instruction becomes AXI bursts.
 //
-// A shape is `blocks` x `rows` x (1 + `repeats`) runs of `run` words; run (b, r, q) starts at dram + (b * block_pitch +
-// (r * (1 + repeats) + q) * row_pitch) words. Runs that continue each other are merged, then cut into bursts of at most
-// MAX_BURST beats that never cross a 4 KB boundary.
+// A shape is `blocks` x `rows` x (1 + `repeats`) runs of `run` words. Run (b, r, q) starts at dram + (b * block_pitch +
+// (r * (1 + repeats) + q) * row_pitch) words. Contiguous runs are merged, then split into bursts of at most MAX_BURST
+// beats that never cross a 4 KB boundary.
 //
-// start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
-//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only, up to MOST_SHIFT. repeats_i: 0 without REPEATS. pc_i travels along.
-//             Only run_i and legal_i are taken in the cycle behind; the first run is there in the cycle behind that.
+//            +----------+   one run    +-----------------+   one burst
+//   shape -->| loop nest| ----------> | merge and split  | ------------> burst side
+//   (start)  +----------+  per cycle  +-----------------+   per cycle
+//                           window check
+//
+// start side: valid/ready. A shape is accepted when the one before is split to its end. All counts must be >= 1 and
+//             dram_i a multiple of the bus width. shift_i: log2 of the beats of a word, of the pitches only, up to
+//             MOST_SHIFT. repeats_i: 0 without REPEATS. pc_i is passed along. run_i and legal_i are sampled one cycle
+//             after the handshake; the first run is ready one cycle later.
 // burst side: valid/ready, payload stable; burst_last_o marks the last burst of a shape. One burst per cycle.
-// A run outside the memory window, or of a shape that is not legal, raises fault_o (level, until reset); none of its beats is issued.
+// fault_o:    level until reset: a run outside the memory window, or of an illegal shape. None of its beats is issued.
 `include "opu_assert.svh"
 
 module opu_walk #(
@@ -31,8 +37,8 @@ module opu_walk #(
     output logic                    start_ready_o,
     input  logic [31:0]             dram_i,
     input  logic [2:0]              shift_i,
-    input  logic [RUN_BITS-1:0]     run_i,           // beats; in the cycle behind the others
-    input  logic                    legal_i,         // in the cycle behind the others
+    input  logic [RUN_BITS-1:0]     run_i,           // beats; in the cycle after the others
+    input  logic                    legal_i,         // in the cycle after the others
     input  logic [15:0]             rows_i,
     input  logic [7:0]              repeats_i,
     input  logic [21:0]             row_pitch_i,
@@ -59,15 +65,16 @@ module opu_walk #(
   localparam int unsigned AT_BITS = 33 - BUS_LOG2;   // beats of the window
   localparam int unsigned LONG_BITS = (RUN_BITS > AT_BITS) ? RUN_BITS : AT_BITS;  // beats of any run
   localparam int unsigned PITCH_BITS = 22 + MOST_SHIFT;
-  localparam int unsigned FAR_BITS = ((AT_BITS > PITCH_BITS) ? AT_BITS : PITCH_BITS) + 1;  // a pitch behind the window
+  localparam int unsigned FAR_BITS = ((AT_BITS > PITCH_BITS) ? AT_BITS : PITCH_BITS) + 1;  // a pitch after the window
 
   typedef logic [AT_BITS-1:0] at_t;
   typedef logic [PITCH_BITS-1:0] pitch_t;
   typedef logic [FAR_BITS-1:0] far_t;
 
-  // ---- runs, one per cycle -------------------------------------------------------------------------------------------
-  // A shape is taken; in the cycle behind its run is, and is measured (fresh_q); then runs are offered (runs_q). What is told of the
-  // run that is offered was found while the one before was: where the next one is, counted from dram on, is always there.
+  // ---- runs, one per cycle ------------------------------------------------------------------------------------------
+  // A shape is latched. One cycle later its run is sampled and measured (fresh_q); then runs are offered (runs_q). All
+  // flags of an offered run are computed during the run before; the address of the next run, relative to dram, is
+  // always valid.
   logic active_q, active_d, fresh_q, runs_q;
   logic idle_q;                                      // not active, for the many registers that take a shape
   // Further ones than the next less one: negative on the last.
@@ -78,12 +85,13 @@ module opu_walk #(
   pitch_t row_pitch_q, block_pitch_q;
   at_t dram_q, run_at_q, run_end_q;                  // run_*: of the run that is offered; end: from dram on
   far_t next_q, next_d, block_q, block_d;            // of the next one, of its block
-  // Beats of the window behind dram; behind a run that begins there: so far may the others be. Negative where nothing fits.
+  // Beats of the window after dram; after a run that begins there: the largest offset of the other runs. Negative if
+  // nothing fits.
   logic signed [AT_BITS:0] room_q;
   logic signed [AT_BITS+1:0] far_d;
   at_t far_q;                                        // where the first run fits
   logic signed [FAR_BITS:0] left;                    // what the next run leaves of it
-  logic shown_q, first_far_q, run_offered, run_last_q;  // shown_q: runs, and none behind the first one is too far
+  logic shown_q, first_far_q, run_offered, run_last_q;  // shown_q: runs, and none after the first one is too far
   logic [PC_BITS-1:0] pc_q;
 
   logic take, run_taken, block_ends_q, moves, refused;  // block_ends_q: the next run is the last one of its block
@@ -98,7 +106,8 @@ module opu_walk #(
 
   assign refused = fresh_q && (!legal_i || (LONG_BITS + 1)'(run_beats) >> AT_BITS != '0);
 
-  // What a run leads to is there before it is known whether it is taken. Behind the last run nobody looks at it.
+  // The successor of a run is computed before it is known whether the run is accepted. After the last run it is not
+  // used.
   assign moves = !runs_q || run_taken;
   assign block_d = block_q + far_t'(block_pitch_q);
   assign next_d = block_ends_q ? block_d : next_q + far_t'(row_pitch_q);
@@ -134,7 +143,7 @@ module opu_walk #(
     end
   end
 
-  // Loaded before they are used, so without reset; what a shape keeps is taken until one is under way.
+  // Loaded before they are used, so without reset. The fields of a shape are sampled until one is active.
   always_ff @(posedge clk_i) begin
     if (moves) begin
       repeats_left_q <= repeats_left_d;
@@ -168,15 +177,16 @@ module opu_walk #(
       run_less_q <= at_t'(run_beats) - at_t'(1);
       far_q <= at_t'(far_d);
     end
-    // What far_d says comes last, with nothing behind it.
+    // far_d arrives last, so no logic follows it.
     if (refused) first_far_q <= 1'b1;
     else if (fresh_q) first_far_q <= far_d[AT_BITS+1];
   end
 
-  // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
-  // A frame of 2^FRAME_LOG2 beats ends where the longest burst from the place of the stretch on does; its slack lies in front
-  // of that place. So all but the last beats of frames tell how many bursts a stretch takes: it exceeds its burst if it reaches into
-  // the next frame, and the slack of that one is known before it is known whether a burst goes and what is left.
+  // ---- the merged run being split: grows by runs that continue it, shrinks by bursts --------------------------------
+  // A frame of 2^FRAME_LOG2 beats ends where the longest burst from the current position does; its slack precedes that
+  // position. So the frame count of the last beat says how many bursts remain: the stretch exceeds its burst if it
+  // reaches into the next frame. The slack of the next frame is known before it is known whether a burst is issued and
+  // what is left.
   typedef logic [PAGE_LOG2-1:0] place_t;             // beat of its page
   typedef logic [FRAME_LOG2-1:0] slack_t;
   typedef struct packed {
@@ -219,7 +229,7 @@ module opu_walk #(
   logic carry_q;
   slack_t end_q;
 
-  // What becomes of the end: without frames, with the carry out. `fills` is the carry of one more: the burst is as long as it may be.
+  // The new end: without frames, with the carry out. `fills` is the carry of one more: the burst has its full length.
   typedef struct packed {
     logic   exceeds;
     logic   fills;
@@ -265,13 +275,13 @@ module opu_walk #(
   assign cut = burst_valid_o && burst_ready_i;
   assign start_ready_o = !active_q;
 
-  // Whether a burst goes comes last in the cycle: what it leads to, and what else happens, is there before. The stretch is made
-  // anew by its rest or by the run that is offered, or it grows.
+  // Whether a burst is issued arrives last in the cycle; both successors are computed before. The stretch is replaced
+  // by its rest or by the offered run, or it grows.
   logic anew, from_run, grows;
   assign anew = cut || !cur_valid_q;
   assign from_run = finished || !cur_valid_q;
   assign grows = run_offered && !cur_last_q && continues_q;
-  // Where a run is offered, a burst goes if this is so: it need not be asked again whether one is.
+  // If a run is offered, this says whether a burst is issued, without testing again whether one is offered.
   logic goes;
   assign goes = cur_valid_q && !halt_i && burst_ready_i && (fills_q || cur_last_q || !continues_q);
   assign run_taken = run_offered && (goes ? finished : !cur_valid_q || (!cur_last_q && continues_q));
@@ -298,7 +308,8 @@ module opu_walk #(
     end
   end
 
-  // Loaded before they are used, so without reset. Whether a run begins where the one before ends is told while that one is taken.
+  // Loaded before they are used, so without reset. Whether a run is contiguous to the one before is computed when that
+  // is accepted.
   always_ff @(posedge clk_i) begin
     if (anew) begin
       frame_q <= from_run ? frame_at(place_t'(run_at_q), slack_at(place_t'(run_at_q)), slack_behind(place_t'(run_at_q)))

@@ -1,6 +1,9 @@
-// Registers that hold the same value, each a cycle behind the one before: few readers a register, no tool makes one of them.
+// Copies of a value for many readers: COPIES registers in series, so that each has few readers and no tool merges them.
 //
-// copies_o[c] shows value_i 1 + c cycles later: for what a pass is set to, which stands long before it is used.
+//   value_i --> [0] --> [1] --> ... --> [COPIES-1]
+//
+// copies_o[c] shows value_i 1 + c cycles later. It is meant for settings of a pass, which are stable long before their
+// use.
 module opu_copies #(
     parameter int unsigned WIDTH = 8,
     parameter int unsigned COPIES = 4

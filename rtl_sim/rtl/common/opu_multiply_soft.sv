@@ -1,9 +1,11 @@
-// A signed product in look-up tables, where DSP slices are scarce. Latency X_BITS / 2 - 1, 3 for 8 and 9 bits: a register lies
-// behind every digit but the last.
+// A signed product in look-up tables, where DSP slices are scarce. One product per cycle. Latency X_BITS / 2 - 1 (3 for
+// 8 and 9 bits): a register follows every digit but the last.
 //
-// Booth's digits of x, -2 … 2, from the lowest on: each subtracts a multiple of the factor, one table a bit, and settles two
-// bits of the product. A multiple is complemented to change its sign, what lacks to that comes in as the borrow. Where x has an
-// odd number of bits the lowest one comes first, with its own multiple in the first sum.
+//   x_i, factor_i --> [digit 0] --> [digit 1] --> ... --> digit n --> product_o    ([ ]: registered)
+//
+// x is recoded into Booth digits -2 ... 2, from the lowest on. Each digit subtracts a multiple of the factor (one table
+// per bit) and settles two bits of the product. A multiple is complemented to change its sign; the missing 1 enters as
+// the borrow. If x has an odd number of bits, the lowest one comes first, with its own multiple in the first sum.
 module opu_multiply_soft #(
     parameter int unsigned X_BITS = 9,
     parameter int unsigned FACTOR_BITS = 17,
@@ -21,10 +23,10 @@ module opu_multiply_soft #(
   localparam int unsigned BITS = FACTOR_BITS + 2;
 
   typedef struct packed {
-    logic [2*DIGITS-1:0]           settled;  // behind the odd bit
+    logic [2*DIGITS-1:0]           settled;  // after the odd bit
     logic                          odd;
     logic signed [BITS-1:0]        rest;
-    logic [2*DIGITS:0]             x;        // one bit behind the lowest digit
+    logic [2*DIGITS:0]             x;        // one bit after the lowest digit
     logic signed [FACTOR_BITS-1:0] factor;
   } partial_t;
 
@@ -52,10 +54,11 @@ module opu_multiply_soft #(
     end
   end
 
-  // The last digit is recoded in front of its register: what only moves on for three cycles becomes a slow shift register.
+  // The last digit is recoded before its register: tools make a slow shift register of a value that is only delayed for
+  // three cycles.
   partial_t stage_q [LATENCY];
   digit_t last_q;
-  /* verilator lint_off UNUSEDSIGNAL */  // behind the last digit x and the factor are of no use
+  /* verilator lint_off UNUSEDSIGNAL */  // after the last digit x and the factor are not used
   partial_t last;
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin

@@ -1,10 +1,16 @@
 // Memory with one write port and one read port, both synchronous (a simple dual-port block RAM).
 //
-// Write: wdata_i is stored at waddr_i in a cycle with we_i, of which there is one for each of WRITE_LANES equal parts of a word.
-// Read:  rdata_o shows the word at raddr_i from the cycle after re_i on (with an output register the second one), and keeps it
-//        while re_i is low. The output of a block RAM comes late in its cycle: what computes with it needs the register.
-// A read of the word that is written in the same cycle returns the old content. Nothing is reset: the content and
-// rdata_o are undefined until written and read. Addresses must be below DEPTH.
+//   cycle      0           1            2
+//   re_i       1
+//   raddr_i    A
+//   rdata_o                mem[A]       (mem[A] here with OUTPUT_REGISTER)
+//
+// Write: wdata_i is stored at waddr_i in a cycle with we_i; we_i has one bit for each of WRITE_LANES equal parts of a
+//        word.
+// Read:  rdata_o shows the word at raddr_i from the cycle after re_i on (with an output register the second one), and
+//        keeps it while re_i is low. The output of a block RAM comes late in its cycle: logic that computes with it
+//        needs the register. A read of the word that is written in the same cycle returns the old content. Nothing is
+//        reset: the content and rdata_o are undefined until written and read. Addresses must be below DEPTH.
 module opu_ram_1r1w #(
     parameter int unsigned WIDTH = 32,
     parameter int unsigned DEPTH = 16,

@@ -1,5 +1,6 @@
-// Reset synchroniser: rst_no is low with rst_ni and rises at the second clock edge that finds rst_ni high, so that all registers behind
-// it leave their reset in the same cycle, whenever rst_ni rises. They are reset at clock edges: rst_ni must be low for one at least.
+// Reset synchroniser. rst_no is low with rst_ni and rises at the second clock edge that finds rst_ni high. So all
+// registers behind it leave their reset in the same cycle, whenever rst_ni rises. Resets are synchronous: rst_ni must
+// be low for at least one clock edge.
 module opu_reset (
     input  logic clk_i,
     input  logic rst_ni,

@@ -1,9 +1,14 @@
-// clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even. Latency 3; zero_i is that of the cycle behind the one of the
-// value, wraps_i, lo_i and hi_i are those of the next one.
+// Rounding shifter: clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even. Latency 3, one value per
+// cycle.
 //
-// The first cycle shifts by quarters of RANGE, of what is left, and of that again. What a later shift cannot bring into 10
-// bits is only told by `over` (the result is a limit), what falls off below the halves by `rest`: so the shifters are a fifth of
-// the value's width. The second cycle rounds and adds the zero, the third one compares with the limits.
+//   value_i, shift_i --> [coarse shift] --> [fine shift, round, + zero] --> [clamp] --> result_o
+//   sampled in cycle 0                      1: zero_i                       2: wraps_i, lo_i, hi_i
+//
+// Cycle 1 shifts by quarters of RANGE, then by quarters of what is left, and again. Only bits that a later shift can
+// still move into a 10-bit result are kept, so the shifters have a fifth of the value's width. `over` says that bits
+// above them matter (the result is a limit), `rest` that bits below the half were set (no tie). Cycle 2 rounds and adds
+// the zero point. Cycle 3 compares with the limits. zero_i is sampled one cycle after the value, wraps_i, lo_i and hi_i
+// two cycles after.
 module opu_round #(
     parameter int unsigned WIDTH = 50,  // with LEFT at most 72, or 40 with a RANGE of 32
     parameter int unsigned LEFT = 0,
@@ -37,7 +42,8 @@ module opu_round #(
   assign coarse = COARSE_BITS'(value >>> STEP * 32'(by_step));
   assign middle = MIDDLE_BITS'(coarse >>> SMALL * 32'(by_small));
 
-  // By parts of a shift: what is not the sign, what is not 0. In the first cycle no more of it meets than is there early.
+  // For each part of a shift: bits that differ from the sign, bits that are not 0. The first cycle combines only those
+  // that are ready early.
   logic [2:0] over_step, rest_step, over_small;
   logic [2:0] rest_small;
   logic over_fine, rest_fine;
@@ -81,7 +87,7 @@ module opu_round #(
     by_small_q <= by_small;
     over_q <= {over_small, over_step, over_fine};
     rest_q <= {rest_step[2:1], rest_small, rest_fine || rest_step[0]};
-    if (RANGE == 32) begin  // more of it is there in time
+    if (RANGE == 32) begin  // more of it is ready in time
       by_small_q <= '0;
       over_q <= {4'd0, over_step != '0, 3'(over_small >> by_small) != '0, over_fine};
       rest_q <= {3'd0, rest_step != '0, rest_small != '0, rest_fine};
@@ -107,7 +113,7 @@ module opu_round #(
     high_q <= over && !negative_q;
   end
 
-  // The third cycle. Sums that are no int8 lie beyond both limits.
+  // The third cycle. Sums that do not fit into int8 are beyond both limits.
   logic wraps, beyond, below, above, lower, higher;
   logic [7:0] lo, hi;
   assign beyond = sum_q[9:7] != '0 && sum_q[9:7] != '1;

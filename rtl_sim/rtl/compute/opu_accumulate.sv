@@ -1,10 +1,14 @@
-// Adds the array's sums to the partial sums of their word, lane group by lane group.
+// Adds the sums of the array to the partial sums of their word, lane group by lane group. One step per cycle.
 //
-// read:  in the cycle in which read_i holds the step its word is read, unless the step overwrites; psum_from_i, psum_rdata_i
-//        (see opu_psum) and sums_i belong to the second cycle after, in which step_i holds the step.
-// write: psum_we_o (a bit per lane group) three cycles after the read. The same word must not be read again before the
-//        cycle after the write: sweeps start at least 4 cycles apart.
-// retire_o pulses with the write of the last step of an instruction.
+//   cycle    0                       1              2                         3
+//   read_i   step: psum read                        step_i, sums_i, psum data
+//                                                   add                       psum write, retire_o
+//
+// read:  the word is read in the cycle in which read_i holds its step, unless the step overwrites. psum_from_i,
+//        psum_rdata_i (see opu_psum) and sums_i belong to the second cycle after, in which step_i holds the step.
+// write: psum_we_o (one bit per lane group) three cycles after the read. The same word must not be read again before
+//        the cycle after the write: sweeps start at least 4 cycles apart. retire_o pulses with the write of the last
+//        step of an instruction.
 module opu_accumulate
   import opu_pkg::*;
   import opu_compute_pkg::*;

@@ -1,18 +1,23 @@
-// The inner-product array: weight row registers, the alignment of the feature words, the window of depthwise, the
-// multipliers and adder trees.
+// The MAC array: weight row registers, alignment of the feature words, the window of depthwise, multipliers and adder
+// trees.
 //
-// One step per cycle, latency 1 + ALIGN_STAGES + MULTIPLY_STAGES from a step with its feature words to its sums:
-//   align    pixel p's bytes, those from `at` on, move to lane 0, going on into the next word; bytes
-//            outside the tile are `pad`. depthwise: unit u takes the taps of lane u of the part. ALIGN_STAGES cycles
-//   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS, of its
-//            pixel: px equal groups of neighbouring units. This takes MULTIPLY_STAGES cycles: factors, products, sums of
-//            two products and every level of the adders, of units too, are registered
-//   combine  k neighbouring units are summed: output channel o of the mode; the sums stand in the lanes of the group
-// A copy step passes the aligned bytes, sign-extended, to all lanes.
-// fill_i writes one word of a row register (one a pixel); a row that is filled must not be used by a step in `multiply`.
-// enter_i writes one or two words, those of the same cycle, into the window; steps of later cycles see them.
+//   fill_i ----------------------> weight rows -------+
+//                                                     v
+//   feature_i, next_i --> [align] x 3 --> operands --> [multiply] x MULTIPLY_STAGES --> [combine] --> sums_o
+//   enter_i ------> depthwise window -----^
 //
-// It has two bodies with these ports: opu_array_rolled, which simulates fast, and opu_array_exact, which is synthesised.
+// One step per cycle. Latency 1 + ALIGN_STAGES + MULTIPLY_STAGES from a step with its feature words to its sums:
+//   align    The bytes of pixel p, those from `at` on, move to lane 0 and continue into the next word. Bytes outside
+//            the tile are `pad`. depthwise: unit u gets the taps of lane u of the part. ALIGN_STAGES cycles.
+//   multiply Unit u sums its MULTIPLIERS products with the operands of segment part u mod k of its pixel,
+//            k = ic / MULTIPLIERS; px equal groups of neighbouring units have one pixel each. MULTIPLY_STAGES cycles:
+//            factors, products, sums of two products and every adder level, of units too, are registered.
+//   combine  k neighbouring units are summed to output channel o of the mode; the sums are in the lanes of the group.
+// A copy step passes the aligned bytes, sign-extended, to all lanes. fill_i writes one word of a row register (one per
+// pixel). A row that is being filled must not be used by a step in `multiply`. enter_i writes one or two words, those
+// of the same cycle, into the window; steps of later cycles see them.
+//
+// There are two bodies with these ports: opu_array_rolled simulates fast, opu_array_exact is synthesised.
 module opu_array
   import opu_pkg::*;
   import opu_compute_pkg::*;

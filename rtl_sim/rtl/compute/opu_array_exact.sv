@@ -1,8 +1,12 @@
-// The array (opu_array) as it is synthesised: every number in the bits that it needs.
+// Body of the array (opu_array) for synthesis: every number has exactly the bits that it needs.
 //
-// Two units that have the same operands in every mode share multipliers (opu_multiply_pair), others stand alone
-// (opu_multiply_unit). The last TABLE_TERMS products of every unit stand in tables (opu_multiply_tables). Where a layout decides what comes from where, few of its sources differ: each place has a code of
-// its own for those it has, so that four take one table a bit. Codes are found a cycle before they choose.
+//   operands --+--> opu_multiply_pair  (two units with equal operands share multipliers) --+
+//              +--> opu_multiply_unit  (a unit with operands of its own) ------------------+--> sums --> opu_choose
+//              +--> opu_table_operands --> opu_multiply_tables --> opu_sum_tables ---------+      combine
+//
+// The last TABLE_TERMS products of every unit are in tables. Where the mode or opcode (the layout) selects a source,
+// there are only a few different ones. Each multiplexer has a select code of its own for those, so that four sources
+// take one table per bit. Select codes are computed one cycle before they are used.
 `include "opu_assert.svh"
 
 module opu_array_exact
@@ -30,7 +34,7 @@ module opu_array_exact
 
   localparam int unsigned UNIT_BITS = 8 * MULTIPLIERS;  // a unit's weights, or its operands
 
-  // ---- What stands in a register follows from the layout: which of some sources. Several layouts may name the same one.
+  // ---- The layout selects what a register loads, out of a few sources. Several layouts may select the same one.
 
   typedef logic [LAYOUTS-1:0][15:0] sources_t;
 
@@ -53,13 +57,14 @@ module opu_array_exact
 
   // ---- The row that enters, and those at work.
 
-  // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's units begin at whole pairs. The
-  // units of depthwise have operands of their own. A pair of products in short slices would take two and an adder behind them.
+  // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and the units of a pixel begin at whole
+  // pairs. The units of depthwise have operands of their own. A pair of products in short slices would take two slices
+  // and an adder after them.
   localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0
       && MULTIPLIERS > 1 && $onehot(MULTIPLIERS);
 
-  // Pairs keep the weights at work in their slices. The row that enters then needs one register, and no multiplexer: its words
-  // wait a cycle, so the first comes when the row before has gone over into the slices.
+  // Pairs hold the current weights in their slices. So the row that enters needs one register and no multiplexer: its
+  // words are delayed by a cycle, so the first one comes when the row before has moved into the slices.
   localparam int unsigned KEPT_ROWS = PAIRED ? 1 : ROWS;
   row_t entering_row;
   logic [WEIGHT_WIDTH-1:0][8:0] filling;
@@ -92,7 +97,7 @@ module opu_array_exact
 
   // ---- align
 
-  // The words, what lies outside the tile filled; then two cycles of shifting.
+  // The words, with padding outside the tile; then two cycles of shifting.
   logic [2*WORD_BYTES-1:0][7:0] words_q;
   logic [MODE_PX_MAX-1:0][WINDOW_BITS-1:0] at_q;
   logic simple;
@@ -323,10 +328,10 @@ module opu_array_exact
     end
   end
 
-  // ---- combine: behind level j the sums of 2^j neighbouring units, as many as a mode has parts at most, a level a cycle.
+  // ---- combine: after level j the sums of 2^j neighbouring units, as many as a mode has parts at most, a level a cycle.
 
   localparam int unsigned LEVELS = $clog2(PARTS);
-  localparam int unsigned KEPT_BITS = SUM_BITS + LEVELS;  // signs are repeated behind the register: fewer wires end at an adder
+  localparam int unsigned KEPT_BITS = SUM_BITS + LEVELS;  // signs are repeated after the register: fewer wires end at an adder
   typedef logic signed [KEPT_BITS-1:0] kept_t;
 
   function automatic sources_t sums_of(int unsigned l);  // level * UNITS + which of it
@@ -368,7 +373,7 @@ module opu_array_exact
 
   for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
     localparam choice_t CHOICE = choice_of(sums_of(l));
-    localparam int unsigned COUNT = 32'(CHOICE.count);  // behind them the copied byte
+    localparam int unsigned COUNT = 32'(CHOICE.count);  // after them the copied byte
     logic [15:0] code_q;
     logic [KEPT_BITS*(COUNT+1)-1:0] choices;
     logic [KEPT_BITS-1:0] next, sum_q;

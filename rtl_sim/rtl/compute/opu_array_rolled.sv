@@ -1,10 +1,11 @@
-// The array (opu_array) as it simulates fast.
+// Body of the array (opu_array) for fast simulation.
 //
-// The whole datapath is one clocked process, written from the last stage to the first with blocking assignments to
-// variables that nothing else reads (what other processes read is assigned without blocking): each stage sees its predecessor's
-// result of the cycle before, as registers do. Loops stand in functions and, where their bodies are alike, stay rolled: a
-// simulator's compiler then sees vectors, which run an order of magnitude faster than an instance per multiplier.
-// `align` and `multiply` take the first of their cycles; operands and sums wait for the others.
+// The whole datapath is one clocked process. It is written from the last stage to the first, with blocking assignments
+// to variables that nothing else reads (what other processes read is assigned non-blocking). So each stage sees the
+// result of its predecessor from the cycle before, as registers do. Loops are in functions and stay rolled if their
+// bodies are alike: the compiler of the simulator then sees vectors, which run an order of magnitude faster than an
+// instance per multiplier. `align` and `multiply` compute in the first of their cycles; operands and sums are delayed
+// for the others.
 `include "opu_assert.svh"
 
 module opu_array_rolled
@@ -29,7 +30,8 @@ module opu_array_rolled
     output logic [PSUM_BITS-1:0]     sums_o            // one cycle after `combine`; lanes outside the group: anything
 );
 
-  // A chunk of a row is part of one weight word and one unit's share: as long as the largest power of two that divides both.
+  // A chunk of a row is part of one weight word and one unit's share: as long as the largest power of two that divides
+  // both.
   localparam int unsigned SHARE_CHUNK = MULTIPLIERS & (~MULTIPLIERS + 1);
   localparam int unsigned CHUNK = (WEIGHT_WIDTH < SHARE_CHUNK) ? WEIGHT_WIDTH : SHARE_CHUNK;
   localparam int unsigned UNIT_CHUNKS = MULTIPLIERS / CHUNK;
@@ -38,9 +40,9 @@ module opu_array_rolled
 
   element_t row [ROWS][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
-  element_t operands [ALIGN_STAGES-1][OPERANDS][MULTIPLIERS];  // by the cycles behind the first of `align`
+  element_t operands [ALIGN_STAGES-1][OPERANDS][MULTIPLIERS];  // by the cycles after the first of `align`
   element_t operand [OPERANDS][MULTIPLIERS];  // of conv: the parts of pixel 0, of pixel 1, …
-  element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles behind `multiply`, as the sums
+  element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles after `multiply`, as the sums
   sum_t unit_sum [MULTIPLY_STAGES][UNITS];
   logic [16*WORD_BYTES-1:0] words;
   logic [WORD_BITS-1:0] word;

@@ -1,7 +1,7 @@
-// A word of weights as the array keeps it (opu_array_exact): of pairs a cycle later.
+// A weight word as the array stores it (opu_array_exact); for pairs of units one cycle later.
 //
-// Weights of the high unit of a pair come PARTS units behind those of the low one; in slices each is kept less 1 where the low
-// one is negative (opu_multiply_pair).
+// The weights of the high unit of a pair follow PARTS units after those of the low one. In the slices each high weight
+// is stored less 1 if the low one is negative, since that borrows from it (opu_multiply_pair).
 module opu_array_weights
   import opu_pkg::*;
   import opu_compute_pkg::*;

@@ -1,6 +1,9 @@
-// bytes_o is what begins shift_i bytes behind the first of bytes_i, a cycle later; behind the last one come zeros. A layer of
-// multiplexers for two bits of the shift, those of most weight first, so that each layer is little wider than what it leaves;
-// registers stand in the middle.
+// Byte shifter: bytes_o is bytes_i from byte shift_i on, zeros after the last byte. Latency 1, one shift per cycle.
+//
+//   bytes_i --> mux layers (high bits of shift) --> [register] --> mux layers (low bits) --> bytes_o
+//
+// Each multiplexer layer handles two bits of the shift, the most significant first, so that each layer is little wider
+// than its output.
 module opu_byte_shift #(
     parameter int unsigned IN_BYTES = 16,
     parameter int unsigned OUT_BYTES = 8,
@@ -13,11 +16,11 @@ module opu_byte_shift #(
 );
 
   localparam int unsigned LAYERS = (SHIFT_BITS + 1) / 2;
-  localparam int unsigned REGISTER = LAYERS / 2;  // layers in front of it
+  localparam int unsigned REGISTER = LAYERS / 2;  // layers before it
   logic [SHIFT_BITS-1:0] shift_q;
   always_ff @(posedge clk_i) shift_q <= shift_i;
 
-  // Bytes in front of layer l: what those behind it can still reach.
+  // Bytes before layer l: those that its output and the later layers can still select.
   function automatic int unsigned bytes_before(int unsigned l);
     bytes_before = (l == 0) ? IN_BYTES : OUT_BYTES + (32'd1 << 2 * (LAYERS - l)) - 1;
   endfunction

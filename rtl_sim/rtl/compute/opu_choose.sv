@@ -1,5 +1,5 @@
-// chosen_o is number code_i of COUNT choices. Combinational: a tree of multiplexers, a bit of the code each level, so that four
-// choices take one table a bit. Codes from COUNT on give any of the choices.
+// Multiplexer: chosen_o is number code_i of COUNT inputs. Combinational: a tree with one bit of the code per level, so
+// that four inputs take one table per bit. Codes from COUNT on select any input.
 module opu_choose #(
     parameter int unsigned WIDTH = 8,
     parameter int unsigned COUNT = 2,

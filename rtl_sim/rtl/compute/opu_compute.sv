@@ -1,20 +1,34 @@
 // Compute engine: inner products of a feature tile and weight rows into partial sums (conv), windows of single lanes
 // (depthwise), or features into partial sums (copy). Semantics: docs/machine.md.
 //
-// start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
-//          prepares while the last sweep of this one runs. illegal_o: see opu_compute_rows.
+//   start --> opu_compute_rows --sweeps--> opu_compute_pixels (conv, copy)  --steps--+
+//               |  (sequencer)        +--> opu_compute_window (depthwise)   --steps--+
+//               |                                                                    v
+//               |                         feature buffer --words--> pre chain (opu_pre x units) --> opu_array
+//               +--weight reads--> weight buffer ----------------------^                               | sums
+//               +--pre reads-----> pre buffer --> opu_pre_gate --------^                               v
+//   done <-------------------------------------------------------- psum <----------------> opu_accumulate
+//
+// start_*: valid/ready, op and parameters are latched at the handshake. Up to OPEN instructions may be open, so the
+//          next one prepares during the last sweep of the present one. illegal_o: see opu_compute_rows.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last partial sum is written.
-// Memories: feature, weight and pre words arrive one cycle after their address; partial sums see opu_psum. Machines without a
-//          pre chain do not read pre words.
-// Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
-// cycles, with pre a block at least 8 for each unit, with a gate 8 + GATE_CYCLES; a copied block its pixels; a block of depthwise at most one cycle more than the
-// largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
-// From start to done an instruction alone takes its steps (the last row: its pixels only) and 5 + ALIGN_STAGES + MULTIPLY_STAGES
-// cycles, 10 more for each unit of the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 4, 8 for
-// each unit it passes, and GATE_CYCLES), copy 4, depthwise max(parts of the first block * ROW_WORDS, 4) and the reads of its first window.
-// Behind another instruction all of that hides under the other's last
-// sweep, except that an instruction with accumulate and other sums waits for the other's last steps, as does depthwise for conv or copy
-// and the other way round.
+// Memories: feature, weight and pre words arrive two cycles after their address; partial sums see opu_psum.
+//          Machines without a pre chain do not read pre words.
+//
+// Throughput: one step (weight row, pixels of the mode) per cycle.
+//   conv       a row takes max(pixels / px, ROW_WORDS / px, 4) cycles; a block with pre at least 8 for each unit, with
+//              a gate 8 + GATE_CYCLES
+//   copy       a block takes its pixels
+//   depthwise  a block takes at most one cycle more than the largest of its steps (pixels * parts), its reads (see
+//              opu_compute_window) and the words of the weight rows of the next block
+// Latency: an instruction alone takes, from start to done, its steps (of the last row: its pixels only) and 5 +
+// ALIGN_STAGES + MULTIPLY_STAGES cycles, 10 more for each unit of the pre chain in the machine. Before its first step
+//   conv       takes max(ROW_WORDS / px, 4, 8 for each unit it passes, plus GATE_CYCLES with a gate)
+//   copy       takes 4
+//   depthwise  takes max(parts of the first block * ROW_WORDS, 4) and the reads of its first window
+// After another instruction all of that is hidden by the last sweep of that one. Exceptions: an instruction that
+// accumulates into other sums waits for the last steps of its predecessor, and so does depthwise after conv or copy,
+// and vice versa.
 `include "opu_assert.svh"
 
 module opu_compute
@@ -195,11 +209,11 @@ module opu_compute
   assign feature_addr_o = window_idle ? pixels_addr : window_addr;
   assign feature_next_addr_o = window_idle ? pixels_next_addr : window_addr + feature_addr_t'(1);
 
-  // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit u.
-  // Their memories answer in the second cycle after the read.
+  // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit
+  // u. Their memories answer in the second cycle after the read.
   step_t fetched_q, arrived_q, align_step, multiply_q, add_q;
-  step_t aligned_q [ALIGN_STAGES-1];  // by the cycles behind the first of `align`
-  step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles behind `multiply`
+  step_t aligned_q [ALIGN_STAGES-1];  // by the cycles after the first of `align`
+  step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles after `multiply`
   enter_t enter_q;
   fill_t fill_q;
   pre_load_t pre_load_q, unit_load;

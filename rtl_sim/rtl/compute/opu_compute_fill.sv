@@ -1,11 +1,14 @@
-// Reads weight rows into their registers, word by word.
+// Address generator of the weight rows: reads them word by word into their row registers. One word per cycle.
 //
-// open_i:  parameters of an instruction are taken if it starts: its first weight word, the words of its rows, the register.
-// start_i: its first rows are to be read, so many and one more; next_i: those of its next sweep. Either may come in the cycle of
-//          the last read.
+//   cycle     0               1                                    2
+//   weight_*  re, address                                          data
+//   fill_o                    row register, position (opu_compute delays it to the data)
+//
+// open_i:  the parameters of an instruction, latched if it starts: first weight word, words of its rows, the register.
+// start_i: read its first rows, that many and one more. next_i: read those of its next sweep. Either may come in the
+//          cycle of the last read.
 // few_o:   at most one word is left to be read.
-// weight_*: read port of the weight buffer; the word arrives one cycle later and belongs to the row register and position
-//          that fill_o names then.
+// weight_*: read port of the weight buffer.
 `include "opu_assert.svh"
 
 module opu_compute_fill

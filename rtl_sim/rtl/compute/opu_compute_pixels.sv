@@ -1,9 +1,15 @@
-// Walks the output pixels of a sweep of conv or copy: one step of a mode's pixels, one feature buffer read per cycle.
+// Address generator of a sweep of conv or copy: the loop nest over output pixels. One step (the pixels of a mode), and
+// one feature buffer read, per cycle.
 //
-// sweep_*: valid/ready; ready when idle or at the last pixel, so sweeps follow each other without a gap.
-// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes go on into it; they arrive two
-//          cycles later. Words without lanes inside the tile are not read. Addresses and enables are a short way behind registers:
-//          a sweep tells where its first step lies, and a step is compared with the tile while the one before it runs.
+//   cycle       0                              2
+//   step_o      step
+//   feature_*   word, and next word if needed  data
+//
+// sweep_*: valid/ready. Ready when idle or at the last pixel, so sweeps follow each other without a bubble.
+// step_o:  the step of this cycle. feature_* reads its word, and the next one if the lanes continue into it; both
+//          arrive two cycles later. Words without lanes inside the tile are not read. Addresses and enables come almost
+//          directly out of registers: a sweep carries the address of its first step, and a step is compared with the
+//          tile during the one before.
 `include "opu_assert.svh"
 
 module opu_compute_pixels
@@ -33,7 +39,7 @@ module opu_compute_pixels
   typedef struct packed {reach_t reach; logic [COLS_BITS-1:0] low;} at_t;
   logic [COLS_BITS-1:0] at_q, start_at_q;         // of this step, column 0
   at_t next_at_q, start_next_q;                   // of the next one of its row, column 1
-  feature_addr_t row_addr_q, row_next_q;  // of tile column 0, and the word behind it
+  feature_addr_t row_addr_q, row_next_q;  // of tile column 0, and the next word
   psum_addr_t psum_q;
 
   logic last_col, last_pixel, take;
@@ -42,7 +48,7 @@ module opu_compute_pixels
   assign sweep_ready_o = !active_q || last_pixel;
   assign take = sweep_valid_i && sweep_ready_o;
 
-  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row, which lies in its word number `word`.
+  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row, in its word number `word`.
   columns_t columns_q, start_columns_q;
   logic row_inside_q, reads_first, reads_next;
   feature_addr_t word;

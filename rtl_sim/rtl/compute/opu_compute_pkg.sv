@@ -21,7 +21,8 @@ package opu_compute_pkg;
   localparam int unsigned STRIDE_BITS = 8 + WORD_SHIFT + 2;  // bytes from step to step
   localparam int unsigned COLS_BITS = 16 + WORD_SHIFT;  // bytes of a tile row
 
-  // Depthwise: a part of a word is as many lanes as there are units; its window lies in a ring of columns of whole words.
+  // Depthwise: a part of a word has as many lanes as there are units; its window is a line buffer of columns of whole
+  // words.
   localparam int unsigned PART_LANES = (UNITS < WORD_CHANNELS) ? UNITS : WORD_CHANNELS;
   localparam int unsigned WORD_PARTS = WORD_CHANNELS / PART_LANES;
   localparam int unsigned PART_BITS = $clog2(WORD_PARTS + 1);
@@ -30,7 +31,8 @@ package opu_compute_pkg;
   localparam int unsigned SIDE_BITS = $clog2(WINDOW_SIDE + 1);
   localparam int unsigned LINE_BITS = (WINDOW_SIDE > 1) ? $clog2(WINDOW_SIDE) : 1;
 
-  // Parts of a word that are a unit's operands each; operands of the array: the parts of pixel 0, of pixel 1, ...; of depthwise a unit's own.
+  // Parts of a word, each the operands of a unit. Operands of the array: the parts of pixel 0, of pixel 1, ...; of
+  // depthwise a unit's own.
   localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
   localparam int unsigned OPERANDS = (HAS_DEPTHWISE && UNITS > MODE_PX_MAX * PARTS) ? UNITS : MODE_PX_MAX * PARTS;
 
@@ -81,7 +83,7 @@ package opu_compute_pkg;
     logic [15:0] steps;      // input steps of a word
     logic [15:0] oc_groups;  // lane groups of an output group
     logic [15:0] px_groups;  // output groups in a pixel's lanes of a partial sum word
-    logic [WORD_SHIFT:0] spare;  // bytes of a word beside the lanes of an input step
+    logic [WORD_SHIFT:0] spare;  // bytes of a word besides the lanes of an input step
     logic [1:0]  px_log2;
     groups_t     groups;     // lanes of output group 0, of all pixels
   } shape_t;
@@ -142,7 +144,7 @@ package opu_compute_pkg;
     row_words = 16'(ROW_WORDS) >> px_log2(layout);
   endfunction
 
-  // Row register number `count` behind `row`, around the end.
+  // Row register number `count` after `row`, wrapping at the end.
   function automatic row_t row_after(row_t row, int unsigned count);
     row_after = (32'(row) + count >= ROWS) ? row_t'(32'(row) + count - ROWS) : row_t'(32'(row) + count);
   endfunction
@@ -165,7 +167,7 @@ package opu_compute_pkg;
     logic signed [STRIDE_BITS+1:0] room;         // the largest offset in a word whose lanes do not go on into the next one
   } edges_t;
 
-  // Where the lanes from byte `at` on lie, as far as one comparison each tells: only short ways lead on from here.
+  // Position of the lanes from byte `at` on, with one comparison per flag: short paths only.
   typedef struct packed {
     logic around;   // neither left of the tile nor farther than any tile reaches; what `low`, `below` and `ends` say holds with it
     logic left;     // not far left of it: in the word there, with `ones`
@@ -177,8 +179,8 @@ package opu_compute_pkg;
     logic crosses;  // going on into the next word
   } columns_t;
 
-  // Where walks only go up, all that counts of a coordinate's upper bits: is it left of the tile (never farther than 2^16), or
-  // where a tile may reach? If neither, it is farther and stays there. Steps are below 2^16, so one carry leads on.
+  // Upper bits of a coordinate that only increases: left of the tile (never farther than 2^16), or where a tile may
+  // reach. If neither, it is farther and stays so. Steps are below 2^16, so one carry updates the flags.
   typedef struct packed {
     logic left;
     logic around;
@@ -224,15 +226,15 @@ package opu_compute_pkg;
     columns_of.crosses = signed'((STRIDE_BITS + 2)'(at[WORD_SHIFT-1:0])) > edges.room;
   endfunction
 
-  // What a sweep over the output pixels of a tile needs: one weight row (conv), one channel block (copy), or the weight rows
-  // of a block's parts (depthwise).
+  // What a sweep over the output pixels of a tile needs: one weight row (conv), one channel block (copy), or the weight
+  // rows of a block's parts (depthwise).
   typedef struct packed {
     logic                     copy;
     logic                     depthwise;
     layout_t                  layout;
     logic [7:0]               pad;
     logic                     last;            // last sweep of the instruction
-    logic                     overwrite;       // first visit of these lanes, nothing to accumulate on
+    logic                     overwrite;       // first iteration of these lanes, nothing to accumulate on
     row_t                     row_select;      // weight row register (of the first part)
     groups_t                  groups;          // lanes of the output group (of the first part)
     psum_addr_t               psum;            // word of output pixel 0
@@ -240,7 +242,7 @@ package opu_compute_pkg;
     feature_addr_t            stride_pitch;    // feature words between output rows
     logic signed [Y_BITS-1:0] y;
     logic signed [X_BITS-1:0] at;              // byte of the tile row at which the segment of output column 0 begins
-    logic                     row_inside;      // y lies inside the tile
+    logic                     row_inside;      // y is inside the tile
     columns_t                 columns;         // of `at`, not for depthwise
     logic [7:0]               stride_y;
     logic [STRIDE_BITS-1:0]   stride_x;        // in bytes, from step to step
@@ -264,13 +266,14 @@ package opu_compute_pkg;
     pre_t                     pre;
   } sweep_t;
 
-  // Where the loops over the sweeps of an instruction stand. Counters of further iterations hold one less: negative in the last.
+  // State of the loop nest over the sweeps of an instruction. Counters of further iterations hold one less: negative in
+  // the last.
   typedef struct packed {
     logic signed [16:0]       ky_left, kx_left, g_left;
-    logic signed [LANE_BITS:0] block_left;                       // input steps of this block (behind the first one, of depthwise)
-    logic signed [16:0]       s_left;                            // input steps behind this block
+    logic signed [LANE_BITS:0] block_left;                       // input steps of this block (after the first one, of depthwise)
+    logic signed [16:0]       s_left;                            // input steps after this block
     logic                     waits;                             // until the array is empty: first sweep of an instruction that accumulates
-    logic                     first;                             // first visit of every group
+    logic                     first;                             // first iteration of every group
     logic                     enters;                            // first sweep of a block that the pre chain needs parameters for
     feature_addr_t            block_addr, row_addr;              // column 0 of: kernel row 0, this row
     logic [PART_BITS-1:0]     index;                             // of the first part in its block (depthwise)
@@ -287,10 +290,10 @@ package opu_compute_pkg;
     logic                   copy;
     logic                   depthwise;
     layout_t                layout;
-    logic                   reads;         // some lanes lie inside the tile; else all are `pad`
-    logic                   whole;         // all lanes lie inside the tile: so said where the word does and they do not go on
-    logic                   first_inside;  // the first word lies inside the tile
-    logic [WINDOW_BITS-1:0] end_;          // first byte of the two words behind those inside, if one has lanes inside
+    logic                   reads;         // some lanes are inside the tile; else all are `pad`
+    logic                   whole;         // all lanes are inside the tile: the word is, and they do not continue into the next
+    logic                   first_inside;  // the first word is inside the tile
+    logic [WINDOW_BITS-1:0] end_;          // first byte of the two words after those inside, if one has lanes inside
     logic                   overwrite;
     row_t                   row_select;
     logic [7:0]             pad;
@@ -376,7 +379,8 @@ package opu_compute_pkg;
   localparam bit SHORT_SLICES = 1'b0;
 `endif
 
-  // Products in tables, two at a time: what all units with the same two operands need, for each step of opu_multiply_tables.
+  // Products in tables, two at a time: what all units with the same two operands share, for each step of
+  // opu_multiply_tables.
   localparam int unsigned SLICE_TERMS = MULTIPLIERS - TABLE_TERMS;
   localparam int unsigned TABLE_STEPS = 7;
   typedef struct packed {

@@ -1,18 +1,23 @@
-// Accepts compute instructions, walks their weight rows (conv) or channel blocks (copy, depthwise), fills the weight row
-// registers and loads the parameters of the pre chain.
+// Sequencer of the compute engine: accepts instructions, runs the loop nest over weight rows (conv) or channel blocks
+// (copy, depthwise), fills the weight row registers and loads the parameters of the pre chain.
 //
-// start_*: valid/ready; parameters are taken at the handshake. Ready as soon as the last sweep of the instruction before
-//          has begun, so its pixels hide the first fill of the next one. Three cycles after the handshake either accept_o
-//          pulses or illegal_o; an illegal instruction does nothing else.
-// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4 cycles
-//          apart: the partial sum written by one is read by the next. An instruction that accumulates from the start waits
-//          until the steps of the one before have left the datapath (drained_i), unless it goes on with the same sums in
-//          the same mode: then its sweeps follow like those of one instruction. begun_i: the steps of the sweep of
-//          depthwise that was taken last begin.
-// weight_*: read port of the weight buffer; the word arrives one cycle later and belongs to the row register and position
-//          that fill_o names then. The row named by a sweep is complete when its first step reaches the multipliers.
-// pre_*:   read port of the pre chain's parameters; the word arrives one cycle later, when pre_load_o names its place. One
-//          bank serves the block at work, the other takes the next one's.
+//   start --> IDLE --> PREPARE --> ARRANGE --> PLACE --> SWEEP ... --> IDLE
+//             latch    products    sums,       legal?    one per row or block
+//                                  compares    accept_o or illegal_o
+//
+// start_*: valid/ready, parameters are latched at the handshake. Ready as soon as the last sweep of the instruction
+//          before has begun, so its pixels hide the first fill of the next one. Three cycles after the handshake either
+//          accept_o pulses or illegal_o; an illegal instruction does nothing else.
+// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4
+//          cycles apart: the partial sum written by one is read by the next. An instruction that accumulates from its
+//          start waits until the pipeline is drained of its predecessor (drained_i). If it continues the accumulation
+//          in the same sums and mode, its sweeps follow like those of one instruction. begun_i: the steps of the
+//          depthwise sweep that was accepted last begin.
+// weight_*: read port of the weight buffer. fill_o, one cycle after the read, names row register and position of the
+//          word; opu_compute delays it to the data. The row named by a sweep is complete when its first step reaches
+//          the multipliers.
+// pre_*:   read port of the parameters of the pre chain; pre_load_o, one cycle after the read, names the place of the
+//          word. Double-buffered: one bank serves the current block, the other takes those of the next one.
 `include "opu_assert.svh"
 
 module opu_compute_rows
@@ -62,12 +67,12 @@ module opu_compute_rows
   layout_t layout_q;
   shape_t shape_q;
 
-  // ---- acceptance ----------------------------------------------------------------------------------------------------
+  // ---- acceptance ---------------------------------------------------------------------------------------------------
 
   logic reads_few;                                 // weight rows: one word at most is left to be read
-  logic pre_few;                                   // the parameters are there, or read in this cycle
+  logic pre_few;                                   // the parameters are loaded, or read in this cycle
   logic pre_bank;                                  // bank of those that were loaded last
-  logic held_q, held_d;                            // a sweep of depthwise was taken, its steps have not begun
+  logic held_q, held_d;                            // a sweep of depthwise was accepted, its steps have not begun
   logic goes_q;                                    // sweeps, and neither gap nor held is in the way
   logic start, counts_q, one_segment_q, legal_q, refused, is_copy, is_conv, is_depthwise;
   layout_t layout;
@@ -75,14 +80,14 @@ module opu_compute_rows
   assign is_conv = op_i == OP_COMPUTE_CONV;
   assign is_depthwise = HAS_DEPTHWISE && op_i == OP_COMPUTE_DEPTHWISE;
   assign layout = is_depthwise ? DEPTHWISE : layout_t'(params_i.mode);
-  // Only an illegal instruction leaves a fill behind.
+  // Only an illegal instruction leaves a fill unfinished.
   assign start_ready_o = state_q == IDLE && room_i && reads_few && pre_few && !held_q;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PLACE && legal_q && !refused;
   assign illegal_o = state_q == PLACE && !(legal_q && !refused);
 
-  // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
-  // The places are found with the parameters, so that the products begin at registers.
+  // Several blocks of partial sums need room for a tile each. Pixels of one step share a word and are read from two.
+  // The first ones are computed with the parameters, so that the products begin at registers.
   place_t first_in, first_in_q, first_out_q;
   logic [31:0] tile_product_q, tile_q;
   logic [16:0] last_place_q;           // of the words' steps or groups, from the first word on
@@ -90,11 +95,12 @@ module opu_compute_rows
   assign first_in = is_copy ? '0 : input_place(layout, params_i.ic_first);
   assign refused = (several_q && tight_q) || (conv_q && shape_q.px_log2 != '0 && (several_q || odd_q || far_q));
 
-  // From pixel to pixel, from step to step: bytes. From the first pixel of a step to its last one: pixels, the same less one, bytes.
+  // From pixel to pixel, from step to step: bytes. From the first pixel of a step to its last one: pixels, the same
+  // less one, bytes.
   logic [WORD_SHIFT+7:0] pixel_x_q;
   logic [STRIDE_BITS-1:0] step_x_q, across_bytes_q;
   logic [9:0] across, across_q, across_less_q;
-  logic [WORD_SHIFT:0] spare_q;        // pixels' slots beside an input step in a word
+  logic [WORD_SHIFT:0] spare_q;        // pixels' slots besides an input step in a word
   edges_t edges_q;
   logic [15:0] out_cols_q;
   logic empty_q;
@@ -104,7 +110,7 @@ module opu_compute_rows
     if (px_log2(layout) == 2'd2) across = 10'(params_i.stride_x) + {1'b0, params_i.stride_x, 1'b0};
   end
 
-  // ---- loops: segment (or block), kernel row, kernel column, output group ----------------------------------------------
+  // ---- loops: segment (or block), kernel row, kernel column, output group -------------------------------------------
 
   loop_t loop_q;
   feature_addr_t first_addr_q, block_offset_q, origin_pitch_q, dilation_pitch_q, stride_pitch_q;
@@ -114,7 +120,7 @@ module opu_compute_rows
   logic [GROUP_BITS-1:0] group_shift_q;
   logic has_pre_q;      // the instruction has parameters of the pre chain
 
-  // Input steps: those of the first block, if there are so many; those behind it, less one.
+  // Input steps: those of the first block; those after it, less one.
   logic [LANE_BITS:0] first_steps_q, few_steps_q;  // of a whole word, of a part of it; or output rows
   logic signed [16:0] behind_q;
 
@@ -129,8 +135,8 @@ module opu_compute_rows
   assign take = sweep_valid_o && sweep_ready_i;
   assign last_sweep = steps_on && new_block && loop_q.s_left[16];
 
-  // Coordinates of the sweep, and those that it may lead to: there a cycle after the sweep is, the next one of conv comes later. Copies
-  // and depthwise stay where they are.
+  // Coordinates of the sweep, and those that it may lead to: there a cycle after the sweep is, the next one of conv
+  // comes later. Copies and depthwise stay where they are.
   logic signed [X_BITS-1:0] at_q, next_at_q, segment_at_q, next_segment_at_q, origin_x_q, segment_at_d;
   logic [WORD_SHIFT+7:0] dilation_x_q;
   logic [LANE_BITS-1:0] segment_q;
@@ -155,7 +161,8 @@ module opu_compute_rows
     end
   end
 
-  // Columns that depthwise reads in a row, of a whole one where it reads two at a time: out_cols * stride + (kernel - stride).
+  // Columns that depthwise reads in a run; of a whole row where it reads two at a time: out_cols * stride + (kernel -
+  // stride).
   logic paired_q;
   logic [Y_BITS-1:0] run_product_q, run_less_q, run_q;
   always_ff @(posedge clk_i) begin
@@ -185,9 +192,9 @@ module opu_compute_rows
     goes_on_q <= last_conv_q && conv_q && sums == last_sums_q;  // in time for PLACE
   end
 
-  // Steps behind the next block; it has as many as a word if that is not negative, else what was left.
+  // Steps after the next block. It has as many as a word if that is not negative, else the rest.
   logic signed [16:0] s_next;
-  logic [PART_BITS-1:0] parts;  // of depthwise, behind the first one; output rows of the only one
+  logic [PART_BITS-1:0] parts;  // of depthwise, after the first one; output rows of the only one
   assign parts = depthwise_q ? PART_BITS'(loop_q.block_left + (LANE_BITS + 1)'(1)) : '0;
   assign s_next = loop_q.s_left - signed'(17'(shape_q.steps));
 
@@ -208,7 +215,7 @@ module opu_compute_rows
       next_loop.groups = groups_q;
       next_loop.psum = psum_q;
       next_loop.pre_bank = pre_bank;
-    end else begin  // a sweep is taken
+    end else begin  // a sweep is accepted
       next_loop.waits = 1'b0;
       next_loop.enters = 1'b0;
       if (!g_ends) begin
@@ -246,7 +253,7 @@ module opu_compute_rows
     end
   endfunction
 
-  // ---- weight rows: those of a sweep are active, the next ones enter word by word ----------------------------------------
+  // ---- weight rows: those of a sweep are active, the next ones enter word by word -----------------------------------
 
   row_t row_q;       // first register of the next sweep
   logic [1:0] gap_q, gap_d;
@@ -287,7 +294,7 @@ module opu_compute_rows
     if (take && conv_q) gap_d = MIN_GAP;
   end
 
-  // ---- parameters of the pre chain ---------------------------------------------------------------------------------------
+  // ---- parameters of the pre chain ----------------------------------------------------------------------------------
 
   if (HAS_PRE) begin : g_pre
     opu_pre_load u_load (
@@ -314,7 +321,7 @@ module opu_compute_rows
 
   assign gate_o = '{x_zero: p_q.gate_x_zero, zero: p_q.gate_zero, mult: p_q.gate_mult, shift: p_q.gate_shift};
 
-  // ---- sweeps ----------------------------------------------------------------------------------------------------------
+  // ---- sweeps -------------------------------------------------------------------------------------------------------
 
   // Copies have no rows to fill, no gap and nothing to wait for.
   logic sums_here, pre_here;

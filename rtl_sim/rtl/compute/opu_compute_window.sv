@@ -1,14 +1,21 @@
-// Walks a sweep of depthwise: reads the columns of the kernel window into a ring, and issues the steps of all parts.
+// Address generator of a depthwise sweep: reads the columns of the kernel window into a line buffer of columns, and
+// issues the steps of all parts.
 //
-// sweep_*: valid/ready, one block each; what is the same in a whole instruction stands there a cycle before. Reading runs ahead
-//          of the steps, also into the next sweep; begun_o pulses when the steps of a sweep begin. idle_o: no sweep inside.
-// feature_*: one kernel row of one or two neighbouring columns per cycle; the words arrive one cycle later, and enter_o,
-//          one cycle after its read, tells where they go. Words outside the tile are not read.
-// step_o:  one (pixel, part) step, while enough columns are in the ring. Steps see what was read at least a cycle before. A part
-//          that is alone may make several output rows (tall): a step for each, with a weight row of its own.
+//   sweep --> read loop nest --addresses--> feature buffer --words--> line buffer of columns (in the array)
+//                  |  enter_o: where the words go ------------------------^        |
+//                  +---- columns available ----> step loop nest -----step_o-------+
 //
-// Two columns a read when dilation_x is 1 and stride_x no larger than the window (kernel_rows * stride_x / 2 reads a
-// pixel); else single columns, those of every pixel anew (kernel_rows * kernel_cols reads a pixel).
+// sweep_*: valid/ready, one block each. Fields that are equal in a whole instruction are valid a cycle before. Reads
+//          are prefetched, also for the next sweep. begun_o pulses when the steps of a sweep begin. idle_o: no sweep
+//          inside.
+// feature_*: one kernel row of one or two neighbouring columns per cycle. The words arrive as in opu_feature; enter_o,
+//          one cycle after its read, says where they go. Words outside the tile are not read.
+// step_o:  one (pixel, part) step per cycle while the line buffer holds enough columns. Steps see what was read at
+//          least a cycle before. A part that is alone may compute several output rows (tall): one step for each, with a
+//          weight row of its own.
+//
+// Rate: two columns a read if dilation_x is 1 and stride_x is at most the window (kernel_rows * stride_x / 2 reads per
+// pixel). Else single columns, all of them again for every pixel (kernel_rows * kernel_cols reads per pixel).
 `include "opu_assert.svh"
 
 module opu_compute_window
@@ -34,7 +41,7 @@ module opu_compute_window
 );
 
   localparam int unsigned PART_GROUPS = PART_LANES / GROUP_LANES;
-  typedef logic [LINE_BITS-1:0] side_t;     // 1 to WINDOW_SIDE, modulo a power of two that keeps them apart
+  typedef logic [LINE_BITS-1:0] side_t;     // 1 to WINDOW_SIDE, modulo a power of two that keeps them distinct
   typedef logic signed [Y_BITS-1:0] column_t;
 
   /* verilator lint_off UNUSEDSIGNAL */  // reading and steps use their fields
@@ -49,15 +56,16 @@ module opu_compute_window
   assign take = sweep_valid_i && sweep_ready_o;
   assign begun_o = waits_q && (!walks_q || walk_ends);
 
-  // Columns in the ring, counted in unary, so that one table tells whether they suffice: bit k when there are more than k.
+  // Columns in the line buffer, counted in unary, so that one table says whether they are enough: bit k if there are
+  // more than k.
   logic [COLUMNS-1:0] ready_q;
   logic push, drop;
 
-  // ---- reading ---------------------------------------------------------------------------------------------------------
+  // ---- reading ------------------------------------------------------------------------------------------------------
 
-  // Columns are read in runs: of a whole output row, or of one pixel. Where the next read may lie - the next line, the next
-  // column, the next run, the next row - stands in registers and is compared with the tile while this one is read. What is the
-  // same in a whole instruction is taken before a sweep comes, which then begins as a row does.
+  // Columns are read in runs: of a whole output row, or of one pixel. The possible next reads - next line, next column,
+  // next run, next row - are in registers and are compared with the tile during this read. Fields that are equal in a
+  // whole instruction are sampled before a sweep comes, which then begins like a row.
   coord_t start_x_q;
   logic [15:0] stride_x_q;
   logic paired_q;
@@ -74,12 +82,12 @@ module opu_compute_window
   logic [SIDE_BITS-1:0] line_q;        // kernel row
   logic first_line_q, last_line_q;
   coord_t y_q, next_y_q, next_line_y_q;  // kernel row 0 of this output row, of the next one; the next kernel row
-  /* verilator lint_off UNUSEDSIGNAL */  // where x lies is known
+  /* verilator lint_off UNUSEDSIGNAL */  // the position of x is known
   coord_t x_q;
   /* verilator lint_on UNUSEDSIGNAL */
   coord_t next_x_q, next_run_x_q;
   logic first_row_inside_q, row_inside_q;                      // kernel row 0, this one
-  logic start_at_q, start_next_q, first_inside_q, next_inside_q;  // column of a row's begin and the one behind it, those of now
+  logic start_at_q, start_next_q, first_inside_q, next_inside_q;  // first column of a row and the next one, the present ones
   feature_addr_t row_addr_q, line_addr_q;
 
   logic fire, ends_line, last_read, loads, next_row, next_line, run_turns, next_run_ends, next_run_last, vacates, start_at, start_next;
@@ -103,7 +111,7 @@ module opu_compute_window
   assign feature_next_re_o = fire && both_q && row_inside_q && next_inside_q;
   assign feature_addr_o = line_addr_q + feature_addr_t'(signed'({x_q.reach.left && !x_q.carry, x_q.low}));
 
-  // The column behind x lies in the tile: it counts only where a run is a whole row.
+  // The column after x is inside the tile: it is used only if a run is a whole row.
   function automatic logic next_inside(coord_t x, logic [15:0] last_word);
     automatic reach_t reach = reach_after(x.reach, x.carry);
     next_inside = (reach.around && x.low < last_word) || (reach.left && signed'({1'b1, x.low}) > -17'sd2);  // all ones
@@ -194,7 +202,7 @@ module opu_compute_window
     end
   end
 
-  // ---- steps -----------------------------------------------------------------------------------------------------------
+  // ---- steps --------------------------------------------------------------------------------------------------------
 
   logic walk_paired_q;
   logic [PART_BITS-1:0] part_q;  // of the sweep
@@ -204,7 +212,8 @@ module opu_compute_window
   psum_addr_t psum_q, first_psum_q, next_pixel;  // of this step, of the first one of the pixel
 
   logic issue, last_part_q, last_col, last_step, renews;
-  // Columns that the last part of a pixel drops, and what the ring holds without them and with those that a read brings.
+  // Columns that the last part of a pixel releases, and the fill level of the line buffer without them and with those
+  // of a read.
   logic enough;
   logic [SIDE_BITS-1:0] drops;
   logic [COLUMNS-1:0] fewer, more, fewer_more;
@@ -243,7 +252,7 @@ module opu_compute_window
     step_o.kernel_cols = walk_q.kernel_cols;
   end
 
-  // Without steps to issue, fields are taken in every cycle.
+  // Without steps to issue, fields are sampled in every cycle.
   always_ff @(posedge clk_i) begin
     if (!walks_q || enough) begin
       if (renews) begin

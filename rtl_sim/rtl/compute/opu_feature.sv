@@ -1,7 +1,11 @@
 // Feature buffer: one word written, two neighbouring words read per cycle.
 //
-// Even and odd words are separate memories. first_*: word raddr_i; next_*: the word behind it, next_raddr_i. Both arrive two
-// cycles after their enable and keep until the next one. bytes_i: the bytes of the word that are written; load.unfold alone writes less than all.
+//   raddr_i, next_raddr_i --> even words (RAM) --+--> select --> first_*
+//                         --> odd words (RAM)  --+--> select --> next_*
+//
+// Even and odd words are separate memories. first_*: word raddr_i. next_*: its successor, next_raddr_i. Both arrive two
+// cycles after their enable and stay until the next one. bytes_i: byte enables of the write; only load.unfold writes
+// parts of words.
 module opu_feature
   import opu_pkg::*;
   import opu_compute_pkg::*;
@@ -73,7 +77,7 @@ module opu_feature
     if (first_re_i || next_re_i) odd_q <= odd;
     odd_late_q <= odd_q;
   end
-  // Behind the output registers, which stand in the blocks.
+  // After the output registers, which are inside the blocks.
   assign first_rdata_o = odd_late_q ? odd_rdata : even_rdata;
   assign next_rdata_o = odd_late_q ? even_rdata : odd_rdata;
 

@@ -1,10 +1,13 @@
-// Two units of the array that multiply the same operands: sums of `shared_i` times `low_i` and times `high_i`, the weights of
-// the last cycle with load_i. Latency 4 + SUM_STAGES: two products after each other, then their sums as in opu_sum_tree.
+// Two units of the array with equal operands: sums of `shared_i` times `low_i` and times `high_i`, the weights of the
+// last cycle with load_i. One step per cycle. Latency 4 + SUM_STAGES: two chained products, then their sums as in
+// opu_sum_tree.
 //
-// One multiplication of 25 by 8 bits, a DSP slice of most FPGAs, makes two products: both weights lie in its long factor, 16
-// bits apart. high_i comes less what a negative low_i borrows from it, so that this factor is one next to the other. A
-// second slice adds its own two products to those of the first. The low sum of two is at least 2 * 128 * -127; the
-// first slice adds as much as makes it positive, so that it borrows nothing from the high one.
+//   {high, low} (25 bits) x shared (8 bits) --> slice 1 --PCIN--> slice 2 (next two weights) --> opu_sum_tree x 2
+//
+// One multiplication of 25 by 8 bits, a DSP slice of most FPGAs, computes two products: both weights are in its long
+// factor, 16 bits apart. high_i comes less the borrow of a negative low_i, so that the factor is a plain concatenation.
+// A second slice adds its own two products to those of the first. The low sum of two is at least 2 * 128 * -127; the
+// first slice adds an offset that makes it positive, so that it borrows nothing from the high one.
 `include "opu_assert.svh"
 
 module opu_multiply_pair #(
@@ -25,8 +28,9 @@ module opu_multiply_pair #(
 
   localparam int unsigned CHAINS = TERMS / 2;
   localparam int unsigned OFFSET = 127 * 256;
-  // All low sums together are too large by OFFSET * CHAINS, of which each loses 128 * 256 when it is read as a signed number. What is
-  // lost too much then, 256 * CHAINS, some of them get back: the first one the highest bit of it, the second one the next that is 1.
+  // All low sums together are too large by OFFSET * CHAINS. Reading each as a signed number subtracts 128 * 256 of
+  // that. The excess of this subtraction, 256 * CHAINS, is added to some of them: the first one gets its highest bit,
+  // the second one the next bit that is 1.
   localparam int unsigned NONE = 17;
 
   function automatic int unsigned missed(int unsigned chain);  // the bit that it gets back

@@ -1,12 +1,17 @@
-// The sum of two products in look-up tables, less 1. Latency TABLE_STEPS from the operands in table_operands_t.
+// The sum of two products in look-up tables, less 1. One sum per cycle. Latency TABLE_STEPS from the operands in
+// table_operands_t.
 //
-// Twice a weight is -1 and all its bits, read as 1 or -1 times what they say, the highest one with the other sign. So twice
-// the sum of two products is -(x0 + x1) and, for every bit, one of x0 + x1, x0 - x1 and their opposites, as that bit of both
-// weights tells. All units with these operands share the two sums (opu_table_operands). Each bit costs an addition with one
-// table of five inputs a bit, and settles one bit of the result. An opposite is a complement and a carry. From one less than
-// -(x0 + x1) on ten bits hold whatever comes: hence the 1, which opu_sum_tables gives back.
+//   x0 + x1, x0 - x1 --> [weight bit 0] --> [bit 1] --> ... --> [bit 7] --> sum - 1
 //
-// The lowest bit needs no addition: it leaves half of (-(x0 + x1) - 1 +- x0 +- x1), which is -1, -x0 - 1, -x1 - 1 or both.
+// Twice a weight is -1 plus all its bits, read as 1 or -1 times their value, the highest with the opposite sign. So
+// twice the sum of two products is -(x0 + x1) and, for every bit, one of x0 + x1, x0 - x1 and their negatives, selected
+// by that bit of both weights. All units with these operands share the two sums (opu_table_operands). Each bit costs
+// one addition with one five-input table per bit, and settles one bit of the result. A negative is a complement and a
+// carry. Starting from one less than -(x0 + x1), ten bits hold every intermediate: hence the 1, which opu_sum_tables
+// adds again.
+//
+// The lowest bit needs no addition: it leaves half of (-(x0 + x1) - 1 +- x0 +- x1), which is -1, -x0 - 1, -x1 - 1 or
+// both.
 module opu_multiply_tables
   import opu_compute_pkg::*;
 (
@@ -48,7 +53,7 @@ module opu_multiply_tables
       assign one = lowest_q[0] ? operands_i.x[1] : operands_i.x[0];
       assign given = (lowest_q == 2'b11) ? '1 : (lowest_q == 2'b00) ? ~operands_i.both[0] : ~9'(one);
     end else begin : g_on
-      logic [s-1:0] settled_q;  // registers that may stand still are none of a slow shift register
+      logic [s-1:0] settled_q;  // registers with an enable are not merged into a slow shift register
       always_ff @(posedge clk_i) begin
         if (load_i[s]) begin
           first_weight_q <= g_step[s-1].first_weight_q[7:s+1];

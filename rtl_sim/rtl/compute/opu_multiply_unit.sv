@@ -1,5 +1,6 @@
-// A unit of the array alone: the sum of TERMS products, a DSP slice each. Latency 4 + SUM_STAGES, as that of opu_multiply_pair:
-// where a slice can add, every second one adds its product to that of its neighbour, a cycle later.
+// One unit of the array: the sum of TERMS products, one DSP slice each. One step per cycle. Latency 4 + SUM_STAGES, as
+// of opu_multiply_pair: where slices can add, every second one adds its product to that of its neighbour, a cycle
+// later.
 module opu_multiply_unit
   import opu_compute_pkg::SHORT_SLICES;
 #(

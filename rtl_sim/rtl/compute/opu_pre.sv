@@ -1,11 +1,15 @@
-// A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps that pass
-// more than UNIT units; everything else passes unchanged. Latency 10, one word per cycle.
+// A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps
+// that pass more than UNIT units. All else passes unchanged. Latency 10, one word per cycle.
 //
-// load_*: records of WORD_CHANNELS / 8 lanes into one of the two banks: B, A, s (-16..47). A bank may be loaded from the cycle on in which the last step that uses it is in
-//         its second stage, and steps of one block begin at least 8 cycles behind those of the one before.
-// Steps, window and weight words travel along, so that they still meet.
+//   feature_i --> [x] --> v * A --> + B --> opu_round (3) --> feature_o
+//   step_i, enter_i, fill_i ------ delayed by as much ------> step_o, enter_o, fill_o
 //
-// One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
+// load_*: records B, A, s (-16..47) of WORD_CHANNELS / 8 lanes for one of the two banks. A bank may be loaded from the
+//         cycle on in which the last step that uses it is in its second stage. Steps of a block begin at least 8 cycles
+//         after those of the block before. Steps, window and weight words are delayed too, so that they still meet.
+//
+// In simulation it is one clocked process, last stage first, with blocking assignments to variables that nothing else
+// reads (see opu_array_rolled).
 `include "opu_assert.svh"
 
 module opu_pre
@@ -63,11 +67,11 @@ module opu_pre
     for (int unsigned s = 0; s < INSIDE; s++) held[s] = step_q[s].valid;
     for (int unsigned s = 0; s < INSIDE; s++) passes[s] = step_q[s].valid && step_q[s].pre.units > 3'(UNIT);
   end
-  // Found a cycle ahead, from what moves up.
+  // Computed a cycle early, from the values that move up.
   always_ff @(posedge clk_i) drained_o <= !rst_ni || !(step_i.valid || |held);
   `OPU_ASSERT(DrainedIsNow, drained_o == !(step_o.valid || |held))
 
-  // Units get their parameters 8 cycles one behind the other, and steps as many as they take.
+  // Units get their parameters 8 cycles after each other, and steps by the latency of the units before them.
   localparam int unsigned LOAD_LATE = (INSIDE + 1 - 8) * UNIT;
   pre_load_t load;
   affine_record_t [LOAD_LANES-1:0] load_data;
@@ -90,7 +94,7 @@ module opu_pre
     assign load_data = load_data_i;
   end
 
-  // Summands and shifts are used a cycle behind the factors, and written a cycle behind them.
+  // Summands and shifts are used a cycle after the factors, and written a cycle after them.
   logic mine, mine_q;
   /* verilator lint_off UNUSEDSIGNAL */  // the unit
   pre_load_t load_q;
@@ -117,8 +121,9 @@ module opu_pre
     end
   endfunction
 
-  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left. Parameters that come wait
-  // until the first step of their block, or the first parameter of the next one; those at work have no other bank beside them.
+  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left. Parameters
+  // that arrive wait until the first step of their block, or the first parameter of the next one; the current ones have
+  // no second bank.
   logic [7:0] rounded [WORD_CHANNELS];
   localparam int unsigned SLICED = WORD_CHANNELS / 2;  // lanes with a DSP slice, as many as are left
   logic waits_q, waiting_bank_q, take;

@@ -1,9 +1,13 @@
-// Parameters of the unit before the array on their way from the memory. Machines with gates there: of a gate's word, which comes
-// once for each of its eight parts, it makes the records that the unit would be given for the same product,
-// (v - x_zero)(r - zero) * mult = v * A + B with A = (r - zero) * mult and B = (zero - r) * (x_zero * mult).
+// Converts parameter words of the pre chain to records. On machines with gates before the array it also computes, from
+// a gate word, the records of the same product: (v - x_zero)(r - zero) * mult = v * A + B with A = (r - zero) * mult
+// and B = (zero - r) * (x_zero * mult). A gate word comes once for each of its eight parts.
 //
-// gate_i: of the instruction at work, from the cycle on in which its first word is read until GATE_CYCLES behind the last one.
-// Records of gates come GATE_CYCLES later than their words, constants at once; constants do not come meanwhile.
+//   constants ------------------------------------------------------------------+--> records_o
+//   gate word --> [part] --> [r - zero, zero - r] --> products (GATE_CYCLES) ---+
+//
+// gate_i: that of the current instruction, from the cycle on in which its first word is read until GATE_CYCLES after
+//         the last.
+// Latency: gates GATE_CYCLES, constants 0. Constants do not come while gates are inside.
 `include "opu_assert.svh"
 
 module opu_pre_gate

@@ -1,11 +1,11 @@
-// Reads the parameters of the pre chain, eight words for each of its units in use, once a block. Of a gate it reads one word a block,
-// eight times, and waits until that is parameters (opu_pre_gate).
+// Address generator of the pre chain's parameters: eight words for each unit in use, once a block. Of a gate it reads
+// one word a block eight times, and waits until that is converted to parameters (opu_pre_gate).
 //
-// open_i:  parameters of an instruction are taken if it starts: the word of its block 0, and its first block.
-// start_i: it starts, its features pass start_units_i units; next_i: a block begins, and there is another one. The bank that is
-//          not at work takes the words: bank_o is the one that was loaded last.
-// few_o:   at most one word is left to be read, or of a gate waited for.
-// re_o, addr_o: the word arrives one cycle later, when load_o names its place.
+// open_i:  the parameters of an instruction, latched if it starts: the word of its block 0, and its first block.
+// start_i: it starts, its features pass start_units_i units. next_i: a block begins, and another one follows. The
+//          inactive bank takes the words: bank_o is the one that was loaded last.
+// few_o:   at most one word is left to be read, or of a gate to be waited for.
+// re_o, addr_o: read port, one word per cycle; load_o, one cycle after the read, names the place of the word.
 `include "opu_assert.svh"
 
 module opu_pre_load
@@ -47,11 +47,11 @@ module opu_pre_load
   end
 
   logic load_start, gate_q, starts_gate;
-  logic [5:0] left_q;           // cycles until the parameters are there
+  logic [5:0] left_q;           // cycles until the parameters are loaded
   logic [5:0] late, starts_late; // those of them without a read
   pre_addr_t first_q;           // of the instruction
   /* verilator lint_off UNUSEDSIGNAL */  // the upper bits are a gate's
-  logic [PRE_ADDR_BITS+2:0] passed_q; // reads behind that, eight of a gate's word
+  logic [PRE_ADDR_BITS+2:0] passed_q; // reads after that, eight of a gate's word
   /* verilator lint_on UNUSEDSIGNAL */
   assign load_start = (start_i && start_units_i != '0) || next_i;
   assign addr_o = first_q + (gate_q ? pre_addr_t'(passed_q >> 3) : pre_addr_t'(passed_q));

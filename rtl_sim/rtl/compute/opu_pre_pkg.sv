@@ -1,4 +1,4 @@
-// What the chain before the array is given: parameter words, records of lanes, a gate (opu_pre_load, opu_pre_gate, opu_pre).
+// Types of the pre chain: parameter words, records of lanes, a gate (opu_pre_load, opu_pre_gate, opu_pre).
 package opu_pre_pkg;
 
   import opu_pkg::*;

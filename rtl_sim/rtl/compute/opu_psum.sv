@@ -1,9 +1,12 @@
 // Partial sum memory: two banks (lower and upper half of the addresses), each with one read and one write port.
 //
-// compute_*: reads and writes any lane groups. Two cycles later compute_from_o names the bank that was read, or none, and
-//            compute_rdata_o holds the words of both: who adds to one of them chooses in the same table. Never refused.
-// post_*:    reads whole words; post_grant_o says in the same cycle that the read happens, refused while compute reads
-//            the same bank. The data stands there in the second cycle after the grant, and no longer.
+//   compute_* --read, write--> bank 0 <--read-- post_*   granted unless compute reads the same bank
+//                              bank 1
+//
+// compute_*: reads and writes any lane groups, never refused. Two cycles after a read compute_from_o names the bank
+//            that was read, or none, and compute_rdata_o holds the words of both: the adder selects in the same table.
+// post_*:    reads whole words. post_grant_o says in the same cycle that the read happens; it is refused while compute
+//            reads the same bank. The data is valid in the second cycle after the grant only.
 `include "opu_assert.svh"
 
 module opu_psum

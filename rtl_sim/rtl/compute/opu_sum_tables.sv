@@ -1,14 +1,18 @@
-// A unit's products in tables (opu_multiply_tables), added to what its slices sum up. Latency TABLE_STEPS + TABLE_STAGES from the
-// operands; the slices' sum comes when the products do. Terms of the tree: that sum, then sums of two products.
+// Adds a unit's products in tables (opu_multiply_tables) to the sum of its slices. One sum per cycle. Latency
+// TABLE_STEPS + TABLE_STAGES from the operands; the slices' sum arrives together with the products.
 //
-// Each of these lacks 1. The place where it is the first of what an adder takes second gives it back, as a carry: an adder has
-// one such place, and every term but the lowest one of the tree stands in one.
+//   operands --> opu_multiply_tables (TABLE_STEPS) --+--> adder tree (TABLE_STAGES) --> sum
+//   sum of the slices -------------------------------+
+//
+// Terms of the tree: the slices' sum, then sums of two products, each of which is 1 too small. An adder whose second
+// operand begins with such a term adds the 1 as a carry. An adder has one such operand, and every term but the lowest
+// one of the tree is first in one.
 module opu_sum_tables
   import opu_pkg::*;
   import opu_compute_pkg::*;
 (
     input  logic                                clk_i,
-    input  logic                                load_i,      // the weights, with operands that are told a cycle later, and for later ones
+    input  logic                                load_i,      // the weights, with operands that arrive a cycle later, and for later ones
     input  logic                                valid_i,     // there are such operands
     input  logic            [8*TABLE_TERMS-1:0] weights_i,
     input  table_operands_t [TABLE_TERMS/2-1:0] operands_i,

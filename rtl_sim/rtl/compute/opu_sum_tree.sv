@@ -1,5 +1,5 @@
-// Sum of TERMS signed numbers: a tree of adders with a register behind every level. STAGES says how many cycles pass from the
-// terms to their sum; those that are more than levels it waits.
+// Sum of TERMS signed numbers: a tree of adders with a register after every level. One sum per cycle. Latency STAGES;
+// if that is more than the number of levels, the sum is delayed.
 `include "opu_assert.svh"
 
 module opu_sum_tree #(

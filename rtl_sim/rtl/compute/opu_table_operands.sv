@@ -1,5 +1,5 @@
-// Operands of products in tables, two products each (opu_multiply_tables), for all units that have them: their sum and their
-// difference, for each step a cycle later. Latency 1.
+// Operands of products in tables, two products each (opu_multiply_tables), shared by all units that have them: their
+// sum and their difference. Latency 1, one step per cycle.
 module opu_table_operands
   import opu_pkg::*;
   import opu_compute_pkg::*;

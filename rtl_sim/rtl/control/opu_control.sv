@@ -1,13 +1,18 @@
 // Run control: start, stop, end, first error, watchdog and the counters of a run.
 //
-// start_i, stop_i, abort_i: pulses. A start is taken while !busy_o: it resets engines, queues and dependency counters (engine_rst_no)
-//           and clears the results of the run before; then run_o rises.
-// fault_*:  one level per engine; the lowest engine wins when several come in one cycle. Where it stands is told a cycle later than
-//           its code, still before the end of the run. The first error, a stop or the watchdog raises halt_o; the run ends when
-//           the bus is quiet (quiet_i), with error_o, and the engines are reset: what waits in them is gone. A memory
-//           that never answers keeps busy_o up; error_code_o tells why already then.
-// abort_i:  resets the engines in the next cycle, whatever is open on the bus, and the run ends in the one after it. So the bus port
-//           is quiet when busy_o falls.
+//   IDLE --start--> CLEAR --> RUN --done_i--> IDLE            done_o
+//    ^              reset      |  error, stop, watchdog
+//    |           the engines   v
+//    +------- bus quiet ----- DRAIN (halt_o)                  error_o
+//
+// start_i, stop_i, abort_i: pulses. A start is accepted while !busy_o: it resets engines, queues and dependency
+//                           counters (engine_rst_no) and clears the results of the run before; then run_o rises.
+// fault_*:  one level per engine; the lowest engine wins if several come in one cycle. The program index is captured a
+//           cycle after the code, still before the end of the run. The first error, a stop or the watchdog raises
+//           halt_o. The run ends when the bus is quiet (quiet_i), with error_o; then the engines are reset and their
+//           queues dropped. A memory that never answers keeps busy_o up; error_code_o is valid already then.
+// abort_i:  resets the engines in the next cycle, whatever is open on the bus; the run ends in the cycle after. So the
+//           bus port is quiet when busy_o falls.
 // done_i:   the program has ended (level); the run ends with done_o.
 // Counters run from the start to the end of the run and keep their values until the next start.
 `include "opu_assert.svh"
@@ -78,7 +83,7 @@ module opu_control
   logic error_now;
   error_e error_code;
   logic [2:0] error_engine;
-  logic error_alone;  // of no engine: where fetch stands
+  logic error_alone;  // of no engine: the position of fetch
   always_comb begin
     error_now = 1'b0;
     error_code = ERR_NONE;

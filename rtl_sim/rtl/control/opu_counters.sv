@@ -1,13 +1,16 @@
 // Dependency counters: one for every ordered pair of synchronising engines.
 //
-// counter (s, d) holds the tokens that engine s has pushed and engine d has not yet popped. Masks are the fields of the
+//   engine s --give--> [counter (s, d)] --take--> engine d
+//
+// Counter (s, d) holds the tokens that engine s has pushed and engine d has not yet popped. Masks are the fields of the
 // instruction: bit e names engine e.
 //
 // take_*: engine d pops one token from counter (s, d) for every bit s of its mask in a cycle with take_valid_i[d]; only
-//         bits that stand in tokens_o[d] may be taken.
+//         bits that are set in tokens_o[d] may be taken.
 // give_*: engine s pushes one token to counter (s, d) for every bit d of its mask in a cycle with give_valid_i[s]; only
-//         bits that stand in space_o[s] may be given.
-// A token pushed in one cycle can be taken in the next. Reset empties all counters.
+//         bits that are set in space_o[s] may be given.
+// Latency 1: a token pushed in one cycle can be popped in the next. Every engine may pop and push once per cycle. Reset
+//            empties all counters.
 `include "opu_assert.svh"
 
 module opu_counters #(

@@ -1,10 +1,13 @@
 // AXI4-Lite slave with the control registers of docs/registers.md.
 //
-// One write and one read at a time; a write is taken when address and data are both there. Answers come one cycle later and wait
-// for ready. SLVERR: an address without a register, a write to a read-only register, to WINDOW_* while a
-// program runs, and to PROG_* while one is queued. Bytes without strobe keep their value.
+//   aw, w --> [hold] --> write decode --> registers --> configuration, pulses (start, stop, abort, queue)
+//   ar -----> read decode by blocks of an address --> [r]
 //
-// prog_*_o are those of the program that was started last; a queued one is started in the cycle in which that is done.
+// One write and one read at a time; a write is executed when address and data have both arrived. Responses come one
+// cycle later and wait for ready. SLVERR: an address without a register, a write to a read-only register, to WINDOW_*
+// while a program runs, and to PROG_* while one is queued. Bytes without strobe keep their value.
+//
+// prog_*_o are those of the program that was started last. A queued one is started in the cycle in which that is done.
 `include "opu_assert.svh"
 
 module opu_csr
@@ -79,11 +82,12 @@ module opu_csr
   logic running_q, queued_q, ended;
   assign ended = running_q && !busy_i;  // in this cycle
 
-  // ---- write --------------------------------------------------------------------------------------------------------------
+  // ---- write --------------------------------------------------------------------------------------------------------
   logic bvalid_q, write;
   logic [1:0] bresp_q, bresp_d;
   logic [31:0] mask, bits;
-  // Address and data wait for each other in registers: neither ready depends on a valid. What comes in a reset waits for its end.
+  // Address and data wait for each other in registers: neither ready depends on a valid. Accesses during a reset wait
+  // for its end.
   logic aw_here_q, w_here_q;
   // The register that the address names, found while it waits.
   typedef struct packed {
@@ -213,8 +217,9 @@ module opu_csr
     end
   end
 
-  // ---- read ---------------------------------------------------------------------------------------------------------------
-  // One of all words would come late from the pin: one is taken of every block of them, 0 where the address names none there.
+  // ---- read ---------------------------------------------------------------------------------------------------------
+  // A multiplexer of all words would be late from the pin: one word is selected in every block of them, 0 where the
+  // address names none.
   localparam int unsigned BLOCKS = 3;
   localparam int unsigned BLOCK_BITS = 6;  // of an address, within a block
   typedef struct packed {

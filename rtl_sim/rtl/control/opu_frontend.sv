@@ -1,16 +1,20 @@
 // Instruction front end of one engine: words from the queue become parameter writes and engine starts.
 //
-// queue side: a word and its index in the program, valid/ready. word_starts_i: it is a legal start of this engine; that is found
-//             before the word enters the queue (opu_issue), since what it starts comes late enough.
-// set_*:      one parameter register is written in every cycle with set_valid_o (the register file lies outside, since its
-//             type differs from engine to engine). It may be written while the engine runs: the engine latches at start.
-// start_*:    valid/ready with the opcode; start_valid_o rises when every token of the wait mask is there, the tokens
-//             are taken in the cycle of the handshake.
-// done_*:     one handshake per started instruction, in the order of the starts; ready waits for space in every counter
-//             of the signal mask, the tokens are given in the cycle of the handshake. Up to IN_FLIGHT may be open.
-// fault_o:    a word was not a legal instruction (level from the cycle behind it until reset); fault_pc_o is its index. Nothing
-//             starts from it on; the register that it names may be written.
-// halt_i:     no more words are taken, no more starts; open instructions may still retire.
+//   word --+-- U-type --> set_*   (parameter register)
+//          +-- C-type --> wait for tokens, for the engine --> start_* ... done_* --> signal tokens
+//
+// queue side: a word and its index in the program, valid/ready. word_starts_i: it is a legal start of this engine.
+//             opu_issue decodes that before the word enters the queue, since what a start enables is on a long path.
+// set_*:      one parameter register is written in every cycle with set_valid_o (the register file is outside, since
+//             its type differs from engine to engine). It may be written while the engine runs: the engine latches at
+//             its start.
+// start_*:    valid/ready with the opcode. start_valid_o rises when every token of the wait mask has arrived; the
+//             tokens are popped in the cycle of the handshake.
+// done_*:     one handshake per started instruction, in the order of the starts. ready waits for space in every counter
+//             of the signal mask; the tokens are pushed in the cycle of the handshake. Up to IN_FLIGHT may be open.
+// fault_o:    a word was not a legal instruction (level from the next cycle until reset); fault_pc_o is its index.
+//             Nothing starts from it on; the register that it names may be written.
+// halt_i:     no more words are popped, no more starts; open instructions may still retire.
 // Throughput: one word per cycle.
 `include "opu_assert.svh"
 
@@ -72,7 +76,7 @@ module opu_frontend #(
   logic legal;
   assign legal = is_start ? word_starts_i : set_legal_i && word_i[30:28] == 3'(ENGINE);
 
-  // The judgement is kept for the next cycle: what a register takes comes late.
+  // The decision is registered for the next cycle: the parameter write arrives late.
   logic fault_q;
   logic [PC_BITS-1:0] fault_pc_q;
   assign fault_o = fault_q;

@@ -1,7 +1,12 @@
 // Instruction issue: queue and front end of every engine, and the dependency counters between them.
 //
-// Element e of a vector or array belongs to engine e; fetch (0) has none. push_*: words from fetch, valid/ready. The rest is
-// the outside of opu_frontend.
+//   push_* --> opu_queue --> opu_frontend --> start_*, set_*     (for each engine)
+//                                |  ^
+//                         tokens v  |
+//                            opu_counters
+//
+// Element e of a vector or array belongs to engine e; fetch (0) has none. push_*: words from fetch, valid/ready, one
+// per cycle. The other ports are those of opu_frontend.
 module opu_issue
   import opu_pkg::*;
 #(

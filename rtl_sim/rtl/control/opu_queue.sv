@@ -1,9 +1,10 @@
-// First-in first-out queue with valid/ready on both sides.
+// FIFO with valid/ready on both sides.
 //
-// push side: an entry is taken in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries wait.
-// pop side:  pop_data_o is the oldest entry while pop_valid_o; it leaves in a cycle with pop_ready_i.
-// Latency 1 cycle from push to pop, one entry per cycle both ways. Reset empties it.
-// REGISTER: the oldest entry lies in a register, for those behind which a long way leads on.
+// push side: an entry is accepted in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries are
+//            stored.
+// pop side:  pop_data_o is the oldest entry while pop_valid_o; it is removed in a cycle with pop_ready_i.
+// Latency 1 cycle from push to pop, one entry per cycle on both sides. Reset empties it.
+// REGISTER: the oldest entry is in a register, for entries from which a long path starts.
 `include "opu_assert.svh"
 
 module opu_queue #(
@@ -49,16 +50,17 @@ module opu_queue #(
   endfunction
 
   if (REGISTER) begin : g_register
-    logic behind;  // an entry behind the oldest one
+    logic behind;  // an entry after the oldest one
     assign behind = count_q > COUNT_BITS'(1);
     assign written = push && some_q && (behind || !pop);
     assign read = pop && behind;
     if (DEPTH > LUT_RAM_DEPTH) begin : g_block
-      // Nothing but a register stands behind the block RAM. It shows what is behind the oldest entry and reads the next one when
-      // that goes; what came too late for that, with two entries or less, is kept beside it. pop comes late.
+      // Only a register follows the block RAM. It shows the entry after the oldest one and reads the next one when that
+      // is removed. Entries that come too late for that, with two entries or less, are stored in a register next to it.
+      // pop arrives late.
       logic [WIDTH-1:0] behind_q, came_q, read_q, pushed_q;
-      logic [POINTER_BITS-1:0] ahead_q;  // behind head_q
-      logic came_last, popped_q, few_q, alone_q, was_read_q;  // came_last: what is behind, if anything, is in came_q
+      logic [POINTER_BITS-1:0] ahead_q;  // after head_q
+      logic came_last, popped_q, few_q, alone_q, was_read_q;  // came_last: the next entry, if any, is in came_q
       assign came_last = popped_q ? few_q : alone_q;
       assign pop_data_o = was_read_q ? read_q : pushed_q;
       always_ff @(posedge clk_i) begin
@@ -89,7 +91,7 @@ module opu_queue #(
   end
 
   always_ff @(posedge clk_i) begin
-    if (push) entries[tail_q] <= push_data_i;  // what is not `written` lies in a free place: whether it is comes late
+    if (push) entries[tail_q] <= push_data_i;  // if not `written` it is a free entry: that flag arrives late
   end
 
   always_ff @(posedge clk_i) begin
@@ -103,7 +105,7 @@ module opu_queue #(
       if (written) tail_q <= after(tail_q);
       if (read) head_q <= after(head_q);
       if (push != pop) count_q <= push ? count_q + COUNT_BITS'(1) : count_q - COUNT_BITS'(1);
-      // pop comes late. What is pushed has room.
+      // pop arrives late. A pushed entry always has room.
       room_q <= pop || (push ? count_q != COUNT_BITS'(DEPTH - 1) : room_q);
       some_q <= push || (some_q && !(pop && count_q == COUNT_BITS'(1)));
     end

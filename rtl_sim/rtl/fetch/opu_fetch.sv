@@ -1,11 +1,21 @@
-// Fetch engine: reads the program in order and passes each word, with its index, to the queue of the engine it names.
+// Fetch engine: reads the program in order and pushes each word, with its index, to the queue of the engine that it
+// names.
 //
-// run_i:    level; the program at prog_base_i of the window, named at least a cycle before, is read while it is high. Reset before the next program.
-// push_*:   one valid/ready per engine (bit e); data shared. One word per cycle; a full queue stalls the words behind it.
-// done_o:   `end` was met, the other engines are idle (others_idle_i) and all reads have come back (level, until reset).
+//   ar side: [measure burst] --> [check window, room] --> [request]
+//   r --> FIFO of beats --> select word --> [2 registers] --> decode --> [word] --> push_*
+//         (AHEAD_BYTES)                                                     +-----> own: set, check, end
+//
+//   IDLE --run_i--> READ --end--> AWAIT (other engines idle) --> DRAIN (reads returned) --> DONE
+//
+// run_i:    level. The program at prog_base_i of the window, valid at least a cycle before, is read while it is high.
+//           Reset before the next program.
+// push_*:   valid/ready for each engine (bit e); data shared. One word per cycle; a full queue stalls the following
+//           words.
+// done_o:   `end` was executed, the other engines are idle (others_idle_i) and all reads have returned (level, until
+//           reset).
 // fault_*:  level until reset. pc_o: index of the next word.
-// ar_*, r_*: read side of an AXI4 port with one id, r always ready. Bursts are aligned, so they never cross 4 KB; AHEAD_BYTES
-//           of the program are read ahead.
+// ar_*, r_*: read side of an AXI4 port with one id, r always ready. Bursts are aligned, so they never cross 4 KB.
+//            AHEAD_BYTES of the program are prefetched.
 // halt_i:   no more reads and no more words.
 `include "opu_assert.svh"
 
@@ -80,8 +90,9 @@ module opu_fetch
   } state_e;
   state_e state_q, state_d;
 
-  // ---- reads ------------------------------------------------------------------------------------------------------------
-  // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is compared.
+  // ---- reads --------------------------------------------------------------------------------------------------------
+  // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is
+  // compared.
   logic [AT_BITS-1:0] prog_bytes;
   beats_t at_q, prog_at, left_q, end_at_q;
   logic signed [BEATS_BITS:0] window_left_q;
@@ -95,7 +106,7 @@ module opu_fetch
   // To the end of the last beat, in one sum: the lowest bits of the base are 0.
   assign prog_bytes = (AT_BITS'(prog_base_i) | AT_BITS'(BASE_REST)) + AT_BITS'({prog_words_i, 2'b00}) + AT_BITS'(BEAT_REST);
 
-  // From here to the end of the aligned stretch, or of the program, where that comes before: no sum of all bits tells.
+  // From here to the end of the aligned frame, or of the program, whichever comes first, without a sum of all bits.
   logic [ROOM_BITS-1:0] burst;
   if (BURST_LOG2 > 0) begin : g_aligned
     logic [BURST_LOG2:0] end_at;
@@ -106,7 +117,8 @@ module opu_fetch
     assign burst = ROOM_BITS'(left_q != '0);
   end
 
-  // A burst is measured, then compared with room and window, then asked for. room_q counts beats that may still be asked for.
+  // A burst is measured, then compared with room and window, then requested. room_q counts beats that may still be
+  // requested.
   logic more, measured_q, misplaced_q, outside, outside_q, asks_q;
   logic [ADDRESS_BITS-1:0] addr_q;
   assign more = state_q == READ && left_q != '0;
@@ -135,8 +147,8 @@ module opu_fetch
       .pop_data_o  ({beat_error, beat})
   );
 
-  // ---- words --------------------------------------------------------------------------------------------------------------
-  // A word is taken out of its beat, decoded in the cycle behind, then passed on.
+  // ---- words --------------------------------------------------------------------------------------------------------
+  // A word is selected from its beat, decoded one cycle later, then pushed.
   logic [PC_BITS-1:0] pc_q, left_words_q;
   logic [SELECT_BITS-1:0] select_q;
   logic [HALVES-1:0][31:0] half_word;  // that of select_q, 0 where it is in the other half
@@ -144,7 +156,7 @@ module opu_fetch
   logic [2:0] engine;
   logic is_start, is_own, start_legal, set_legal;
   logic beat_end, word_end, word_error, taken_out, room_here, word_valid_q, word_load, word_here, word_taken;
-  logic none_left_q;  // all words of the program are taken out
+  logic none_left_q;  // all words of the program are selected
   fetch_params_t params_q;
 
   if (BEAT_WORDS > 1) begin : g_select
@@ -161,8 +173,8 @@ module opu_fetch
   assign taken_out = state_q == READ && beat_valid && !none_left_q && room_here;
   assign beat_pop = taken_out && beat_end;
 
-  // Two places, so that a beat does not wait for what becomes of the words before it.
-  // Words take turns: nothing stands between the beat, which comes late, and either place, and only half of the choice.
+  // Two registers, so that a beat does not wait for the words before it. Words alternate between them: no logic is
+  // between the beat, which arrives late, and either register, except half of the selection.
   logic [1:0][HALVES-1:0][31:0] taken_q;
   logic [1:0] taken_end_q, taken_error_q;
   logic in_q, out_q, second_valid_q;
@@ -253,7 +265,7 @@ module opu_fetch
   end
   assign done_o = state_q == DONE;
 
-  // The program's registers stand from the cycle before run_i on.
+  // The program's registers are stable from the cycle before run_i on.
   always_ff @(posedge clk_i) begin
     end_at_q <= beats_t'(prog_bytes >> BUS_LOG2);
     misplaced_q <= prog_base_i[5:0] != '0;  // the end would be wrong
@@ -293,7 +305,7 @@ module opu_fetch
       measured_q <= more && !read;
       outside_q <= outside;
       asks_q <= measured_q && !outside && !read && room_q >= burst_q;
-      // read comes late.
+      // read arrives late.
       room_q <= read ? room_q - burst_q + ROOM_BITS'(beat_passed_q) : room_q + ROOM_BITS'(beat_passed_q);
       coming_q <= read ? coming_q + burst_q - ROOM_BITS'(r_valid_i) : coming_q - ROOM_BITS'(r_valid_i);
       if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);

@@ -1,13 +1,22 @@
-// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre chain, tables,
-// images), and rows of images -> columns of the feature buffer (opu_unfold). That starts when all loads before it are done, and none does before it is.
+// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre
+// chain, tables, images), and rows of images -> columns of the feature buffer (opu_unfold).
 //
-// start_*: valid/ready with opcode, program index and parameters, which are latched. Addresses of an instruction run ahead
-//          of its data, and of the data of the instructions before: up to IN_FLIGHT instructions and OUTSTANDING bursts. start_ready_o answers to op_i.
+//   start --+--> opu_walk --bursts--> ar            open bursts FIFO ---+
+//           +--> open instructions FIFO (buffer, dst) --------------+   v
+//           |                                  r --> collect beats --+--> [word] --> buffer write
+//           +--> opu_unfold <--> image buffer ------------------------------------> feature buffer write
+//
+// start_*: valid/ready with opcode, program index and parameters, which are latched. start_ready_o depends on op_i.
+//          Addresses are prefetched: those of an instruction precede its data and the data of earlier ones, up to
+//          IN_FLIGHT instructions and OUTSTANDING bursts. An unfold starts when all earlier loads are done, and no load
+//          starts before it is done.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
-// fault_*: level until reset: zero count, misaligned address or a buffer that the machine has not; outside of the window or of the buffer, error response.
-// unfold_*: bytes of a word of the feature buffer. image_*: read port of the image buffer, data two cycles behind their enable.
-// ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Words leave one cycle after their last beat.
-// halt_i:  no more bursts; those that are open are received.
+// fault_*: level until reset: zero count, misaligned address or a buffer that the machine does not have; an access
+//          outside of the window or of the buffer; error response.
+// unfold_*: byte writes to the feature buffer. image_*: read port of the image buffer, latency 2.
+// ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Throughput: a beat per cycle; a word is written
+//            one cycle after its last beat.
+// halt_i:  no more bursts; open ones are received.
 `include "opu_assert.svh"
 
 module opu_load
@@ -75,7 +84,7 @@ module opu_load
   `OPU_ASSERT_STATIC(BusDividesWeight, WEIGHT_BEATS * BUS_BYTES == WEIGHT_WIDTH && WEIGHT_BEATS > 0)
   `OPU_ASSERT_STATIC(WeightPowerOfTwo, WEIGHT_BEATS == 1 << $clog2(WEIGHT_BEATS))
 
-  // ---- start ------------------------------------------------------------------------------------------------------------
+  // ---- start --------------------------------------------------------------------------------------------------------
   logic is_weight, is_unfold, legal, start, walk_ready, word_ready, word_valid, unfolds, unfolded, unfold_beyond;
   logic [31:0] dram, align_mask;
   assign is_weight = op_i == OP_LOAD_WEIGHT;
@@ -89,10 +98,11 @@ module opu_load
       && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE)
       && (HAS_UNFOLD || (op_i != OP_LOAD_IMAGE && op_i != OP_LOAD_UNFOLD));
   assign start_ready_o = !unfolds && (is_unfold ? !word_valid : walk_ready && word_ready) && !halt_i;
-  // One that is not legal is taken like the others, and then ends in the walk or in opu_unfold: no other one comes behind it.
+  // An illegal instruction is accepted like the others and then stops in opu_walk or opu_unfold: no other one follows
+  // it.
   assign start = start_valid_i && start_ready_o;
 
-  // ---- addresses ----------------------------------------------------------------------------------------------------------
+  // ---- addresses ----------------------------------------------------------------------------------------------------
   logic burst_valid, burst_ready, burst_last, walk_fault, open_ready;
   logic [RUN_BITS-1:0] run_q;                        // beats
   logic started_q, legal_q;
@@ -144,7 +154,7 @@ module opu_load
   assign ar_valid_o = burst_valid && open_ready;
   assign burst_ready = ar_ready_i && open_ready;
 
-  // ---- data ----------------------------------------------------------------------------------------------------------------
+  // ---- data ---------------------------------------------------------------------------------------------------------
   // Open bursts: last of its instruction, program index.  Open instructions: opcode, first word.
   logic open_valid, open_last, finish;
   logic [PC_BITS-1:0] open_pc;
@@ -252,7 +262,7 @@ module opu_load
     end
   end
 
-  // What lies behind the end of its buffer is found beside the write, which it prevents.
+  // An address after the end of its buffer is detected in parallel to the write, which it suppresses.
   logic overflow;
   function automatic logic lies_in(logic [SUM_BITS-1:0] at, int unsigned words);  // of a power of two without a carry
     lies_in = (words == 1 << $clog2(words)) ? at >> $clog2(words) == '0 : at < SUM_BITS'(words);
@@ -270,7 +280,7 @@ module opu_load
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;
 
-  // ---- columns of images -------------------------------------------------------------------------------------------------------
+  // ---- columns of images --------------------------------------------------------------------------------------------
   logic [PC_BITS-1:0] unfold_pc_q;
   if (HAS_UNFOLD) begin : g_unfold
     opu_unfold u_unfold (
@@ -302,8 +312,8 @@ module opu_load
     assign unused = &{image_rdata_i, params_i};
   end
 
-  // ---- faults: one register hears of one in its cycle, or a cycle later of bus, buffers and starts; which one it is stands in registers that
-  // nothing late enables
+  // ---- faults: one register is set in the cycle of a fault, or a cycle later for bus, buffers and starts. The
+  // registers that say which one have no late enable.
   logic fault_q, failed_q, overflowed_q, read_q, overflow_q, beyond_q;  // failed: a read; overflowed: a buffer, in the cycle before
   logic [PC_BITS-1:0] open_pc_q, other_pc_q, write_pc_q, before_pc_q;  // of data, of addresses, of the word that is written
   always_ff @(posedge clk_i) begin
@@ -322,7 +332,7 @@ module opu_load
       overflow_q <= overflowed_q || unfold_beyond;
       beyond_q <= walk_fault;
       open_pc_q <= overflowed_q ? before_pc_q : unfolds ? unfold_pc_q : write_pc_q;  // an unfold may have started meanwhile
-      other_pc_q <= walk_pc;                         // of unfolds as well: the walk is idle then
+      other_pc_q <= walk_pc;                         // of unfolds as well: opu_walk is idle then
     end
   end
   assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;

@@ -1,22 +1,28 @@
-// load.unfold: rows of the image buffer -> feature buffer, kernel rows side by side in their columns (docs/machine.md, load).
+// load.unfold (im2row): rows of the image buffer -> feature buffer, the kernel rows of a column next to each other
+// (docs/machine.md, load).
 //
-// start_i:  params_i are taken (idle). legal_i, a cycle later: they are what they may be, else it stays busy.
-// busy_o:   from the cycle behind the start on. It falls in the cycle in which the last word is written; finish_o is the cycle before.
-// image_*:  read port of the image buffer, data two cycles behind their enable, kept until the next one.
-// we_o:     the bytes strobe_o of a word of the feature buffer, a word a cycle.
-// beyond_o: an image word or a feature word that is not there; that one is not written. Level, a cycle later, while busy.
+//           A               B, C                 D                        E
+//   pass loop nest --> image buffer --> pixels of the word to --> bytes to their lanes --> [write]
+//   image address      answers, half     their first places,       (a 3:1 multiplexer
+//                      into a register   marks of first bytes      per lane)
+//
+// start_i:  params_i are latched (only when idle). legal_i, a cycle later: they are legal; else it stays busy.
+// busy_o:   from the cycle after the start on. It falls in the cycle in which the last word is written; finish_o is the
+//           cycle before.
+// image_*:  read port of the image buffer, latency 2, data kept until the next read.
+// we_o:     writes the bytes strobe_o of a word of the feature buffer. Throughput: one word per cycle.
+// beyond_o: an image word or a feature word outside its memory; that word is not written. Level, a cycle later, while
+//           busy.
 // halt_i:   no more words are begun.
 //
-// An instruction is rows x kernel_rows passes without pauses between them. In a pass a kernel row goes to all words of its unfolded row: pixel
-// x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets pixels that follow each other;
-// `beta` tells where the first one goes (to byte beta - 2 ...; -1 and -2 lie in the word before), the others S bytes apart. Every lane is given
-// one of three bytes for each S: the first, second or third of a certain one of these pixels.
+// An instruction is rows x kernel_rows passes without bubbles. In a pass one kernel row is written to all words of its
+// unfolded row: pixel x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets
+// consecutive pixels. `beta` says where the first one goes (to byte beta - 2 ...; -1 and -2 are in the word before);
+// the others follow S bytes apart. For each S a lane selects one of three bytes: the first, second or third of one
+// fixed pixel of these.
 //
-// Pixels come as halves of image words, W/8 of them, one half a word at most. What a word needs lies in the newest half and in the one before, from
-// pixel 1 + `edge` of both on.
-//
-// Stages: A what goes where, address of the image buffer; B, C it answers, a half goes into its register; D pixels of the word to their first
-//         places, marks of the bytes that are the first of a pixel; E bytes to their lanes; then the word is written.
+// Pixels arrive as halves of image words, W/8 of them, at most one half per word. A word needs pixels of the newest
+// half and of the one before, from pixel 1 + `edge` of both on.
 `include "opu_assert.svh"
 
 module opu_unfold
@@ -47,7 +53,7 @@ module opu_unfold
   localparam int unsigned HALF = W / 8;              // pixels of half an image word
   localparam int unsigned EDGE_BITS = $clog2(HALF);
   localparam int unsigned QUARTER = W / 4;           // bytes; unfolded rows are whole numbers of them
-  localparam int unsigned MARKS = W + 2;             // a pixel may begin two bytes in front of the word
+  localparam int unsigned MARKS = W + 2;             // a pixel may begin two bytes before the word
   localparam int unsigned BASE_BITS = 25;            // of an image word in or near the memory
 
   `OPU_ASSERT_STATIC(WordFits, W >= 16 && W == 1 << $clog2(W))
@@ -61,10 +67,10 @@ module opu_unfold
   typedef logic signed [BASE_BITS-1:0] base_t;
   typedef logic signed [25:0] y_t;                   // origin_y + rows * stride_y + kernel rows
 
-  // ---- start: registers are taken while idle; three cycles behind it the first pass begins ----------------------------------------
+  // ---- start: registers are sampled while idle; the first pass begins three cycles after the start.
   logic busy_q, setup_q, ready_q, kick_q, active_q, beyond_q, written_q, there;
   kernel_e kernel_q;
-  logic [15:0] run_q, in_rows_q, rows_left_q;        // rows_left: behind that of the next pass
+  logic [15:0] run_q, in_rows_q, rows_left_q;        // rows_left: after that of the next pass
   logic [21:0] pitch_q;
   logic [7:0] stride_q, pad_q;
   logic signed [17:0] room_q;                        // the last image word at which a run may begin
@@ -98,7 +104,7 @@ module opu_unfold
     endcase
   end
 
-  // ---- passes: the next one is known while one goes on, its row and its words are looked at meanwhile ----------------------------
+  // ---- passes: the next one is computed during the present one; its row and words are checked meanwhile.
   logic pass_ends, begins, ends_row, ends_all;       // begins: the next pass does; ends_*: it is the last one
   logic [2:0] next_ky_q;
   logic [18:0] next_offset_q;                        // of its image words from those of the row's first pass on
@@ -118,7 +124,7 @@ module opu_unfold
       next_offset_q <= ends_row ? '0 : next_offset_q + 19'(run_q);
       if (ends_row) rows_left_q <= rows_left_q - 16'd1;
     end
-    // Rows go up: one that lies behind every memory stays there, and so do all behind it.
+    // Rows increase: once one is after every memory, so are all following ones.
     if (!busy_q || (begins && ends_row)) begin
       row_base_q <= (busy_q ? row_base_q : '0) + (!busy_q ? base_t'(params_i.image) : far_q ? '0 : base_t'({1'b0, pitch_q}));
       row_y_q <= (busy_q ? row_y_q : '0) + (busy_q ? y_t'({1'b0, stride_q}) : y_t'(params_i.origin_y));
@@ -130,8 +136,8 @@ module opu_unfold
     next_fits_q <= next_base_q >= 0 && next_base_q <= base_t'(room_q);
   end
 
-  // ---- A: a word of a pass ---------------------------------------------------------------------------------------------------------
-  // What goes with a word. shifts: it needs another half, the upper one of its image word or not, or padding.
+  // ---- A: a word of a pass ------------------------------------------------------------------------------------------
+  // Flags of a word. shifts: it needs another half, the upper one of its image word or not, or padding.
   typedef struct packed {
     logic       shifts;
     logic       upper;
@@ -220,7 +226,7 @@ module opu_unfold
     end
   end
 
-  // Behind the last pixel of a row lies nothing that is looked at.
+  // After the last pixel of a row no data is used.
   assign image_re_o = active_q && shifts_q && !upper_q && !pads_q && reads_q != '0;
   assign image_addr_o = image_q;
 
@@ -240,12 +246,13 @@ module opu_unfold
       ready_q <= setup_q && legal_i;
       kick_q <= ready_q;
       active_q <= !halt_i && !misses && (kick_q || (active_q && !(last_q && all_ends_q)));
-      // A word behind the buffer is one of every pass of its row: this is known before the last one is written.
+      // A word after the end of the buffer is one of every pass of its row: so it is detected before the last one is
+      // written.
       beyond_q <= beyond_q || misses || (written_q && !there);
     end
   end
 
-  // ---- B, C: the image buffer answers; padding stands for its rows ---------------------------------------------------------------
+  // ---- B, C: the image buffer answers; padding replaces its rows.
   always_ff @(posedge clk_i) begin
     half_b_q <= '{shifts: shifts_q, upper: upper_q, pads: pads_q};
     half_c_q <= half_b_q;
@@ -276,7 +283,7 @@ module opu_unfold
     end
   end
 
-  // ---- D: pixels from the first one of the word on; byte m - 2 of the word is the first of a pixel: mark m ------------------------------
+  // ---- D: pixels from the first one of the word on. Mark m: byte m - 2 of the word is the first of a pixel.
   pixel_t [HALF-1:0] pixels_q;
   logic [MARKS-1:0] marks_q;
   pixel_t [2*HALF-2:0] moved;
@@ -294,12 +301,12 @@ module opu_unfold
         FIVE: marks_q[m] <= d_q.beta[m%S[FIVE]];
         default: marks_q[m] <= d_q.beta[m%S[SEVEN]];
       endcase
-      // What lies behind the end of the row is no pixel.
+      // Bytes after the end of the row are no pixel.
       if (!d_q.quarters[(m < 2) ? 0 : (m - 2) / QUARTER]) marks_q[m] <= 1'b0;
     end
   end
 
-  // ---- E: which pixel begins at a mark does not depend on beta ------------------------------------------------------------------------
+  // ---- E: which pixel begins at a mark does not depend on beta.
   pixel_t [MARKS-1:0] begun;
   logic [W*8-1:0] data_d;
   logic [W-1:0] strobe_d;
@@ -318,7 +325,7 @@ module opu_unfold
   end
   assign finish_o = ends_q.valid && ends_q.all;
 
-  // ---- the word is written: what lies behind the end of its buffer is found beside that, which it prevents --------------------------------
+  // ---- the word is written. An address after the end of the buffer is detected in parallel, and suppresses the write.
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
   logic [W*8-1:0] data_q;
   logic [W-1:0] strobe_q;

@@ -1,5 +1,5 @@
-// ACT: slope `pos` at and above the zero point, `neg` below; / 2**shift, zero point, clamp. Latency 8, one word per cycle.
-// Parameters are constant while items are inside.
+// ACT: slope `pos` at and above the zero point, `neg` below; / 2**shift, zero point, clamp. An opu_slope with one
+// negative slope for all lanes. Latency 8, one word per cycle. Parameters are constant while items are inside.
 module opu_activate
   import opu_pkg::*;
   import opu_post_pkg::*;

@@ -1,5 +1,7 @@
-// Words of several pixels in front of a pool, where a word takes several turns: gathers them, folds, and gives out a
-// turn a cycle. With slots_i 0 words stay as they are. Latency TURNS + 1.
+// Folds words of several pixels before a pool, where a word takes several turns: gathers the turns of a word, folds
+// neighbouring pixels, and emits one turn per cycle. With slots_i 0 words pass unchanged. Latency TURNS + 1.
+//
+//   value_i --> gather TURNS parts --> [pairs, larger one] --> [folded word] --> shift out, one turn per cycle
 `include "opu_assert.svh"
 
 module opu_fold
@@ -17,7 +19,7 @@ module opu_fold
     output lanes_t                value_o
 );
 
-  // Words of one turn stand in no such module; tools that read it all the same want a width.
+  // Machines with one turn do not instantiate this module; tools that elaborate it anyway need a width.
   localparam int unsigned REST_BITS = (TURNS > 1) ? WORD_BITS - LANES_BITS : 1;
 
   logic [REST_BITS-1:0] gathered_q;  // earlier turns, the last one highest

@@ -1,10 +1,16 @@
-// POOL: the items of a window, from `first` to `last`, become one. Maximum over the present ones (-128 where there is
-// none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
-// a word holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
-// Windows of a maximum may have positions in common with the next two (item_i.again), which do not come again.
-// Every turn of a window has its own state: those of the turns that are not here wait in a ring.
-// Latency 9 from the last item of the window (TURNS more where words are gathered to be folded), one item per cycle. Parameters
-// are constant while items are inside.
+// POOL: reduces the items of a window, from `first` to `last`, to one. Maximum over the present ones (-128 if there is
+// none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero).
+//
+//   value_i --> [fold] --> [v - zero] --+--> [maxima of this window and the next 2] --+--> [x mult] --> [sum] --> round
+//                                       +--> average ---------------------------------+
+//
+// With slots_i (2 or 4, else 0) a word holds that many pixels. Before the maximum, neighbours are folded into the half
+// of the lanes that item_i.right names. Windows of a maximum may share positions with the next two (item_i.again), for
+// which these items do not come again. Every turn of a window has its own state; the states of the other turns wait in
+// a circular shift register.
+//
+// Latency 9 from the last item of the window (TURNS more if words are gathered to be folded), one item per cycle.
+// Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
 module opu_pool
@@ -80,7 +86,7 @@ module opu_pool
     end
   end
 
-  // What the pass is set to stands long before its first value comes.
+  // The settings of a pass are stable long before its first value arrives.
   logic [15:0] factor_q;
   logic [5:0] shift_q;
   always_ff @(posedge clk_i) begin
@@ -89,8 +95,8 @@ module opu_pool
   end
 
   if (EXACT) begin : g_exact
-    // As where a simulator computes them, except that values less -128 make the maximum, 0 to 255, and products make the sum, in
-    // the register of a DSP slice.
+    // As in the body for simulation, except that the maximum uses values less -128, 0 to 255, and the sum is one of
+    // products, in the register of a DSP slice.
     localparam logic [7:0] LOWEST = 8'h80;
     logic [7:0] x_zero_q, zero_q;
     logic [SHIFT_COPIES-1:0][5:0] shifts;
@@ -111,7 +117,7 @@ module opu_pool
     assign visits = item_q[0].valid && item_q[0].present;
     always_ff @(posedge clk_i) begin
       came_q <= item_q[1].valid && rst_ni;  // as item_q[2].valid, windows that are not complete, too
-      add_q <= came_q;                      // beside the product
+      add_q <= came_q;                      // with the product
       add_first_q <= !is_average || (came_q && item_q[2].first);
     end
 
@@ -150,7 +156,7 @@ module opu_pool
         product_q <= 26'(summand_q) * 26'(signed'({1'b0, factor_q}));
       end
 
-      // States of the turns that are not here wait in a ring.
+      // States of the other turns wait in a circular shift register.
       if (TURNS > 1) begin : g_ring
         logic [23:0] waiting_q [REST];
         logic signed [40:0] waiting_sum_q [REST];

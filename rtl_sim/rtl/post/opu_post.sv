@@ -1,17 +1,25 @@
-// Post engine: partial sums through the chain of `order` into the output buffer, with `keep` into the feature buffer as well.
-// Semantics: docs/machine.md.
+// Post engine: partial sums through the chain of `order` into the output buffer, with `keep` into the feature buffer as
+// well. Semantics: docs/machine.md.
 //
-// start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
-//          prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine has not.
+//   start --> opu_post_walk --reads--> psum --> opu_requant --> +-----------------------+
+//               |   (sequencer)                                 | multiplexer, register |
+//               +--reads--> param --> unit parameters           | before each unit; its | --> exit --> output buffer
+//                                     units <-----------------> | inputs: graph edges   |        +---> feature buffer
+//   done <--------------------------------------- retire        +-----------------------+              (keep)
+//
+// start_*: valid/ready, op and parameters are latched at the handshake. Up to OPEN instructions may be open, so the
+//          next one prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine does
+//          not have.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
-// psum_*:  a read happens in a cycle with grant; without it the address is held. Words of tables come one cycle after their
-//          read, those of the others two. res_*, table_*: a read port of the memory for every unit that reads it.
+// psum_*:  a read happens in a cycle with grant; without it the address is held. Table words arrive one cycle after
+//          their read, the others two. res_*, table_*: one read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
-// Throughput: one window position in TURNS cycles, or RESIDUAL_PACE (see opu_post_walk). The units and the edges between them are
-// those of the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes the
-// cycles of its visits, 16 more, 7 for the first parameters of REQUANT, and for each stage the `cycles` of its record in
-// opu_fuse/units/ (POOL: TURNS more behind opu_fold; RESIDUAL: 1 more where it is narrower, 3 with products). The parameters of
-// further blocks are loaded meanwhile: a block takes max(cycles of its visits, 9) with REQUANT.
+// Throughput: one window position in TURNS cycles, or RESIDUAL_PACE (see opu_post_walk). Units and edges are those of
+//             the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. A block takes max(cycles of its
+//             iterations, 9) with REQUANT, since the parameters of the next block are prefetched during it.
+// Latency: from start to done an instruction alone takes the cycles of its iterations and 16 more; 7 more for the first
+//          parameters of REQUANT; and for each stage the `cycles` of its record in opu_fuse/units/ (POOL: TURNS more
+//          after opu_fold; RESIDUAL: 1 more if it is narrower, 3 with products).
 `include "opu_assert.svh"
 
 module opu_post
@@ -58,7 +66,7 @@ module opu_post
 
   `OPU_ASSERT_STATIC(WholeTurns, WORD_CHANNELS == TURNS * LANES)
 
-  // ---- instructions: open ones, written ones, and whether one is inside the chain ---------------------------------------
+  // ---- instructions: open ones, written ones, and whether one is inside the chain -----------------------------------
 
   logic [1:0] open_q, written_q;
   logic accept, launch, retire, done, busy_q;
@@ -110,7 +118,7 @@ module opu_post
   );
 
   // Parameters of the stages: those of the instruction inside the chain.
-  /* verilator lint_off UNUSEDSIGNAL */  // the walk uses the other fields
+  /* verilator lint_off UNUSEDSIGNAL */  // the sequencer uses the other fields
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
@@ -135,7 +143,7 @@ module opu_post
     end
   end
 
-  // ---- units -------------------------------------------------------------------------------------------------------------
+  // ---- units --------------------------------------------------------------------------------------------------------
 
   // What leaves every place. Place 0, the exit, gives nothing.
   item_t item [PLACES];
@@ -172,8 +180,8 @@ module opu_post
       .value_o    (value[AT_HEAD])
   );
 
-  // What enters every place: an edge of the graph is an input of its multiplexer, behind which stands a register. The one of place 0
-  // leaves the chain.
+  // Input of every place: an edge of the graph is an input of its multiplexer, followed by a register. The output of
+  // place 0 leaves the chain.
   item_t item_fed [PLACES], item_in [PLACES];
   lanes_t value_fed [PLACES], value_in [PLACES];
   for (genvar p = 0; p < int'(PLACES); p++) begin : g_feed
@@ -203,10 +211,10 @@ module opu_post
   /* verilator lint_on UNUSEDSIGNAL */
   assign exit_item = item_fed[AT_EXIT];
 
-  // ---- exit --------------------------------------------------------------------------------------------------------------
+  // ---- exit ---------------------------------------------------------------------------------------------------------
 
-  // With `spread`, the visit's pixel comes to the low end; the lanes beside it stay. Which part of the word that is, and whether
-  // the word is complete, is known before it arrives.
+  // With `spread`, the pixel of the iteration moves to the low end; the other lanes keep their values. Which part of
+  // the word that is, and whether the word is complete, is known before it arrives.
   logic [WORD_BITS-1:0] word, spread;
   assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
   if (MODE_PX_MAX > 1) begin : g_spread

@@ -1,11 +1,16 @@
-// Reads the parameter words of the blocks ahead: one bank serves the visits, the other takes the next block's.
+// Address generator of the parameter words: prefetches those of the next block. Double-buffered: one bank serves the
+// current block, the other takes the next one. One word per cycle.
 //
-// take_i:   an instruction's parameters are there, its first word lies at param_i; some_i: its chain takes words; late_i:
-//           units behind the requantiser take some. From the next cycle on chain_i and legal_i hold for it; only a legal one loads.
-// begins_i: the first visit of a block is issued; more_i: another block follows.
-// waiting_o: the words of the block that begins next are not all read; bank_o: where they go, until the next load starts.
-// param_*:  the read port. load_*, one cycle later, are place, bank and position of the word. With late_i
-//           they wait POST_HOLD cycles first: the block before has then left them.
+//   cycle     0             1                                        2
+//   param_*   re, address                                            data
+//   load_*                  place, bank and position of the word (opu_post delays them to the data)
+//
+// take_i:   the parameters of an instruction have arrived, its first word is at param_i; some_i: its chain takes words;
+//           late_i: units after the requantiser take some. From the next cycle on chain_i and legal_i belong to it;
+//           only a legal one loads.
+// begins_i: the first iteration of a block is issued; more_i: another block follows.
+// waiting_o: the words of the block that begins next are not all read; bank_o: their bank, until the next load starts.
+// param_*:  the read port. With late_i a load first waits POST_HOLD cycles: the block before has then left these units.
 `include "opu_assert.svh"
 
 module opu_post_load
@@ -19,7 +24,7 @@ module opu_post_load
     input  logic              some_i,
     input  logic              late_i,
     input  param_addr_t       param_i,
-    /* verilator lint_off UNUSEDSIGNAL */  // the walk and the stages use the other fields
+    /* verilator lint_off UNUSEDSIGNAL */  // the sequencer and the stages use the other fields
     input  chain_t            chain_i,
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic              legal_i,
@@ -40,12 +45,12 @@ module opu_post_load
   words_t left_q, count_q;       // words to read and read; what the next load begins with while none runs
   logic reads_q, waiting_q;      // a load runs; or is due
   logic start, due, due_q;       // due_q: a load that waits
-  logic at_once_q, later_q;      // the pass takes words: when a block begins, or behind its hold; none starts without
+  logic at_once_q, later_q;      // the pass takes words: when a block begins, or after its hold; none starts without
   logic [HOLD_BITS-1:0] hold_q;  // cycles before the next load
   logic held_q, bank_q;          // held_q: hold_q is not 0; bank_q: of the load under way or done last
   param_addr_t addr_q;
 
-  // begins_i comes late, and no load is due then, nor held.
+  // begins_i arrives late; no load is due or held then.
   assign due = due_q && legal_i;
   assign start = (due && !held_q) || (begins_i && at_once_q && more_i);
   assign param_re_o = reads_q;
@@ -84,7 +89,8 @@ module opu_post_load
     end
   end
 
-  // Loaded before they are used, so without reset. Nothing begins in the two cycles behind take_i, in which waiting_q lags.
+  // Loaded before they are used, so without reset. Nothing begins in the two cycles after take_i, in which waiting_q
+  // lags.
   always_ff @(posedge clk_i) begin
     if (take_i) at_once_q <= some_i && !late_i;
     if (take_i) later_q <= late_i;

@@ -29,8 +29,9 @@ package opu_post_pkg;
   typedef logic [FEATURE_ADDR_BITS-1:0] feature_addr_t;
   typedef logic [TABLE_ADDR_BITS-1:0] table_addr_t;
 
-  // Widths of the intermediates: exact where logic is built, where products and roundings are those of opu_multiply_soft and
-  // opu_round too; whole machine words where a simulator computes them. The values are the same; a bench compares both.
+  // Widths of the intermediates: exact where logic is built, where products and roundings are those of
+  // opu_multiply_soft and opu_round too; whole machine words where a simulator computes them. The values are the same;
+  // a bench compares both.
   /* verilator lint_off UNUSEDPARAM */  // no machine has all units
 `ifdef OPU_EXACT_WIDTHS
   localparam bit EXACT = 1'b1;
@@ -64,13 +65,13 @@ package opu_post_pkg;
 
   typedef logic [((MODE_PX_MAX > 2) ? 2 : 1)-1:0] part_t;  // of a word that has MODE_PX_MAX of them
 
-  // What travels beside the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
+  // Sideband of the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
     logic           valid;
-    logic           present;   // the window position lies in the tile
+    logic           present;   // the window position is in the tile
     logic           first;     // of its window
     logic           last;      // of its window
-    logic [1:0]     again;     // the next window, the one after it have this position too and do not visit it
+    logic [1:0]     again;     // the next window, the one after it have this position too and skip it
     logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
@@ -81,10 +82,11 @@ package opu_post_pkg;
     feature_addr_t  keep_addr;
   } item_t;
 
-  // A pass through the chain. from[p]: the place that feeds the unit at place p, where it is in the pass; from[AT_EXIT]: the last
-  // one. pool: place of the unit of this stage, AT_EXIT without one. residual: units that read a second map; product: of them,
-  // those that multiply; before_pool: of them, those that stand in front of the pool. The requantiser stands at the head of every pass, also when it only narrows. words: parameter words of a block,
-  // those of place p from first[p] on, where passes[p]; late: some are for units behind the requantiser.
+  // A pass through the chain. from[p]: the place that feeds the unit at place p, where it is in the pass;
+  // from[AT_EXIT]: the last one. pool: place of the unit of this stage, AT_EXIT without one. residual: units that read
+  // a second map; product: of them, those that multiply; before_pool: of them, those before the pool. The requantiser
+  // is at the head of every pass, also when it only narrows. words: parameter words of a block, those of place p from
+  // first[p] on, where passes[p]; late: some are for units after the requantiser.
   localparam int unsigned PLACES = POST_PLACES;
   typedef logic [PLACE_BITS-1:0] place_t;
   localparam place_t AT_EXIT = place_t'(0);
@@ -104,7 +106,7 @@ package opu_post_pkg;
     place_t [PLACES-1:0] from;
   } chain_t;
 
-  // Parameters of channels lie by bank and turn.
+  // Parameters of channels are addressed by bank and turn.
   localparam int unsigned RECORDS = 2 * TURNS;
   typedef logic [$clog2(RECORDS)-1:0] record_t;
   function automatic record_t record_of(logic bank, int unsigned turn);
@@ -114,17 +116,18 @@ package opu_post_pkg;
   // No unit is used twice, so that no legal order is longer.
   localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
 
-  // An order whose codes are judged. at: the place of each, one bit of it, none behind the last one; place: the same as a number.
+  // A decoded order. at: the place of each code, one-hot, none after the last one; place: the same as a number.
   typedef struct packed {
     logic [LONGEST-1:0] follows, ends, first;  // the code before it, all of them, no other one of its unit
-    logic               whole;                 // nothing stands behind the longest order
+    logic               whole;                 // the longest order has no end mark
     logic               some;
     logic [LONGEST-1:0] last, pools, product;
     place_t [LONGEST-1:0] place;
     logic [LONGEST-1:0][PLACES-1:0] at;
   } decoding_t;
 
-  // Every code is judged by those before it, all of them at once. A unit and the walk of a pool are used once.
+  // Every code is checked against those before it, all of them concurrently. A unit and the loop of a pool are used
+  // once.
   function automatic decoding_t decoding_of(logic [59:0] order);
     logic [LONGEST+1:0][3:0] codes;
     logic [3:0] code, prior, behind;
@@ -159,7 +162,7 @@ package opu_post_pkg;
     for (int unsigned p = 1; p < PLACES; p++) words_of += places[p] ? words_t'(PLACE_WORDS[p]) : '0;
   endfunction
 
-  // The way through the chain; that of an order which is not legal is never taken. No unit is used twice: what few bits tell is or'ed.
+  // The route through the chain; that of an illegal order is never used. No unit is used twice, so few bits are or'ed.
   function automatic chain_t decoded(decoding_t given);
     logic [PLACES-1:0] passed;                 // places of the codes before
     logic [PLACES-1:0][PLACES-1:0] prior;      // of the codes before that of a place
@@ -206,8 +209,8 @@ package opu_post_pkg;
     copy_of = lane * SHIFT_COPIES / lanes;
   endfunction
 
-  // Words of two or four pixels: neighbours in lower and upper half of the lanes, which of them is the larger one, and a word
-  // that has it in the half that `right` names, the lowest value in the other one.
+  // Words of two or four pixels: neighbours in lower and upper half of the lanes, which of them is the larger one, and
+  // a word that has it in the half that `right` names, the lowest value in the other one.
   function automatic logic [WORD_BITS-1:0] pairs_of(logic [WORD_BITS-1:0] word, logic four);
     pairs_of = word;
     if (four) begin
@@ -231,7 +234,7 @@ package opu_post_pkg;
     end
   endfunction
 
-  // lo and hi lie in int8.
+  // lo and hi are int8.
   function automatic logic [7:0] clamp8(scaled_t x, scaled_t lo, scaled_t hi);
     clamp8 = (x < lo) ? lo[7:0] : (x > hi) ? hi[7:0] : x[7:0];
   endfunction

@@ -1,14 +1,20 @@
-// Accepts post instructions, walks blocks, output pixels and windows, reads partial sums and loads parameters.
+// Sequencer of the post engine: accepts instructions, runs the loop nest over blocks, output pixels and windows, reads
+// partial sums and loads parameters.
 //
-// start_*: valid/ready, parameters are taken at the handshake; ready as soon as the last visit of the instruction before
-//          is issued. Two cycles later accept_o pulses, or illegal_o rises behind it: an illegal instruction does nothing else;
-//          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
-// launch_o pulses with launched_* in the cycle before the first visit of an instruction, and only while clear_i:
-//          nothing of the instruction before is inside the chain.
-// visit_*: one window position in TURNS turns, one a cycle; where a unit with a second operand is narrower than the chain, in
-//          RESIDUAL_PACE cycles of such a pass. A present one reads its partial sum (psum_*) in its first cycle, that of the
-//          grant; its data arrives two cycles later.
-// param_*, load_*: parameter words of the next block, read while the visits of this one run; see opu_post_load.
+//   start --> IDLE --> CHECK --> PREPARE --> LAUNCH --> VISIT ... --> IDLE
+//             latch    legal?    loop setup  waits for  one window position
+//                      products              clear_i    after the other
+//
+// start_*: valid/ready, parameters are latched at the handshake; ready as soon as the last iteration of the instruction
+//          before is issued. Two cycles later accept_o pulses, or illegal_o rises a cycle after that and stays.
+//          illegal_o also rises if a chain without POOL reaches a position outside the tile; then the engine stops
+//          until reset. An illegal instruction does nothing else.
+// launch_o: pulses with launched_* in the cycle before the first iteration of an instruction, and only while clear_i:
+//           the pipeline is drained of its predecessor.
+// visit_*: one window position in TURNS turns, one per cycle; in RESIDUAL_PACE cycles for a pass whose second operand
+//          has a unit narrower than the chain. A present position reads its partial sum (psum_*) in its first cycle,
+//          that of the grant; the data arrives two cycles later.
+// param_*, load_*: parameter words of the next block, read during the iterations of this one; see opu_post_load.
 `include "opu_assert.svh"
 
 module opu_post_walk
@@ -43,8 +49,8 @@ module opu_post_walk
     output logic [3:0]   load_word_o
 );
 
-  // CHECK: legal? The products of addresses are made. PREPARE: the loops are set, an illegal instruction ends.
-  // One bit tells VISIT from the others.
+  // CHECK: legal? The products of addresses are computed. PREPARE: the loops are set, an illegal instruction ends. One
+  // bit distinguishes VISIT from the others.
   typedef enum logic [2:0] {IDLE = 3'b000, CHECK = 3'b001, PREPARE = 3'b010, LAUNCH = 3'b011, VISIT = 3'b100} state_e;
 
   state_e state_q, state_d;
@@ -56,7 +62,7 @@ module opu_post_walk
   assign launched_params_o = p_q;
   assign launched_chain_o = chain_q;
 
-  // ---- acceptance ----------------------------------------------------------------------------------------------------
+  // ---- acceptance ---------------------------------------------------------------------------------------------------
 
   logic start, legal;  // legal: from PREPARE on
   /* verilator lint_off UNUSEDSIGNAL */  // some fields are for later
@@ -66,7 +72,7 @@ module opu_post_walk
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PREPARE && legal;
 
-  // The codes are judged while the parameters are taken, put together behind them.
+  // The codes are decoded while the parameters are latched, and combined afterwards.
   decoding_t decoding_q;
   always_ff @(posedge clk_i) decoding_q <= decoding_of({params_i.order_3, params_i.order_2, params_i.order});
   assign chain = decoded(decoding_q);
@@ -88,7 +94,7 @@ module opu_post_walk
     end
   end
 
-  // What the parameters say alone is known a cycle before what they say of the chain.
+  // Checks of the parameters alone are computed a cycle before those that depend on the chain.
   logic counts_q, one_visit_q, packed_q, slots_q, spread_q, spreads_q;
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
@@ -123,21 +129,21 @@ module opu_post_walk
     if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
   end
 
-  // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
+  // ---- loops: block, output row, output column, window column, window row -------------------------------------------
 
   typedef struct packed {
     logic [15:0]              b_left, oy_left, ox_left;         // further iterations less one, unless it is the last one
     logic [7:0]               wy_left, wx_left;
     logic                     b_last, oy_last, ox_last, wy_last, wx_last;   // the last iteration
     logic                     window_first;
-    logic                     window_last, row_last, block_last;            // what this visit is the last one of
-    logic signed [9:0]        y_step, x_step;                   // to the next visit, unless that begins a block, a row
+    logic                     window_last, row_last, block_last;            // what this iteration is the last one of
+    logic signed [9:0]        y_step, x_step;                   // to the next iteration, unless that begins a block, a row
     logic                     moves;                            // with x_step to the next word: of several pixels, this is the last one
     logic signed [Y_BITS-1:0] y, x;                             // visit
     logic signed [Y_BITS-1:0] below, beyond;                    // the same less the rows, the columns of the tile: negative inside
-    psum_addr_t               psum_column, psum;                // first visit of the window column; this one
+    psum_addr_t               psum_column, psum;                // first iteration of the window column; this one
     residual_addr_t [RESIDUAL_UNITS-1:0] res_window, res_row;   // column 0 of: window row 0, visited row
-    residual_addr_t           res_x;                            // output column, for units that do not stand before POOL
+    residual_addr_t           res_x;                            // output column, for units that are not before POOL
     output_addr_t             out;                              // this pixel
     feature_addr_t            keep;
     // Where the next block, the next output row begin: summed up while this one runs.
@@ -147,15 +153,15 @@ module opu_post_walk
     feature_addr_t            keep_block, keep_line;
   } loop_t;
 
-  loop_t loop_q, loop_d;  // loop_d: behind this visit once it is issued; PREPARE leaves what stands behind a block's last one
+  loop_t loop_q, loop_d;  // loop_d: after this iteration once it is issued; PREPARE leaves the state after a block's last one
 
   // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
   psum_addr_t psum_origin_q, psum_stride_q, psum_first_q;
   psum_addr_t psum_origin_product_q, psum_stride_product_q;  // of the parameters, a cycle before
-  logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first visit
+  logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first iteration
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_stride, res_stride_q, res_step;
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin_product_q, res_stride_product_q, res_origin_whole_q, res_stride_whole_q;
-  logic [RESIDUAL_UNITS-1:0] by_visit;   // the residual follows the visits, not the output pixels
+  logic [RESIDUAL_UNITS-1:0] by_visit;   // the residual follows the iterations, not the output pixels
   logic [RESIDUAL_UNITS-1:0] broadcast;  // neither of them
   assign by_visit = chain_q.before_pool & ~broadcast;
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
@@ -167,19 +173,19 @@ module opu_post_walk
     assign res_stride[u] = broadcast[u] ? '0 : by_visit[u] ? res_stride_whole_q[u] : pitch;
   end
 
-  // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
+  // Maximum pools keep up to 2 columns for the next windows of the row, which iterate over their new columns only.
   logic signed [8:0] common_q;              // columns that a window has in common with the next one
-  logic [1:0] kept, kept_q;                 // of them, those that the next one does not visit: all or none
-  logic signed [8:0] more_cols_q;           // columns less two that a window visits, unless it is the first of its row
+  logic [1:0] kept, kept_q;                 // of them, those that the next one skips: all or none
+  logic signed [8:0] more_cols_q;           // columns less two that a window iterates over, unless it is the first of its row
   logic signed [9:0] window_step_q;         // from the last column of a window to the first one visited of the next
   logic signed [9:0] window_step;
   assign window_step = 10'sd1 - ((kept == '0) ? 10'(common_q) : 10'sd0);
   assign kept = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
 
   logic one_row_q, one_col_q, one_out_row_q, one_out_col_q;  // loops of one iteration: windows, output
-  logic signed [9:0] column_step_q, row_step_q;              // rows from the last visit of a window column, of an output row to the next
+  logic signed [9:0] column_step_q, row_step_q;              // rows from the last iteration of a window column, of an output row to the next
 
-  // The cycles of a visit follow without a pause; with the last one the loops go on.
+  // The cycles of an iteration follow without a bubble; the loops advance with the last one.
   turn_t turn_q, last_turn_q;
   logic go, issue, step, all_last;
   assign all_last = loop_q.block_last && loop_q.b_last;
@@ -209,7 +215,7 @@ module opu_post_walk
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       loop_d.res_row[u] = loop_q.wy_last ? loop_d.res_window[u] : loop_q.res_row[u] + res_step[u];
     end
-    // No reset of a register, for which `step` comes late.
+    // No reset of a register for which `step` arrives late.
     loop_d.res_x = (loop_q.res_x + residual_addr_t'(loop_q.window_last)) & ~{RESIDUAL_ADDR_BITS{loop_q.row_last}};
     loop_d.out = loop_q.row_last ? out_start : loop_q.out + output_addr_t'(loop_q.window_last);
     loop_d.keep = loop_q.row_last ? keep_start : loop_q.keep + feature_addr_t'(loop_q.window_last);
@@ -254,7 +260,7 @@ module opu_post_walk
     loop_d.moves = &(part_t'(loop_d.x) | ~pixels_q);
   end
 
-  // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
+  // ---- parameters: one bank serves the current block, the other takes the next one's --------------------------------
 
   logic waiting, load_bank;           // the block that begins next has not all of its words; where they are
   logic visit_bank_q, block_first_q;  // the block has not begun
@@ -281,7 +287,7 @@ module opu_post_walk
       .load_word_o
   );
 
-  // ---- visits: what a read of partial sums waits for are signs and registers ---------------------------------------------
+  // ---- iterations: a read of partial sums waits for signs and registers only ----------------------------------------
 
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
   assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.below[Y_BITS-1] && !loop_q.x[Y_BITS-1] && loop_q.beyond[Y_BITS-1];

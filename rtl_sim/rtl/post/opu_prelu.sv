@@ -1,8 +1,9 @@
-// PRELU: slope `pos` at and above the zero point, below it one for every channel; / 2**shift, zero point, clamp to int8.
-// Latency 8, one word per cycle. Parameters are constant while items are inside.
+// PRELU: slope `pos` at and above the zero point, below it one for every channel; / 2**shift, zero point, clamp to
+// int8. An opu_slope with a table of slopes. Latency 8, one word per cycle. Parameters are constant while items are
+// inside.
 //
-// load_*: one parameter word, 2 bytes for each of half its channels, into one of the two banks of slopes. A bank must not be
-//         loaded while items that use it are on their way here.
+// load_*: one parameter word, 2 bytes for each of half its channels, into one of the two banks of slopes. A bank must
+//         not be loaded while items that use it are on their way here.
 `include "opu_assert.svh"
 
 module opu_prelu

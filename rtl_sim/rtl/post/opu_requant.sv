@@ -1,14 +1,17 @@
 // Head of the post chain: partial sums to int8. REQUANT: clamp(rne((v + bias) * mult / 2**shift) + zero), or the low 8
 // bits. Latency 9, one word per cycle.
 //
-// load_*: one parameter word into one of the two banks of parameters; the word holds 8 bytes for each of an eighth of its
-//         channels: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in which the
-//         first item comes that uses the other one, at least 8 cycles behind the one before that did so; its last word may
-//         come in the cycle before the first item that uses it. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
-//         -16..47.
-// coming_i: what is item_i in the next cycle.
+//   psum_i --> [v + bias] --> product (5 cycles) --> opu_round (3 cycles) --> value_o
 //
-// One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
+// load_*: one parameter word into one of the two banks of parameters. The word holds 8 bytes for each of an eighth of
+//         its channels: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in
+//         which the first item comes that uses the other one, at least 8 cycles after the one before that did so. Its
+//         last word may come in the cycle before the first item that uses it. Without multipliers (MULT_BITS 0) mult is
+//         0 or 1 and shift -16..47.
+// coming_i: what item_i is in the next cycle.
+//
+// In simulation it is one clocked process, last stage first, with blocking assignments to variables that nothing else
+// reads (see opu_array_rolled).
 `include "opu_assert.svh"
 
 module opu_requant
@@ -52,7 +55,7 @@ module opu_requant
   lanes_t made_q;  // the newest one: to write elements of an array by bytes is slow in a simulator
   logic [LATE-2:0][LANES_BITS-1:0] late_q;
 
-  // Shifts are used cycles behind the factors, and written as many behind them.
+  // Shifts are used some cycles after the factors, and written as many after them.
   localparam int unsigned SHIFT_LATE = EXACT ? 4 : 1;
   logic [SHIFT_LATE-1:0] shift_we_q, shift_bank_q;
   logic [3:0] shift_word_q [SHIFT_LATE];
@@ -95,9 +98,9 @@ module opu_requant
     for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
-  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables,
-  // which take three cycles more. Two slices of 18 x 18 bits take both parts.
-  // Without multipliers value and divisor are 2**16 times as large when they are rounded: no left shift is left.
+  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in
+  // tables, which take three cycles more. Two slices of 18 x 18 bits take both parts. Without multipliers value and
+  // divisor are 2**16 times as large when they are rounded: no left shift is left.
   localparam int unsigned LEFT = (MULT_BITS > 0) ? 0 : 16;
   localparam int unsigned LOW_BITS = SHORT_SLICES ? 17 : 24;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
@@ -106,7 +109,8 @@ module opu_requant
   logic [7:0] rounded [LANES];
   always_ff @(posedge clk_i) zero_q <= requant_i ? zero_i : '0;
 
-  // With one turn a word, parameters need no bank of those at work: the next ones wait behind them until their first item comes.
+  // With one turn a word, parameters need no second bank: the next ones wait in registers until their first item
+  // arrives.
   logic next_q, next_bank_q, take;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   logic [5:0] took_q;
@@ -121,8 +125,8 @@ module opu_requant
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
       logic signed [32:0] sum_q;
-      logic [15:0] factor_q;            // beside the sum
-      logic [5:0] early_q, amount_q;    // beside the factor, beside the product
+      logic [15:0] factor_q;            // with the sum
+      logic [5:0] early_q, amount_q;    // with the factor, with the product
       if (TURNS == 1) begin : g_next
         localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;
         localparam int unsigned WORD = 32'(l) / LOAD_LANES;

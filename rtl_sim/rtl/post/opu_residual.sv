@@ -1,6 +1,9 @@
-// RESIDUAL (see opu_residual_lanes). Where the unit has fewer lanes than the chain, a value that comes in passes it in
-// RESIDUAL_PACE turns, and the walk leaves as many cycles between two of them. Latency 8 (11 with
-// products in the machine or in tables), RESIDUAL_PACE more then.
+// RESIDUAL: adapts the width of the chain to that of opu_residual_lanes. If the unit has fewer lanes than the chain, a
+// value passes it in RESIDUAL_PACE parts, one per cycle, and the sequencer leaves as many cycles between two values.
+//
+//   value_i --> [split into parts] --> opu_residual_lanes --> [gather parts] --> value_o
+//
+// Latency 8 (11 with products in the machine or in tables), RESIDUAL_PACE more with parts.
 `include "opu_assert.svh"
 
 module opu_residual

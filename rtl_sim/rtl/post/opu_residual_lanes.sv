@@ -1,12 +1,16 @@
-// The lanes of RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the residual
-// buffer; or, on machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero); or max(a, b), which
-// is the sum of a and b as they are, without the smaller one. RESIDUAL_LANES channels a turn, item_i.turn says which.
-// The address goes out with the item, its word comes back two cycles later; a is scaled meanwhile. With products it is centred
-// and scaled in tables, so that sum and product take one multiplier. Without, both are scaled in slices, or both in tables
-// (RESIDUAL_TABLES). Latency 8, 11 with tables of either kind, one item per cycle. Items that
-// are not present do not read. Parameters are constant while items are inside. Without multipliers (MULT_BITS 0) a_mult and
-// b_mult are 0 or powers of two, and shift; those of a maximum may be anything. negative_i makes the factor of a (bit 0) or
-// b (bit 1) of a sum negative.
+// The lanes of RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the
+// residual buffer; or, on machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero);
+// or max(a, b), which is the sum of a and b, unscaled, with the smaller one zeroed.
+//
+//   value_i (a) --> [a] --> scale a --------> + offset ---+
+//   address --> residual buffer (2 cycles) --> [b] --> scale b --> [sum] --> opu_round (3) --> value_o
+//
+// RESIDUAL_LANES channels per turn, item_i.turn says which. The address is sent with the item, its word arrives two
+// cycles later; a is scaled meanwhile. With products a is centred and scaled in tables, so that sum and product share
+// one multiplier. Without, both are scaled in slices, or both in tables (RESIDUAL_TABLES). Latency 8, 11 with tables of
+// either kind; one item per cycle. Items that are not present do not read. Parameters are constant while items are
+// inside. Without multipliers (MULT_BITS 0) a_mult and b_mult are 0 or powers of two, and scaling is a shift; those of
+// a maximum may be anything. negative_i negates the factor of a (bit 0) or b (bit 1) of a sum.
 module opu_residual_lanes
   import opu_pkg::*;
   import opu_post_pkg::*;
@@ -111,7 +115,7 @@ module opu_residual_lanes
   );
 
   if (EXACT) begin : g_exact
-    // The zeros of both, scaled, less than nothing: they stand long before the first value comes.
+    // The scaled zero points of both, negated: they are stable long before the first value arrives.
     logic signed [8:0] a_less_q, b_less_q;
     residual_t a_offset_q, b_offset_q, some_q, offset_q;
     if (!HAS_PRODUCT) begin : g_offset
@@ -267,7 +271,7 @@ module opu_residual_lanes
     logic signed [CENTRED_BITS-1:0] a [RESIDUAL_LANES];  // less its zero
     logic [7:0] b [RESIDUAL_LANES];
     logic [7:0] y [RESIDUAL_LANES];
-    scaled_t scaled_a [RESIDUAL_LANES];   // when b is there
+    scaled_t scaled_a [RESIDUAL_LANES];   // when b has arrived
     residual_t other_a [RESIDUAL_LANES];  // when b is scaled, less the scaled zero of b where that is not centred
     residual_t scaled_b [RESIDUAL_LANES]; // or the product
     residual_t total [RESIDUAL_LANES];

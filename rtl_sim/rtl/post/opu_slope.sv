@@ -1,6 +1,10 @@
-// A slope `pos` at and above the zero point, and one for every lane below it; / 2**shift, zero point, clamp. Latency 8, one word
-// per cycle. Parameters are constant while items are inside, below_i while an item that is present enters.
-// SAME: all lanes have the slope of lane 0 below.
+// A slope `pos` at and above the zero point, and one for every lane below it; / 2**shift, zero point, clamp. Latency 8,
+// one word per cycle.
+//
+//   value_i --> [v - zero, select slope] --> opu_multiply_soft (3) --> [product] --> opu_round (3) --> value_o
+//
+// Parameters are constant while items are inside; below_i is sampled when a present item enters.
+// SAME: all lanes use the negative slope of lane 0.
 module opu_slope
   import opu_pkg::*;
   import opu_post_pkg::*;

@@ -1,5 +1,6 @@
 // TABLE: every lane looks its value v up at word base + v + 128 of its table memory, which answers one cycle after the
-// address. Latency 2, one word per cycle. Items that are not present do not read. base_i is constant while items are inside.
+// address. Latency 2, one word per cycle. Items that are not present do not read. base_i is constant while items are
+// inside.
 module opu_table
   import opu_pkg::*;
   import opu_post_pkg::*;

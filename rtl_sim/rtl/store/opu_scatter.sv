@@ -1,8 +1,11 @@
-// What the beats of the open stores hold: word of the output buffer, part of it, strobes; in the order of docs/machine.md.
+// Sequencer of the store data: for every beat of the open stores, the word of the output buffer, the part of it and the
+// strobes, in the order of docs/machine.md. One beat per cycle.
 //
-// start_*: valid/ready, one instruction, of which nothing is asked if it is not legal; up to IN_FLIGHT are open, the oldest one is told (valid_o, pc_o).
-// step_i:  the beat told is sent, the next one is told in the next cycle; finish_i: it was the last one of its instruction.
-// read_o:  the beat needs word address_o (first part of a word; the parts behind it and all of a gap do not read again).
+// start_*: valid/ready, one instruction; an illegal one gets no beats. Up to IN_FLIGHT are open; the outputs describe
+//          the oldest one (valid_o, pc_o).
+// step_i:  the present beat is sent; the outputs describe the next one from the next cycle on. finish_i: it was the
+//          last one of its instruction.
+// read_o:  the beat needs word address_o (first part of a word; later parts and gaps do not read again).
 `include "opu_assert.svh"
 
 module opu_scatter
@@ -36,7 +39,8 @@ module opu_scatter
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
   localparam int unsigned SKIP_BITS = $clog2(WORD_BYTES);
 
-  // Counts go down to a sign and come with what they say of the first one: nothing is compared in the cycle in which a beat goes.
+  // Counts run down to a sign and carry the flags of their first value: nothing is compared in the cycle in which a
+  // beat is sent.
   typedef struct packed {
     logic [VALUE_BITS-1:0] src;
     logic [15:0]           run;
@@ -65,17 +69,17 @@ module opu_scatter
   );
   assign pc_o = words.pc;
 
-  // ---- one DRAM word after the other: word of the run, its copies, the gap behind it, repeats of the row; all begin at 0 --------
+  // ---- one DRAM word after the other: word of the run, its copies, the gap after it, repeats of the row; all begin at 0
   logic word_end, word_sent, copies_done, gap_done, run_done, rows_done;
   logic begins_q, in_gap_q;                          // begins_q: first word of the run
-  // Words of the run behind this one, less one; of the gap. Negative in the last one; they wait where those begin.
+  // Words of the run after this one, less one; of the gap. Negative in the last one; they hold where those begin.
   logic signed [16:0] run_left_q, gap_left_q;
-  logic [SUM_BITS-1:0] index_q, row_q;               // words behind src: this one, the first of the row
+  logic [SUM_BITS-1:0] index_q, row_q;               // words after src: this one, the first of the row
   assign run_done = begins_q ? words.one : run_left_q[16];
   assign gap_done = (in_gap_q ? gap_left_q[16] : words.no_gap) || run_done;
   assign address_o = {1'b0, words.src} + index_q;
 
-  logic word_left, word_advance, row_advance;        // behind the copies; on to another word; on to another row
+  logic word_left, word_advance, row_advance;        // after the copies; on to another word; on to another row
   assign word_sent = step_i && word_end;
   assign word_left = word_sent && (in_gap_q || copies_done);
   assign word_advance = word_left && gap_done;
@@ -148,7 +152,7 @@ module opu_scatter
     if (!in_gap_q || word_left) gap_left_q <= (in_gap_q ? gap_left_q : signed'(17'(words.gap))) - (in_gap_q ? 17'sd1 : 17'sd2);
   end
 
-  // ---- beats of a word -----------------------------------------------------------------------------------------------------
+  // ---- beats of a word ----------------------------------------------------------------------------------------------
   logic [WORD_BYTES-1:0] strobes;
   assign strobes = in_gap_q ? '0
       : ({WORD_BYTES{1'b1}} << words.skip_low) & ({WORD_BYTES{1'b1}} >> words.skip_high);

@@ -1,16 +1,22 @@
 // Store engine: consecutive words of the output buffer -> DRAM words of a shape, with repeats, gaps and skipped bytes.
 //
+//   start --+--> run length --> opu_walk --bursts--+--> address FIFO -------------------------------> aw
+//           |                                      +--> beat counts FIFO --> send --> data FIFO ----> w
+//           +--> opu_scatter --word, strobes-------------------------> output buffer --^
+//                                                  +--> open bursts FIFO <--------------------------- b
+//
 // start_*: valid/ready with program index and parameters, which are latched. The next instruction may start while
-//          responses to the one before are missing: up to IN_FLIGHT instructions and OUTSTANDING bursts are open.
+//          responses to its predecessor are missing: up to IN_FLIGHT instructions and OUTSTANDING bursts are open.
 // done_*:  one handshake per instruction, in order, after its last write response.
-// fault_*: level until reset: zero count, misaligned address, nothing left of a word or a repeat without HAS_UPSAMPLE; outside
-//          of the window or of the buffer; error response.
-// out_*:   read port of the output buffer; data one cycle after re, kept until the next re.
-// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. One beat per cycle:
-//          an instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols + word_gap) - word_gap) words of
-//          WORD_BYTES / BUS_BYTES beats. Gaps are beats without strobes, so that a run keeps its long bursts.
-//          A response that comes while no burst is open belongs to an aborted run and is dropped.
-// halt_i:  no more bursts; those that are open are completed. quiet_o: nothing is open on the bus.
+// fault_*: level until reset: zero count, misaligned address, no byte left of a word, or a repeat without HAS_UPSAMPLE;
+//          an access outside of the window or of the buffer; error response.
+// out_*:   read port of the output buffer, latency 1, data kept until the next read.
+// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. A response that
+//                 comes while no burst is open belongs to an aborted run and is dropped.
+// Throughput: one beat per cycle. An instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols +
+//             word_gap) - word_gap) words of WORD_BYTES / BUS_BYTES beats. Gaps are beats without strobes, so that a
+//             run keeps its long bursts.
+// halt_i:  no more bursts; open ones are completed. quiet_o: nothing is open on the bus.
 `include "opu_assert.svh"
 
 module opu_store
@@ -73,9 +79,9 @@ module opu_store
     logic [PC_BITS-1:0]  pc;
   } shape_t;
 
-  // ---- start ------------------------------------------------------------------------------------------------------------
+  // ---- start --------------------------------------------------------------------------------------------------------
   logic legal, start, walk_ready, word_ready;
-  logic given_q, illegal_q, legal_q;                 // legal_q: beside run_q
+  logic given_q, illegal_q, legal_q;                 // legal_q: with run_q
   logic [31:0] dram;
   logic [7:0] repeat_rows, repeat_cols;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
@@ -88,9 +94,10 @@ module opu_store
   assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q;
   assign start = start_valid_i && start_ready_o;
 
-  // One that is not legal is taken like the others, and then ends in the walk: no other one comes behind it.
-  // The walk begins a cycle after the start and takes the run in the next one. DRAM words of a run, the gaps between its words included, are a product, taken in the
-  // first of them, with no adder in front, and a sum in the second: run * (gap + copies) + (run - gap).
+  // An illegal instruction is accepted like the others and then stops in opu_walk: no other one follows it. opu_walk
+  // starts one cycle after the instruction and samples the run in the next one. The DRAM words of a run, the gaps
+  // between its words included, are a product in the first of these cycles, without an adder before it, and a sum in
+  // the second: run * (gap + copies) + (run - gap).
   shape_t shape_q;
   logic [WORDS_BITS-1:0] product_q, difference_q, run_q;
   always_ff @(posedge clk_i) begin
@@ -105,7 +112,7 @@ module opu_store
     end
   end
 
-  // ---- addresses: every burst enters three queues, for aw, w and b ----------------------------------------------------------
+  // ---- addresses: every burst enters three queues, for aw, w and b --------------------------------------------------
   logic burst_valid, burst_ready, burst_last, walk_fault;
   logic [ADDRESS_BITS-1:0] burst_addr;
   logic [8:0] burst_beats;
@@ -165,7 +172,7 @@ module opu_store
       .pop_data_o  ({aw_addr_o, aw_beats_o})
   );
 
-  // ---- data: read the word, then send its beats ----------------------------------------------------------------------------
+  // ---- data: read the word, then send its beats ---------------------------------------------------------------------
   logic beats_valid, beats_last, burst_end, send;
   logic [8:0] beats, beat_q;
   logic begins_q, ends_q;                            // beat_q is 0; of another one: it is the last of its burst
@@ -268,7 +275,7 @@ module opu_store
     end
   end
 
-  // ---- responses -----------------------------------------------------------------------------------------------------------
+  // ---- responses ----------------------------------------------------------------------------------------------------
   logic answer_valid, answer_last, answered;
   logic [PC_BITS-1:0] answer_pc;
   opu_queue #(
@@ -296,7 +303,7 @@ module opu_store
   assign done_valid_o = done_q != '0;
   assign quiet_o = !answer_valid;
 
-  // ---- faults: what comes late in its cycle is told a cycle later, before anything of that instruction can be done --------------
+  // ---- faults: those that arrive late in their cycle are reported a cycle later, before that instruction can be done.
   logic fault_q, overflow_q, beyond_q;
   error_e fault_code_q;
   logic [PC_BITS-1:0] fault_pc_q, read_pc_q, word_pc_q;

@@ -1,8 +1,14 @@
-// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables, images. Wiring
-// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address, those for compute, of images and partial sums two; see opu_ram_1r1w and
-// opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
-// not is absent, its read data are 0. Residual buffer and tables are there once for every unit of post that reads them; a load
-// writes all copies.
+// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain,
+// tables, images. Wiring only; docs/machine.md says who reads and writes what.
+//
+//   load ----> feature, weight, param, residual, pre, table, image      (unfold and keep: feature)
+//   compute <- feature, weight, pre       compute <-> psum
+//   post <---- psum, param, residual, table          post ----> output ----> store
+//
+// Read latency: 2 cycles, of output buffer and tables 1 (see opu_ram_1r1w; partial sums: opu_psum). Load and post share
+//               the write port of the feature buffer. Tables: one memory and one address per lane. Memories that the
+//               machine does not have are absent; their read data are 0. Residual buffer and tables exist once for
+//               every unit of post that reads them; a load writes all copies.
 module opu_buffers
   import opu_pkg::*;
 #(
@@ -75,7 +81,7 @@ module opu_buffers
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_raddr_i,
     output logic [WORD_CHANNELS*8-1:0]     out_rdata_o,
 
-    // An address behind the end of its memory; both writers of the feature buffer at once.
+    // An address after the end of its memory; both writers of the feature buffer at once.
     output logic                           compute_beyond_o,
     output logic                           post_beyond_o,
     output logic                           two_writers_o
@@ -239,11 +245,11 @@ module opu_buffers
     assign unused_table = &{table_we_i, table_re_i, table_addr_i};
   end
 
-  // Upper address bits: load refuses what lies beyond a buffer.
+  // Upper address bits: load refuses addresses after the end of a buffer.
   logic unused;
   assign unused = &{load_addr_i, load_data_i, unfold_addr_i, unfold_data_i, unfold_strobe_i};
 
-  // ---- faults of programs, a cycle later -------------------------------------------------------------------------------------
+  // ---- faults of programs, a cycle later ----------------------------------------------------------------------------
   logic post_beyond;
   always_comb begin
     post_beyond = (post_re_i && 32'(post_addr_i) >= PSUM_WORDS) || (param_re_i && 32'(param_addr_i) >= PARAM_WORDS)

@@ -1,7 +1,12 @@
-// The four engines behind the instruction queues, their parameter registers and the on-chip memories. Wiring only.
+// The four engines after the instruction queues, their parameter registers and the on-chip memories. Wiring only.
 //
-// Element e of a vector or array belongs to engine e; fetch (0) lies outside. set_*, start_*, done_*: see opu_frontend.
-// fault_*: level or pulse per engine with code and word index. ar_*, r_*: bus reads of load; aw_*, w_*, b_*: bus writes of store.
+//   set_* --> parameter registers --+
+//   start_*, done_* --> opu_load, opu_compute, opu_post, opu_store <--> opu_buffers
+//                         |  ar, r                        |  aw, w, b
+//
+// Element e of a vector or array belongs to engine e; fetch (0) is outside. set_*, start_*, done_*: see opu_frontend.
+// fault_*: level or pulse per engine with code and word index. ar_*, r_*: bus reads of load; aw_*, w_*, b_*: bus writes
+// of store.
 `include "opu_assert.svh"
 
 module opu_engines
@@ -95,7 +100,7 @@ module opu_engines
     end
   end
 
-  // ---- load ----------------------------------------------------------------------------------------------------------------
+  // ---- load ---------------------------------------------------------------------------------------------------------
   logic feature_we, weight_we, param_we, residual_we, pre_we, table_we, image_we, unfold_we, image_re;
   logic [WORD_BYTES-1:0] unfold_strobe;
   logic [VALUE_BITS-1:0] unfold_addr;
@@ -150,7 +155,7 @@ module opu_engines
       .image_rdata_i(image_rdata)
   );
 
-  // ---- compute -------------------------------------------------------------------------------------------------------------
+  // ---- compute ------------------------------------------------------------------------------------------------------
   logic compute_refuses, compute_illegal, compute_unfit, compute_beyond;
   logic feature_re, feature_next_re, weight_re;
   logic [FEATURE_ADDR_BITS-1:0] feature_addr, feature_next_addr;
@@ -203,7 +208,7 @@ module opu_engines
   assign fault_code_o[ENGINE_COMPUTE] = compute_illegal ? ERR_ILLEGAL_INSTRUCTION : compute_unfit ? ERR_PARAMETER : ERR_BUFFER;
   assign fault_pc_o[ENGINE_COMPUTE] = latest_pc_i[ENGINE_COMPUTE];
 
-  // ---- post ----------------------------------------------------------------------------------------------------------------
+  // ---- post ---------------------------------------------------------------------------------------------------------
   logic post_illegal, post_unfit, post_beyond, two_writers, post_re, post_grant, param_re, out_we;
   opu_compute_pkg::psum_addr_t post_addr;
   logic [WORD_CHANNELS*32-1:0] post_rdata;
@@ -254,7 +259,7 @@ module opu_engines
       : post_unfit ? ERR_PARAMETER : post_beyond ? ERR_BUFFER : ERR_WRITERS;
   assign fault_pc_o[ENGINE_POST] = latest_pc_i[ENGINE_POST];
 
-  // ---- store ---------------------------------------------------------------------------------------------------------------
+  // ---- store --------------------------------------------------------------------------------------------------------
   logic out_re;
   logic [OUTPUT_ADDR_BITS-1:0] out_raddr;
   logic [WORD_CHANNELS*8-1:0] out_rdata;
@@ -295,7 +300,7 @@ module opu_engines
       .b_error_i
   );
 
-  // ---- memories ------------------------------------------------------------------------------------------------------------
+  // ---- memories -----------------------------------------------------------------------------------------------------
   opu_buffers #(
       .WIDTH_BYTES(WIDTH_BYTES)
   ) u_buffers (

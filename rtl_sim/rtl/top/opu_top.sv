@@ -1,7 +1,14 @@
-// The machine: control registers, fetch, four engines with their queues and front ends, dependency counters, buffers, AXI ports.
-// Wiring only.
+// The machine: control registers, fetch, four engines with their queues and front ends, dependency counters, buffers,
+// AXI ports. Wiring only.
 //
-// rst_ni:   low for a clock edge at least, and may rise at any time (opu_reset).
+//   s_axil --> opu_csr <--> opu_control            irq_o
+//                  | start, program      | run, halt, reset
+//                  v                     v
+//             opu_fetch --words--> opu_issue --starts--> opu_engines --writes--> m_axi
+//                  |                                          | reads
+//                  +-------------> opu_read_arbiter <---------+ ---------------> m_axi
+//
+// rst_ni:   low for at least one clock edge, and may rise at any time (opu_reset).
 // s_axil_*: AXI4-Lite slave, 32 bit (docs/registers.md). irq_o: level, see IRQ_STATUS.
 // m_axi_*:  AXI4 master, INCR bursts inside 4 KB pages, read ids 0 (fetch) and 1 (load), write id 0.
 `include "opu_assert.svh"
@@ -85,7 +92,7 @@ module opu_top
   logic rst_n;
   opu_reset u_reset (.clk_i, .rst_ni, .rst_no(rst_n));
 
-  // ---- control ----------------------------------------------------------------------------------------------------------
+  // ---- control ------------------------------------------------------------------------------------------------------
   logic start, stop, abort, engine_rst_n, run, halt, busy, done, error;
   logic [63:0] prog_base, window_base_full, window_size_full, cycles;
   logic [31:0] prog_words, watchdog, read_beats, write_beats, multiplying, memory_waits;
@@ -188,9 +195,9 @@ module opu_top
       .memory_waits_o(memory_waits)
   );
 
-  // The window starts at a page and has at most 4 GiB. One that does not, a larger value of a HI register than fits, and a window
-  // across the end of the bus' addresses make it empty: every access is then outside. That the program starts at a multiple of 64
-  // of it, opu_fetch looks at.
+  // The window starts at a page and has at most 4 GiB. Another one, a larger value of a HI register than fits, and a
+  // window across the end of the bus' addresses make it empty: every access is then outside. opu_fetch checks that the
+  // program starts at a multiple of 64 of it.
   address_t window_base;
   logic [32:0] window_size;
   logic [ADDRESS_BITS:0] window_end;
@@ -199,10 +206,11 @@ module opu_top
       && (window_base_full >> ADDRESS_BITS) == '0 && window_base_full[11:0] == '0 && window_end <= {1'b1, {ADDRESS_BITS{1'b0}}};
   assign window_base = {window_base_full[ADDRESS_BITS-1:12], 12'd0};
   assign window_end = {1'b0, window_base} + (ADDRESS_BITS + 1)'(window_size_full[32:0]);
-  // Stands from the first cycle of a run on: a program is named two cycles before, the window does not change in one.
+  // Stable from the first cycle of a run on: a program is named two cycles before, the window does not change during
+  // one.
   always_ff @(posedge clk_i) window_size <= window_usable ? window_size_full[32:0] : '0;
 
-  // ---- read side of the bus ------------------------------------------------------------------------------------------------
+  // ---- read side of the bus -----------------------------------------------------------------------------------------
   address_t ar_addr [2];
   logic [8:0] ar_beats [2];
   logic bus_ar_valid;
@@ -229,7 +237,7 @@ module opu_top
       .bus_r_last_i  (m_axi_rlast)
   );
 
-  // A reset, of one cycle too, holds all valids low; engines and arbiter are reset in the cycle behind it.
+  // A reset, even of one cycle, holds all valids low; engines and arbiter are reset in the cycle after it.
   assign m_axi_arvalid = bus_ar_valid && rst_n;
   assign m_axi_arsize = 3'($clog2(BUS_BYTES));
   assign m_axi_arburst = 2'b01;
@@ -237,7 +245,7 @@ module opu_top
   assign m_axi_arcache = 4'b0011;
   assign m_axi_rready = 1'b1;
 
-  // ---- fetch ---------------------------------------------------------------------------------------------------------------
+  // ---- fetch --------------------------------------------------------------------------------------------------------
   logic [ENGINES-1:1] push_valid, push_ready;
   logic [31:0] push_word;
   pc_t push_pc;
@@ -278,7 +286,7 @@ module opu_top
   assign fault_pc[ENGINE_FETCH] = fetch_pc;
   assign idle[ENGINE_FETCH] = !run || fetch_done;
 
-  // ---- instruction issue -------------------------------------------------------------------------------------------------
+  // ---- instruction issue --------------------------------------------------------------------------------------------
   logic [ENGINES-1:1] set_valid, set_legal, start_valid, start_ready, done_valid, done_ready;
   logic [5:0] set_index [ENGINES];
   logic [21:0] set_value [ENGINES];
@@ -327,7 +335,7 @@ module opu_top
     assign fault_pc[e] = engine_fault[e] ? engine_fault_pc[e] : word_fault_pc[e];
   end
 
-  // ---- engines -------------------------------------------------------------------------------------------------------------
+  // ---- engines ------------------------------------------------------------------------------------------------------
   logic [8:0] aw_beats;
   logic aw_valid, w_valid;
 
@@ -394,7 +402,7 @@ module opu_top
                     engine_fault_code[0], engine_fault_pc[0],
                     word_fault_pc[0]};
 
-  // ---- promises to the bus: only an abort, which resets the engines, takes back what waits for ready ---------------------------
+  // ---- promises to the bus: only an abort, which resets the engines, withdraws a valid that waits for ready.
   `OPU_ASSERT(ReadAddressStable, m_axi_arvalid && !m_axi_arready && engine_rst_n
       |=> m_axi_arvalid && $stable({m_axi_arid, m_axi_araddr, m_axi_arlen}))
   `OPU_ASSERT(WriteAddressStable, m_axi_awvalid && !m_axi_awready && engine_rst_n
@@ -402,7 +410,7 @@ module opu_top
   `OPU_ASSERT(WriteDataStable, m_axi_wvalid && !m_axi_wready && engine_rst_n
       |=> m_axi_wvalid && $stable({m_axi_wdata, m_axi_wstrb, m_axi_wlast}))
   `OPU_ASSERT(NothingOutsideARun, m_axi_arvalid || m_axi_awvalid || m_axi_wvalid |-> busy)
-  // Of the bus. Outside of a run answers may come late, of one that was aborted.
+  // Of the bus. Outside of a run answers of an aborted one may arrive late.
   `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
   `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
 
