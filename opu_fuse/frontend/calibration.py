@@ -181,7 +181,8 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]
         array = np.ascontiguousarray(array, wanted)
     if wanted.kind == "f" and not np.all(np.isfinite(array)):
         raise ModelError(where, f"input {value.name!r} holds NaN or infinity", "clean the data")
-    told.update(dict.fromkeys(_doubts(value.name or "", where, array, got)))
+    if isinstance(got, np.dtype):
+        told.update(dict.fromkeys(_doubts(value.name or "", where, array, got)))
     return array
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import yaml
 from msgspec import Struct
@@ -57,8 +58,13 @@ class NewModule(Struct, frozen=True, kw_only=True):
         """As it is in the changed spec."""
         if self.like is not None:
             return self.like
-        domains = {"domain_in": self.domain, "domain_out": self.domain}
-        return Module(kind=self.kind, **domains, operand=self.operand, exit=True)
+        return Module(
+            kind=self.kind,
+            domain_in=self.domain,
+            domain_out=self.domain,
+            operand=self.operand,
+            exit=True,
+        )
 
 
 def forms(hw: HwSpec, new: NewModule, places: Sequence[str]) -> Iterator[NewModule]:
@@ -83,7 +89,7 @@ def changed_spec(hw: HwSpec, lever: Lever) -> HwSpec:
     """The machine after the changes that a remedy names, for partitioning only (`build: false`).
     A new module has a place.
     """
-    tree = hw.to_tree() | {"build": False}
+    tree: dict[str, Any] = hw.to_tree() | {"build": False}
     for key, value in lever.spec:
         if value:
             *folders, leaf = key.split(".")

@@ -11,7 +11,7 @@ from typing import Any
 
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.problem import Problem
-from opu_fuse.hw.yamltree import KeyPath, Tree
+from opu_fuse.hw.yamltree import Key, KeyPath, Tree
 
 Check = Callable[[dict[str, Any]], Sequence[Problem] | None]
 
@@ -58,7 +58,7 @@ def _without(tree: Tree, path: KeyPath) -> dict[str, Any]:
     """The merged tree with a key as it was inherited."""
     assert tree.base is not None
     value, old = copy.deepcopy(tree.value), tree.base.value
-    place = value
+    place: dict[Key, Any] = value
     for key in path[:-1]:
         place = place.setdefault(key, {})
         inside = old.get(key)
