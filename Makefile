@@ -113,8 +113,8 @@ formal: venv
 	$(BIN)/python -m rtl_sim.formal
 
 generate: venv
-	$(BIN)/python -m opu_fuse.hw.generate
-	$(BIN)/python -m opu_fuse.fuse.operators
+	$(BIN)/python -m opu_fuse.hw.rtlgen.generate
+	$(BIN)/python -m opu_fuse.fuse.machine_operators
 	$(BIN)/python -m tests.backend.node_cases
 
 # A warning (a link into nowhere, a page that no list names) is an error.

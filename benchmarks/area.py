@@ -2,7 +2,7 @@
 
     python benchmarks/area.py                    # errors of the fit, and of one to the others
     python benchmarks/area.py --collect xc7      # synthesise what area.csv lacks
-    python benchmarks/area.py --fit              # write opu_fuse/hw/area_fitted.py
+    python benchmarks/area.py --fit              # write opu_fuse/hw/area/coefficients.py
 
 `area.csv` holds what Yosys counted: family, the machine as
 `exploring.design` writes it (or a shipped one by its name), part, tables, multipliers, block RAM.
@@ -26,16 +26,16 @@ from rich.table import Table
 from scipy.optimize import nnls
 
 from opu_fuse.exploring.design import Design
-from opu_fuse.hw.area import Area, Costs, memory_area, multiplies, priced, terms_of
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.area.estimate import Area, Costs, memory_area, multiplies, priced, terms_of
 from opu_fuse.hw.memories import Family
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim.files import write_text
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.array_files import write_text
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "area.csv"
 MACHINES = HERE / "area_machines.txt"
-FITTED = HERE.parent / "opu_fuse" / "hw" / "area_fitted.py"
+FITTED = HERE.parent / "opu_fuse" / "hw" / "coefficients.py"
 BARS = {"lut": 0.10, "dsp": 0.05, "bram": 0.05}
 DAMPING = 1e-5
 """Price of a cost, beside the errors: where the corpus cannot tell two terms from each other, the

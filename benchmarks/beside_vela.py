@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.cycle.run import run_cycle
 
 ACCELERATOR = (
     *("--accelerator-config", "ethos-u85-1024", "--config", "Arm/vela.ini"),

@@ -19,7 +19,7 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
 from opu_fuse.pipeline import Program
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
 

@@ -24,10 +24,10 @@ from rich.table import Table
 import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.cost.bound import bound_bytes
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options, compile_model
-from opu_fuse.sim.cycle import MemoryOptions, run_cycle
+from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
+from opu_fuse.tiling.dram_lower_bound import bound_bytes
 
 BARS = {
     "vgg16:opu-1024": 87.5,

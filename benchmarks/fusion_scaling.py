@@ -23,7 +23,7 @@ from scaling_graphs import GRAPHS, onnx_model
 import opu_fuse
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.strategies import STRATEGIES, partition
+from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
 
 out = Console(width=120, highlight=False)
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from opu_fuse import zoo
-from opu_fuse.cost.groups import NOTHING, GroupCosts
-from opu_fuse.fuse.strategies import STRATEGIES
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.strategies.registry import STRATEGIES
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import partition_model
+from opu_fuse.timing.group_cost import NOTHING, GroupCosts
 
 CLASSIC = "opu-classic"
 PUBLISHED = {"tiny_yolo": 9, "resnet20": 22, "yolov3": 75}

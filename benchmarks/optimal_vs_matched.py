@@ -15,9 +15,9 @@ import warnings
 
 import opu_fuse
 from opu_fuse import zoo
-from opu_fuse.fuse.names import StrategyName
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
 from opu_fuse.pipeline import STAGES, Compilation, Options, compile_model
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.cycle.run import run_cycle
 
 MACHINES = ("opu-1024", "opu-light")
 SMALL = (

@@ -27,10 +27,10 @@ from opu_fuse.bundle.program import Bundle
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, Numeric, operator
 from opu_fuse.dfg.interpret import Values, evaluate, interpret, runs_integer
-from opu_fuse.frontend.names import Scales
-from opu_fuse.hw.load import load_hw
+from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.sim.reference import Reference
+from opu_fuse.sim.compare.ort_reference import Reference
 from opu_fuse.units.pool import average_params
 
 NETWORKS = {

@@ -27,8 +27,8 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import session
-from opu_fuse.process.foreign import ForeignError, complaints
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 TEXT = ("page.png", "text.png")

@@ -42,13 +42,13 @@ from quantisation import DIGITS, SCENES, TEXT, Normalise, Reader, Sample, crop, 
 import opu_fuse
 from opu_fuse.bundle.program import HostSegment
 from opu_fuse.errors import UserError
+from opu_fuse.frontend.importing.tflite import is_tflite, to_onnx
 from opu_fuse.frontend.prepare import Prepared
-from opu_fuse.frontend.tflite import is_tflite, to_onnx
 from opu_fuse.model.effort import multiplications
 from opu_fuse.pipeline import Compilation, Options, compile_prepared, prepare_model
-from opu_fuse.process.foreign import ForeignError, complaints
-from opu_fuse.sim.compare import check, compare
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.process.sandbox import ForeignError, complaints
+from opu_fuse.sim.compare.runs import check, compare
+from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 
 MACHINES = ("opu-light", "opu-1024t")

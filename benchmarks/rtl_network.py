@@ -21,8 +21,8 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.report.tables import groups_table
-from opu_fuse.sim.compare import compare
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.compare.runs import compare
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.runner import RtlOptions
 
 out = Console(width=150, highlight=False)

@@ -83,7 +83,7 @@ def digits() -> int:
 
 def resnet() -> int:
     """ResNet-18 at 224×224 for opu-1024 on the functional engine, against ONNX Runtime."""
-    from opu_fuse.sim.compare import check
+    from opu_fuse.sim.compare.runs import check
 
     out.rule("ResNet-18, 224×224, seeded weights, on opu-1024")
     hw = opu_fuse.load_hw("opu-1024")

@@ -21,7 +21,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
 if TYPE_CHECKING:
     from opu_fuse.exploring.run import explore
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.loss import accuracy
     from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
     from opu_fuse.sweeping.run import sweep
@@ -44,7 +44,7 @@ _HOMES = {
     "compile": "opu_fuse.pipeline",
     "explore": "opu_fuse.exploring.run",
     "partition": "opu_fuse.pipeline",
-    "load_hw": "opu_fuse.hw.load",
+    "load_hw": "opu_fuse.hw.spec.load_spec",
     "sweep": "opu_fuse.sweeping.run",
 }
 

@@ -18,13 +18,13 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.interpret import Values, interpret
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
-from opu_fuse.frontend.names import Scales
+from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.frontend.unrounded import join_inputs
-from opu_fuse.hw.load import HwLike, load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.noise import Measured
 from opu_fuse.pipeline import Options, fuse_and_tile, prepare_model, require_machine
-from opu_fuse.sim.files import read_array
+from opu_fuse.sim.array_files import read_array
 from opu_fuse.units.base import Numeric
 
 Progress = Callable[[str, float], None]

@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.interpret import Values
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
-from opu_fuse.frontend.floating import FloatModel
+from opu_fuse.frontend.quantization.float_reference import FloatModel
 
 _CLAMPS = frozenset({"relu", "clip", "max_pool"})
 """What makes the same of values that int8 has cut off, unless they lie inside the result's span."""

@@ -14,28 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from opu_fuse.bundle.facts import images_per_second, mac_efficiency, total_macs
-from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, total_macs
+from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
 from opu_fuse.bundle.result import RunResult, turns
-from opu_fuse.cost.bound import bound_bytes
-from opu_fuse.cost.groups import Cost, GroupCosts
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements
 from opu_fuse.errors import UserError
-from opu_fuse.fuse.names import StrategyName
-from opu_fuse.fuse.requantise import with_requantisers
-from opu_fuse.fuse.strategies import partition as fuse_partition
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.hdfg import build_hdfg
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.requantise_modules import with_requantisers
+from opu_fuse.fuse.strategies.registry import partition as fuse_partition
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hdfg import build_hdfg
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Options, Program, prepare_model
-from opu_fuse.report.rows import group_rows, host_summary
+from opu_fuse.report.group_rows import group_rows, host_summary
 from opu_fuse.report.timeline import timeline
 from opu_fuse.report.trace import Slice, slices
-from opu_fuse.sim.over_time import memory_over_time
+from opu_fuse.sim.memory_over_time import memory_over_time
+from opu_fuse.tiling.dram_lower_bound import bound_bytes
+from opu_fuse.timing.group_cost import Cost, GroupCosts
 from opu_fuse.units.base import ModuleKind
 
 SCHEMA_VERSION = 1

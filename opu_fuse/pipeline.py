@@ -17,32 +17,32 @@ import numpy as np
 from opu_fuse import __version__
 from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
-from opu_fuse.bundle.selfcheck import self_check
+from opu_fuse.bundle.verify_program import self_check
 from opu_fuse.choices import require_choice, require_names
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError, UserError
-from opu_fuse.frontend.budget import check_instructions
-from opu_fuse.frontend.load import ModelLike
-from opu_fuse.frontend.names import Method, Scales
+from opu_fuse.frontend.choice_names import Method, Scales
+from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
+from opu_fuse.frontend.importing.load import ModelLike
+from opu_fuse.frontend.importing.size_limits import check_instructions
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
-from opu_fuse.frontend.sizes import NO_SIZES, Sizes
-from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
+from opu_fuse.fuse.explain.coverage import warn_of_little
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.requantise import with_requantisers
-from opu_fuse.fuse.share import warn_of_little
-from opu_fuse.fuse.strategies import partition as fuse_partition
-from opu_fuse.fuse.strategies import require_legal
-from opu_fuse.hw.load import HwLike, load_hw, load_hw_text
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.requantise_modules import with_requantisers
+from opu_fuse.fuse.strategies.registry import partition as fuse_partition
+from opu_fuse.fuse.strategies.registry import require_legal
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, REWRITING, StrategyName
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import HwLike, load_hw, load_hw_text
 from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.passes import EVERY, PassOptions, pass_context, require_ran
-from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
-from opu_fuse.schedule.maxima import fuse_in_parts
-from opu_fuse.schedule.names import Cascades
+from opu_fuse.schedule.choice_names import FusedStackChoice
+from opu_fuse.schedule.insert_copies import Fitted, named, needed_copies, tile_with_copies
+from opu_fuse.schedule.large_max_pools import fuse_in_parts
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
+from opu_fuse.schedule.tile_choice import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
@@ -70,7 +70,8 @@ class Options:
     pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how they are chosen
     (`frontend/prepare.py`); keep_float: operators left to the host; budget: how many times the
     usual size the network may have; shapes, dims: sizes of dynamic dimensions, by input and by
-    their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
+    their names (`frontend/importing/dynamic_dims.py`); reuse_memory: give dead feature maps'
+    memory to
     later ones, none to those on chip only (False stores every tensor for comparing); batch: images
     that a program runs together; cascades: groups computed together, strip by strip: auto, always
     or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose results
@@ -98,7 +99,7 @@ class Options:
         require_choice("strategy", self.strategy, StrategyName)
         require_choice("scales", self.scales, Scales)
         require_choice("calibration method", self.calibration_method, Method)
-        require_choice("cascades", self.cascades, Cascades)
+        require_choice("cascades", self.cascades, FusedStackChoice)
         require_names("keep_float", self.keep_float)
         require_names("print_after", self.print_after)
         _require_stages(self.print_after)
@@ -191,7 +192,7 @@ def compile_prepared(
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
-    cascades = Cascades(options.cascades)
+    cascades = FusedStackChoice(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
@@ -313,7 +314,7 @@ class Program:
         self, inputs: Mapping[str, np.ndarray], result: "RunResult", model: str | Path | None = None
     ) -> "CheckResult":
         """As `run --check`, of a captured run. model: the file that was compiled."""
-        from opu_fuse.sim.users_model import check_run
+        from opu_fuse.sim.compare.users_model import check_run
 
         return check_run(self.bundle, inputs, result, None if model is None else Path(model))
 

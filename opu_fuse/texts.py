@@ -8,12 +8,12 @@ from opu_fuse.bundle.program import Bundle
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.text import dfg_lines
 from opu_fuse.frontend.prepare import Prepared
-from opu_fuse.fuse.explain import explain
+from opu_fuse.fuse.explain.partition_text import explain
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.passes import model_text
-from opu_fuse.schedule.text import plan_lines, tiling_lines
-from opu_fuse.schedule.tiling import Tiling
+from opu_fuse.schedule.plan_text import plan_lines, tiling_lines
+from opu_fuse.schedule.tile_choice import Tiling
 
 
 def _model(prepared: Prepared) -> Iterable[str]:

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opu_fuse.errors import InternalError, RunError
-from opu_fuse.hw.rtl import PROBE, TOP, source_files
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.svpackage import sv_files
+from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP, source_files
+from opu_fuse.hw.rtlgen.sv_package import sv_files
+from opu_fuse.hw.spec.hw_spec import HwSpec
 
 log = logging.getLogger(__name__)
 

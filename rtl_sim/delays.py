@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from opu_fuse.errors import OpuFuseError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.build import elaborate, kept, yosys
 from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 from rtl_sim.synth import SYNTHESIS

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from opu_fuse import resources
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
-from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.rtl import rtl_files
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.rtlgen.rtl_files import rtl_files
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from rtl_sim import processes
 from rtl_sim.build import verilated, verilator_environment
 

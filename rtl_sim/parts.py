@@ -1,6 +1,6 @@
 """What the parts of a machine take on a family of FPGAs, named as in the area model
-(`opu_fuse/hw/area.py`). The hierarchy is kept, and a module that stands in several machines is
-synthesised once.
+(`opu_fuse/hw/area/estimate.py`). The hierarchy is kept, and a module that stands in several
+machines is synthesised once.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Mapping
 from importlib.metadata import version
 
 from opu_fuse.hw.memories import Family
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from rtl_sim import synth
 from rtl_sim.build import cache_dir, elaborate, put
 from rtl_sim.netlist import Module, distinct_modules

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from opu_fuse.errors import OpuFuseError
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.build import elaborate, kept, yosys
 from rtl_sim.netlist import Module, distinct_modules
 

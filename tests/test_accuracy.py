@@ -14,8 +14,8 @@ from opu_fuse.bundle.accuracy import Accuracy
 from opu_fuse.cli.main import main
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import reference, session
-from opu_fuse.hw.load import load_hw
+from opu_fuse.frontend.qdq_reference import reference, session
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.zoo import build
 

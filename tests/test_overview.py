@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.fuse.names import StrategyName
-from opu_fuse.hw.load import load_hw
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.overview import overview
 from opu_fuse.pipeline import Program
 from opu_fuse.pipeline import compile as compile_program

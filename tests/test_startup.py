@@ -18,15 +18,15 @@ SLOW = (
     "rich.console",
 )
 UNUSED = (
-    "opu_fuse.bundle.kernels",
+    "opu_fuse.bundle.kernel_json",
     "opu_fuse.bundle.result",
     "opu_fuse.host.build.segment",
-    "opu_fuse.dfg.host",
+    "opu_fuse.dfg.ort_operator",
     "opu_fuse.frontend.calibration",
-    "opu_fuse.frontend.quantise",
-    "opu_fuse.fuse.dominator",
-    "opu_fuse.fuse.story",
-    "opu_fuse.hw.regmap",
+    "opu_fuse.frontend.quantization.quantise",
+    "opu_fuse.fuse.strategies.dominator",
+    "opu_fuse.fuse.explain.search_trace",
+    "opu_fuse.hw.isa.register_map",
     "opu_fuse.sim.engine",
 )
 """Of our own modules: host operators, runs, quantising, other strategies, explanations, drivers."""

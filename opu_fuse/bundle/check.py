@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from opu_fuse.bundle.check_host import host_mistakes
+from opu_fuse.bundle.instruction_ranges import instruction_ranges
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import (
     UNKNOWN,
@@ -21,12 +22,11 @@ from opu_fuse.bundle.program import (
     StageTensor,
     Tensor,
 )
-from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.dtypes import DTYPES
-from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, PROGRAM_ALIGNMENT, Engine
-from opu_fuse.hw.layout import Pieces
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.turn import BYTES, ByteTable, Turn
+from opu_fuse.hw.dram_layout import Pieces
+from opu_fuse.hw.isa.table import OPCODE, ORDER_STAGES, PROGRAM_ALIGNMENT, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.io_layout import BYTES, AxisPermutation, ByteTable
 
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
@@ -239,7 +239,7 @@ def _table(port: Port, table: ByteTable) -> Iterator[str]:
         yield f"port {port.name} looks up what is no int8 for each byte"
 
 
-def _turn(port: Port, turn: Turn) -> Iterator[str]:
+def _turn(port: Port, turn: AxisPermutation) -> Iterator[str]:
     """It is a bijection between the elements of the value and those of the user's array."""
     sizes = {math.prod(s) for s in (port.shape, turn.value, turn.axes)}
     if sorted(turn.order) != list(range(len(turn.axes))):

@@ -8,7 +8,7 @@ import onnx
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
 from opu_fuse.errors import ProgramError
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 
 MODEL_SUFFIX = ".onnx"
 
@@ -57,7 +57,7 @@ def _member(piece: HostPiece, data: bytes) -> Iterator[str]:
 def _interface(member: str, data: bytes) -> tuple[set[str], set[str]]:
     """What a member itself says that it reads and makes. Raises ProgramError when it is damaged."""
     if member.endswith(KERNEL_SUFFIX):
-        from opu_fuse.bundle.kernels import kernel_from_json  # most programs have no kernels
+        from opu_fuse.bundle.kernel_json import kernel_from_json  # most programs have no kernels
 
         kernel = kernel_from_json(data, member)
         return set(kernel.reads), {r.value for r in kernel.op.results}

@@ -19,9 +19,9 @@ from opu_fuse.bundle.listing import program_listing
 from opu_fuse.bundle.manifest import Manifest, Member, another_version, damaged
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import InternalError, ProgramError, SpecError
-from opu_fuse.hw.load import load_hw_text
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.process.writing import whole_file
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw_text
+from opu_fuse.process.atomic_files import whole_file
 
 SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
     "spec.yaml",

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment, MachineSegment
-from opu_fuse.hw.asm import disassemble
-from opu_fuse.hw.encoding import decode_with_positions
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.assembly import disassemble
+from opu_fuse.hw.isa.encoding import decode_with_positions
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 
 
 def program_listing(bundle: Bundle, hw: HwSpec) -> str:

@@ -22,7 +22,7 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.errors import ProgramError
-from opu_fuse.hw.isa import REGISTER, REGISTERS_PER_ENGINE, VALUE_BITS, Engine
+from opu_fuse.hw.isa.table import REGISTER, REGISTERS_PER_ENGINE, VALUE_BITS, Engine
 
 NAME = "manifest.json"
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opu_fuse.hw.layout import Layout, Pieces
-from opu_fuse.turn import ByteTable, Turn
+from opu_fuse.hw.dram_layout import Layout, Pieces
+from opu_fuse.io_layout import AxisPermutation, ByteTable
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
@@ -190,7 +190,7 @@ class Port:
     value: str
     scale: float | None
     zero_point: int
-    turn: Turn | None = None
+    turn: AxisPermutation | None = None
     table: ByteTable | None = None
     unrounded: str = ""
 

@@ -41,8 +41,8 @@ class Stall:
 class GroupCounters:
     """What one group did, over all samples of a run.
 
-    cycles: its part of the segment's, where groups overlap (`sim/timed.py`; 0 on the functional
-    engine).
+    cycles: its part of the segment's, where groups overlap (`sim/group_counters.py`; 0 on the
+    functional engine).
     """
 
     index: int

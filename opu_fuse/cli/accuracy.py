@@ -26,7 +26,7 @@ from opu_fuse.cli.arguments import (
     shapes_of,
 )
 from opu_fuse.cli.console import out, print_json, share_bar
-from opu_fuse.fuse.names import DEFAULT_STRATEGY
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 
 
 def accuracy(
@@ -56,7 +56,7 @@ def accuracy(
     as_json: AsJson = False,
 ) -> None:
     """Measure what rounding a float model to int8 loses, tensor by tensor, and what would help."""
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.loss import accuracy as measure
     from opu_fuse.report.accuracy import accuracy_json, accuracy_lines, accuracy_table
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from opu_fuse.frontend.names import Method, Scales
-from opu_fuse.fuse.names import StrategyName
+from opu_fuse.frontend.choice_names import Method, Scales
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
 
 
 def machines(incomplete: str) -> list[str]:
     """Specs of the package that begin so, for the shell."""
-    from opu_fuse.hw.load import spec_names
+    from opu_fuse.hw.spec.load_spec import spec_names
 
     return [name for name in spec_names() if name.startswith(incomplete)]
 

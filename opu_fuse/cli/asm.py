@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.console import out
-from opu_fuse.sim.files import read_text, require_targets, write_bytes
+from opu_fuse.sim.array_files import read_text, require_targets, write_bytes
 
 
 def asm(
@@ -20,9 +20,9 @@ def asm(
     ] = None,
 ) -> None:
     """Assemble text into program words (little-endian)."""
-    from opu_fuse.hw.asm import assemble
-    from opu_fuse.hw.encoding import encode
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.isa.assembly import assemble
+    from opu_fuse.hw.isa.encoding import encode
+    from opu_fuse.hw.spec.load_spec import load_hw
 
     require_targets(output)
     spec = None if hw is None else load_hw(hw)

@@ -26,9 +26,9 @@ from opu_fuse.cli.arguments import (
     shapes_of,
 )
 from opu_fuse.cli.console import out, print_plain, progress_bar
-from opu_fuse.fuse.names import DEFAULT_STRATEGY
-from opu_fuse.schedule.names import Cascades
-from opu_fuse.sim.files import require_targets
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
+from opu_fuse.schedule.choice_names import FusedStackChoice
+from opu_fuse.sim.array_files import require_targets
 
 
 def compile_(
@@ -57,8 +57,8 @@ def compile_(
         ),
     ] = False,
     cascades: Annotated[
-        Cascades, typer.Option(help="groups computed together, strip by strip")
-    ] = Cascades.AUTO,
+        FusedStackChoice, typer.Option(help="groups computed together, strip by strip")
+    ] = FusedStackChoice.AUTO,
     level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
     disable_pass: Annotated[
         list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="leave a pass out")
@@ -92,14 +92,14 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
-    from opu_fuse.fuse.host_text import host_lines
+    from opu_fuse.fuse.explain.coverage import little_on_machine
+    from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
-    from opu_fuse.fuse.share import little_on_machine
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
-    from opu_fuse.schedule.cascade_text import cascade_lines
+    from opu_fuse.schedule.fused_stack_text import stack_lines
 
     require_targets(output)
     spec = load_hw(hw)
@@ -135,7 +135,7 @@ def compile_(
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle, wide=wide))
     if done.partition.search is not None:
-        from opu_fuse.fuse.search import search_lines
+        from opu_fuse.fuse.strategies.search_report import search_lines
 
         for line in search_lines(done.dfg, done.partition.search):
             out.print(line)
@@ -144,7 +144,7 @@ def compile_(
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
     for group, companion in done.plan.beside.items():
         out.print(f"beside: {names[companion]}: between the tiles of {names[group]}")
-    for line in cascade_lines(done.plan):
+    for line in stack_lines(done.plan):
         out.print(line)
     if kept := len(done.plan.kept):
         only = len(done.plan.not_stored)
@@ -172,6 +172,6 @@ def compile_(
 
 
 def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:
-    from opu_fuse.schedule.explain import explain_tiles
+    from opu_fuse.schedule.tile_trace import explain_tiles
 
     return tuple(explain_tiles(done.dfg, done.partition, done.plan, spec, node))

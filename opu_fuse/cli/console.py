@@ -12,7 +12,7 @@ from functools import cached_property
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TextIO
 
-from opu_fuse.report.fitted import FittedTable
+from opu_fuse.report.terminal_tables import FittedTable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

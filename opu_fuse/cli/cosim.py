@@ -26,9 +26,9 @@ def cosim_init(
 
     from opu_fuse import zoo
     from opu_fuse.cosim.project import NETWORK, project_files, write_project
-    from opu_fuse.frontend.load import load
-    from opu_fuse.hw.load import load_hw
-    from opu_fuse.hw.rtl import rtl_files
+    from opu_fuse.frontend.importing.load import load
+    from opu_fuse.hw.rtlgen.rtl_files import rtl_files
+    from opu_fuse.hw.spec.load_spec import load_hw
 
     rtl_files(load_hw(hw))  # says why where a machine has no RTL
     machine = str(Path(hw).resolve()) if Path(hw).is_file() else hw

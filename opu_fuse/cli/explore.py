@@ -7,7 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
 from opu_fuse.cli.console import out, share_bar, time_left
-from opu_fuse.hw.limits import FASTEST_CLOCK, SLOWEST_CLOCK
+from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 
 
 def explore(

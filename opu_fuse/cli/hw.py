@@ -8,7 +8,7 @@ import typer
 
 from opu_fuse.cli.arguments import machines, require_suffix
 from opu_fuse.cli.console import err, out
-from opu_fuse.sim.files import write_files, write_text
+from opu_fuse.sim.array_files import write_files, write_text
 
 app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
 
@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
 @app.command("list")
 def hw_list() -> None:
     """Specs that come with opu-fuse."""
-    from opu_fuse.hw.load import load_hw, spec_names
+    from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 
     for name in spec_names():
         spec = load_hw(name)
@@ -34,14 +34,14 @@ def hw_show(
     ] = False,
 ) -> None:
     """Sizes of a machine, what it can run, or what it takes."""
-    from opu_fuse.hw import show
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec import show
+    from opu_fuse.hw.spec.load_spec import load_hw
 
     loaded = load_hw(spec)
     if not (operators or area):
         out.print(show.sizes_table(loaded))
     if operators:
-        from opu_fuse.fuse.operators import operators_table
+        from opu_fuse.fuse.machine_operators import operators_table
 
         out.print(operators_table(loaded))
     if area:
@@ -52,8 +52,8 @@ def hw_show(
 @app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
     """Explain every mistake of a spec; exit code 1 if there is one."""
-    from opu_fuse.hw.excerpt import excerpt
-    from opu_fuse.hw.load import problems
+    from opu_fuse.hw.spec.excerpt import excerpt
+    from opu_fuse.hw.spec.load_spec import problems
 
     found = problems(file)
     for problem in found:
@@ -71,8 +71,8 @@ def hw_diff(
     other: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
 ) -> None:
     """Keys in which two machines differ, defaults and inherited keys included."""
-    from opu_fuse.hw.differences import difference_lines
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec.differences import difference_lines
+    from opu_fuse.hw.spec.load_spec import load_hw
 
     lines = list(difference_lines(load_hw(one), load_hw(other)))
     for line in lines or ["no difference"]:
@@ -88,7 +88,7 @@ def hw_schema(
     """The JSON schema of specs, for editors that complete and check YAML."""
     import json
 
-    from opu_fuse.hw.json_schema import json_schema
+    from opu_fuse.hw.spec.json_schema import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
@@ -105,8 +105,8 @@ def hw_draw(
     ] = None,
 ) -> None:
     """Draw the hardware data-flow graph."""
-    from opu_fuse.hw import draw
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec import draw
+    from opu_fuse.hw.spec.load_spec import load_hw
 
     loaded = load_hw(spec)
     if output is None:
@@ -123,8 +123,8 @@ def hw_rtl(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write")],
 ) -> None:
     """Write the machine's SystemVerilog, a file list, a FuseSoC core and the C driver."""
-    from opu_fuse.hw.load import load_hw
-    from opu_fuse.hw.rtl import rtl_files
+    from opu_fuse.hw.rtlgen.rtl_files import rtl_files
+    from opu_fuse.hw.spec.load_spec import load_hw
 
     files = rtl_files(load_hw(spec))
     write_files(output, {name: text.encode() for name, text in files.items()})

@@ -7,7 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
 from opu_fuse.cli.console import out, print_json
-from opu_fuse.sim.files import require_targets, write_bytes
+from opu_fuse.sim.array_files import require_targets, write_bytes
 
 
 def inspect(
@@ -25,7 +25,7 @@ def inspect(
     """Look into a program file."""
     from opu_fuse.bundle.listing import program_listing
     from opu_fuse.pipeline import Program
-    from opu_fuse.report import json as report_json
+    from opu_fuse.report import json_trees as report_json
     from opu_fuse.report.tables import groups_table, memory_table
 
     if as_json and asm:
@@ -33,7 +33,7 @@ def inspect(
     require_targets(fused)
     loaded = Program.load(program)
     if fused is not None:
-        from opu_fuse.bundle.fused import load_fused
+        from opu_fuse.bundle.fused_onnx import load_fused
 
         write_bytes(fused, load_fused(loaded.bundle).SerializeToString(deterministic=True))
     if as_json:

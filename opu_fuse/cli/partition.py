@@ -16,7 +16,7 @@ from opu_fuse.cli.arguments import (
     shapes_of,
 )
 from opu_fuse.cli.console import print_json, print_lines, print_plain
-from opu_fuse.fuse.names import DEFAULT_STRATEGY
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 
 EVERYTHING = "*"
 """Value of a bare `--explain`."""
@@ -40,13 +40,13 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
-    from opu_fuse.frontend.sizes import Sizes
-    from opu_fuse.fuse.explain import explain as explanation
-    from opu_fuse.fuse.share import little_on_machine
-    from opu_fuse.fuse.to_json import partition_to_json
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.frontend.importing.dynamic_dims import Sizes
+    from opu_fuse.fuse.explain.coverage import little_on_machine
+    from opu_fuse.fuse.explain.partition_json import partition_to_json
+    from opu_fuse.fuse.explain.partition_text import explain as explanation
+    from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.pipeline import partition_model
-    from opu_fuse.process.collector import no_collection
+    from opu_fuse.process.garbage_collection import no_collection
 
     if as_json and explain is not None:
         raise typer.BadParameter("--json holds all reasons already; leave --explain out")

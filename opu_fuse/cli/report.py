@@ -9,7 +9,7 @@ import typer
 from opu_fuse.cli.arguments import require_suffix
 from opu_fuse.cli.console import out, progress_bar
 from opu_fuse.errors import RunError, UserError
-from opu_fuse.sim.files import read_text, require_targets, write_text
+from opu_fuse.sim.array_files import read_text, require_targets, write_text
 
 
 def report(

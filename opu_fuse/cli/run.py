@@ -14,8 +14,8 @@ import typer
 from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
 from opu_fuse.cli.console import err, out, print_json
 from opu_fuse.errors import RunError
-from opu_fuse.hw.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
-from opu_fuse.sim.files import (
+from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
+from opu_fuse.sim.array_files import (
     read_inputs,
     require_folders,
     require_targets,
@@ -92,12 +92,12 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a program on an engine."""
-    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.pipeline import Program
-    from opu_fuse.report import json as report_json
+    from opu_fuse.report import json_trees as report_json
     from opu_fuse.report.tables import groups_table
     from opu_fuse.report.trace import trace_json
-    from opu_fuse.sim.cycle import MemoryOptions
+    from opu_fuse.sim.cycle.run import MemoryOptions
     from opu_fuse.sim.engine import require_machine
     from opu_fuse.sim.runner import RtlOptions, require_waves
 
@@ -166,7 +166,7 @@ def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine
 
 
 def _model(program: Any, file: Path, given: Path | None) -> Path | None:
-    from opu_fuse.sim.users_model import find_model
+    from opu_fuse.sim.compare.users_model import find_model
 
     return find_model(program.bundle, file, given)
 
@@ -181,8 +181,8 @@ def _check(
     random: bool,
 ) -> Any:
     """RTL against functional, functional against ONNX Runtime, both against the user's model."""
-    from opu_fuse.sim.compare import check, compare
-    from opu_fuse.sim.users_model import of_model
+    from opu_fuse.sim.compare.runs import check, compare
+    from opu_fuse.sim.compare.users_model import of_model
 
     if engine is Engine.RTL:
         found = compare(program.bundle, program.run(arrays, capture=True), result)

@@ -21,7 +21,7 @@ def sweep(
 ) -> None:
     """Compile and time every combination of models, machines, strategies and memories."""
     from opu_fuse.report.page.points import page
-    from opu_fuse.sim.files import write_text
+    from opu_fuse.sim.array_files import write_text
     from opu_fuse.sweeping.run import sweep as run
     from opu_fuse.sweeping.table import write_tables
 

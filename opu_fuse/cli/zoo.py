@@ -7,7 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import networks
 from opu_fuse.cli.console import out
-from opu_fuse.sim.files import require_targets, write_file
+from opu_fuse.sim.array_files import require_targets, write_file
 
 app = typer.Typer(no_args_is_help=True, help="Standard networks with seeded weights.")
 

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 from msgspec import Struct
 
-from opu_fuse.bundle.fused import serialised
+from opu_fuse.bundle.fused_onnx import serialised
+from opu_fuse.bundle.instruction_ranges import instruction_ranges
 from opu_fuse.bundle.program import (
     Bundle,
     GroupInfo,
@@ -21,20 +22,19 @@ from opu_fuse.bundle.program import (
     StageTensor,
     Tensor,
 )
-from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.codegen.constants import pack_constants
 from opu_fuse.dfg.build import sources_of
 from opu_fuse.dfg.graph import Border, Dfg, Kind, Node, real_data
-from opu_fuse.dfg.types import ValueType, type_of_data
+from opu_fuse.dfg.value_types import ValueType, type_of_data
 from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.errors import ModelError
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.footprint import moved_bytes
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.footprint import moved_bytes
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan
-from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.schedule.tile_choice import PlannedLayer
 
 BEFORE = -1
 

@@ -11,14 +11,14 @@ from opu_fuse.codegen.weights import (
     pack_weights,
     pack_windows,
 )
-from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import filters, operator, quant_of, requant_params
-from opu_fuse.dfg.scaling import is_affine, pre_slots
+from opu_fuse.dfg.pre_array import is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.plan import Plan
-from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.schedule.tile_choice import PlannedLayer
+from opu_fuse.tiling.chunks import weight_bytes
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.pool import average_params
 
@@ -59,7 +59,9 @@ def _constants(
         units = [pack_params(*_affine(dfg, slot[0]), layer.in_pieces, hw) for slot in slots]
         yield planned.pre, np.concatenate(units, axis=1).reshape(-1)
     if layer.tables:
-        from opu_fuse.dfg.tables import table_entries  # what computes functions; few have tables
+        from opu_fuse.dfg.function_tables import (
+            table_entries,  # what computes functions; few have tables
+        )
 
         tables = [pack_table(table_entries(dfg, node), hw) for node in layer.tables]
         yield planned.table, np.concatenate(tables)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from opu_fuse.cost.chunks import weight_bytes
-from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
-from opu_fuse.hw.spec import HwSpec, Mode
-from opu_fuse.hw.unfolding import IMAGE_CHANNELS
+from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
+from opu_fuse.hw.im2row_window import IMAGE_CHANNELS
+from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.quant import weight_parts
-from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.schedule.tile_choice import PlannedLayer
+from opu_fuse.tiling.chunks import weight_bytes
 from opu_fuse.units.array import SCALES
 
 
@@ -49,7 +49,7 @@ def _pack_part(
         first, mode = r.block * hw.word_channels, hw.array.modes[r.mode]
         dense = spread_groups(weight, groups, first, first + r.blocks * hw.word_channels)
         dense = to_lanes(dense, layer.in_pieces, 1)
-        if layer.shape.unfolded is not None:
+        if layer.shape.im2row is not None:
             spread = unfold_windows(dense, layer.shape.slot, mode.ic)
         else:
             spread = unfold_columns(dense, planned.unfold, layer.shape.slot)

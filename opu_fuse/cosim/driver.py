@@ -5,10 +5,10 @@ from typing import Any, Protocol
 from cocotb.triggers import RisingEdge, Timer
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
-from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, BitField, ErrorCode
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim.machine_run import Counters, MachineStop
+from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, OFFSET, BitField, ErrorCode
+from opu_fuse.hw.isa.table import WATCHDOG_RESET, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.sim.rtl.machine_run import Counters, MachineStop
 
 FIELD: dict[tuple[str, str], BitField] = {
     (r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields

@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.bundle.image import by_image
+from opu_fuse.bundle.memory_image import by_image
 from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim.functional import Executed, Machine
-from opu_fuse.sim.machine_run import Retired
-from opu_fuse.sim.places import places
-from opu_fuse.sim.segments import Decoded
-from opu_fuse.sim.transfer import stored_bytes
-from opu_fuse.sim.writer import writer
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.sim.compare.tensor_sources import tensor_sources
+from opu_fuse.sim.compare.writer import writer
+from opu_fuse.sim.functional.machine import Executed, Machine
+from opu_fuse.sim.functional.transfer import stored_bytes
+from opu_fuse.sim.rtl.machine_run import Retired
+from opu_fuse.sim.rtl.segment_runs import Decoded
 
 Read = Callable[[int, int], np.ndarray]
 """Offset in the memory window and length -> uint8 bytes that lie there now."""
@@ -77,7 +77,7 @@ class Expected(Struct, frozen=True, kw_only=True):
 
     def _instruction(self, tensor: Tensor, index: tuple[int, ...], group: int) -> str:
         """Group and instruction that made an element."""
-        place = next(p for p in places(self.bundle) if p.name == tensor.name)
+        place = next(p for p in tensor_sources(self.bundle) if p.name == tensor.name)
         number = writer(self.bundle, place, (self.bundle.batch, *tensor.shape[1:]), index)
         instruction = self.program.instructions[number]
         name = f"{instruction.engine.name.lower()}.{instruction.opcode}"

@@ -10,18 +10,18 @@ from cocotb.triggers import Event, select
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.bundle.image import initial_image
+from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.program import Bundle, MachineSegment, Port
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.cosim.driver import OpuDriver
 from opu_fuse.cosim.expected import expect
 from opu_fuse.cosim.retired import RetireMonitor
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.engine import run_on
-from opu_fuse.sim.machine_run import Retired
+from opu_fuse.sim.rtl.machine_run import Retired
+from opu_fuse.sim.rtl.segment_runs import Segments
 from opu_fuse.sim.runner import SegmentRun
-from opu_fuse.sim.segments import Segments
 
 
 class Compiled(Protocol):

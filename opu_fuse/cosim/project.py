@@ -5,7 +5,7 @@ from pathlib import Path
 
 from opu_fuse import resources
 from opu_fuse.errors import RunError
-from opu_fuse.sim.files import write_files
+from opu_fuse.sim.array_files import write_files
 
 NETWORK = "network.onnx"
 _MACHINE = "@machine@"

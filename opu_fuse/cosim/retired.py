@@ -7,9 +7,9 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import ValueChange
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.rtl import PROBE
-from opu_fuse.sim.machine_run import Retired
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.rtlgen.rtl_files import PROBE
+from opu_fuse.sim.rtl.machine_run import Retired
 
 _PC_BITS, _CYCLE_BITS = 32, 64
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim.rtl_process import child_environment
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.sim.rtl.process import child_environment
 
 
 def simulate(

@@ -11,11 +11,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from opu_fuse.dfg.borders import entry, leaving
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
 from opu_fuse.dfg.indexing import bias_access
-from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
-from opu_fuse.dfg.types import type_of
+from opu_fuse.dfg.io_ports import entry, leaving
+from opu_fuse.dfg.lower_node import Lowered, const_array, lower, shape_of
+from opu_fuse.dfg.value_types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
 from opu_fuse.model.names import known_names, own_name

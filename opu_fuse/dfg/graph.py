@@ -15,10 +15,10 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
 
-from opu_fuse.dfg.types import ValueType
+from opu_fuse.dfg.value_types import ValueType
+from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.model.names import Name
 from opu_fuse.quant import QuantParams
-from opu_fuse.turn import ByteTable, Turn
 
 
 class Kind(StrEnum):
@@ -153,7 +153,7 @@ class Border(Struct, frozen=True, kw_only=True):
     written: QuantParams | None
     value: ir.Value
     quant: QuantParams | None
-    turn: Turn | None
+    turn: AxisPermutation | None
     nodes: tuple[ir.Node, ...]
     lookup: Lookup | None = None
 

@@ -10,8 +10,8 @@ from typing import cast
 
 import numpy as np
 
+from opu_fuse.dfg.function_tables import table_entries
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.host import run_call
 from opu_fuse.dfg.integer import (
     filters,
     operator,
@@ -23,7 +23,7 @@ from opu_fuse.dfg.integer import (
     tied_quant,
 )
 from opu_fuse.dfg.islands import float_reason
-from opu_fuse.dfg.kernels import (
+from opu_fuse.dfg.numpy_kernels import (
     conv_sums,
     dense_sums,
     shuffle_channels,
@@ -31,8 +31,8 @@ from opu_fuse.dfg.kernels import (
     window_max,
     window_sum,
 )
-from opu_fuse.dfg.scaling import is_affine
-from opu_fuse.dfg.tables import table_entries
+from opu_fuse.dfg.ort_operator import run_call
+from opu_fuse.dfg.pre_array import is_affine
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import average, channel_affine, requantize
 from opu_fuse.model.composites import is_slope

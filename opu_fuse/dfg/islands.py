@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
-from opu_fuse.model.pairs import type_of_zero
+from opu_fuse.model.qdq_pairs import type_of_zero
 from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
 from opu_fuse.units import REAL_CONSTANTS
 

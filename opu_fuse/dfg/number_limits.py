@@ -2,7 +2,7 @@
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.integer import ACCUMULATING, operator, requant_params, settings
-from opu_fuse.dfg.scaling import is_affine
+from opu_fuse.dfg.pre_array import is_affine
 from opu_fuse.errors import ModelError
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Numeric, Stage

@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import asdict, fields
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.devices import Device
-from opu_fuse.hw.load import load_hw, load_hw_text
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.area.devices import Device
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
 from opu_fuse.units import UNITS
 from opu_fuse.units.base import ModuleKind
 
@@ -121,7 +121,9 @@ class Design(Struct, frozen=True, kw_only=True):
             return None
 
     def all_modes(self) -> Iterator[dict[str, int]]:
-        """Every way to wire the array for this word (the rules are those of `hw/check_rtl.py`)."""
+        """Every way to wire the array for this word (the rules are those of
+        `hw/spec/check_rtl.py`).
+        """
         macs, word = self.units * self.multipliers, self.word
         for px in (1, 2, 4):
             if px > self.pixels or self.units % px:

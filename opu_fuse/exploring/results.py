@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opu_fuse.exploring.run import Candidate, Exploration
-from opu_fuse.hw.devices import device
-from opu_fuse.hw.load import load_hw_text
-from opu_fuse.sim.files import write_text
+from opu_fuse.hw.area.devices import device
+from opu_fuse.hw.spec.load_spec import load_hw_text
+from opu_fuse.sim.array_files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
 from opu_fuse.exploring.space import numbers, propose
-from opu_fuse.frontend.names import Scales
-from opu_fuse.hw.area import Area, area, share
-from opu_fuse.hw.devices import Device, device
-from opu_fuse.hw.limits import FASTEST_CLOCK, SLOWEST_CLOCK
-from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.hw.area.devices import Device, device
+from opu_fuse.hw.area.estimate import Area, area, share
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
 from opu_fuse.sweeping.journal import Journal, Row, journal
 from opu_fuse.sweeping.plan import Machine, Model, Task, model_of
 from opu_fuse.sweeping.run import Progress, Run, missing_points, workers

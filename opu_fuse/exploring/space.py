@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from opu_fuse.exploring.design import Design
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 
 MULTIPLIERS = (2, 32)
 """Of a unit."""

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.process.foreign import ForeignError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]

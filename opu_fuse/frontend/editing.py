@@ -182,7 +182,7 @@ def insert_before(
     return result
 
 
-def insert_behind(
+def insert_after(
     node: ir.Node,
     result: ir.Value,
     op_type: str,

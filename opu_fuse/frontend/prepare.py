@@ -10,15 +10,15 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.absorb import absorb, dequantise, ready
-from opu_fuse.frontend.baked import unbake
+from opu_fuse.frontend.canonical import PASSES, canonicalise
+from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import SOURCE_KEY, sources_of, standard_nodes
-from opu_fuse.frontend.load import ModelLike, load
-from opu_fuse.frontend.names import Method, Scales
+from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
+from opu_fuse.frontend.importing.load import ModelLike, load
+from opu_fuse.frontend.pass_steps import NAMES, step, telling_step
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
-from opu_fuse.frontend.sizes import NO_SIZES, Sizes
-from opu_fuse.frontend.steps import NAMES, step, telling_step
-from opu_fuse.frontend.transforms import PASSES, canonicalise
+from opu_fuse.frontend.quantization.absorb_qdq import absorb, dequantise, ready
+from opu_fuse.frontend.quantization.recover_int_weights import unbake
 from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.model.names import KNOWN_KEY
@@ -73,7 +73,8 @@ def prepare(
     operators, by name of the file or of the canonical model, that are left in floating point, to
     the host. quantised=False leaves a float model in floats: the same graph without annotations
     (one that is quantised already stays so). budget: how many times the usual size the network may
-    have (`budget.py`). sizes: of dynamic dimensions (`sizes.py`). rewriting: bring it into the form
+    have (`budget.py`). sizes: of dynamic dimensions (`dynamic_dims.py`). rewriting: bring it into
+    the form
     for fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input
     cannot be handled.
     """
@@ -92,8 +93,10 @@ def prepare(
         _require_own_choices(
             scales, method, bias_correction=bias_correction, equalisation=equalisation
         )
-        from opu_fuse.frontend.between import add_roundings  # float models need none
-        from opu_fuse.frontend.requantise import spell_out_requantisations
+        from opu_fuse.frontend.quantization.insert_missing_qdq import (
+            add_roundings,  # float models need none
+        )
+        from opu_fuse.frontend.quantization.insert_requantise import spell_out_requantisations
 
         step("requantise", model, spell_out_requantisations)
         model, more = telling_step("between", model, add_roundings)
@@ -160,13 +163,13 @@ def _may_be_separate(graph: ir.Graph) -> bool:
 
 
 def _separate(model: ir.Model, *, quantised: bool) -> None:
-    from opu_fuse.frontend.quantise import separate_unrounded  # few need it
+    from opu_fuse.frontend.quantization.quantise import separate_unrounded  # few need it
 
     separate_unrounded(model, quantised=quantised)
 
 
 def _equalise(model: ir.Model, calibration: "Calibration") -> None:
-    from opu_fuse.frontend.equalise import equalise  # few ask for it
+    from opu_fuse.frontend.quantization.equalise import equalise  # few ask for it
 
     equalise(model, calibration)
 
@@ -180,7 +183,7 @@ def _quantise(
     bias_correction: bool,
 ) -> tuple[ir.Model, tuple[onnx.ModelProto, tuple[str, ...]]]:
     """The QDQ model, for us and for ONNX Runtime, and warnings; uses up the float one."""
-    from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
+    from opu_fuse.frontend.quantization.quantise import quantise_with  # quantised models need none
 
     qdq, warnings = quantise_with(
         model, calibration, scales=scales, method=method, bias_correction=bias_correction

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.model.pairs import type_of_zero
+from opu_fuse.model.qdq_pairs import type_of_zero
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8, narrowed
 
 DOMAINS = {*STANDARD, "com.microsoft"}

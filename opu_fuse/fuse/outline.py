@@ -23,9 +23,9 @@ from onnx import helper
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import InternalError
-from opu_fuse.fuse.borders import Body, Cut, cut, only_views, reads
+from opu_fuse.fuse.model_cuts import Body, Cut, cut, only_views, reads
 from opu_fuse.fuse.partition import Group, Partition
-from opu_fuse.fuse.strategies import require_legal
+from opu_fuse.fuse.strategies.registry import require_legal
 from opu_fuse.model.opsets import STANDARD
 
 DOMAIN = "opu_fuse"
@@ -51,7 +51,7 @@ LEFT_KEY = "opu_fuse.not_outlined"
 class _Item(Struct, frozen=True, kw_only=True):
     """A node of the new graph, and where it stood (its group's last node) in the old one."""
 
-    position: int
+    state: int
     node: onnx.NodeProto
 
 
@@ -85,7 +85,7 @@ def outline(
     ]
     calls = [
         _Item(
-            position=body.nodes[-1],
+            state=body.nodes[-1],
             node=helper.make_node(
                 f.name, f.input, f.output, name=group_name(dfg, groups[index]), domain=DOMAIN
             ),
@@ -167,12 +167,12 @@ def _parameters(nodes: Sequence[onnx.NodeProto], constants: set[str]) -> list[st
 def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, found: Cut) -> Iterator[_Item]:
     """The nodes that stay, host operators with the reason."""
     why = {dfg[h.node].name: h.reason for h in partition.host}
-    for position in found.outside:
+    for state in found.outside:
         node = onnx.NodeProto()
-        node.CopyFrom(model.graph.node[position])
+        node.CopyFrom(model.graph.node[state])
         if node.name in why:
             node.metadata_props.add(key=HOST_KEY, value=why[node.name])
-        yield _Item(position=position, node=node)
+        yield _Item(state=state, node=node)
 
 
 def _assemble(
@@ -212,7 +212,7 @@ def _in_order(items: Sequence[_Item]) -> Iterator[onnx.NodeProto]:
         waits[i] = len(sources)
         for source in sources:
             readers[source].append(i)
-    ready = [(item.position, i) for i, item in enumerate(items) if waits[i] == 0]
+    ready = [(item.state, i) for i, item in enumerate(items) if waits[i] == 0]
     heapq.heapify(ready)
     count = 0
     while ready:
@@ -222,6 +222,6 @@ def _in_order(items: Sequence[_Item]) -> Iterator[onnx.NodeProto]:
         for reader in readers[i]:
             waits[reader] -= 1
             if waits[reader] == 0:
-                heapq.heappush(ready, (items[reader].position, reader))
+                heapq.heappush(ready, (items[reader].state, reader))
     if count < len(items):
         raise InternalError("outlining", "groups of a legal partition wait for each other")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.fuse.refusal import Refusal
+from opu_fuse.fuse.rules.refusal import Refusal
 
 if TYPE_CHECKING:
-    from opu_fuse.fuse.search import Search  # of one strategy only
+    from opu_fuse.fuse.strategies.search_report import Search  # of one strategy only
 
 Misfits = Mapping[tuple[int, ...], DoesNotFit | None]
 """Groups that must not be formed, by their nodes (views left out), and what the scheduler said."""

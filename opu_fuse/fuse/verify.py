@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.fuse.growth import Growth, fill_clash
-from opu_fuse.fuse.legality import VIEW_RULES, group_exit, listed, no_group, other_operand
-from opu_fuse.fuse.module_rules import fits, module_refusal
-from opu_fuse.fuse.operator_rules import known_operator
-from opu_fuse.fuse.order import order_units
+from opu_fuse.fuse.explain.diagnose import no_way
+from opu_fuse.fuse.explain.remedies import operator_refusal
+from opu_fuse.fuse.group_order import order_units
+from opu_fuse.fuse.matching.context import MatchContext, leaves
+from opu_fuse.fuse.matching.partial_group import PartialGroup, fill_clash
 from opu_fuse.fuse.partition import Group, HostOp, Violation
-from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
-from opu_fuse.fuse.remedies import operator_refusal
-from opu_fuse.fuse.scope import Scope, leaves
-from opu_fuse.fuse.ways import no_way
+from opu_fuse.fuse.rules.legality import VIEW_RULES, group_exit, listed, no_group, other_operand
+from opu_fuse.fuse.rules.module_rules import fits, module_refusal
+from opu_fuse.fuse.rules.operator_rules import known_operator
+from opu_fuse.fuse.rules.refusal import Refusal, Words, first_refusal, refuse
 
 
 def placed_once(words: Words) -> Words | None:
@@ -51,16 +51,18 @@ def acyclic(words: Words) -> Words | None:
     return words
 
 
-def verify(scope: Scope, groups: Sequence[Group], host: Sequence[HostOp]) -> tuple[Violation, ...]:
+def verify(
+    context: MatchContext, groups: Sequence[Group], host: Sequence[HostOp]
+) -> tuple[Violation, ...]:
     """All broken rules of a partition, group by group; empty when the machine can run it."""
-    found = list(_coverage(scope.dfg, groups, host))
+    found = list(_coverage(context.dfg, groups, host))
     for group in groups:
-        _replay(scope, group, found)
-        _results(scope, group, found)
+        _replay(context, group, found)
+        _results(context, group, found)
     # Groups that keep the rules so far are paths left through their ends, and those cannot wait for
     # each other: each one's end would come before the next one's, all the way round.
     if found:
-        found += _circles(scope.dfg, groups, host)
+        found += _circles(context.dfg, groups, host)
     return tuple(found)
 
 
@@ -80,43 +82,43 @@ def _coverage(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iter
         yield _violation(placed_once, words, index)
 
 
-def _replay(scope: Scope, group: Group, found: list[Violation]) -> None:
+def _replay(context: MatchContext, group: Group, found: list[Violation]) -> None:
     """Operator by operator: is it runnable, does it read the tail, does the pipeline lead to its
     module?
     """
-    growth = Growth(scope.modules.start)
+    partial = PartialGroup(context.modules.start)
     members = {m.node for m in group.matches}
     for match in group.matches:
-        node = scope.dfg.nodes[match.node]
-        refusal = _operator(scope, node, match.module)
+        node = context.dfg.nodes[match.node]
+        refusal = _operator(context, node, match.module)
         if refusal is not None:
             found.append(_violated(refusal, node.index))
-        if growth.matches:
-            _data(scope, growth, node, members, found)
+        if partial.matches:
+            _data(context, partial, node, members, found)
         else:
-            _head(scope, node, found)
-        op = scope.runs_as(node)
-        if match.module is not None and match.module not in growth.position.candidates(op):
-            refusal = no_way(scope, growth.position, op, match.module)
+            _head(context, node, found)
+        op = context.runs_as(node)
+        if match.module is not None and match.module not in partial.state.candidates(op):
+            refusal = no_way(context, partial.state, op, match.module)
             found.append(_violated(refusal, node.index))
-        growth.take(match)
-    if growth.module is not None and not scope.modules.can_end(growth.module):
-        found.append(_violation(group_exit, {"module": growth.module}, growth.tail))
+        partial.take(match)
+    if partial.module is not None and not context.modules.can_end(partial.module):
+        found.append(_violation(group_exit, {"module": partial.module}, partial.tail))
 
 
-def _operator(scope: Scope, node: Node, module: str | None) -> Refusal | None:
+def _operator(context: MatchContext, node: Node, module: str | None) -> Refusal | None:
     if module is None:
         words: Words = {"op": node.op.removeprefix("host:")}
         return None if node.is_virtual else refuse(known_operator, words)
-    refusal = operator_refusal(scope, node) if node.owner is None else None
-    if refusal is None and not fits(scope, node, module):
-        refusal = module_refusal(scope, node, module)
+    refusal = operator_refusal(context, node) if node.owner is None else None
+    if refusal is None and not fits(context, node, module):
+        refusal = module_refusal(context, node, module)
     return refusal
 
 
-def _head(scope: Scope, node: Node, found: list[Violation]) -> None:
+def _head(context: MatchContext, node: Node, found: list[Violation]) -> None:
     """What may begin a group: anything but a bias or a view."""
-    dfg = scope.dfg
+    dfg = context.dfg
     if node.owner is not None:
         found.append(_strayed(dfg, node))
     elif node.is_virtual:
@@ -125,10 +127,14 @@ def _head(scope: Scope, node: Node, found: list[Violation]) -> None:
 
 
 def _data(
-    scope: Scope, growth: Growth, node: Node, members: Collection[int], found: list[Violation]
+    context: MatchContext,
+    partial: PartialGroup,
+    node: Node,
+    members: Collection[int],
+    found: list[Violation],
 ) -> None:
     """What the operator reads: the group's tail and nothing else that the group computes."""
-    dfg, tail = scope.dfg, growth.tail
+    dfg, tail = context.dfg, partial.tail
     if node.owner is not None:
         if tail != node.owner:
             found.append(_strayed(dfg, node))
@@ -144,8 +150,8 @@ def _data(
         found.append(_violation(other_operand, words, other, node.index))
     refusal = fill_clash(dfg[tail], node)
     if refusal is None and node.is_virtual:
-        base = growth.base if growth.base >= 0 else tail
-        refusal = first_refusal(VIEW_RULES, scope, dfg[base], node)
+        base = partial.base if partial.base >= 0 else tail
+        refusal = first_refusal(VIEW_RULES, context, dfg[base], node)
     if refusal is not None:
         found.append(_violated(refusal, tail, node.index))
 
@@ -157,15 +163,15 @@ def _strayed(dfg: Dfg, bias: Node) -> Violation:
     return _violation(owned_bias_stays, words, owner, bias.index)
 
 
-def _results(scope: Scope, group: Group, found: list[Violation]) -> None:
+def _results(context: MatchContext, group: Group, found: list[Violation]) -> None:
     """Interior values nobody else needs, and one result."""
-    dfg = scope.dfg
+    dfg = context.dfg
     members = {m.node for m in group.matches}
     for match, behind in itertools.pairwise(group.matches):
-        if scope.leaves_only_to(match.node, behind.node):
+        if context.leaves_only_to(match.node, behind.node):
             continue
-        readers = scope.readers(match.node)
-        needed = match.node in scope.outputs
+        readers = context.readers(match.node)
+        needed = match.node in context.outputs
         if not needed and members.issuperset(readers):
             continue
         outside = [dfg[r].name for r in readers if r not in members]

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.timing import fetch_ahead_beats
-from opu_fuse.hw.unfolding import unfolds
+from opu_fuse.hw.im2row_window import unfolds
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.unit_rates import fetch_ahead_beats
 from opu_fuse.units.base import Stage
 
 

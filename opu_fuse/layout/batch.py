@@ -6,7 +6,7 @@ tiles, windows and padding are those of the single images (`Shape.images`).
 
 from msgspec.structs import replace
 
-from opu_fuse.hw.isa import REGISTER, Engine
+from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.layout.shape import Shape, Window
 
 MOST_IMAGES = 128
@@ -18,15 +18,15 @@ def batched(shape: Shape, images: int) -> Shape:
     """Of a layer for so many images."""
     if images == 1:
         return shape
-    window = _stacked(shape.window, shape.in_rows, shape.mid_rows)
-    pool = _stacked(shape.pool_window, shape.mid_rows, shape.out_rows)
+    window = _stacked(shape.window, shape.in_rows, shape.pre_pool_rows)
+    pool = _stacked(shape.pool_window, shape.pre_pool_rows, shape.out_rows)
     gated = shape.gated or any(side.broadcast for side in shape.sides)  # one pixel for an image
     if window is None or pool is None or gated or shape.phased:
         return replace(shape, images=images)
     return replace(
         shape,
         in_rows=images * shape.in_rows,
-        mid_rows=images * shape.mid_rows,
+        pre_pool_rows=images * shape.pre_pool_rows,
         out_rows=images * shape.out_rows,
         window=window,
         pool=None if shape.pool is None else pool,
@@ -40,7 +40,7 @@ def apart(shape: Shape, images: int) -> Shape:
     return replace(
         shape,
         in_rows=shape.in_rows // images,
-        mid_rows=shape.mid_rows // images,
+        pre_pool_rows=shape.pre_pool_rows // images,
         out_rows=shape.out_rows // images,
         images=images,
     )

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape
-from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})

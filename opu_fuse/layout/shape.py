@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.unfolding import row_words
+from opu_fuse.hw.im2row_window import row_words
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.pool import PoolKind
 
@@ -67,7 +67,7 @@ class Side(Struct, frozen=True, kw_only=True):
     broadcast: bool = False
 
 
-class Unfolded(Struct, frozen=True, kw_only=True):
+class Im2row(Struct, frozen=True, kw_only=True):
     """What unfolded rows are made of. kernel_rows, stride, pad: rows of the window, between windows
     and above the image; in_rows, words: of an image, and image words of its rows; rows: unfolded
     ones of an image.
@@ -117,7 +117,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     sizes below each other, whose windows do not see each other (`layout/batch.py`); phased: it
     makes some rows and columns of its map; further: where weights are the sum of several int8,
     what is not zero of each but the first; carries: a tile finds the maxima of rows that windows of
-    the tile below see, too, for that one; unfolded: its input is a map of unfolded rows, whose
+    the tile below see, too, for that one; im2row: its input is a map of unfolded rows, whose
     columns take `slot` bytes, any number. Channels are counted in lanes, holes included.
     """
 
@@ -128,9 +128,9 @@ class Shape(Struct, frozen=True, kw_only=True):
     slot: int
     window: Window
     groups: int
-    mid_channels: int
-    mid_rows: int
-    mid_cols: int
+    pre_pool_channels: int
+    pre_pool_rows: int
+    pre_pool_cols: int
     pool: Window | None
     out_rows: int
     out_cols: int
@@ -150,7 +150,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     phased: bool = False
     further: tuple[Cells, ...] = ()
     carries: bool = False
-    unfolded: Unfolded | None = None
+    im2row: Im2row | None = None
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum words of one channel block of rows × cols pixels."""
@@ -165,22 +165,22 @@ class Shape(Struct, frozen=True, kw_only=True):
         """Output words of one channel block of rows × cols pixels."""
         return rows * -(-cols // self.stored_px)
 
-    def side_words(self, mid: int, final: int) -> tuple[int, ...]:
+    def side_words(self, pre_pool: int, final: int) -> tuple[int, ...]:
         """Residual words of one channel block of every side, beside so many mid and final words."""
         return tuple(
-            1 if side.broadcast else mid if side.before_pool else final for side in self.sides
+            1 if side.broadcast else pre_pool if side.before_pool else final for side in self.sides
         )
 
     @property
     def kernel(self) -> tuple[int, int]:
         """Rows and columns of the convolution's kernel."""
         rows, cols = self.window.kernel
-        return (rows if self.unfolded is None else self.unfolded.kernel_rows), cols
+        return (rows if self.im2row is None else self.im2row.kernel_rows), cols
 
     @property
     def column(self) -> int:
         """Columns of compute's tiles for a pixel: unfolded ones count bytes."""
-        return 1 if self.unfolded is None else self.slot
+        return 1 if self.im2row is None else self.slot
 
     @property
     def column_bytes(self) -> int:
@@ -208,13 +208,13 @@ class Shape(Struct, frozen=True, kw_only=True):
         pool = self.pool_window
         return pool.kernel[0] - pool.strides[0] if self.carries else 0
 
-    def carried_to(self, row: int) -> bool:
+    def reads_halo(self, row: int) -> bool:
         """Whether a tile that begins with a final row, counted through all images, finds maxima of
         the tile above.
         """
         return self.carries and row % self.out_rows != 0
 
-    def leaves_maxima(self, rows: int) -> bool:
+    def stores_halo(self, rows: int) -> bool:
         """Whether a tile of so many final rows has one below that finds its maxima."""
         return self.carries and rows < self.out_rows
 

@@ -19,8 +19,8 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
 
-from opu_fuse.model.constants import const_array
-from opu_fuse.model.constants import known_shape as _dims
+from opu_fuse.model.known_values import const_array
+from opu_fuse.model.known_values import known_shape as _dims
 from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, TRUTHS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes

@@ -1,7 +1,7 @@
 """onnx's shape inference: types and shapes of all values from those of the inputs.
 
 It believes nothing of what a file declares (stale shapes would make wrong programs), sees no
-weights, and works where it may abort (`foreign.py`). onnx counts a pooling window that starts in
+weights, and works where it may abort (`sandbox.py`). onnx counts a pooling window that starts in
 the end padding; its own definition and ONNX Runtime do not, and that is put right here.
 """
 
@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from opu_fuse.model.operator_sets import PAIRS, POOLS
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.process.foreign import ForeignError, complaints, in_child
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 LARGE = 125
 """Elements; constants that shapes are computed from have fewer."""

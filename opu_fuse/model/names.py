@@ -45,7 +45,7 @@ def known_names(model: ir.Model) -> frozenset[str] | None:
 
 def names_of(graph: onnx.GraphProto) -> frozenset[str]:
     """Of all nodes and values, those of subgraphs too; a node without a name counts as
-    `<OpType>_<n>`, as `frontend/naming.py` will call it.
+    `<OpType>_<n>`, as `frontend/importing/node_names.py` will call it.
     """
     return frozenset(_names(graph))
 

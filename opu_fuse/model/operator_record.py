@@ -140,7 +140,7 @@ class Trait(Flag):
 
 
 class HostReason(Enum):
-    """Why no machine runs an operator, whatever its data flow (`fuse/host_reasons.py` has the
+    """Why no machine runs an operator, whatever its data flow (`fuse/rules/host_reasons.py` has the
     sentences).
     """
 

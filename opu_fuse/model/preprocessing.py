@@ -9,7 +9,7 @@ between.
 
 import onnx_ir as ir
 
-from opu_fuse.model.constants import const_array, known_shape
+from opu_fuse.model.known_values import const_array, known_shape
 from opu_fuse.model.operator_sets import AFFINE, ELEMENT_WISE, REARRANGES
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import FLOAT_KEY, META_KEY

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from opu_fuse.bundle.accuracy import Accuracy, OutputLoss
-from opu_fuse.report.fitted import Column, FittedTable, short
-from opu_fuse.report.json import SCHEMA_VERSION, Tree
+from opu_fuse.report.json_trees import SCHEMA_VERSION, Tree
+from opu_fuse.report.terminal_tables import Column, FittedTable, short
 
 SHOWN = 20
 """Rows of the table; JSON has all."""

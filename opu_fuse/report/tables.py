@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opu_fuse.bundle.facts import images_per_second, mac_efficiency, machine_of
+from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, machine_of
 from opu_fuse.bundle.program import Bundle, HostSegment
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.report.fitted import Column, FittedTable, short
-from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_run
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.report.group_rows import group_rows, has_cycles, host_summary, per_run
+from opu_fuse.report.terminal_tables import Column, FittedTable, short
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, OfModel, RunResult  # compiling has none

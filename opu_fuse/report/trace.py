@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from opu_fuse.bundle.facts import instruction_texts, machine_of
+from opu_fuse.bundle.derived_facts import instruction_texts, machine_of
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.bundle.result import RunResult
 

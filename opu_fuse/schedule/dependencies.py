@@ -14,10 +14,10 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from opu_fuse.hw.footprint import Interval, footprint
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import SYNC_ENGINES, Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.footprint import Interval, footprint
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import SYNC_ENGINES, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units.base import Space
 
 NONE = -1

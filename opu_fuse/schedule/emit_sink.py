@@ -9,21 +9,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from opu_fuse.cost.chunks import OutputRange
-from opu_fuse.cost.tiles import (
-    Span,
-    ceil_div,
-    groups_per_block,
-    images_of,
-    segments_per_block,
-)
-from opu_fuse.cost.unfolding import Piece
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine, order_registers, parameters_of, unit_register
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.unfolding import UNFOLD
+from opu_fuse.hw.im2row_window import UNFOLD
+from opu_fuse.hw.isa.instruction import Instruction, split_address
+from opu_fuse.hw.isa.table import Engine, order_registers, parameters_of, unit_register
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.placement import Placement, PostTile, Step
 from opu_fuse.schedule.registers import (
     TilePart,
@@ -33,13 +24,22 @@ from opu_fuse.schedule.registers import (
     tile_parts,
     transfer_shape,
 )
-from opu_fuse.schedule.stores import halo_store, halo_words, stores
-from opu_fuse.schedule.tiling import PlannedLayer
-from opu_fuse.tile_schedule.fused_stack import Cascade
+from opu_fuse.schedule.store_registers import halo_store, halo_words, stores
+from opu_fuse.schedule.tile_choice import PlannedLayer
+from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import window
-from opu_fuse.tile_schedule.interleave import Turn
-from opu_fuse.tile_schedule.line_buffers import Ring
+from opu_fuse.tile_schedule.interleave import TimeSlot
+from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
+from opu_fuse.tiling.chunks import OutputRange
+from opu_fuse.tiling.im2row import Piece
+from opu_fuse.tiling.tile import (
+    Span,
+    ceil_div,
+    groups_per_block,
+    images_of,
+    segments_per_block,
+)
 from opu_fuse.units.base import Space
 from opu_fuse.units.residual import ResidualKind
 from opu_fuse.units.table import TABLE_WORDS
@@ -93,10 +93,10 @@ class EmitSink:
         instruction = Instruction(engine=engine, opcode=opcode, params=registers)
         self.steps.append(Step(instruction=instruction, group=group, tile=tile))
 
-    def stack(self, stack: Cascade) -> None:
+    def stack(self, stack: FusedStack) -> None:
         """Slots need no instructions."""
 
-    def slot(self, slot: Turn | None) -> None:
+    def slot(self, slot: TimeSlot | None) -> None:
         """Slots need no instructions."""
 
     def change_banks(self) -> None:
@@ -109,19 +109,19 @@ class EmitSink:
 
     def im2row(self, layer: PlannedLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
         """`load.image` and `load.unfold`."""
-        rows, (_, run), unfolded = (piece.first, piece.count), load.words, layer.shape.unfolded
-        assert unfolded is not None, "its rows are unfolded"
+        rows, (_, run), im2row = (piece.first, piece.count), load.words, layer.shape.im2row
+        assert im2row is not None, "its rows are unfolded"
         self._load_part(layer, Space.IMAGE, self._loaded(layer), image, (0, 1), rows, load.words)
         registers = {
-            "dst": load.word + piece.done * unfolded.row_words(run),
+            "dst": load.word + piece.done * im2row.row_words(run),
             "run": run,
             "rows": piece.rows,
-            "row_pitch": unfolded.stride * run,
+            "row_pitch": im2row.stride * run,
             "image": image + piece.origin * run,
             "in_rows": piece.count,
             "origin_y": piece.origin,
-            "stride_y": unfolded.stride,
-            "kernel_rows": unfolded.kernel_rows,
+            "stride_y": im2row.stride,
+            "kernel_rows": im2row.kernel_rows,
             "pad_value": layer.layer.pad_value,
         }
         self.append(layer.layer.group, Engine.LOAD, UNFOLD, registers)
@@ -198,24 +198,29 @@ class EmitSink:
 
     def read(self, layer: PlannedLayer, source: FeatureSource) -> Read:
         """Registers of the geometry."""
-        shape, layout, mid, chunk = layer.shape, layer.reads.layout, source.mid, source.chunk
-        read, base = source.window or window(layer, chunk, mid), source.bank
-        if source.ring is not None:
+        shape, layout, pre_pool, chunk = (
+            layer.shape,
+            layer.reads.layout,
+            source.pre_pool,
+            source.chunk,
+        )
+        read, base = source.window or window(layer, chunk, pre_pool), source.bank
+        if source.line_buffer is not None:
             where = read.of_rows(layout)
-            base = source.ring.word(read.part.rows[0]) + chunk.block * layout.row_words
+            base = source.line_buffer.word(read.part.rows[0]) + chunk.block * layout.row_words
         elif source.resident:
             where = read.of_map(layout)
             above = read.above - layer.rows_in[0]
             base += chunk.block * layout.row_words + above * where["row_pitch"]
         else:
             where = read.of_part()
-        pitch, pixels = read.rows * where["row_pitch"], shape.words(mid.rows, mid.cols)
+        pitch, pixels = read.rows * where["row_pitch"], shape.words(pre_pool.rows, pre_pool.cols)
         registers = {
             **where,
             "stride_y": shape.window.strides[0],
             "stride_x": shape.window.strides[1] * shape.column,
-            "out_rows": mid.rows // read.images,
-            "out_cols": ceil_div(mid.cols, shape.px) * shape.px,
+            "out_rows": pre_pool.rows // read.images,
+            "out_cols": ceil_div(pre_pool.cols, shape.px) * shape.px,
             "psum_block_pitch": pixels,
             "pad_value": layer.layer.pad_value,
             "slot_log2": shape.column_bytes.bit_length() - 1,
@@ -260,8 +265,8 @@ class EmitSink:
         """Registers of a weight chunk, the same for all images."""
         out, chunk, part = step.out, step.chunk, step.part
         mode = self._hw.array.modes[out.mode]
-        dilations, unfolded = layer.shape.window.dilations, layer.shape.unfolded is not None
-        across = mode.ic if unfolded else dilations[1] * layer.unfold
+        dilations, im2row = layer.shape.window.dilations, layer.shape.im2row is not None
+        across = mode.ic if im2row else dilations[1] * layer.unfold
         first = part.group - out.block * groups_per_block(mode, self._hw)
         return {
             **registers,
@@ -282,7 +287,7 @@ class EmitSink:
 
     def post(self, layer: PlannedLayer, step: PostStep) -> None:
         """`post.run` for each part of the tile that one instruction can make."""
-        shape, mid, (row, _, col, cols) = layer.shape, step.mid, step.rect
+        shape, pre_pool, (row, _, col, cols) = layer.shape, step.pre_pool, step.rect
         common, words = self._common_of_post(layer, step), ceil_div(cols, shape.stored_px)
         halo = self._halo(layer, step) if step.halo is not None else {}
         for whole in tile_parts(layer.layer, step.rect._replace(cols=words)):
@@ -295,21 +300,26 @@ class EmitSink:
                     **common,
                     **part.average,
                     **(halo if part.carried else {}),
-                    **sub_rectangle(layer.layer, common, mid, part, words),
+                    **sub_rectangle(layer.layer, common, pre_pool, part, words),
                     "psum": common["psum"] + above * common["psum_row_pitch"],
                     "out": step.output + y * words + part.x,
                     **target,
                     "out_rows": count,
                     "out_cols": part.cols,
                 }
-                tile = PostTile(mid.row + above, mid.col, row + y, col + part.x, step.blocks[0])
+                tile = PostTile(
+                    pre_pool.row + above, pre_pool.col, row + y, col + part.x, step.blocks[0]
+                )
                 self.append(layer.layer.group, Engine.POST, "run", registers, tile)
 
     def _common_of_post(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
         """Registers that all parts of a tile have in common."""
-        shape, lowered, mid, rect = layer.shape, layer.layer, step.mid, step.rect
-        cols, mid_cols = ceil_div(rect.cols, shape.stored_px), ceil_div(mid.cols, shape.px)
-        pixels, at = shape.words(mid.rows, mid.cols), step.blocks[0] - step.tile_block
+        shape, lowered, pre_pool, rect = layer.shape, layer.layer, step.pre_pool, step.rect
+        cols, pre_pool_cols = (
+            ceil_div(rect.cols, shape.stored_px),
+            ceil_div(pre_pool.cols, shape.px),
+        )
+        pixels, at = shape.words(pre_pool.rows, pre_pool.cols), step.blocks[0] - step.tile_block
         operands: dict[str, int] = {}
         for unit, word, (_, rows), (_, run) in _sides(layer, step):
             own = {"res": word, "res_row_pitch": run, "res_block_pitch": rows * run}
@@ -321,10 +331,10 @@ class EmitSink:
             **lowered.post,
             **operands,
             "psum": step.psum + at * pixels,
-            "psum_row_pitch": mid_cols,
+            "psum_row_pitch": pre_pool_cols,
             "psum_block_pitch": pixels,
-            "in_rows": mid.rows // (images_of(shape, rect.rows) if shape.pool else 1),
-            "in_cols": cols if shape.spread else mid_cols,
+            "in_rows": pre_pool.rows // (images_of(shape, rect.rows) if shape.pool else 1),
+            "in_cols": cols if shape.spread else pre_pool_cols,
             "blocks": step.blocks[1],
             "param": step.params[0] + at * shape.param_words if step.params else 0,
             "out_row_pitch": cols,
@@ -359,11 +369,15 @@ class EmitSink:
 
     def store_halo(self, layer: PlannedLayer, step: PostStep, bank: int) -> None:
         """`post.run` of the rows that windows of the tile below see, and its `store.store`."""
-        (row, rows, col, cols), mid, common = step.rect, step.mid, self._common_of_post(layer, step)
+        (row, rows, col, cols), pre_pool, common = (
+            step.rect,
+            step.pre_pool,
+            self._common_of_post(layer, step),
+        )
         part = TilePart(y=rows, rows=1, cols=cols)
         registers = {
             **common,
-            **sub_rectangle(layer.layer, common, mid, part, cols),
+            **sub_rectangle(layer.layer, common, pre_pool, part, cols),
             "win_rows": layer.shape.carried,
             "out": bank,
             "out_row_pitch": cols,
@@ -372,7 +386,7 @@ class EmitSink:
             "out_cols": cols,
             "keep": 0,
         }
-        tile = PostTile(mid.row, mid.col, row + rows, col, step.blocks[0])
+        tile = PostTile(pre_pool.row, pre_pool.col, row + rows, col, step.blocks[0])
         self.append(layer.layer.group, Engine.POST, "run", registers, tile)
         registers = halo_store(layer, bank, step.rect, *step.blocks)
         self.append(layer.layer.group, Engine.STORE, "store", registers)
@@ -381,7 +395,7 @@ class EmitSink:
 def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:
     """(unit, first residual word, rows, words of a row) of every second operand."""
     word = step.residual or 0
-    for unit, rows, cols in side_tiles(layer.layer, step.rect, step.mid):
+    for unit, rows, cols in side_tiles(layer.layer, step.rect, step.pre_pool):
         yield unit, word, rows, cols
         word += step.blocks[1] * rows[1] * cols[1]
 
@@ -395,7 +409,7 @@ def _targets(
     to, block = step.to, step.blocks[0]
     if to is None:
         yield 0, rows, {"keep": 0}
-    elif isinstance(to, Ring):
+    elif isinstance(to, LineBuffer):
         for first, count, at in to.written(row, rows):
             yield first, count, to.registers(at, block, word)
     else:

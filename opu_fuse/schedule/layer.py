@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct, field
 
-from opu_fuse.cost.geometry import Geometry
-from opu_fuse.cost.phases import Phase
+from opu_fuse.lowering.pass_geometry import Geometry
+from opu_fuse.lowering.polyphase import Phase
 from opu_fuse.units.base import Stage
 
 

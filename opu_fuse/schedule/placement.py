@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.dram_layout import Layout
+from opu_fuse.hw.isa.instruction import Instruction
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -21,8 +21,8 @@ class Placement(Struct, frozen=True, kw_only=True):
 class PostTile(NamedTuple):
     """The first element of what a `post.run` makes."""
 
-    mid_row: int
-    mid_col: int
+    pre_pool_row: int
+    pre_pool_col: int
     row: int
     col: int
     block: int

@@ -8,22 +8,22 @@ from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.encoding import decode_with_positions, encode
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import DataLayout
+from opu_fuse.hw.isa.encoding import decode_with_positions, encode
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import DataLayout
+from opu_fuse.schedule.batch_blocks import with_cascades_or_rounds
+from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit_sink import EmitSink
-from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
-from opu_fuse.schedule.names import Cascades
+from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.memory_plan import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
-from opu_fuse.schedule.rounds import with_cascades_or_rounds
 from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
-from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together, Weighed
-from opu_fuse.schedule.units import PlannedUnit, planned_units
+from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, Tiling, Together, Weighed
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
@@ -63,7 +63,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     beside: Mapping[int, int]
     cascades: tuple[Together, ...]
     weighed: tuple[Weighed, ...]
-    rounds: tuple[Rounds, ...]
+    rounds: tuple[BatchBlock, ...]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
     layout: DataLayout
@@ -98,7 +98,7 @@ def schedule(
     hw: HwSpec,
     *,
     reuse_memory: bool,
-    cascades: Cascades,
+    cascades: FusedStackChoice,
 ) -> Plan:
     """Places in memory and instructions. reuse_memory=False: every map is stored, at a place of its
     own; cascades: which layers are computed together. Raises DoesNotFit when the window exceeds

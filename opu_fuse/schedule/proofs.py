@@ -13,9 +13,9 @@ from itertools import zip_longest
 import numpy as np
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import SYNC_ENGINES, Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import SYNC_ENGINES, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.dependencies import NONE, Clock, latest_conflicts
 
 FETCHED = {

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from opu_fuse.cost.chunks import WeightChunk
-from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, images_of
-from opu_fuse.cost.windows import passes, tall
-from opu_fuse.hw.isa import unit_register
+from opu_fuse.hw.isa.table import unit_register
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.layer import Layer
+from opu_fuse.tiling.chunks import WeightChunk
+from opu_fuse.tiling.depthwise import passes, tall
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of
 
 
 def transfer_shape(
@@ -51,7 +51,7 @@ def rows_at_once(
 def sub_rectangle(
     layer: Layer,
     common: Mapping[str, int],
-    mid: MidRect,
+    pre_pool: PrePoolRect,
     part: "TilePart",
     cols: int,
 ) -> dict[str, int]:
@@ -59,10 +59,10 @@ def sub_rectangle(
     output row.
     """
     pool, y, x = layer.shape.pool_window, part.y, part.x
-    mid_pixels = common["in_rows"] * common["in_cols"]
+    pre_pool_pixels = common["in_rows"] * common["in_cols"]
     found = {
-        "origin_y": mid.row_origin + y * pool.strides[0],
-        "origin_x": mid.col_origin + x * pool.strides[1],
+        "origin_y": pre_pool.row_origin + y * pool.strides[0],
+        "origin_x": pre_pool.col_origin + x * pool.strides[1],
         "stride_y": pool.strides[0],
         "stride_x": pool.strides[1],
         "win_rows": pool.kernel[0],
@@ -73,13 +73,13 @@ def sub_rectangle(
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
         name = unit_register("res", unit)
         if side.before_pool:
-            found[name] = common[name] + part.image * mid_pixels
+            found[name] = common[name] + part.image * pre_pool_pixels
         elif not side.broadcast:
             found[name] = common[name] + (part.image * layer.shape.out_rows + y) * cols + x
     return found
 
 
-def side_tiles(layer: Layer, rect: Rect, mid: MidRect) -> Iterator[tuple[int, Span, Span]]:
+def side_tiles(layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> Iterator[tuple[int, Span, Span]]:
     """(unit, (first row, rows), (first word of a row, words)) of what every stage with a second map
     reads of it beside a tile.
     """
@@ -88,7 +88,7 @@ def side_tiles(layer: Layer, rect: Rect, mid: MidRect) -> Iterator[tuple[int, Sp
         if side.broadcast:
             row, rows, col, cols = row // layer.shape.out_rows, 1, 0, 1
         elif side.before_pool:
-            row, rows, col, cols = mid.row, mid.rows, mid.col, mid.cols
+            row, rows, col, cols = pre_pool.row, pre_pool.rows, pre_pool.col, pre_pool.cols
         yield unit, (row, rows), (col // layer.shape.px, ceil_div(cols, layer.shape.px))
 
 
@@ -113,7 +113,7 @@ def tile_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
     """
     row, rows, col, cols = rect
     shape = layer.shape
-    if shape.carried_to(row):
+    if shape.reads_halo(row):
         yield TilePart(rows=1, cols=cols, carried=True)
         if rows > 1:
             yield TilePart(y=1, rows=rows - 1, cols=cols)
@@ -132,10 +132,10 @@ def _average_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
         return
     pool, shape = layer.shape.pool_window, layer.shape
     for y, yn, inside_y in _equal_counts(
-        pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.mid_rows
+        pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.pre_pool_rows
     ):
         for x, xn, inside_x in _equal_counts(
-            pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.mid_cols
+            pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.pre_pool_cols
         ):
             registers = layer.by_count[inside_y, inside_x]
             yield TilePart(y=y, rows=yn, x=x, cols=xn, average=registers)

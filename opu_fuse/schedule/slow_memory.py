@@ -9,15 +9,15 @@ hide its bytes there. The walk over the schedule tells which of them is fastest.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from opu_fuse.cost.tiles import Tile
-from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.choice import RESOLUTION
-from opu_fuse.schedule.tiling import Tiling, retiled
-from opu_fuse.schedule.units import planned_units
+from opu_fuse.schedule.emitted_units import planned_units
+from opu_fuse.schedule.fused_stack_choice import RESOLUTION
+from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import Unit
+from opu_fuse.tiling.candidates import choose_tile
+from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import saved
 
 
@@ -31,8 +31,8 @@ def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
         units: list[Unit[TiledLayer]] = [
             Unit(works=unit.works, beside=unit.beside) for unit in planned
         ]
-        for at, (group, *companion) in enumerate(unit.groups for unit in planned):
-            for tile in () if companion else others.get(group, ()):
+        for at, (group, *co_scheduled) in enumerate(unit.groups for unit in planned):
+            for tile in () if co_scheduled else others.get(group, ()):
                 other = Unit(works=(units[at].works[0].with_tile(tile, hw),))
                 changed = [*units[:at], other, *units[at + 1 :]]
                 gain, near = saved(units, changed, hw)

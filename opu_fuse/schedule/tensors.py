@@ -7,11 +7,11 @@ from msgspec import Struct
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import values_read
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.isa import REGISTER, Engine
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import DataLayout, Place
+from opu_fuse.hw.isa.table import REGISTER, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import DataLayout, Place
 from opu_fuse.schedule.layer import Layer
-from opu_fuse.schedule.order import SegmentSteps
+from opu_fuse.schedule.segment_order import SegmentSteps
 
 BEFORE = -1
 _MOST_WORDS = REGISTER[Engine.LOAD, "block_pitch"].highest

@@ -8,20 +8,20 @@ from enum import StrEnum
 import numpy as np
 from msgspec import Struct, field
 
-from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, write_tensor
+from opu_fuse.bundle.memory_image import initial_image, read_tensor, segment_words, write_tensor
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
 from opu_fuse.choices import require_choice
 from opu_fuse.errors import InternalError, ProgramError, RunError
 from opu_fuse.host.run.segment import Hosts, hosts_of
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim import ports
-from opu_fuse.sim.capture import Capture, Totals
-from opu_fuse.sim.complete import INPUTS, surviving, whole_tensors
-from opu_fuse.sim.cycle import MemoryOptions, run_cycle
-from opu_fuse.sim.functional import Executed, Machine
+from opu_fuse.sim.compare.complete import INPUTS, surviving, whole_tensors
+from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
+from opu_fuse.sim.functional.capture import Capture, Totals
+from opu_fuse.sim.functional.machine import Executed, Machine
 from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
@@ -123,7 +123,7 @@ def _runner(
         return FunctionalRunner(bundle, hw, shuffle=shuffle, capture=capture)
     if shuffle is not None:
         raise ValueError("shuffle belongs to the functional engine")
-    from opu_fuse.sim.rtl import RtlRunner
+    from opu_fuse.sim.rtl.engine import RtlRunner
 
     return RtlRunner(bundle, hw, rtl or RtlOptions())
 

@@ -24,14 +24,14 @@ from pydantic.dataclasses import dataclass as checked
 
 from opu_fuse import zoo
 from opu_fuse.errors import SpecError, UserError
-from opu_fuse.frontend.names import Scales
-from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
-from opu_fuse.hw.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
-from opu_fuse.hw.load import find_spec, load_hw, load_hw_text
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.yamltree import parse_tree
+from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, REWRITING, StrategyName
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
+from opu_fuse.hw.spec.load_spec import find_spec, load_hw, load_hw_text
+from opu_fuse.hw.spec.yaml_tree import parse_tree
 from opu_fuse.layout.batch import MOST_IMAGES
-from opu_fuse.sim.files import file_errors, read_text
+from opu_fuse.sim.array_files import file_errors, read_text
 from opu_fuse.sweeping.source import source_digest
 
 Setting = tuple[float | None, int | None]

@@ -15,16 +15,16 @@ import onnx
 from msgspec.structs import asdict
 
 from opu_fuse import zoo
-from opu_fuse.bundle.facts import images_per_second, mac_efficiency, total_macs
+from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, total_macs
 from opu_fuse.errors import UserError
-from opu_fuse.frontend.load import parse_model
+from opu_fuse.frontend.importing.load import parse_model
 from opu_fuse.frontend.prepare import Prepared
-from opu_fuse.hw.area import area
+from opu_fuse.hw.area.estimate import area
 from opu_fuse.hw.memories import Family
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Options, compile_prepared, prepare_model, require_machine
-from opu_fuse.report.rows import host_summary
-from opu_fuse.sim.cycle import MemoryOptions, run_cycle
+from opu_fuse.report.group_rows import host_summary
+from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
 from opu_fuse.sweeping.plan import Setting, Task
 
 Row = dict[str, Any]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opu_fuse.sim.files import write_file
+from opu_fuse.sim.array_files import write_file
 from opu_fuse.sweeping.plan import Task
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Cascades: layers, each reading the one before, computed together a few rows at a time.
+"""FusedStackChoice: layers, each reading the one before, computed together a few rows at a time.
 
 Every map between two of them, and the input of the first, is a ring of rows in the feature
 buffer. Weights, parameters and tables of all layers stay in their buffers. What runs when is
@@ -12,16 +12,16 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.cost.estimate import STEP_OVERHEAD, Estimate, estimate
-from opu_fuse.cost.tiles import Span, Tile, ceil_div, input_blocks, mid_size
-from opu_fuse.cost.tiling import loop_orders, overflow
-from opu_fuse.cost.unfolding import brought
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import apart
 from opu_fuse.layout.shape import Shape
-from opu_fuse.tile_schedule.interleave import HANDOVER, Order, Pace, Turn
-from opu_fuse.tile_schedule.line_buffers import Ring, new_rows, ring
+from opu_fuse.tile_schedule.interleave import HANDOVER, Order, Pace, TimeSlot
+from opu_fuse.tile_schedule.line_buffers import LineBuffer, line_buffer, new_rows
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tiling.candidates import loop_orders, overflow
+from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
+from opu_fuse.tiling.im2row import brought
+from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, pre_pool_size
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -32,21 +32,21 @@ STEP = 8
 """Cycles lost per instruction of the compute engine where features and weights are there."""
 
 
-class Cascade(Struct, frozen=True, kw_only=True):
-    """works: with their tiles; stored: whose output is in memory, too; rings: what each of them
-    reads; load_rows: rows of the input that are loaded together; turns: in their order.
+class FusedStack(Struct, frozen=True, kw_only=True):
+    """works: with their tiles; stored: whose output is in memory, too; line_buffers: what each of
+    them reads; load_rows: rows of the input that are loaded together; turns: in their order.
     """
 
     works: tuple[TiledLayer, ...]
     stored: tuple[bool, ...]
-    rings: tuple[Ring, ...]
+    line_buffers: tuple[LineBuffer, ...]
     load_rows: int
-    turns: tuple[Turn, ...]
+    turns: tuple[TimeSlot, ...]
     cycles: float = 0
 
     def strip(self, number: int) -> Span:
         """(first row, rows) of the input that are loaded in such a turn."""
-        rows = self.rings[0].image_rows
+        rows = self.line_buffers[0].image_rows
         image, turn = divmod(number, ceil_div(rows, self.load_rows))
         first = turn * self.load_rows
         return image * rows + first, min(self.load_rows, rows - first)
@@ -73,7 +73,7 @@ class Sized(Struct, frozen=True, kw_only=True):
 
     load_rows: int
     works: tuple[TiledLayer, ...] = ()
-    rings: tuple[Ring, ...] = ()
+    line_buffers: tuple[LineBuffer, ...] = ()
     costs: tuple[Estimate, ...] = ()
     words: Mapping[Space, int] = {}
     cycles: float = 0.0
@@ -92,7 +92,7 @@ class _Tiled(Struct, frozen=True, kw_only=True):
     words: Mapping[Space, int]
 
 
-class Strips:
+class RowStrips:
     """Tiles and rings of layers in cascades; what several cascades have in common is made once.
     fastest: rows and parts of the strips that are best for layers like these.
     """
@@ -102,7 +102,7 @@ class Strips:
         self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
-        self._rings: dict[tuple[int, int, int, int], Ring] = {}
+        self._line_buffers: dict[tuple[int, int, int, int], LineBuffer] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
@@ -122,8 +122,8 @@ class Strips:
         fitted = self._fitted(tail, parts)
         if fitted is None:
             return "rings of rows overflow the feature buffer"
-        rings, narrow = fitted
-        return self._priced(replace(tail, rings=rings), narrow)
+        line_buffers, narrow = fitted
+        return self._priced(replace(tail, line_buffers=line_buffers), narrow)
 
     def _tail(self, works: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Layers up to the last one of a cascade, without rings; None when a row overflows a
@@ -165,25 +165,25 @@ class Strips:
                 self._works[key] = _Tiled(work=found, cost=cost, words=words)
         return self._works[key]
 
-    def _ring(self, work: TiledLayer, made: int, ahead: int) -> Ring:
+    def _line_buffer(self, work: TiledLayer, made: int, ahead: int) -> LineBuffer:
         key = work.output, work.tile.rows, made, ahead
-        if key not in self._rings:
+        if key not in self._line_buffers:
             layout, rows = work.reads.layout, work.tile.rows
-            self._rings[key] = ring(layout, work.shape, rows, made, ahead)
-        return self._rings[key]
+            self._line_buffers[key] = line_buffer(layout, work.shape, rows, made, ahead)
+        return self._line_buffers[key]
 
-    def _rings_of(self, tail: Sized, ahead: int) -> list[Ring]:
+    def _line_buffers_of(self, tail: Sized, ahead: int) -> list[LineBuffer]:
         made = [tail.load_rows, *(w.tile.rows for w in tail.works[:-1])]
-        return [self._ring(w, rows, ahead) for w, rows in zip(tail.works, made, strict=True)]
+        return [self._line_buffer(w, rows, ahead) for w, rows in zip(tail.works, made, strict=True)]
 
-    def _fitted(self, tail: Sized, parts: int) -> tuple[tuple[Ring, ...], list[int]] | None:
+    def _fitted(self, tail: Sized, parts: int) -> tuple[tuple[LineBuffer, ...], list[int]] | None:
         """With room to work ahead, where there is; numbers of those that get none. Of these, the
         largest come first.
         """
-        found, limit = self._rings_of(tail, parts), self.hw.buffers.feature.words
+        found, limit = self._line_buffers_of(tail, parts), self.hw.buffers.feature.words
         total, narrow = sum(one.words for one in found), []
         if total > limit:
-            small = self._rings_of(tail, 0)
+            small = self._line_buffers_of(tail, 0)
             saved = [a.words - b.words for a, b in zip(found, small, strict=True)]
             for i in sorted(range(len(found)), key=lambda i: -saved[i]):
                 if total > limit:
@@ -199,7 +199,7 @@ class Strips:
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
         width = {Space.WEIGHT: hw.buffers.weight.width}
         moved = sum(words * width.get(space, word) for space, words in sized.words.items())
-        first, rings = sized.rings[0], sized.rings
+        first, line_buffers = sized.line_buffers[0], sized.line_buffers
         strip, unfolding = _strip_loaded(sized, hw)
         strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
         fill = moved / 2 + strip
@@ -208,15 +208,15 @@ class Strips:
             final = work.writes.layout.words * word
             moved += final * stored + final * sum(not side.broadcast for side in work.shape.sides)
         post = sum(
-            cost.post_cycles * (1 + (ring.again / ring.rows if ring else 0))
-            for cost, ring in zip(costs, (*rings[1:], None), strict=True)
+            cost.post_cycles * (1 + (line_buffer.again / line_buffer.rows if line_buffer else 0))
+            for cost, line_buffer in zip(costs, (*line_buffers[1:], None), strict=True)
         )
         array = sum(_array(*one) for one in _both(sized))
         rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * unfolding) + fill / rate + unfolding
         for number in sorted(narrow):
             made = sized.works[number - 1].tile.rows if number else sized.load_rows
-            if rings[number].rows < self._ring(sized.works[number], made, 1).rows:
+            if line_buffers[number].rows < self._line_buffer(sized.works[number], made, 1).rows:
                 turns = _rows_of_tiles(sized.works[number])
                 wait = strips * (strip / rate + unfolding)
                 if number:
@@ -226,21 +226,23 @@ class Strips:
         return replace(sized, cycles=cycles, dram_bytes=moved)
 
 
-def in_turns(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> Cascade | str:
+def interleaved(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> FusedStack | str:
     """The cascade; as text, why there is none. homes: in which stored value a residual operand
     lies.
     """
     works = sized.works
-    places = accumulate((one.words for one in sized.rings), initial=0)
-    rings = tuple(replace(one, at=at) for one, at in zip(sized.rings, places, strict=False))
-    order = Order(works, rings, sized.load_rows, homes, _pace(sized, hw))
+    places = accumulate((one.words for one in sized.line_buffers), initial=0)
+    line_buffers = tuple(
+        replace(one, at=at) for one, at in zip(sized.line_buffers, places, strict=False)
+    )
+    order = Order(works, line_buffers, sized.load_rows, homes, _pace(sized, hw))
     turns = order.turns()
     if turns is None:
         return "a residual operand comes later than the rows that it is added to"
-    return Cascade(
+    return FusedStack(
         works=works,
         stored=sized.stored,
-        rings=rings,
+        line_buffers=line_buffers,
         load_rows=sized.load_rows,
         turns=turns[0],
         cycles=turns[1],
@@ -260,10 +262,10 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
 
 def _strip_loaded(sized: Sized, hw: HwSpec) -> tuple[int, int]:
     """Bytes of the rows that are loaded together, and cycles of load while it unfolds them."""
-    unfolded = sized.works[0].shape.unfolded
-    if unfolded is not None:
-        return brought(unfolded, sized.load_rows, hw)
-    return sized.load_rows * sized.rings[0].pitch * hw.word_bytes, 0
+    im2row = sized.works[0].shape.im2row
+    if im2row is not None:
+        return brought(im2row, sized.load_rows, hw)
+    return sized.load_rows * sized.line_buffers[0].pitch * hw.word_bytes, 0
 
 
 def _both(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
@@ -283,10 +285,10 @@ def _array(work: TiledLayer, cost: Estimate) -> float:
 
 
 def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
-    """The tile of a layer in a cascade: all channels and columns if a row of them fits, as many
+    """The tile of a layer in a stack: all channels and columns if a row of them fits, as many
     rows as fit then, in even parts.
     """
-    total = ceil_div(shape.mid_channels, hw.word_channels)
+    total = ceil_div(shape.pre_pool_channels, hw.word_channels)
     wide = ceil_div(shape.out_cols, shape.px)
     for parts in range(1, wide + 1):
         cols = min(ceil_div(wide, parts) * shape.px, shape.out_cols)
@@ -300,7 +302,7 @@ def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
 
 
 def _overflows(shape: Shape, hw: HwSpec, size: tuple[int, int], blocks: int) -> bool:
-    return overflow(shape, hw, size, mid_size(shape, *size), blocks) is not None
+    return overflow(shape, hw, size, pre_pool_size(shape, *size), blocks) is not None
 
 
 def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:

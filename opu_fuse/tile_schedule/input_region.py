@@ -4,11 +4,11 @@ from collections.abc import Hashable, Iterator
 
 from msgspec import Struct
 
-from opu_fuse.cost.chunks import FeatureChunk, OutputRange
-from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, mid_rect
-from opu_fuse.hw.layout import Layout
-from opu_fuse.hw.unfolding import IMAGE_SLOT
+from opu_fuse.hw.dram_layout import Layout
+from opu_fuse.hw.im2row_window import IMAGE_SLOT
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tiling.chunks import FeatureChunk, OutputRange
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, pre_pool_rect
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -73,22 +73,22 @@ class Window(Struct, frozen=True, kw_only=True):
         }
 
 
-def window(work: TiledLayer, chunk: FeatureChunk, mid: MidRect) -> Window:
+def window(work: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
     """What a mid tile reads of some channel blocks."""
     shape, layout = work.shape, work.reads.layout
     kernel = shape.window
-    image, first = divmod(mid.row, shape.mid_rows)
-    images = max(1, mid.rows // shape.mid_rows)
+    image, first = divmod(pre_pool.row, shape.pre_pool_rows)
+    images = max(1, pre_pool.rows // shape.pre_pool_rows)
     above = image * shape.in_rows
     y0, y1, y = kernel.part_span(
-        0, first, mid.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
+        0, first, pre_pool.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
     read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
     left, right = chunk.kx[0] * work.unfold, (chunk.kx[0] + chunk.kx[1]) * work.unfold
     x0, x1, x = kernel.part_span(
-        1, mid.col, mid.cols, shape.in_cols, left, min(right, kernel.kernel[1])
+        1, pre_pool.col, pre_pool.cols, shape.in_cols, left, min(right, kernel.kernel[1])
     )
-    slot = layout.slot if shape.unfolded is None else IMAGE_SLOT
+    slot = layout.slot if shape.im2row is None else IMAGE_SLOT
     word = x0 * slot // layout.word
     words = ceil_div(x1 * slot, layout.word) - word
     return Window(
@@ -103,7 +103,7 @@ def window(work: TiledLayer, chunk: FeatureChunk, mid: MidRect) -> Window:
         in_cols=shape.in_cols,
         pixels=layout.word // slot,
         column=shape.column,
-        pitch=words if shape.unfolded is None else shape.unfolded.row_words(words),
+        pitch=words if shape.im2row is None else shape.im2row.row_words(words),
     )
 
 
@@ -153,8 +153,8 @@ def in_time(part: Part, late: Span) -> Iterator[Span]:
 
 def parts(work: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
     """The parts of its input that a tile reads, in the order of its schedule."""
-    mid = mid_rect(work.shape, rect)
-    return (window(work, chunk, mid).part for chunk in out.features)
+    pre_pool = pre_pool_rect(work.shape, rect)
+    return (window(work, chunk, pre_pool).part for chunk in out.features)
 
 
 def count_parts(work: TiledLayer, most: int) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from opu_fuse.cost.tiles import Rect, ceil_div, mid_rect, spans
 from opu_fuse.layout.shape import Shape
-from opu_fuse.tile_schedule.line_buffers import Ring, reach
+from opu_fuse.tile_schedule.line_buffers import LineBuffer, reach
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tiling.tile import Rect, ceil_div, pre_pool_rect, spans
 
 HANDOVER = 60
 """Cycles from the last visit of post, or the last byte of a load, to the first step of a compute
@@ -16,10 +16,10 @@ instruction that waits for it.
 """
 
 LOAD = -1
-"""Number of the layer that makes the first ring: none, it is loaded."""
+"""Number of the layer that makes the first line_buffer: none, it is loaded."""
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class TimeSlot(Struct, frozen=True, kw_only=True):
     """A tile of a layer, or rows that are loaded, by number. needs: how many turns of the layer
     before must be over; frees: how many of the layer behind, since they read what is overwritten.
     """
@@ -67,20 +67,20 @@ class Order(Struct):
     """
 
     works: Sequence[TiledLayer]
-    rings: Sequence[Ring]
+    line_buffers: Sequence[LineBuffer]
     load_rows: int
     homes: Mapping[int, int]
     pace: Pace
     lines: list[_Line] = field(default_factory=list)
 
-    def turns(self) -> tuple[tuple[Turn, ...], float] | None:
+    def turns(self) -> tuple[tuple[TimeSlot, ...], float] | None:
         """All of them; None when the rows of a residual operand come too late."""
         self.lines = [self._loads(), *(self._line(n) for n in range(len(self.works)))]
         made = [self.load_rows, *(work.tile.rows for work in self.works)]
         for number, reader in enumerate(self.works):
             self.lines[number].frees = self._frees(number, reader, made[number])
         clock = _Clock(made=[[0.0] for _ in self.lines])
-        found: list[Turn] = []
+        found: list[TimeSlot] = []
         last = LOAD
         while True:
             while self._can(LOAD):
@@ -101,13 +101,13 @@ class Order(Struct):
         line = self.lines[layer + 1]
         return max(clock.array, clock.made[layer][line.needs[line.done]], clock.posts[0])
 
-    def _load(self, clock: _Clock) -> Turn:
+    def _load(self, clock: _Clock) -> TimeSlot:
         """It waits for the tile that post keeps, the next tile for it: they share a port."""
         clock.port += self.pace.load + HANDOVER
         clock.made[0].append(clock.port)
         return self._take(LOAD)
 
-    def _compute(self, layer: int, clock: _Clock) -> Turn:
+    def _compute(self, layer: int, clock: _Clock) -> TimeSlot:
         _, last = clock.posts
         clock.array = self._start(layer, clock) + self.pace.array[layer]
         clock.port = max(clock.array, clock.port, last) + self.pace.post[layer]
@@ -115,10 +115,10 @@ class Order(Struct):
         clock.made[layer + 1].append(clock.port + HANDOVER)
         return self._take(layer)
 
-    def _take(self, layer: int) -> Turn:
+    def _take(self, layer: int) -> TimeSlot:
         line = self.lines[layer + 1]
         at, line.done = line.done, line.done + 1
-        return Turn(layer=layer, number=at, needs=line.needs[at], frees=line.frees[at])
+        return TimeSlot(layer=layer, number=at, needs=line.needs[at], frees=line.frees[at])
 
     def _can(self, layer: int) -> bool:
         """Whether a layer's next rows are made, and there is room for what it makes of them."""
@@ -134,7 +134,9 @@ class Order(Struct):
         return not behind or self.lines[layer + 2].done >= line.frees[at]
 
     def _loads(self) -> _Line:
-        count = self.works[0].shape.images * ceil_div(self.rings[0].image_rows, self.load_rows)
+        count = self.works[0].shape.images * ceil_div(
+            self.line_buffers[0].image_rows, self.load_rows
+        )
         return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
 
     def _line(self, number: int) -> _Line:
@@ -178,29 +180,33 @@ class Order(Struct):
         """Turns of a layer that must be over before each of those that make what it reads, `made`
         rows at a time.
         """
-        ring, shape, count = self.rings[number], reader.shape, len(self.lines[number].needs)
+        line_buffer, shape, count = (
+            self.line_buffers[number],
+            reader.shape,
+            len(self.lines[number].needs),
+        )
         firsts = [
-            ring.turn(image * ring.image_rows + first)
+            line_buffer.turn(image * line_buffer.image_rows + first)
             for image in range(shape.images)
             for first, _ in reach(shape, reader.tile.rows)
         ]
         a_row = len(self.lines[number + 1].needs) // len(firsts)
-        made_a_row = count // (shape.images * ceil_div(ring.image_rows, made))
+        made_a_row = count // (shape.images * ceil_div(line_buffer.image_rows, made))
         lasts = [
-            image * ring.image_rows + row + rows - 1
+            image * line_buffer.image_rows + row + rows - 1
             for image in range(shape.images)
-            for row, rows in spans(ring.image_rows, made)
+            for row, rows in spans(line_buffer.image_rows, made)
         ]
         found: list[int] = []
         for last in lasts:
-            free = bisect_left(firsts, ring.turn(last) + 1 - ring.rows) * a_row
+            free = bisect_left(firsts, line_buffer.turn(last) + 1 - line_buffer.rows) * a_row
             found += [free] * made_a_row
         return found
 
 
 def _columns(shape: Shape, col: int, cols: int) -> int:
     """Columns of its input up to the last one that a tile reads, in whole words."""
-    left, right, _ = shape.pool_window.span(1, col, cols, shape.mid_cols)
+    left, right, _ = shape.pool_window.span(1, col, cols, shape.pre_pool_cols)
     _, end, _ = shape.window.span(1, left, right - left, shape.in_cols)
     return end
 
@@ -214,8 +220,8 @@ def _read_beside(work: TiledLayer, row: int, rows: int) -> Iterator[tuple[int, i
         if side.broadcast:
             yield value, image + 1
         else:
-            mid = mid_rect(shape, Rect(row, rows, 0, shape.out_cols))
-            yield value, mid.row_end if side.before_pool else row + rows
+            pre_pool = pre_pool_rect(shape, Rect(row, rows, 0, shape.out_cols))
+            yield value, pre_pool.row_end if side.before_pool else row + rows
     if work.gate is not None:
         yield work.gate, image + 1
 

@@ -5,12 +5,12 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from opu_fuse.cost.tiles import Span, ceil_div, spans
-from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.layout.shape import Shape
+from opu_fuse.tiling.tile import Span, ceil_div, spans
 
 
-class Ring(Struct, frozen=True, kw_only=True):
+class LineBuffer(Struct, frozen=True, kw_only=True):
     """Row r of an image, with all its channel blocks, at place (r + first) mod rows; whole images,
     where they fit, lie below each other. The first `again` places stand behind the last one a
     second time, so that rows that are read together always follow each other. layout: of the map,
@@ -75,7 +75,7 @@ def reach(shape: Shape, rows: int) -> tuple[Span, ...]:
     """
     found: list[Span] = []
     for row, count in spans(shape.out_rows, rows):
-        top, behind, _ = shape.pool_window.span(0, row, count, shape.mid_rows)
+        top, behind, _ = shape.pool_window.span(0, row, count, shape.pre_pool_rows)
         first, end, _ = shape.window.span(0, top, behind - top, shape.in_rows)
         found.append((first, end - first))
     return tuple(found)
@@ -88,7 +88,9 @@ def new_rows(shape: Shape, rows: int) -> int:
     return min(rows * shape.pool_window.strides[0] * shape.window.strides[0], shape.in_rows)
 
 
-def ring(layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: int) -> Ring:
+def line_buffer(
+    layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: int
+) -> LineBuffer:
     """For a map made `made_rows` at a time and read by tiles of `tile_rows` final rows. ahead: with
     room for what so many further tiles need while one is computed.
     """
@@ -103,7 +105,7 @@ def ring(layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: in
         again = _overhang(read, rows, first)
     if rows + again >= image_rows:  # all of it
         rows, again, first = image_rows * min(shape.images, 2 if ahead else 1), 0, 0
-    return Ring(
+    return LineBuffer(
         layout=layout,
         pitch=layout.blocks * layout.row_words,
         image_rows=image_rows,

@@ -12,13 +12,13 @@ from itertools import pairwise, takewhile
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.cost.geometry import Geometry
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import values_read
-from opu_fuse.hw.isa import REGISTER, Engine
-from opu_fuse.hw.layout import Layout, lanes_of
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import DataLayout, Place
+from opu_fuse.hw.dram_layout import Layout, lanes_of
+from opu_fuse.hw.isa.table import REGISTER, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import DataLayout, Place
+from opu_fuse.lowering.pass_geometry import Geometry
 from opu_fuse.tile_schedule.input_region import count_parts
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 
@@ -29,7 +29,7 @@ MOST_READERS = 8
 _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
-class Keep(Struct, frozen=True, kw_only=True):
+class ResidentMap(Struct, frozen=True, kw_only=True):
     """A layer's output is part of the map `node` (a DFG index), from channel block `block` on.
     stored: it has to be in memory, too.
     """
@@ -64,11 +64,11 @@ def count_reads(
     return Counter(layout.join(i).home for i in read)
 
 
-def find_kept(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep | None]:
+def find_residents(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap | None]:
     """What stays on chip of layers emitted one after the other. A unit of several works (phases, a
     companion) may read such a map but not make one; one without (a cascade) empties the banks.
     """
-    found: list[Keep | None] = [None] * len(units)
+    found: list[ResidentMap | None] = [None] * len(units)
     for first in range(len(units) if hw.post.keep else 0):
         if found[first] is None:
             kept = _kept_from(units[first : first + MOST_WRITERS + MOST_READERS], hw)
@@ -76,7 +76,7 @@ def find_kept(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep | 
     return found
 
 
-def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep]:
+def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap]:
     """Of the first unit, and those behind it with which it makes the map that is read next."""
     writers: list[TiledLayer] = []
     for ours, behind in pairwise(units[: MOST_WRITERS + 1]):
@@ -89,7 +89,10 @@ def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep]:
         if firsts and not whole and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
             stored = _readers(units[len(writers) :], reader) < writers[-1].readers
-            return [Keep(node=node, layout=layout, block=block, stored=stored) for block in firsts]
+            return [
+                ResidentMap(node=node, layout=layout, block=block, stored=stored)
+                for block in firsts
+            ]
     return []
 
 

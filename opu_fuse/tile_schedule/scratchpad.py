@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable
 
 from msgspec import Struct, field
 
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units.base import Space
 
 CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)

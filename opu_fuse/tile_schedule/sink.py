@@ -4,15 +4,15 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.cost.tiles import MidRect, Rect, Span
-from opu_fuse.cost.unfolding import Piece
-from opu_fuse.tile_schedule.fused_stack import Cascade
+from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import Window
-from opu_fuse.tile_schedule.interleave import LOAD, Turn
-from opu_fuse.tile_schedule.line_buffers import Ring
-from opu_fuse.tile_schedule.residency import Keep
+from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
+from opu_fuse.tile_schedule.line_buffers import LineBuffer
+from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.tiling.im2row import Piece
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span
 from opu_fuse.units.base import Space
 
 
@@ -44,17 +44,17 @@ class FeatureLoad(Struct, frozen=True):
 class FeatureSource(Struct, frozen=True):
     """What compute reads for the mid rectangle of a tile, and where.
 
-    bank: first word of a bank, `LOAD` of a line buffer (`ring`).
+    bank: first word of a bank, `LOAD` of a line buffer (`line_buffer`).
     window: the part that is read, None where it is in a line buffer.
     resident: the bank has the whole map.
     """
 
     chunk: FeatureChunk
-    mid: MidRect
+    pre_pool: PrePoolRect
     images: int
     bank: int
     window: Window | None = None
-    ring: Ring | None = None
+    line_buffer: LineBuffer | None = None
     resident: bool = False
 
 
@@ -75,10 +75,10 @@ class ToBank(Struct, frozen=True):
     """Post writes a tile to the feature bank that begins at word `bank`, too."""
 
     bank: int
-    keep: Keep
+    keep: ResidentMap
 
 
-Destination = ToBank | Ring | None
+Destination = ToBank | LineBuffer | None
 """Where post writes a tile besides: a line buffer, or a bank that holds the whole map."""
 
 
@@ -95,7 +95,7 @@ class PostStep(Struct, frozen=True):
     tile_block: int
     blocks: Span
     rect: Rect
-    mid: MidRect
+    pre_pool: PrePoolRect
     psum: int
     output: int
     params: Span | None
@@ -114,10 +114,10 @@ class TileSink(Protocol[Layer_contra, Read]):
     comes next: `Read` is its own note of what the compute operations of a feature chunk read.
     """
 
-    def stack(self, stack: Cascade) -> None:
+    def stack(self, stack: FusedStack) -> None:
         """The following slots are those of a fused stack."""
 
-    def slot(self, slot: Turn | None) -> None:
+    def slot(self, slot: TimeSlot | None) -> None:
         """The following operations are those of a slot; None: the stack is done."""
 
     def change_banks(self) -> None:

@@ -10,12 +10,12 @@ from typing import NamedTuple, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.cost.chunks import OutputRange, WeightChunk, output_ranges
-from opu_fuse.cost.phases import WHOLE, Phase
-from opu_fuse.cost.tiles import Rect, Span, Tile, spans, unfold
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import Place
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import Place
 from opu_fuse.layout.shape import Shape
+from opu_fuse.lowering.polyphase import WHOLE, Phase
+from opu_fuse.tiling.chunks import OutputRange, WeightChunk, output_ranges
+from opu_fuse.tiling.tile import Rect, Span, Tile, spans, unfold
 
 
 class Maps(NamedTuple):
@@ -63,7 +63,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     def held(self) -> Hashable:
         """What a bank holds that has the whole input: its unfolded rows are not the map."""
         found = self.bank_of(self.source)
-        return found if self.shape.unfolded is None else (found, self.shape.unfolded)
+        return found if self.shape.im2row is None else (found, self.shape.im2row)
 
     def bank_of(self, node: int) -> Hashable:
         """What a bank holds that has all of a map (a DFG index) that is read or made."""
@@ -79,8 +79,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def row_words(self) -> int:
         """Words of a whole row of the input, those of the image where it is unfolded."""
-        unfolded = self.shape.unfolded
-        return self.reads.layout.row_words if unfolded is None else unfolded.words
+        im2row = self.shape.im2row
+        return self.reads.layout.row_words if im2row is None else im2row.words
 
     @cached_property
     def tiles(self) -> list[tuple[OutputRange, Rect]]:

@@ -15,11 +15,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, images_of, mid_rect, spans
-from opu_fuse.cost.unfolding import pieces
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.tile_schedule.fused_stack import STAYING, Cascade
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.tile_schedule.fused_stack import STAYING, FusedStack
 from opu_fuse.tile_schedule.input_region import (
     NOTHING,
     PREFETCH_DISTANCE,
@@ -31,8 +28,8 @@ from opu_fuse.tile_schedule.input_region import (
     window,
 )
 from opu_fuse.tile_schedule.interleave import LOAD
-from opu_fuse.tile_schedule.line_buffers import Ring
-from opu_fuse.tile_schedule.residency import Keep
+from opu_fuse.tile_schedule.line_buffers import LineBuffer
+from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
 from opu_fuse.tile_schedule.sink import (
     ComputeStep,
@@ -45,6 +42,9 @@ from opu_fuse.tile_schedule.sink import (
     ToBank,
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.tiling.im2row import pieces
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of, pre_pool_rect, spans
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -59,7 +59,7 @@ class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
 
     works: tuple[Layer_co, ...]
     beside: bool = False
-    cascade: Cascade | None = None
+    stack: FusedStack | None = None
 
 
 Units = Sequence[Unit[TiledLayer]]
@@ -78,14 +78,14 @@ class TileSchedule(Generic[Layer, Read]):
         self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the tile before
         self._at_once: dict[Hashable, int] = {}
 
-    def units(self, units: Sequence[Unit[Layer]], kept: Sequence[Keep | None]) -> None:
+    def units(self, units: Sequence[Unit[Layer]], kept: Sequence[ResidentMap | None]) -> None:
         """All units of a machine segment. kept: the resident map that each unit's output is part
         of.
         """
-        firsts = [None if unit.cascade else unit.works[0] for unit in units]
+        firsts = [None if unit.stack else unit.works[0] for unit in units]
         for unit, keep, successor in zip(units, kept, [*firsts, None][1:], strict=True):
-            if unit.cascade is not None:
-                self.fused_stack(unit.cascade, unit.works)
+            if unit.stack is not None:
+                self.fused_stack(unit.stack, unit.works)
             elif unit.beside:
                 self.interleave(*unit.works)
             else:
@@ -93,7 +93,9 @@ class TileSchedule(Generic[Layer, Read]):
                 for layer, after in zip(unit.works, followers, strict=True):
                     self.layer(layer, keep, after)
 
-    def layer(self, layer: Layer, keep: Keep | None = None, successor: Layer | None = None) -> None:
+    def layer(
+        self, layer: Layer, keep: ResidentMap | None = None, successor: Layer | None = None
+    ) -> None:
         """All tiles of a layer. keep: the resident map that its output is part of; successor: the
         layer whose first weights are prefetched.
         """
@@ -109,8 +111,8 @@ class TileSchedule(Generic[Layer, Read]):
             first = rows_read(layer, *tiles[0])
             self._load_rows(layer, start, first)
         for left, (out, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
-            mid = mid_rect(layer.shape, rect)
-            psum = self._accumulate(layer, out, rect, mid, shares_port=keep is not None)
+            pre_pool = pre_pool_rect(layer.shape, rect)
+            psum = self._accumulate(layer, out, rect, pre_pool, shares_port=keep is not None)
             if first < end:  # now: post will need the write port of the buffer
                 self._load_rows(layer, first, end)
                 first = end
@@ -121,7 +123,7 @@ class TileSchedule(Generic[Layer, Read]):
                 }
                 self._prefetch_weights(ours, successor)
             to = keep and ToBank(self._banks[Space.FEATURE].take(layer.bank_of(keep.node))[0], keep)
-            self._post(layer, out, rect, mid, psum, to, stored=keep is None or keep.stored)
+            self._post(layer, out, rect, pre_pool, psum, to, stored=keep is None or keep.stored)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """All tiles of two layers, the filler's spread evenly between the several of the other."""
@@ -135,23 +137,23 @@ class TileSchedule(Generic[Layer, Read]):
                 self._tile(filler, filler_out, filler_rect)
             done = due
 
-    def fused_stack(self, stack: Cascade, layers: Sequence[Layer]) -> None:
+    def fused_stack(self, stack: FusedStack, layers: Sequence[Layer]) -> None:
         """All slots of layers that are computed together: their constants and line buffers stay on
         chip meanwhile, and the feature banks hold nothing after it.
         """
         self._divide_as(layers[0])
         self._scratchpads |= scratchpads(self._hw, STAYING, together=True)
         self._sink.stack(stack)
-        tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.rings, None))]
+        tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.line_buffers, None))]
         for slot in stack.turns:
             self._sink.slot(slot)
             if slot.layer == LOAD:
-                self._load_strip(layers[0], stack.rings[0], *stack.strip(slot.number))
+                self._load_strip(layers[0], stack.line_buffers[0], *stack.strip(slot.number))
                 continue
             layer, (out, rect) = layers[slot.layer], tiles[slot.layer][slot.number]
-            mid, (ring, to) = mid_rect(layer.shape, rect), pairs[slot.layer]
-            psum = self._accumulate(layer, out, rect, mid, ring)
-            self._post(layer, out, rect, mid, psum, to, stored=stack.stored[slot.layer])
+            pre_pool, (line_buffer, to) = pre_pool_rect(layer.shape, rect), pairs[slot.layer]
+            psum = self._accumulate(layer, out, rect, pre_pool, line_buffer)
+            self._post(layer, out, rect, pre_pool, psum, to, stored=stack.stored[slot.layer])
         self._sink.slot(None)
         self._scratchpads |= scratchpads(self._hw, STAYING)
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
@@ -166,49 +168,51 @@ class TileSchedule(Generic[Layer, Read]):
         self._sink.change_banks()
 
     def _tile(self, layer: Layer, out: OutputRange, rect: Rect) -> None:
-        mid = mid_rect(layer.shape, rect)
-        psum = self._accumulate(layer, out, rect, mid)
-        self._post(layer, out, rect, mid, psum, None, stored=True)
+        pre_pool = pre_pool_rect(layer.shape, rect)
+        psum = self._accumulate(layer, out, rect, pre_pool)
+        self._post(layer, out, rect, pre_pool, psum, None, stored=True)
 
     def _accumulate(
         self,
         layer: Layer,
         out: OutputRange,
         rect: Rect,
-        mid: MidRect,
-        ring: Ring | None = None,
+        pre_pool: PrePoolRect,
+        line_buffer: LineBuffer | None = None,
         *,
         shares_port: bool = False,
     ) -> int:
-        """Loads and compute of a tile. Returns the first word of its partial sums. ring: the line
-        buffer that its input is in.
+        """Loads and compute of a tile. Returns the first word of its partial sums. line_buffer:
+        the line buffer that its input is in.
         """
         shape, sink = layer.shape, self._sink
         psum, images = self._banks[Space.PSUM].take_oldest(), images_of(shape, rect.rows)
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
-            if ring is None:
-                bank, part, resident = self._features(layer, chunk, mid, shares_port=shares_port)
-            source = FeatureSource(chunk, mid, images, bank, part, ring, resident)
+            if line_buffer is None:
+                bank, part, resident = self._features(
+                    layer, chunk, pre_pool, shares_port=shares_port
+                )
+            source = FeatureSource(chunk, pre_pool, images, bank, part, line_buffer, resident)
             read = sink.read(layer, source)
             if not shape.array:
                 sink.copy(layer, out, psum, read)
             pre = None
             if shape.pre:
                 blocks = chunk.block, chunk.blocks
-                pre = self._pre(layer, blocks, (mid.row // shape.mid_rows, images))
+                pre = self._pre(layer, blocks, (pre_pool.row // shape.pre_pool_rows, images))
             for weights in chunk.weights:
                 words = self._weights(layer, weights)
                 sink.compute(layer, ComputeStep(out, chunk, weights, words, pre, psum), read)
         return psum
 
     def _features(
-        self, layer: Layer, chunk: FeatureChunk, mid: MidRect, *, shares_port: bool
+        self, layer: Layer, chunk: FeatureChunk, pre_pool: PrePoolRect, *, shares_port: bool
     ) -> tuple[int, Window, bool]:
         """Loads a tile's input, unless a bank holds it. Returns the bank, what is read of it, and
         whether it has the whole map.
         """
-        read, banks = window(layer, chunk, mid), self._banks[Space.FEATURE]
+        read, banks = window(layer, chunk, pre_pool), self._banks[Space.FEATURE]
         resident = banks.find(layer.held)
         if resident is not None:
             return resident, read, True
@@ -234,11 +238,11 @@ class TileSchedule(Generic[Layer, Read]):
         return bank, read, False
 
     def _load(self, layer: Layer, load: FeatureLoad) -> None:
-        if layer.shape.unfolded is None:
+        if layer.shape.im2row is None:
             self._sink.load_features(layer, load)
             return
         image = self._banks[Space.IMAGE].take_oldest()
-        for piece in pieces(layer.shape.unfolded, *load.rows, load.words[1], self._hw):
+        for piece in pieces(layer.shape.im2row, *load.rows, load.words[1], self._hw):
             self._sink.im2row(layer, load, piece, image)
 
     def _load_rows(self, layer: Layer, first: int, end: int) -> None:
@@ -249,10 +253,10 @@ class TileSchedule(Generic[Layer, Read]):
         rows = (0, layout.blocks), (first, end - first), (0, layer.row_words)
         self._load(layer, FeatureLoad(bank, word, *rows, complete=end, resident=True))
 
-    def _load_strip(self, layer: Layer, ring: Ring, first: int, rows: int) -> None:
+    def _load_strip(self, layer: Layer, line_buffer: LineBuffer, first: int, rows: int) -> None:
         """Rows of a layer's input to their places in a line buffer."""
         blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
-        for at, count, word in ring.written(first, rows):
+        for at, count, word in line_buffer.written(first, rows):
             part = blocks, (first + at, count), words
             self._load(layer, FeatureLoad(LOAD, word, *part, first + rows, shares_port=True))
 
@@ -290,7 +294,7 @@ class TileSchedule(Generic[Layer, Read]):
         layer: Layer,
         out: OutputRange,
         rect: Rect,
-        mid: MidRect,
+        pre_pool: PrePoolRect,
         psum: int,
         to: Destination,
         *,
@@ -305,14 +309,14 @@ class TileSchedule(Generic[Layer, Read]):
             params = self._constants(layer, Space.PARAM, offset, out.blocks * words)
         if shape.tables:
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
-        for at, count in spans(out.blocks, self._blocks_at_once(layer, rect, mid)):
+        for at, count in spans(out.blocks, self._blocks_at_once(layer, rect, pre_pool)):
             output, residual, halo = outputs.take_oldest(), None, None
             if shape.sides:
                 residual = residuals.take_oldest()
-            if shape.carries and shape.carried_to(rect.row):
+            if shape.carries and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             found = psum, output, params, tables, residual, halo, to
-            step = PostStep(out.block, (out.block + at, count), rect, mid, *found)
+            step = PostStep(out.block, (out.block + at, count), rect, pre_pool, *found)
             if residual is not None:
                 sink.load_residuals(layer, step)
             if halo is not None:
@@ -320,11 +324,11 @@ class TileSchedule(Generic[Layer, Read]):
             sink.post(layer, step)
             if stored:
                 sink.store(layer, step)
-            if shape.carries and shape.carried_to(rect.row + rect.rows):
+            if shape.carries and shape.reads_halo(rect.row + rect.rows):
                 sink.store_halo(layer, step, outputs.take_oldest())
         self._before = layer, out, rect
 
-    def _blocks_at_once(self, layer: Layer, rect: Rect, mid: MidRect) -> int:
+    def _blocks_at_once(self, layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> int:
         """Channel blocks of a tile that the output and residual banks hold."""
         shape = layer.shape
         key = id(layer), rect if shape.pool else (rect.rows, rect.cols)
@@ -334,8 +338,8 @@ class TileSchedule(Generic[Layer, Read]):
         cols = ceil_div(rect.cols, shape.stored_px)
         found = buffers.output.bank_words // (rect.rows * cols)
         if shape.sides:
-            words = shape.side_words(shape.words(mid.rows, mid.cols), rect.rows * cols)
+            words = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), rect.rows * cols)
             found = min(found, buffers.residual.bank_words // sum(words))
-        if shape.leaves_maxima(layer.tile.rows):
+        if shape.stores_halo(layer.tile.rows):
             found = min(found, buffers.residual.bank_words // cols)
         return self._at_once.setdefault(key, found)

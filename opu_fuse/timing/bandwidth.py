@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from msgspec import Struct, field
 
-from opu_fuse.cost.tiles import Span
+from opu_fuse.tiling.tile import Span
 
 
 class Memory:

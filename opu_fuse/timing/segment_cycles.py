@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.tile_schedule.residency import Keep, find_kept
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
 from opu_fuse.tile_schedule.traversal import TileSchedule, Units
 from opu_fuse.timing.time_sink import TimeSink
 
@@ -16,7 +16,9 @@ def cycles(units: Units, hw: HwSpec) -> float:
     return _timed(units, _kept(units, hw), hw).end
 
 
-def cycles_by_output(units: Units, kept: Sequence[Keep | None], hw: HwSpec) -> dict[int, float]:
+def cycles_by_output(
+    units: Units, kept: Sequence[ResidentMap | None], hw: HwSpec
+) -> dict[int, float]:
     """Of what makes each map (by DFG index): until the array is done with it, from where it was
     done with the tile before; of the last one, to the end. kept: of every unit.
     """
@@ -29,11 +31,11 @@ def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float
     return times.spent, times.memory_used
 
 
-def _kept(units: Units, hw: HwSpec) -> list[Keep | None]:
-    return find_kept([() if unit.cascade else unit.works for unit in units], hw)
+def _kept(units: Units, hw: HwSpec) -> list[ResidentMap | None]:
+    return find_residents([() if unit.stack else unit.works for unit in units], hw)
 
 
-def _timed(units: Units, kept: Sequence[Keep | None], hw: HwSpec) -> TimeSink:
+def _timed(units: Units, kept: Sequence[ResidentMap | None], hw: HwSpec) -> TimeSink:
     times = TimeSink(hw)
     TileSchedule(hw, times).units(units, kept)
     if units:

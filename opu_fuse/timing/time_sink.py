@@ -9,17 +9,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
 
-from opu_fuse.cost.chunks import OutputRange
-from opu_fuse.cost.estimate import carried_cycles, left_cycles, post_cycles
-from opu_fuse.cost.tiles import Rect, Span, ceil_div, images_of
-from opu_fuse.cost.unfolding import Piece
-from opu_fuse.cost.windows import depthwise_cycles
-from opu_fuse.hw import timing
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import Place
-from opu_fuse.tile_schedule.fused_stack import Cascade
-from opu_fuse.tile_schedule.interleave import LOAD, Turn
-from opu_fuse.tile_schedule.line_buffers import Ring
+from opu_fuse.hw import unit_rates
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import Place
+from opu_fuse.tile_schedule.fused_stack import FusedStack
+from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
+from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.scratchpad import CONSTANTS
 from opu_fuse.tile_schedule.sink import (
     ComputeStep,
@@ -30,6 +25,11 @@ from opu_fuse.tile_schedule.sink import (
     ToBank,
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tiling.chunks import OutputRange
+from opu_fuse.tiling.depthwise import depthwise_cycles
+from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
+from opu_fuse.tiling.im2row import Piece
+from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
@@ -54,12 +54,12 @@ class TimeSink:
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self._memory = Memory(hw.dram.rate)
-        self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self._memory.move(0, unit_rates.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
-        self._drain = timing.drain_cycles(hw)
+        self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; what else they pass is not known here.
-        self._post_drain = timing.post_drain_cycles(hw, (Stage.ACT,))
+        self._post_drain = unit_rates.post_drain_cycles(hw, (Stage.ACT,))
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
         self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
@@ -73,7 +73,7 @@ class TimeSink:
         # Of a fused stack, for each layer: when its slots were computed, and made, after a zero.
         self._computed: list[list[float]] = []
         self._finished: list[list[float]] = []
-        self._slot: Turn | None = None
+        self._slot: TimeSlot | None = None
         self._needed = self._reusable = 0.0  # input of the slot, and place for what it makes
 
     @property
@@ -81,12 +81,12 @@ class TimeSink:
         """Cycles in which bytes moved."""
         return self._memory.used
 
-    def stack(self, stack: Cascade) -> None:
+    def stack(self, stack: FusedStack) -> None:
         """Of as many layers."""
         self._computed = [[0.0] for _ in stack.works]
         self._finished = [[0.0] for _ in range(len(stack.works) + 1)]
 
-    def slot(self, slot: Turn | None) -> None:
+    def slot(self, slot: TimeSlot | None) -> None:
         """Notes when the one before was done, and when the next may read and overwrite rows."""
         if self._slot is not None:
             load, layer = self._slot.layer == LOAD, self._slot.layer
@@ -113,12 +113,12 @@ class TimeSink:
 
     def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
         """A transfer, which does not wait for the feature buffer; then load is at work on it."""
-        unfolded, features = layer.shape.unfolded, self._buffers[Space.FEATURE]
-        assert unfolded is not None, "its rows are unfolded"
+        im2row, features = layer.shape.im2row, self._buffers[Space.FEATURE]
+        assert im2row is not None, "its rows are unfolded"
         size = piece.count * load.words[1] * self._word
         loaded = self._load(Space.IMAGE, image, size, self._in_memory(layer, load))
         ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
-        ready += timing.unfold_cycles(load.words[1], piece.rows, unfolded.kernel_rows)
+        ready += unit_rates.im2row_cycles(load.words[1], piece.rows, im2row.kernel_rows)
         self._buffers[Space.IMAGE].reusable[image] = features.ready[load.bank] = ready
         self._load_ready = ready
         if piece.done + piece.rows == load.rows[1]:
@@ -171,9 +171,9 @@ class TimeSink:
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
         """A transfer for each operand."""
         assert step.residual is not None, "it has a bank"
-        (row, rows, _, cols), mid, ready = step.rect, step.mid, 0.0
+        (row, rows, _, cols), pre_pool, ready = step.rect, step.pre_pool, 0.0
         final = rows * ceil_div(cols, layer.shape.stored_px)
-        added = layer.shape.side_words(layer.shape.words(mid.rows, mid.cols), final)
+        added = layer.shape.side_words(layer.shape.words(pre_pool.rows, pre_pool.cols), final)
         for count, node in zip(added, layer.residuals, strict=True):
             size = step.blocks[1] * count * self._word
             after = self._since(node, step.blocks, row + rows)
@@ -195,14 +195,19 @@ class TimeSink:
 
     def read(self, layer: TiledLayer, source: FeatureSource) -> Read:
         """When the input is ready."""
-        mid, images, ready = source.mid, source.images, self._needed
+        pre_pool, images, ready = source.pre_pool, source.images, self._needed
         if source.window is not None and source.resident:
             part = source.window.part
             ready = self._kept.since(layer.source, part.blocks, sum(part.rows))
         elif source.window is not None:
             ready = self._buffers[Space.FEATURE].ready[source.bank]
         px = layer.shape.px
-        return source.bank, ready, images, (mid.rows // images, ceil_div(mid.cols, px) * px)
+        return (
+            source.bank,
+            ready,
+            images,
+            (pre_pool.rows // images, ceil_div(pre_pool.cols, px) * px),
+        )
 
     def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  all copies are alike
         """A pixel of a channel block a cycle."""
@@ -248,7 +253,7 @@ class TimeSink:
         self._swept = first + length
         self._compute_ready = self._swept - early
         if not layer.shape.depthwise:
-            self._next_row = self._compute_ready - 1 + timing.MIN_ROW_CYCLES
+            self._next_row = self._compute_ready - 1 + unit_rates.MIN_ROW_CYCLES
 
     def _sweep_of(
         self, layer: TiledLayer, step: ComputeStep, size: tuple[int, int]
@@ -264,13 +269,13 @@ class TimeSink:
         if shape.depthwise:
             kernel = part.ky[1], part.kx[1]
             length = depthwise_cycles(shape, hw, size, part.segments, kernel, part.at_once)
-            setup = max(hw.row_words, timing.SWEEP_SETUP_CYCLES)
+            setup = max(hw.row_words, unit_rates.SWEEP_SETUP_CYCLES)
             return self._sweeps.setdefault(key, (setup, length, hw.array.window_side))
         px = hw.array.modes[step.out.mode].px
-        setup = timing.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
+        setup = unit_rates.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
         rows = part.segments * part.ky[1] * part.kx[1] * part.groups
         last = pixels // px
-        length = (rows - 1) * timing.row_cycles(hw, pixels, px) + last
+        length = (rows - 1) * unit_rates.row_cycles(hw, pixels, px) + last
         return self._sweeps.setdefault(key, (setup, length, last - 1))
 
     def post(self, layer: TiledLayer, step: PostStep) -> None:
@@ -319,7 +324,7 @@ class TimeSink:
         """
         hw, shape = self._hw, layer.shape
         pieces = ()
-        if isinstance(to, Ring):
+        if isinstance(to, LineBuffer):
             pieces = tuple(count for _, count, _ in to.written(rect.row, rect.rows))
         key = id(layer), rect if shape.pool else (rect.rows, rect.cols), pieces
         if key in self._visits:
@@ -327,8 +332,8 @@ class TimeSink:
         cols = ceil_div(rect.cols, shape.stored_px)
         images = images_of(shape, rect.rows) if shape.pool else 1
         counts, first = list(pieces or (rect.rows // images,) * images), []
-        if shape.carried_to(rect.row):
-            first = [carried_cycles(shape, hw, cols)]
+        if shape.reads_halo(rect.row):
+            first = [halo_load_cycles(shape, hw, cols)]
             counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
         window = shape.pool_window.kernel[0]
         visits = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
@@ -340,8 +345,8 @@ class TimeSink:
         words = max(layer.shape.param_words, PARAM_WORDS)
         start += ISSUE
         for count in visits:
-            period = timing.post_block_cycles(turns=count, words=words)
-            first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
+            period = unit_rates.post_block_cycles(turns=count, words=words)
+            first = max(start + words + unit_rates.POST_LOAD_CYCLES, self._post_done + 1)
             self._post_ready = first + (blocks - 1) * period + count
             self._post_done = self._post_ready + self._post_drain
             start = self._post_ready
@@ -361,7 +366,7 @@ class TimeSink:
         """One more instruction of post, and a transfer."""
         cols, blocks = ceil_div(step.rect.cols, layer.shape.stored_px), step.blocks[1]
         start = max(self._post_ready, self._buffers[Space.OUTPUT].reusable[bank])
-        self._run(start, [left_cycles(layer.shape, self._hw, cols)], blocks, layer)
+        self._run(start, [halo_store_cycles(layer.shape, self._hw, cols)], blocks, layer)
         self._release(step)
         self._store(bank, blocks * cols)
         stored = self._buffers[Space.OUTPUT].reusable[bank] + self._latency

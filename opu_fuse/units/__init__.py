@@ -28,7 +28,9 @@ STAGE_OF_OPERATOR: dict[str, Unit] = {
 """Operator -> the stage that runs it, the first of several."""
 
 FORMS: dict[str, str] = {op: form for unit in UNITS for op, form in unit.forms.items()}
-"""ONNX operator -> in which form machines run it, in words; `dfg/lower.py` decides it in code."""
+"""ONNX operator -> in which form machines run it, in words; `dfg/lower_node.py` decides it in
+code.
+"""
 
 REAL_CONSTANTS: frozenset[str] = frozenset(
     op for unit in UNITS if unit.real_constants for ops in unit.runs.values() for op in ops

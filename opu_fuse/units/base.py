@@ -72,7 +72,7 @@ class Space(StrEnum):
 
 class Stage(IntEnum):
     """What a stage of the post chain does, and PRE for those before the array. Which module has
-    which code in `order` is a matter of the spec (`hw/chain.py`).
+    which code in `order` is a matter of the spec (`hw/spec/chain.py`).
     """
 
     REQUANT = 1
@@ -272,7 +272,7 @@ class Site(Protocol):
         ...
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class StageContext(Struct, frozen=True, kw_only=True):
     """Where a stage stands. module, machine: names; product: the module multiplies two maps;
     shifts: the machine has shifters for multipliers.
     """
@@ -296,7 +296,7 @@ class Capability(Struct, frozen=True, kw_only=True):
     doc: str
 
 
-def no_mistakes(p: PostParams, place: Place) -> Iterator[str]:
+def no_mistakes(p: PostParams, place: StageContext) -> Iterator[str]:
     """Of a unit that can do whatever its registers hold."""
     del p, place
     return iter(())
@@ -351,7 +351,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     cycles: int = 0
     run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None
     reads: Callable[[PostParams, Reach], tuple[Interval, ...]] | None = None
-    mistakes: Callable[[PostParams, Place], Iterator[str]] = no_mistakes
+    mistakes: Callable[[PostParams, StageContext], Iterator[str]] = no_mistakes
     settings: Callable[[Operator, Numeric], Settings] | None = None
     apply: Callable[[np.ndarray, Any, np.ndarray | None], np.ndarray] | None = None
 

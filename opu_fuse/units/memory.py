@@ -26,7 +26,8 @@ class Memory(Struct, frozen=True, kw_only=True):
     """An on-chip memory: what the spec calls `buffers.<space>`.
 
     doc: what its words are. word: how many bytes these have; signed: whether they are numbers.
-    least: what a bank holds at least, in words, and least_of: of what (`hw/check.py` knows more of
+    least: what a bank holds at least, in words, and least_of: of what (`hw/spec/check.py` knows
+    more of
     weights and parameters). loads: what `load.<space>` does, None where no load writes it. bases:
     engine -> register that moves all its accesses but the writes of a load (`dst`). needs: what a
     machine has with it, None where every machine has it. answer: what CAP_<SPACE>_WORDS counts;

@@ -2,7 +2,7 @@
 
 Registers of units are those of the first one; values are integers of the register's width.
 
-Generated from the ISA table by `python -m opu_fuse.hw.generate`; do not edit.
+Generated from the ISA table by `python -m opu_fuse.hw.rtlgen.generate`; do not edit.
 """
 
 from typing import TypedDict

@@ -16,10 +16,10 @@ from opu_fuse.units.base import (
     ModuleKind,
     Numeric,
     Operator,
-    Place,
     Settings,
     Site,
     Stage,
+    StageContext,
     Unit,
 )
 from opu_fuse.units.params import PostParams
@@ -154,7 +154,7 @@ def _fold(value: np.ndarray, slots: int) -> np.ndarray:
     return pairs.max(axis=-2).reshape(*shape, lanes // 2)
 
 
-def _mistakes(p: PostParams, place: Place) -> Iterator[str]:  # noqa: ARG001  one signature for all units
+def _mistakes(p: PostParams, place: StageContext) -> Iterator[str]:  # noqa: ARG001  one signature for all units
     """Packed pixels pool two columns by two, by maximum."""
     if p["pool_slots"] and p["pool_kind"] != PoolKind.MAX:
         yield "has pool_slots, but no maximum in its chain"

@@ -17,12 +17,12 @@ from opu_fuse.units.base import (
     ModuleKind,
     Numeric,
     Operator,
-    Place,
     Reach,
     Settings,
     Site,
     Space,
     Stage,
+    StageContext,
     Unit,
 )
 from opu_fuse.units.params import PostParams, ResidualRegisters
@@ -143,7 +143,7 @@ def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
     return reach.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
 
 
-def _mistakes(p: PostParams, place: Place) -> Iterator[str]:
+def _mistakes(p: PostParams, place: StageContext) -> Iterator[str]:
     """A module does what its kind says; without multipliers factors are powers of two."""
     kinds = _PRODUCTS if place.product else _SUMS
     if p["res_kind"] not in kinds:

@@ -19,7 +19,7 @@ from cocotbext.axi import (
 
 from opu_fuse.cosim.driver import FIELD, OpuDriver
 from opu_fuse.cosim.stalls import stall, stall_all
-from opu_fuse.hw.regmap import OFFSET, ErrorCode
+from opu_fuse.hw.isa.register_map import OFFSET, ErrorCode
 from rtl_sim.benches.cycles import begin, generator
 
 BASE = 0x80_0000_0000

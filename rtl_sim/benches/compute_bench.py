@@ -9,9 +9,9 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, ReadOnly
 
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.benches import compute_model
 from rtl_sim.benches.compute_model import CONV, COPY, DEPTHWISE
 from rtl_sim.benches.engine_driver import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.fixedpoint import channel_affine, multiply_residual
-from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.spec.chain import chain_of
 from rtl_sim.benches.engine_driver import draw
 
 CONV, COPY, DEPTHWISE = 0, 1, 2

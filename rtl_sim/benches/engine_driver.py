@@ -11,9 +11,9 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge
 
-from opu_fuse.hw.isa import registers_of, unit_register
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.svchain import units_of
+from opu_fuse.hw.isa.table import registers_of, unit_register
+from opu_fuse.hw.rtlgen.sv_chain import units_of
+from opu_fuse.hw.spec.hw_spec import HwSpec
 
 PATIENCE = 100_000  # cycles without a retirement
 INPUTS = (

@@ -1,7 +1,7 @@
 """Faulty words, instructions and accesses, with the engine that must meet them."""
 
-from opu_fuse.hw.isa import OPCODE, Engine, registers_of
-from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.table import OPCODE, Engine, registers_of
 from opu_fuse.units.base import ModuleKind, Stage
 from rtl_sim.benches.axi_window import WINDOW
 from rtl_sim.benches.graph_orders import orders_of

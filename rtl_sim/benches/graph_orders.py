@@ -1,6 +1,6 @@
 """The orders of the post chain that the graph of a machine has: every way through it, edge by edge.
 
-A judge of engines and compiler: made from the spec alone, with nothing of `hw/chain.py`.
+A judge of engines and compiler: made from the spec alone, with nothing of `hw/spec/chain.py`.
 """
 
 import itertools

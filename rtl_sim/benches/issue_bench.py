@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import cocotb
 
-from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine
+from opu_fuse.hw.isa.table import OPCODE, SYNC_ENGINES, Engine
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 
 LIMIT = 3  # TOKEN_BITS = 2

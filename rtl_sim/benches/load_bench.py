@@ -5,9 +5,9 @@ import os
 import cocotb
 import numpy as np
 
-from opu_fuse.hw.isa import OPCODE, Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.table import OPCODE, Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 from rtl_sim.benches.dram_model import Reads, Rules
 from rtl_sim.benches.transfer_driver import (

@@ -5,7 +5,7 @@ import numpy as np
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
-from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.isa.register_map import ErrorCode
 from rtl_sim.benches.axi_window import started
 from rtl_sim.benches.small_programs import (
     CONV,

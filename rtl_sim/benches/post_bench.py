@@ -10,8 +10,8 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.units import POST
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind

@@ -7,7 +7,7 @@ feature [words, W] int8.
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
-from opu_fuse.hw.timing import post_visits
+from opu_fuse.hw.unit_rates import post_visits
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind

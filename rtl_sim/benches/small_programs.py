@@ -5,9 +5,9 @@ import os
 import numpy as np
 
 from opu_fuse.fixedpoint import requantize
-from opu_fuse.hw.asm import assemble
-from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.assembly import assemble
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.spec.load_spec import load_hw
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 CHECK = f"fetch.check hash={SPEC.spec_hash:#x}\n"

@@ -8,8 +8,7 @@ import numpy as np
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 from cocotbext.axi import AxiResp
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.regmap import (
+from opu_fuse.hw.isa.register_map import (
     CONTROL_REGISTERS,
     ID_VALUE,
     OFFSET,
@@ -17,6 +16,7 @@ from opu_fuse.hw.regmap import (
     AccessKind,
     ErrorCode,
 )
+from opu_fuse.hw.isa.table import Engine
 from rtl_sim.benches.axi_window import FIELD, WINDOW, started
 from rtl_sim.benches.cycles import pulse_reset
 from rtl_sim.benches.small_programs import (

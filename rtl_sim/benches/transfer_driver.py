@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opu_fuse.hw.isa import Engine, registers_of
+from opu_fuse.hw.isa.table import Engine, registers_of
 from rtl_sim.benches.cycles import cycle, settled
 
 BASE = 0x12_3456_7000  # bus address of the window

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import cocotb
 import numpy as np
 
-from opu_fuse.hw.isa import OPCODE, Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.table import OPCODE, Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.benches.cycles import ROUNDS, begin, generator, pulse_reset
 from rtl_sim.benches.dram_model import Reads, Rules
 from rtl_sim.benches.load_bench import IDLE, WINDOW, drain, word_bytes

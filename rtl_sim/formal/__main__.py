@@ -19,8 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import Buffer, HwSpec
+from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.build import elaborate, yosys
 from rtl_sim.formal import exhaustive, pipeline
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from rtl_sim.build import verilated
 
 

@@ -27,7 +27,7 @@ import onnx
 
 from opu_fuse.bundle.program import HostSegment
 from opu_fuse.errors import UserError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx-operators.md"

@@ -12,9 +12,9 @@ from opu_fuse.bundle.file import load, save
 from opu_fuse.bundle.program import UNKNOWN, Port
 from opu_fuse.dtypes import numpy_dtype
 from opu_fuse.errors import ModelError, RunError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import from_value, samples_of, to_value
 from tests.host.sketch import same_bits

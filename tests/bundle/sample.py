@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse.affine import identity_map
-from opu_fuse.bundle.kernels import kernel_to_json
+from opu_fuse.bundle.kernel_json import kernel_to_json
 from opu_fuse.bundle.program import (
     Bundle,
     GroupInfo,
@@ -25,12 +25,12 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.host.kernel import GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.layout import Layout
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.dram_layout import Layout
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.isa.instruction import split_address
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.load_spec import load_hw
 from tests.sim.random_instructions import instruction
 
 HW = load_hw("opu-tiny")

@@ -13,8 +13,8 @@ from opu_fuse.bundle.check import check_bundle
 from opu_fuse.bundle.file import load, save
 from opu_fuse.bundle.listing import program_listing
 from opu_fuse.errors import InternalError, ProgramError
-from opu_fuse.hw.asm import assemble
-from opu_fuse.hw.encoding import encode
+from opu_fuse.hw.isa.assembly import assemble
+from opu_fuse.hw.isa.encoding import encode
 from tests.bundle.sample import HW, host_kernel, sample_bundle
 
 

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 from opu_fuse import zoo
 from opu_fuse.bundle.file import load, save
-from opu_fuse.bundle.fused import BY_REFERENCE_BYTES, load_fused, raw_places, serialised
+from opu_fuse.bundle.fused_onnx import BY_REFERENCE_BYTES, load_fused, raw_places, serialised
 from opu_fuse.errors import InternalError, ProgramError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from tests.bundle.sample import sample_bundle
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.bundle.listing import program_listing
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from tests.bundle.kept_programs import PROGRAMS, VERSIONS, kept
 
 

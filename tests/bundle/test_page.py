@@ -11,19 +11,19 @@ import pytest
 
 from opu_fuse.bundle import program
 from opu_fuse.bundle.manifest import Manifest, Member
-from opu_fuse.hw.layout import Layout
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.dram_layout import Layout
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.pipeline import compile_model
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.sim.engine import FunctionalRunner, run_on
-from opu_fuse.turn import ByteTable, Turn
 
 PAGE = (hw_specs_dir().parent / "docs" / "program-file.md").read_text(encoding="utf-8")
 SECTIONS = {
     "manifest.json": Manifest,
     "Members": Member,
     "Ports": program.Port,
-    "Turns": Turn,
+    "Turns": AxisPermutation,
     "Tables of bytes": ByteTable,
     "Tensors": program.Tensor,
     "Layouts": Layout,

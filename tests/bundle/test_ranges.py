@@ -4,13 +4,13 @@ from dataclasses import astuple
 
 import numpy as np
 
-from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.instruction_ranges import instruction_ranges
+from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import HostSegment, MachineSegment
-from opu_fuse.bundle.ranges import instruction_ranges
-from opu_fuse.hw.encoding import decode_with_positions
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.encoding import decode_with_positions
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.report.json import inspect_json
+from opu_fuse.report.json_trees import inspect_json
 from opu_fuse.zoo import build
 from tests.bundle.sample import sample_bundle
 

@@ -10,7 +10,7 @@ WRITE = """
 import sys
 from opu_fuse import zoo
 from opu_fuse.bundle.file import save
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 save(compile_model(zoo.build("resnet20", image=32), load_hw("opu-light")).bundle, sys.argv[1])
 """

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from opu_fuse import pipeline, zoo
-from opu_fuse.bundle.selfcheck import self_check
+from opu_fuse.bundle.verify_program import self_check
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.table import Engine
 from tests.bundle.sample import HW, sample_bundle
 
 BUNDLE = sample_bundle()
@@ -70,6 +70,6 @@ def test_compile_checks_its_own_program(monkeypatch):
 
 
 def test_compile_refuses_instructions_that_engines_refuse(monkeypatch):
-    monkeypatch.setattr("opu_fuse.hw.stops.illegal", lambda *_: "is forbidden today")
+    monkeypatch.setattr("opu_fuse.hw.isa.faults.illegal", lambda *_: "is forbidden today")
     with pytest.raises(InternalError, match=r"instruction 0 \(fetch\.check\) is forbidden today"):
         pipeline.compile_model(zoo.build("tiny_odd"), HW)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, write_tensor
+from opu_fuse.bundle.memory_image import initial_image, read_tensor, segment_words, write_tensor
 from opu_fuse.bundle.program import MachineSegment
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim.functional import Machine
+from opu_fuse.sim.functional.machine import Machine
 
 NETWORKS = ("tiny_residual", "tiny_tiles", "tiny_odd")
 

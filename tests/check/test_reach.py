@@ -11,7 +11,7 @@ from tests.tiers import by_night
     ("changed", "first"),
     [
         ("opu_fuse/fixedpoint.py", "tests/test_fixedpoint.py"),
-        ("tests/schedule/test_order.py", "tests/schedule/test_order.py"),
+        ("tests/schedule/test_segment_order.py", "tests/schedule/test_segment_order.py"),
         ("tests/golden/cli/test_explain/any/text.txt", "tests/cli/test_explain.py"),
         ("rtl_sim/benches/post_bench.py", "tests/rtl/test_post.py"),
     ],

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from opu_fuse.cli.main import app
 from opu_fuse.cosim import simulate
 from opu_fuse.errors import RunError, UserError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.resources import rtl_dir
 
 PROJECT = {"README.md", "bench_soc.py", "network.onnx", "soc.sv", "soc_share.sv", "test_soc.py"}

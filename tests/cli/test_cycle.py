@@ -7,7 +7,7 @@ import pytest
 
 from opu_fuse.pipeline import Program
 from opu_fuse.report.trace import GROUPS, TRACKS
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.cycle.run import MemoryOptions
 
 
 def test_the_json_of_a_run_has_its_cycles(opu_fuse, program_file):

@@ -7,7 +7,7 @@ import pytest
 
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import STAGES, Options, compile_model, compile_prepared
 from opu_fuse.texts import TEXTS
 from opu_fuse.zoo.builder import Net

@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 
 from opu_fuse.cli import console
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import STAGES, compile_model
 from opu_fuse.zoo import build
 

@@ -6,8 +6,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from opu_fuse.fuse.names import StrategyName
-from opu_fuse.fuse.strategies import STRATEGIES
+from opu_fuse.fuse.strategies.registry import STRATEGIES
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
 from opu_fuse.pipeline import Program
 
 

@@ -113,7 +113,7 @@ def test_a_long_name_is_written(writers, opu_fuse, tmp_path):
 
 
 def test_names_of_tensors_become_names_of_files(tmp_path):
-    from opu_fuse.sim.files import write_arrays
+    from opu_fuse.sim.array_files import write_arrays
 
     names = ["a/b", "50%", "nul\0", "../up", "line\n", ""]
     write_arrays(tmp_path, {name: np.zeros(1, np.int8) for name in names})

@@ -16,7 +16,7 @@ from opu_fuse.codegen.weights import (
     to_lanes,
     unfold_columns,
 )
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.zoo.builder import Net
 

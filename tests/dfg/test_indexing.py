@@ -17,7 +17,7 @@ from opu_fuse.dfg.indexing import (
     elementwise_access,
     window_map,
 )
-from opu_fuse.dfg.kernels import conv_sums, window_max
+from opu_fuse.dfg.numpy_kernels import conv_sums, window_max
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.integer import settings
 from opu_fuse.dfg.islands import float_reason
-from opu_fuse.hw.spec import Numeric
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.quant import META_KEY, QuantParams
 from opu_fuse.units.base import Stage
 from opu_fuse.units.residual import combine

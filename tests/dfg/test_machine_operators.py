@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from opu_fuse.dfg import integer
 from opu_fuse.dfg.build import build_dfg
+from opu_fuse.dfg.function_tables import table_entries
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import operator, requant_params
 from opu_fuse.dfg.interpret import interpret, runs_integer
-from opu_fuse.dfg.tables import table_entries
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import channel_affine
 from opu_fuse.units.affine import affine_params

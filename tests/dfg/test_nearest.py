@@ -6,9 +6,9 @@ import pytest
 from onnx import numpy_helper
 
 from opu_fuse.dfg.nearest import repeats
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.fuzz.onnxruntime_runs import values_of

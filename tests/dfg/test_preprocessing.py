@@ -15,12 +15,12 @@ from opu_fuse.bundle.check import mistakes
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.interpret import interpret
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import session
-from opu_fuse.hw.load import load_hw
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.loss import accuracy
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.report.json import inspect_json
-from opu_fuse.sim.compare import check
+from opu_fuse.report.json_trees import inspect_json
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.networks.quantised_elsewhere import quantised_elsewhere
@@ -198,7 +198,7 @@ def test_what_is_no_table_of_bytes_stays_and_is_right(x: str, nodes: str):
 def test_models_that_came_quantised_keep_their_bits(case: str):
     proto = model(*CASES[case])
     images = {"x": images_of(proto, 1)["x"]}
-    quantised = quantised_elsewhere(opu_fuse.frontend.load.load_model(proto), images)
+    quantised = quantised_elsewhere(opu_fuse.frontend.importing.load.load_model(proto), images)
     compiled = compile_model(quantised, HW)
     (port,) = compiled.bundle.inputs
     assert port.table is not None

@@ -18,9 +18,9 @@ from opu_fuse.errors import UserError
 from opu_fuse.exploring import run
 from opu_fuse.exploring.design import BASE, OPTIONS, WHOLE, Design, on_board
 from opu_fuse.exploring.space import numbers, propose
-from opu_fuse.hw.area import area
-from opu_fuse.hw.devices import DEVICES, device
-from opu_fuse.hw.load import load_hw, load_hw_text, problems
+from opu_fuse.hw.area.devices import DEVICES, device
+from opu_fuse.hw.area.estimate import area
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, problems
 from opu_fuse.sweeping.journal import NAME
 from opu_fuse.units.base import ModuleKind
 

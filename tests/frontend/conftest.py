@@ -8,10 +8,10 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.frontend.absorb import absorb, ready
-from opu_fuse.frontend.load import load_model
-from opu_fuse.frontend.reference import reference, session
-from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.frontend.canonical import canonicalise
+from opu_fuse.frontend.importing.load import load_model
+from opu_fuse.frontend.qdq_reference import reference, session
+from opu_fuse.frontend.quantization.absorb_qdq import absorb, ready
 from opu_fuse.quant import META_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"

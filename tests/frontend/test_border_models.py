@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend import examine
-from opu_fuse.frontend.load import load, load_model
+from opu_fuse.frontend.importing import onnx_checks
+from opu_fuse.frontend.importing.load import load, load_model
 from opu_fuse.frontend.prepare import prepare
 
 Text = Callable[..., onnx.ModelProto]
@@ -225,13 +225,13 @@ def test_other_floats_without_convolutions_stay_on_the_host(onnx_text: Text):
 
 
 def test_a_crash_of_onnx_is_one_line(onnx_text: Text, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examine, "infer", lambda _: os.abort())
+    monkeypatch.setattr(onnx_checks, "infer", lambda _: os.abort())
     refused(onnx_text(net("y = Relu(x)")), r"the graph is invalid \(crashed \(SIGABRT\)\); check")
 
 
 def test_inference_without_an_end_is_one_line(onnx_text: Text, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examine, "patience", lambda _: 0.3)
-    monkeypatch.setattr(examine, "infer", lambda _: time.sleep(60))
+    monkeypatch.setattr(onnx_checks, "patience", lambda _: 0.3)
+    monkeypatch.setattr(onnx_checks, "infer", lambda _: time.sleep(60))
     refused(onnx_text(net("y = Relu(x)")), r"invalid \(stopped after 0 s without an end\)")
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.prepare import prepare
 
 Text = Callable[..., onnx.ModelProto]

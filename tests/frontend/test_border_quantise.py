@@ -10,9 +10,9 @@ from onnx import helper
 from onnxruntime.quantization import quantize_dynamic
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.order import sort_nodes
+from opu_fuse.frontend.importing.toposort import sort_nodes
 from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.frontend.reference import reference
+from opu_fuse.frontend.qdq_reference import reference
 from opu_fuse.quant import META_KEY
 
 Text = Callable[..., onnx.ModelProto]

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load
+from opu_fuse.frontend.importing.load import load
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.qdq_reference import session
 
 Text = Callable[..., onnx.ModelProto]
 REGRESSIONS = Path(__file__).resolve().parent.parent / "regressions"

@@ -13,9 +13,9 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import sources_of
-from opu_fuse.frontend.load import load_model
-from opu_fuse.frontend.reference import session
-from opu_fuse.frontend.spelling.contrib import MEANINGS
+from opu_fuse.frontend.importing.decompose.contrib import MEANINGS
+from opu_fuse.frontend.importing.load import load_model
+from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.pipeline import partition_model
 
 Text = Callable[..., onnx.ModelProto]

@@ -12,7 +12,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.quant import META_KEY
 
 Text = Callable[..., onnx.ModelProto]

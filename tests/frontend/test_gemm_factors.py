@@ -11,8 +11,8 @@ import onnxruntime as ort
 import pytest
 
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import session
-from opu_fuse.hw.load import load_hw
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.engine import run
 

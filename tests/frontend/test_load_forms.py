@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.quant import META_KEY
 from tests.written import written

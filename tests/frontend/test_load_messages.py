@@ -10,7 +10,7 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 
 CONV = """
 agraph (float[1, 3, 8, 8] x) => (float[1, 4, 8, 8] y) {

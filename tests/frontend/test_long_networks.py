@@ -12,11 +12,11 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import common
 
-from opu_fuse.dfg import lower
+from opu_fuse.dfg import lower_node
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.frontend import examine, load, numbers, windowed
+from opu_fuse.frontend.canonical import convolutions
+from opu_fuse.frontend.importing import load, onnx_checks, value_checks, window_checks
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.transforms import convolutions
 from opu_fuse.model.folding import holds_graphs
 from opu_fuse.model.operator_sets import BODIES
 
@@ -42,25 +42,25 @@ def test_what_all_nodes_share_is_looked_at_once(chain, monkeypatch):
         looked.append(data)
         return True
 
-    caches = [windowed._mistake, convolutions._explicit_attributes, lower._window]
+    caches = [window_checks._mistake, convolutions._explicit_attributes, lower_node._window]
     for cache in caches:
         cache.cache_clear()
-    monkeypatch.setattr(numbers, "in_range", noted)
+    monkeypatch.setattr(value_checks, "in_range", noted)
     build_dfg(prepare(chain, quantised=False).canonical)
     assert len(looked) == 1
     assert [cache.cache_info().misses for cache in caches] == [1, 2, 1]  # explicit, and again
 
 
 def test_a_model_is_taken_over_while_its_shapes_are_inferred(chain, monkeypatch):
-    infer, take_over = examine.infer, load._from_proto
+    infer, take_over = onnx_checks.infer, load._from_proto
     reader, writer = os.pipe()
 
     def begun(*args: Any) -> ir.Model:
         os.write(writer, b"x")
         return take_over(*args)
 
-    monkeypatch.setattr(examine, "infer", lambda proto: os.read(reader, 1) and infer(proto))
-    monkeypatch.setattr(examine, "patience", lambda _: 5.0)
+    monkeypatch.setattr(onnx_checks, "infer", lambda proto: os.read(reader, 1) and infer(proto))
+    monkeypatch.setattr(onnx_checks, "patience", lambda _: 5.0)
     monkeypatch.setattr(load, "_from_proto", begun)
     assert load.load_model(chain).graph.outputs[0].shape == (1, 4, 8, 8)
 

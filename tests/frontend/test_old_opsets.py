@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load_model
-from opu_fuse.frontend.validate import TARGET_OPSET
+from opu_fuse.frontend.importing.load import load_model
+from opu_fuse.frontend.importing.validate import TARGET_OPSET
 
 _RNG = np.random.default_rng(7)
 

@@ -10,10 +10,10 @@ import pytest
 
 import opu_fuse
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import reference, session
-from opu_fuse.sim.compare import check
+from opu_fuse.frontend.qdq_reference import reference, session
+from opu_fuse.sim.compare.runs import check
 
 Text = Callable[..., onnx.ModelProto]
 RNG = np.random.default_rng(4)

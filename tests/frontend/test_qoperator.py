@@ -10,9 +10,9 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import opu_fuse
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import reference, session
+from opu_fuse.frontend.qdq_reference import reference, session
 
 Text = Callable[..., onnx.ModelProto]
 RNG = np.random.default_rng(8)

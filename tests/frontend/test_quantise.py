@@ -12,7 +12,7 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.frontend.reference import Reference, reference
+from opu_fuse.frontend.qdq_reference import Reference, reference
 from opu_fuse.quant import META_KEY, QuantParams
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -15,7 +15,7 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import operator
 from opu_fuse.dfg.interpret import interpret, runs_integer
 from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.frontend.reference import reference
+from opu_fuse.frontend.qdq_reference import reference
 from opu_fuse.units.affine import affine_params
 
 Text = Callable[..., onnx.ModelProto]

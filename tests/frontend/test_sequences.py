@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load_model
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.importing.load import load_model
+from opu_fuse.frontend.qdq_reference import session
 
 Text = Callable[..., onnx.ModelProto]
 

@@ -9,9 +9,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.qdq_reference import session
 
 Text = Callable[..., onnx.ModelProto]
 K = np.float32([[3, -1, 4, 1], [-5, 9, 2, 6]])

@@ -9,8 +9,8 @@ import pytest
 from onnx import numpy_helper
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.load import load_model
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.importing.load import load_model
+from opu_fuse.frontend.qdq_reference import session
 
 Text = Callable[..., onnx.ModelProto]
 CONV = "g (float[1,3,6,6] x) => (float[1,4,4,4] y) { y = Conv(x, w) }"

@@ -11,13 +11,13 @@ import pytest
 from onnx import helper
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend import tflite
-from opu_fuse.frontend.load import load
-from opu_fuse.frontend.reference import session
-from opu_fuse.frontend.tflite_process import dense, rewrite, stateful
-from opu_fuse.hw.load import load_hw
+from opu_fuse.frontend.importing import tflite
+from opu_fuse.frontend.importing.load import load
+from opu_fuse.frontend.importing.tflite_process import dense, rewrite, stateful
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 
 BYTES = b"\0\0\0\0TFL3 and no more"

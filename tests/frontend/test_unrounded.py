@@ -8,7 +8,7 @@ import pytest
 
 import opu_fuse
 from opu_fuse.pipeline import compile_model, partition_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.ports import noise
 from tests.regressions.test_found import of_the_users_file
 

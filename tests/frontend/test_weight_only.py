@@ -12,8 +12,8 @@ import pytest
 
 import opu_fuse
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.frontend.reference import reference
-from opu_fuse.hw.load import load_hw
+from opu_fuse.frontend.qdq_reference import reference
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.quant import META_KEY
 from opu_fuse.sim.engine import run

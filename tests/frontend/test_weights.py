@@ -9,8 +9,8 @@ import pytest
 from opu_fuse import pipeline, zoo
 from opu_fuse.frontend import weights
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.compare import check
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.compare.runs import check
 from tests.frontend.conftest import parse
 from tests.tiers import by_night
 

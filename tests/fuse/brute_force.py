@@ -5,13 +5,13 @@ prices.
 import itertools
 from collections.abc import Iterator
 
-from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import owned_bias
+from opu_fuse.fuse.matching.context import context_of
 from opu_fuse.fuse.partition import Group, Match
-from opu_fuse.fuse.scope import scope_of
 from opu_fuse.fuse.verify import verify
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.timing.group_cost import NOTHING, ON_HOST, Cost, GroupCosts
 from tests.fuse.reading import hosted
 
 Chain = tuple[int, ...]
@@ -20,7 +20,7 @@ Chain = tuple[int, ...]
 
 class BruteForce:
     def __init__(self, dfg: Dfg, hw: HwSpec, forbid: frozenset[tuple[int, ...]]) -> None:
-        self.dfg, self.hw, self.scope = dfg, hw, scope_of(dfg, hw)
+        self.dfg, self.hw, self.context = dfg, hw, context_of(dfg, hw)
         self.forbid = [{i for i in nodes if not dfg[i].is_virtual} for nodes in forbid]
         self.costs = GroupCosts(dfg, hw)
         self.operators = [n for n in dfg.calls if n.owner is None]
@@ -106,7 +106,7 @@ class BruteForce:
         described = [self.describe(i, matches) for i, matches in enumerate(groups)]
         grouped = {m.node for matches in groups for m in matches}
         host = [hosted(n.index) for n in self.dfg.calls if n.index not in grouped]
-        return verify(self.scope, described, host)
+        return verify(self.context, described, host)
 
     def describe(self, index: int, matches: tuple[Match, ...]) -> Group:
         inside = {m.node for m in matches}

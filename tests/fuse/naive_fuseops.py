@@ -1,6 +1,6 @@
 """FuseOps as plainly as it can be said: paths as sets of nodes, climbing step by step."""
 
-from opu_fuse.fuse.patterns import FusionGraph, Pattern
+from opu_fuse.fuse.strategies.pattern_kinds import FusionGraph, Pattern
 
 Relation = tuple[int | None, int]
 """(post-dominator, combined pattern)."""

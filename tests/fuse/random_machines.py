@@ -4,7 +4,7 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from tests.fuse.reading import machine
 
 BASES = ("opu-tiny", "opu-1024", "opu-classic")

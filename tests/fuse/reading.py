@@ -4,12 +4,12 @@ import functools
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.operator_rules import known_operator
 from opu_fuse.fuse.partition import HostOp, Partition
-from opu_fuse.fuse.refusal import refuse
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.rules.operator_rules import known_operator
+from opu_fuse.fuse.rules.refusal import refuse
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from tests.dfg import canonical
 from tests.fuse.worked import GRAPHS
 

@@ -7,8 +7,8 @@ import onnx
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.refusal import Lever
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.rules.refusal import Lever
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.model.names import names_of
 from opu_fuse.units.base import ModuleKind
 

@@ -4,9 +4,9 @@ import dataclasses
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.refusal import Refusal
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.spec import Fill, HwSpec, Limits
+from opu_fuse.fuse.rules.refusal import Refusal
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.hw_spec import Fill, HwSpec, Limits
 from tests.dfg import canonical
 from tests.fuse.reading import machine
 

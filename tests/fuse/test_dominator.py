@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.fuseops import Limits, fuse_ops
-from opu_fuse.fuse.patterns import PATTERNS, FusionGraph, Pattern, fusion_graph
-from opu_fuse.fuse.postdom import ROOT, post_dominators
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.load import spec_names
+from opu_fuse.fuse.strategies.fuseops import Limits, fuse_ops
+from opu_fuse.fuse.strategies.pattern_kinds import PATTERNS, FusionGraph, Pattern, fusion_graph
+from opu_fuse.fuse.strategies.postdom import ROOT, post_dominators
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.load_spec import spec_names
 from opu_fuse.model.operators import OPERATORS as ONNX
 from opu_fuse.passes import lookup
 from tests.dfg import canonical

@@ -6,9 +6,9 @@ import pytest
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.explain import explain
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.fuse.to_json import partition_to_json
+from opu_fuse.fuse.explain.partition_json import partition_to_json
+from opu_fuse.fuse.explain.partition_text import explain
+from opu_fuse.fuse.strategies.registry import partition
 from opu_fuse.pipeline import fuse_and_tile
 from tests.dfg import canonical
 from tests.fuse.reading import groups, machine, on_host, reasons, worked

@@ -3,8 +3,8 @@
 import numpy as np
 import onnx
 
-from opu_fuse.fuse.host_text import host_lines
-from opu_fuse.hw.load import load_hw
+from opu_fuse.fuse.explain.host_text import host_lines
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model, partition_model
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,8,8] x) => (float[1,4,8,8] y)

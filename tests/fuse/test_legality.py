@@ -6,12 +6,12 @@ import pytest
 import yaml
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.fuse import boundaries
+from opu_fuse.fuse.explain import boundaries
+from opu_fuse.fuse.explain.rulebook import RULEBOOK
+from opu_fuse.fuse.matching.context import context_of
 from opu_fuse.fuse.partition import Group, Match
-from opu_fuse.fuse.rulebook import RULEBOOK
-from opu_fuse.fuse.scope import scope_of
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.load import load_hw_text
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.load_spec import load_hw_text
 from tests.dfg import canonical
 from tests.fuse.reading import machine, on_host, reasons
 from tests.fuse.rule_cases import CASES, CLASSIC, CONV, TINY, case, graph, limited, refusal
@@ -114,7 +114,7 @@ def test_boundaries_of_the_other_strategies_have_reasons_too():
     hw = machine(TINY)
     result = partition(dfg, hw, "none")
     assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
-    walked = boundaries.boundaries(scope_of(dfg, hw), result.groups, (), "greedy", frozenset())
+    walked = boundaries.boundaries(context_of(dfg, hw), result.groups, (), "greedy", frozenset())
     assert [b.why.text for b in walked] == ["p was not next to r in the published algorithm's walk"]
 
 
@@ -134,5 +134,5 @@ def test_a_value_inside_a_group_is_no_place_to_continue():
             )
         )
     ]
-    found = boundaries.boundaries(scope_of(dfg, hw), groups, (), "greedy", frozenset())
+    found = boundaries.boundaries(context_of(dfg, hw), groups, (), "greedy", frozenset())
     assert [b.why.text for b in found] == ["c is not the value that its group ends with"]

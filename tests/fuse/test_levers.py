@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import DoesNotFit, SpecError
-from opu_fuse.fuse.matched import owner_on_host
-from opu_fuse.fuse.refusal import Lever
-from opu_fuse.fuse.spec_changes import changed_spec
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.check import check_spec
-from opu_fuse.hw.load import load_hw_text
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.rules.refusal import Lever
+from opu_fuse.fuse.rules.spec_changes import changed_spec
+from opu_fuse.fuse.strategies.matched import owner_on_host
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.check import check_spec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw_text
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs as random_graphs
 from tests.fuse.reading import machine

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.fuse.strategies import STRATEGIES, partition
+from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
 from tests.dfg import canonical
 from tests.dfg.chains import chain
 from tests.fuse import networks

@@ -3,8 +3,8 @@
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.fuse.names import StrategyName
-from opu_fuse.hw.load import load_hw
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model, partition_model
 
 

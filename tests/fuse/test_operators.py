@@ -13,10 +13,9 @@ from rich.console import Console
 
 from opu_fuse import fuse
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.dfg.lower import LOWERINGS
-from opu_fuse.fuse.host_reasons import HOST_REASONS
-from opu_fuse.fuse.operator_rules import OPERATOR_RULES, known_operator
-from opu_fuse.fuse.operators import (
+from opu_fuse.dfg.lower_node import LOWERINGS
+from opu_fuse.fuse.explain.rulebook import RULEBOOK
+from opu_fuse.fuse.machine_operators import (
     AXES,
     OF_ONE,
     PAGE,
@@ -25,11 +24,12 @@ from opu_fuse.fuse.operators import (
     operators_table,
     shown,
 )
-from opu_fuse.fuse.refusal import Words, gaps, template
-from opu_fuse.fuse.rulebook import RULEBOOK
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.spec import OPERATORS
+from opu_fuse.fuse.rules.host_reasons import HOST_REASONS
+from opu_fuse.fuse.rules.operator_rules import OPERATOR_RULES, known_operator
+from opu_fuse.fuse.rules.refusal import Words, gaps, template
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.hw_spec import OPERATORS
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir

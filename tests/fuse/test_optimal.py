@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from opu_fuse import zoo
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.fuse.explain import explain
-from opu_fuse.fuse.optimal import optimal
-from opu_fuse.fuse.scope import scope_of
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.fuse.to_json import partition_to_json
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.explain.partition_json import partition_to_json
+from opu_fuse.fuse.explain.partition_text import explain
+from opu_fuse.fuse.matching.context import context_of
+from opu_fuse.fuse.strategies.optimal import optimal
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from tests.dfg import canonical
 from tests.dfg.chains import chain
 from tests.fuse import networks
@@ -195,7 +195,7 @@ def test_many_decisions_are_still_searched_exactly():
 def test_where_it_gives_up_it_starts_from_matched_and_says_so():
     dfg = build_dfg(canonical.canonical(TWO_SUMS))
     hw = machine("opu-tiny")
-    found = optimal(scope_of(dfg, hw), most_open=1)
+    found = optimal(context_of(dfg, hw), most_open=1)
     assert found.search.best == found.search.matched
     assert [r.exact for r in found.search.regions] == [False]
     result = dataclasses.replace(partition(dfg, hw), strategy="optimal", search=found.search)
@@ -209,7 +209,7 @@ def test_giving_up_in_one_region_leaves_the_others_exact():
         "Add(p, s2)", "Add(p, s2) [relu] q = Relu(x) [max] z = MaxPool<kernel_shape=[1,1]>(q)"
     )
     dfg = build_dfg(canonical.canonical(more))
-    found = optimal(scope_of(dfg, machine("opu-tiny")), most_open=2)
+    found = optimal(context_of(dfg, machine("opu-tiny")), most_open=2)
     assert [(r.decisions, r.exact) for r in found.search.regions] == [(3, False), (1, True)]
 
 

@@ -14,7 +14,7 @@ from opu_fuse import zoo
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import PartitionError
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.fuse.borders import COPIED, only_views
+from opu_fuse.fuse.model_cuts import COPIED, only_views
 from opu_fuse.fuse.outline import (
     DOMAIN,
     GROUP_KEY,
@@ -26,7 +26,7 @@ from opu_fuse.fuse.outline import (
     group_name,
     outline,
 )
-from opu_fuse.fuse.strategies import STRATEGIES, partition
+from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
 from tests.fuse.reading import machine

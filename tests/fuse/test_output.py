@@ -5,8 +5,8 @@ import json
 import pytest
 
 from opu_fuse.errors import PartitionError
-from opu_fuse.fuse.explain import explain
-from opu_fuse.fuse.to_json import partition_to_json
+from opu_fuse.fuse.explain.partition_json import partition_to_json
+from opu_fuse.fuse.explain.partition_text import explain
 from tests.fuse.reading import machine, split
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.interpret import evaluate, interpret
-from opu_fuse.fuse.order import execution_order
+from opu_fuse.fuse.group_order import execution_order
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.strategies import STRATEGIES, partition
+from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
 from tests.fuse.random_machines import machines

@@ -7,8 +7,8 @@ import onnx.printer
 import pytest
 import yaml
 
-from opu_fuse.fuse.names import REWRITING
-from opu_fuse.fuse.strategies import STRATEGIES
+from opu_fuse.fuse.strategies.registry import STRATEGIES
+from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir
 from tests.fuse.concat_graphs import concat_graph

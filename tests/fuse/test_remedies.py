@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from opu_fuse.errors import UserError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import partition_model
 from tests.backend.node_cases import cases_by_operator
 from tests.fuse.remedies import levers, strange_names

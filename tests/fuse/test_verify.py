@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from opu_fuse.errors import PartitionError, UserError
-from opu_fuse.fuse.order import execution_order
+from opu_fuse.fuse.group_order import execution_order
+from opu_fuse.fuse.matching.context import context_of
 from opu_fuse.fuse.partition import Group, Match, Violation
-from opu_fuse.fuse.scope import scope_of
-from opu_fuse.fuse.strategies import partition, require_legal
+from opu_fuse.fuse.strategies.registry import partition, require_legal
 from opu_fuse.fuse.verify import verify
 from tests.fuse.reading import hosted, machine, split, worked
 
@@ -26,7 +26,7 @@ def by_hand(name: str, *chains: str, host: tuple[str, ...] = ()) -> tuple[Violat
         last = matches[-1].node
         groups.append(Group(index=i, matches=matches, inputs=(), constants=(), outputs=(last,)))
     hosts = [hosted(index[n]) for n in host]
-    return verify(scope_of(dfg, machine("opu-classic")), groups, hosts)
+    return verify(context_of(dfg, machine("opu-classic")), groups, hosts)
 
 
 def texts(found: tuple[Violation, ...]) -> dict[str, str]:
@@ -131,5 +131,5 @@ def test_the_verdict_does_not_depend_on_what_the_strategy_claims():
     dfg, result = split("G1", "opu-classic")
     swapped = [dataclasses.replace(g, matches=tuple(reversed(g.matches))) for g in result.groups]
     assert "reads_tail" in texts(
-        verify(scope_of(dfg, machine("opu-classic")), swapped, result.host)
+        verify(context_of(dfg, machine("opu-classic")), swapped, result.host)
     )

@@ -4,9 +4,9 @@ greedy walk.
 
 import pytest
 
-from opu_fuse.fuse.greedy import _Walk
-from opu_fuse.fuse.modules import Modules
-from opu_fuse.hw.hdfg import breadth_first, build_hdfg
+from opu_fuse.fuse.matching.modules import Modules
+from opu_fuse.fuse.strategies.greedy import _Walk
+from opu_fuse.hw.spec.hdfg import breadth_first, build_hdfg
 from tests.fuse.reading import groups, machine, rules, split, worked
 
 

@@ -4,7 +4,7 @@
 
 import pytest
 
-from opu_fuse.fuse.order import execution_order
+from opu_fuse.fuse.group_order import execution_order
 from tests.fuse.reading import groups, on_host, reasons, rules, split, worked
 from tests.fuse.worked import GRAPHS
 

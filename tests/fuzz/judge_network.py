@@ -28,10 +28,11 @@ from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.frontend.prepare import Prepared
-from opu_fuse.fuse.names import REWRITING
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.strategies.strategy_names import REWRITING
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options
-from opu_fuse.sim import compare, engine
+from opu_fuse.sim import engine
+from opu_fuse.sim.compare import runs
 from tests.fuzz import canonical, layout
 from tests.fuzz.added import added_roundings
 from tests.fuzz.bounds import Bounds
@@ -278,7 +279,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 def _check_disagrees(
     bundle: Bundle, inputs: Arrays, result: RunResult, wrong: list[str]
 ) -> list[str]:
-    found = compare.check(bundle, inputs, result)
+    found = runs.check(bundle, inputs, result)
     if wrong:
         return ["--check passes all the same"] if found.passed else []
     if found.passed or not found.tensors:
@@ -333,5 +334,5 @@ def _batched(case: NetworkCase, hw: HwSpec, bundle: Bundle, together: Bundle) ->
     if case.cycle:
         engine.run(together, hw, engine="cycle")
     got = engine.run(together, hw, images, capture=True, shuffle=case.shuffle)
-    found = compare.compare(bundle, expected, got)
+    found = runs.compare(bundle, expected, got)
     return [f"batch of {case.batch}: {found.first}"] if found.first else []

@@ -16,9 +16,9 @@ import numpy as np
 from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.ports import noise
 from tests.fuzz.mutations import change_bytes, odd_number, one_of, rng_of
 from tests.fuzz.worker import SECONDS_PER_CASE

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from opu_fuse import zoo
 from opu_fuse.cli.main import main
 from opu_fuse.errors import RunError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program
 from opu_fuse.pipeline import compile as compile_program
 from tests.bundle.sample import HW, sample_bundle

@@ -11,8 +11,8 @@ import numpy as np
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.isa import OPCODE, ORDER_REGISTERS, REGISTER, Engine
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.table import OPCODE, ORDER_REGISTERS, REGISTER, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.plan import MachineProgram, Plan
 
 _ARRAY = "the array"

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from opu_fuse.errors import DoesNotFit, PartitionError
-from opu_fuse.fuse.names import StrategyName
-from opu_fuse.hw.load import load_hw_text
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
+from opu_fuse.hw.spec.load_spec import load_hw_text
 from opu_fuse.pipeline import Compilation
 from opu_fuse.schedule.plan import MachineProgram
 from tests.fuzz import network_case, smaller_machine

@@ -21,20 +21,20 @@ from msgspec.structs import replace
 
 from opu_fuse import zoo
 from opu_fuse.bundle.file import save
-from opu_fuse.bundle.fused import load_fused
+from opu_fuse.bundle.fused_onnx import load_fused
+from opu_fuse.bundle.instruction_ranges import instruction_ranges
 from opu_fuse.bundle.listing import program_listing
 from opu_fuse.bundle.program import MachineSegment
-from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.errors import UserError
-from opu_fuse.hw.encoding import decode, encode
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import OPCODES, PROGRAM_ALIGNMENT, SYNC_ENGINES, parameters_of
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.encoding import decode, encode
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import OPCODES, PROGRAM_ALIGNMENT, SYNC_ENGINES, parameters_of
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.report.json import inspect_json, run_json
+from opu_fuse.report.json_trees import inspect_json, run_json
 from opu_fuse.report.tables import groups_table, memory_table
 from opu_fuse.report.trace import trace_json
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.ports import noise
 from tests.bundle.sample import sample_bundle
 from tests.fuzz.mutations import change_bytes, change_text, change_tree, odd_number, one_of, rng_of

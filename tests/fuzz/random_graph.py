@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from opu_fuse.hw.check_graph import RUNS
+from opu_fuse.hw.spec.check_graph import RUNS
 from tests.fuzz.mutations import one_of
 
 Tree = dict[str, Any]

@@ -7,8 +7,8 @@ import numpy as np
 import yaml
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.load import load_hw_text
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw_text
 from tests.fuzz.mutations import one_of, rng_of
 from tests.fuzz.random_graph import Tree, draw_dataflow
 

@@ -18,10 +18,10 @@ import yaml
 from opu_fuse import zoo
 from opu_fuse.errors import SpecError
 from opu_fuse.frontend.prepare import Prepared
-from opu_fuse.hw.load import load_hw, problems, spec_names
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw, problems, spec_names
 from opu_fuse.pipeline import Options, Program, compile_model, compile_prepared
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from tests.fuzz.mutations import change_text, change_tree, one_of, rng_of
 from tests.fuzz.worker import SECONDS_PER_CASE
 

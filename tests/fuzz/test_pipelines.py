@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.load import load_hw, load_hw_text
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
 from opu_fuse.pipeline import compile_model
 from tests.fuzz.orders import order_mistake
 from tests.fuzz.pipelines import KIND
 from tests.fuzz.random_machine import attempted
 from tests.fuzz.smaller_machine import smaller
-from tests.networks.test_carried import POOLS, always, carried, pooled  # noqa: F401 a fixture
+from tests.networks.test_pooling_halos import POOLS, always, carried, pooled  # noqa: F401 a fixture
 
 DRAWN = 60
 

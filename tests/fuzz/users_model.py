@@ -11,7 +11,7 @@ import onnx
 
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.sim.users_model import of_model
+from opu_fuse.sim.compare.users_model import of_model
 from tests.fuzz.onnxruntime_runs import Arrays, run
 
 _ONLY_MOVE = frozenset({"Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"})

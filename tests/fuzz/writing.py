@@ -15,7 +15,7 @@ import onnx_ir as ir
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.importing.load import load_model
 from tests.fuzz.onnxruntime_runs import run
 
 _ONE_TO_ONE = (
@@ -136,9 +136,9 @@ def _in_a_loop(
     model.graph.initializer.append(numpy_helper.from_array(np.asarray(rounds, np.int64), trips))
     inner = onnx.NodeProto.FromString(node.SerializeToString())
     inner.input[0], inner.output[:] = value, [f"{value}/next"]
-    goes_on = helper.make_node("Identity", [f"{value}/go"], [f"{value}/on"])
+    continues_accumulation = helper.make_node("Identity", [f"{value}/go"], [f"{value}/on"])
     body = helper.make_graph(
-        [goes_on, inner],
+        [continues_accumulation, inner],
         "body",
         [
             helper.make_tensor_value_info(f"{value}/trip", TensorProto.INT64, ()),

@@ -10,7 +10,7 @@ from opu_fuse.bundle.program import HostSegment
 from opu_fuse.host.build.segment import host_model
 from opu_fuse.host.run import segment as host
 from opu_fuse.host.run.segment import Hosts, hosts_of
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import HostWork
 from opu_fuse.sim.engine import run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from opu_fuse.bundle.kernels import kernel_from_json, kernel_to_json
+from opu_fuse.bundle.kernel_json import kernel_from_json, kernel_to_json
 from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.host.kernel import Kernel, literal, scalar
 from tests.host.sketch import binary, generic, read, same_bits, write

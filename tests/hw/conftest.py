@@ -3,7 +3,7 @@
 import pytest
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.load import load_hw, problems
+from opu_fuse.hw.spec.load_spec import load_hw, problems
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 
 from opu_fuse.cli.main import app
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.area import Area, area, parts, terms_of
-from opu_fuse.hw.area_fitted import FITTED
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.area.coefficients import FITTED
+from opu_fuse.hw.area.estimate import Area, area, parts, terms_of
 from opu_fuse.hw.memories import Family, Memory, blocks
+from opu_fuse.hw.spec.load_spec import load_hw
 
 ROOT = Path(__file__).resolve().parents[2]
 

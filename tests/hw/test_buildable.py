@@ -5,9 +5,9 @@ machines that shall be built.
 import pytest
 import yaml
 
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import ORDER_STAGES
-from opu_fuse.hw.load import load_hw, load_hw_text, problems
+from opu_fuse.hw.isa.table import ORDER_STAGES
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, problems
 
 HEAD = "extends: opu-tiny\nname: mine\n"
 

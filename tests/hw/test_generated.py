@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw import svchain, svpackage
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.generate import generated_files
-from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
-from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
-from opu_fuse.hw.paramtypes import _type
-from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
-from opu_fuse.hw.svpackage import sv_package
-from opu_fuse.hw.svunits import sv_field
+from opu_fuse.hw.isa.param_types import _type
+from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ErrorCode
+from opu_fuse.hw.isa.table import OPCODES, REGISTERS, Engine, registers_of
+from opu_fuse.hw.rtlgen import sv_chain
+from opu_fuse.hw.rtlgen import sv_package as package_module
+from opu_fuse.hw.rtlgen.generate import generated_files
+from opu_fuse.hw.rtlgen.sv_package import sv_package
+from opu_fuse.hw.rtlgen.sv_units import sv_field
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units import POST
 from opu_fuse.units.base import ModuleKind, Stage
@@ -53,7 +54,9 @@ endmodule
 @pytest.mark.parametrize("name", FILES)
 def test_a_generated_file_is_current(name):
     written = (PROJECT / name).read_text(encoding="utf-8")
-    assert written == FILES[name], "run `python -m opu_fuse.hw.generate` and commit what it writes"
+    assert written == FILES[name], (
+        "run `python -m opu_fuse.hw.rtlgen.generate` and commit what it writes"
+    )
 
 
 def test_every_machine_that_is_built_has_a_package_and_no_other():
@@ -106,7 +109,7 @@ def test_every_opcode_register_and_error_has_its_code_in_the_package():
 
 def test_an_eighth_stage_widens_the_stages_of_the_package(monkeypatch):
     stages = IntEnum("Stage", {**{s.name: int(s) for s in Stage}, "SQUARE": 8})
-    for module in (svchain, svpackage):
+    for module in (sv_chain, package_module):
         monkeypatch.setattr(module, "Stage", stages)
     text = sv_package(load_hw("opu-tiny"))
     assert re.search(
@@ -116,7 +119,7 @@ def test_an_eighth_stage_widens_the_stages_of_the_package(monkeypatch):
 
 
 def test_a_number_that_its_enum_cannot_hold_is_refused(monkeypatch):
-    monkeypatch.setattr(svpackage, "PoolKind", IntEnum("PoolKind", {"MAX": 0, "SUM": 2}))
+    monkeypatch.setattr(package_module, "PoolKind", IntEnum("PoolKind", {"MAX": 0, "SUM": 2}))
     with pytest.raises(InternalError, match="POOL_SUM = 2 does not fit the 1 bits of pool_kind_e"):
         sv_package(load_hw("opu-tiny"))
 

@@ -7,10 +7,17 @@ import xml.etree.ElementTree as ET
 import pytest
 from rich.console import Console
 
-from opu_fuse.hw.draw import draw_dot, draw_svg, draw_text
-from opu_fuse.hw.hdfg import breadth_first, build_hdfg, kinds_for, module_of, modules_for, reachable
-from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.show import sizes_table
+from opu_fuse.hw.spec.draw import draw_dot, draw_svg, draw_text
+from opu_fuse.hw.spec.hdfg import (
+    breadth_first,
+    build_hdfg,
+    kinds_for,
+    module_of,
+    modules_for,
+    reachable,
+)
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
+from opu_fuse.hw.spec.show import sizes_table
 from opu_fuse.units.base import ModuleKind
 
 CLASSIC = build_hdfg(load_hw("opu-classic"))

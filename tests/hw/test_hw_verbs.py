@@ -5,11 +5,11 @@ import json
 import pytest
 import yaml
 
-from opu_fuse.hw.differences import difference_lines
-from opu_fuse.hw.draw import draw_svg
-from opu_fuse.hw.excerpt import excerpt
-from opu_fuse.hw.json_schema import json_schema
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec.differences import difference_lines
+from opu_fuse.hw.spec.draw import draw_svg
+from opu_fuse.hw.spec.excerpt import excerpt
+from opu_fuse.hw.spec.json_schema import json_schema
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.resources import hw_specs_dir
 
 

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from opu_fuse.errors import UserError
-from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
-from opu_fuse.hw.rtl import PROBE, TOP, rtl_files
+from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP, rtl_files
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
 
 BUILT = [name for name in spec_names() if load_hw(name).build]
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from opu_fuse.hw.load import problems
+from opu_fuse.hw.spec.load_spec import problems
 
 HEAD = "extends: opu-tiny\nname: mine\n"
 # mistake -> (line of the file, words of the first error, text that is replaced, what the remedy

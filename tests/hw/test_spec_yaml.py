@@ -3,8 +3,8 @@
 import pytest
 from yaml.cyaml import CParser
 
-from opu_fuse.hw import yamltree
-from opu_fuse.hw.load import spec_names
+from opu_fuse.hw.spec import yaml_tree
+from opu_fuse.hw.spec.load_spec import spec_names
 from opu_fuse.resources import hw_specs_dir
 
 HEAD = "extends: opu-tiny\nname: mine\n"
@@ -196,9 +196,9 @@ folded: >-
 def test_both_parsers_read_the_same(file, monkeypatch):
     """PyYAML's own says what is wrong with a file, and reads it where there is no libyaml."""
     text = ODD if file == "odd" else (hw_specs_dir() / file).read_text(encoding="utf-8")
-    assert issubclass(yamltree._QuickLoader, CParser)
-    quick = yamltree.parse_tree(text, file)
-    monkeypatch.setattr(yamltree, "_QuickLoader", yamltree._Loader)
-    plain = yamltree.parse_tree(text, file)
+    assert issubclass(yaml_tree._QuickLoader, CParser)
+    quick = yaml_tree.parse_tree(text, file)
+    monkeypatch.setattr(yaml_tree, "_QuickLoader", yaml_tree._Loader)
+    plain = yaml_tree.parse_tree(text, file)
     assert quick == plain
     assert quick.value

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.load import load_hw, load_hw_text, problems, spec_names
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, problems, spec_names
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import Access, ModuleKind
 

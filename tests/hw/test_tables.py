@@ -6,13 +6,14 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from opu_fuse.hw import isa, timing
-from opu_fuse.hw.check_graph import RUNS
-from opu_fuse.hw.isa import REGISTERS, VALUE_BITS
-from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, AccessKind
-from opu_fuse.hw.spec import NOT_IN_HASH, OPERATORS
-from opu_fuse.hw.window import ring_columns, walk
+from opu_fuse.hw import unit_rates
+from opu_fuse.hw.depthwise_window import ring_columns, window_timing
+from opu_fuse.hw.isa import table
+from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, OFFSET, AccessKind
+from opu_fuse.hw.isa.table import REGISTERS, VALUE_BITS
+from opu_fuse.hw.spec.check_graph import RUNS
+from opu_fuse.hw.spec.hw_spec import NOT_IN_HASH, OPERATORS
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units.pool import PoolKind
 
@@ -53,16 +54,16 @@ def test_a_command_register_remembers_nothing():
 def test_a_register_that_no_word_carries_is_refused_when_the_table_loads(
     monkeypatch, change, message
 ):
-    monkeypatch.setattr(isa, "REGISTERS", (replace(REGISTERS[0], **change), *REGISTERS[1:]))
+    monkeypatch.setattr(table, "REGISTERS", (replace(REGISTERS[0], **change), *REGISTERS[1:]))
     with pytest.raises(AssertionError, match=f"{REGISTERS[0].engine.name}: {message}"):
-        isa._check()
+        table._check()
 
 
 def test_the_page_says_how_many_registers_of_the_post_engine_are_free():
     page = (DOCS / "adding-a-module.md").read_text(encoding="utf-8")
-    used = max(r.index for r in REGISTERS if r.engine is isa.Engine.POST) + 1
-    free = isa.REGISTERS_PER_ENGINE - used
-    assert f"end at {isa.REGISTERS_PER_ENGINE - 1}; of the post engine's, {free} are free" in page
+    used = max(r.index for r in REGISTERS if r.engine is table.Engine.POST) + 1
+    free = table.REGISTERS_PER_ENGINE - used
+    assert f"end at {table.REGISTERS_PER_ENGINE - 1}; of the post engine's, {free} are free" in page
 
 
 def keys(tree):
@@ -123,23 +124,25 @@ def test_the_page_says_what_the_identity_leaves_out():
 
 def test_a_weight_row_lasts_as_long_as_pixels_words_or_the_write_back_need():
     tiny, large = load_hw("opu-tiny"), load_hw("opu-1024")
-    assert [timing.row_cycles(tiny, pixels) for pixels in (1, 4, 5)] == [4, 4, 5]
-    assert [timing.row_cycles(large, pixels) for pixels in (1, 16, 17)] == [16, 16, 17]
-    assert timing.conv_cycles(large, pixels=49, rows=36) == 49 * 36
+    assert [unit_rates.row_cycles(tiny, pixels) for pixels in (1, 4, 5)] == [4, 4, 5]
+    assert [unit_rates.row_cycles(large, pixels) for pixels in (1, 16, 17)] == [16, 16, 17]
+    assert unit_rates.conv_cycles(large, pixels=49, rows=36) == 49 * 36
 
 
 def test_a_row_of_a_mode_of_several_pixels_is_shorter_and_swept_faster():
     large = load_hw("opu-1024")
-    assert [timing.row_cycles(large, 64, px) for px in (1, 2, 4)] == [64, 32, 16]
-    assert [timing.row_cycles(large, 8, px) for px in (1, 2, 4)] == [16, 8, 4], "1024, 512, 256 B"
-    assert timing.conv_cycles(large, pixels=49, rows=3, px=2) == 3 * 25
+    assert [unit_rates.row_cycles(large, 64, px) for px in (1, 2, 4)] == [64, 32, 16]
+    assert [unit_rates.row_cycles(large, 8, px) for px in (1, 2, 4)] == [16, 8, 4], (
+        "1024, 512, 256 B"
+    )
+    assert unit_rates.conv_cycles(large, pixels=49, rows=3, px=2) == 3 * 25
 
 
 def test_depthwise_takes_a_cycle_per_part_unless_data_comes_slower():
     light = load_hw("opu-light")  # 32 units, 64 channels: two parts a block
 
     def cycles(kernel, parts=2, size=(10, 20), stride_x=1, dilation_x=1):
-        return timing.depthwise_cycles(
+        return unit_rates.depthwise_cycles(
             light, size=size, parts=parts, kernel=kernel, stride_x=stride_x, dilation_x=dilation_x
         )
 
@@ -159,11 +162,11 @@ def test_cycles_of_depthwise_are_about_those_of_the_walk(rows, cols, stride_x):
     light = load_hw("opu-light")
     for parts in (1, 2, 5):
         blocks = tuple(min(2, parts - first) for first in range(0, parts, 2))
-        walked = walk(
+        walked = window_timing(
             out_rows=9, out_cols=17, kernel=(rows, cols), stride_x=stride_x, dilation_x=1,
             parts=blocks, row_words=light.row_words, columns=ring_columns(4),
         ).stepped  # fmt: skip
-        told = timing.depthwise_cycles(
+        told = unit_rates.depthwise_cycles(
             light, size=(9, 17), parts=parts, kernel=(rows, cols), stride_x=stride_x, dilation_x=1
         )
         assert told == pytest.approx(walked, rel=0.06), (parts, walked)
@@ -171,13 +174,13 @@ def test_cycles_of_depthwise_are_about_those_of_the_walk(rows, cols, stride_x):
 
 def test_transfers_are_bound_by_bus_and_memory():
     large = load_hw("opu-1024")
-    assert timing.transfer_cycles(large, 64) == 1
-    assert timing.transfer_cycles(large, 65) == 2
-    assert timing.fetch_cycles(large, 16) == 16
+    assert unit_rates.transfer_cycles(large, 64) == 1
+    assert unit_rates.transfer_cycles(large, 65) == 2
+    assert unit_rates.fetch_cycles(large, 16) == 16
 
 
 def test_post_visits_new_columns_of_maximum_pools_and_whole_windows_of_averages():
-    visits = partial(timing.post_visits, out_rows=2, out_cols=4)
+    visits = partial(unit_rates.post_visits, out_rows=2, out_cols=4)
     assert visits() == 8
     assert visits(window=(3, 3)) == 2 * (9 + 3 * 3)
     assert visits(window=(3, 3), out_cols=1) == 2 * 9
@@ -189,4 +192,4 @@ def test_post_visits_new_columns_of_maximum_pools_and_whole_windows_of_averages(
 
 
 def test_copies_take_a_cycle_for_a_pixel_of_a_block():
-    assert timing.copy_cycles(pixels=4, blocks=2) == 8
+    assert unit_rates.copy_cycles(pixels=4, blocks=2) == 8

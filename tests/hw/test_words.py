@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from opu_fuse.errors import AsmError, InternalError, ProgramError
-from opu_fuse.hw.asm import assemble, disassemble
-from opu_fuse.hw.encoding import (
+from opu_fuse.hw.isa.assembly import assemble, disassemble
+from opu_fuse.hw.isa.encoding import (
     CType,
     UType,
     decode,
@@ -21,8 +21,8 @@ from opu_fuse.hw.encoding import (
     pack_u,
     unpack,
 )
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import (
     OPCODE,
     OPCODES,
     REGISTER,
@@ -33,7 +33,7 @@ from opu_fuse.hw.isa import (
     parameters_of,
     registers_of,
 )
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.resources import hw_specs_dir
 
 LIGHT = load_hw("opu-light")

@@ -12,12 +12,12 @@ LAYERS = [
 ]
 """Bits of layers and of small networks, in a quarter of a minute."""
 
-KEEPING = "tests/schedule/test_keeping.py::"
-CASCADES = "tests/schedule/test_cascades.py::"
+KEEPING = "tests/schedule/test_residency.py::"
+CASCADES = "tests/schedule/test_fused_stacks.py::"
 PLAN = "tests/schedule/test_plan.py::"
-EXPLAIN = "tests/schedule/test_explain.py::"
+EXPLAIN = "tests/schedule/test_tile_trace.py::"
 REGRESSIONS = "tests/regressions/test_regressions.py::"
-COMPANIONS = "tests/schedule/test_companions.py::"
+COMPANIONS = "tests/schedule/test_coschedule.py::"
 NETWORKS = [
     "tests/networks/test_transposed.py",
     "tests/networks/test_batch.py",
@@ -48,7 +48,7 @@ CONCERN = {
     ],
     "opu_fuse/codegen/": [
         "tests/codegen",
-        "tests/schedule/test_lower.py",
+        "tests/schedule/test_lower_group.py",
         "tests/schedule/test_pre_chain.py",
         *LAYERS,
         REGRESSIONS + "test_a_case_found_by_fuzzing_is_right_in_every_tensor",
@@ -57,18 +57,18 @@ CONCERN = {
         "tests/schedule/test_tokens.py",
         "tests/schedule/test_dependencies.py",
     ],
-    "opu_fuse/schedule/memory.py": ["tests/schedule/test_memory.py"],
-    "opu_fuse/schedule/order.py": ["tests/schedule/test_order.py"],
+    "opu_fuse/schedule/memory_plan.py": ["tests/schedule/test_memory_plan.py"],
+    "opu_fuse/schedule/segment_order.py": ["tests/schedule/test_segment_order.py"],
     "opu_fuse/schedule/proofs.py": [
         "tests/schedule/test_proofs.py",
         "tests/schedule/test_tokens.py",
     ],
     "opu_fuse/schedule/registers.py": ["tests/schedule/test_registers.py"],
-    "opu_fuse/schedule/cascades.py": ["tests/schedule/test_cascades.py"],
-    "opu_fuse/schedule/units.py": [
+    "opu_fuse/schedule/fused_stacks.py": ["tests/schedule/test_fused_stacks.py"],
+    "opu_fuse/schedule/emitted_units.py": [
         PLAN + "test_maps_inside_a_cascade_have_no_place_in_memory",
-        "tests/schedule/test_cascades.py",
-        "tests/schedule/test_keeping.py",
+        "tests/schedule/test_fused_stacks.py",
+        "tests/schedule/test_residency.py",
     ],
     "opu_fuse/schedule/emit_sink.py": [
         *LAYERS,
@@ -84,7 +84,7 @@ CONCERN = {
     "opu_fuse/tile_schedule/traversal.py": [
         "tests/schedule/test_tile_schedule.py",
         *LAYERS,
-        "tests/schedule/test_ahead.py",
+        "tests/schedule/test_prefetch.py",
         "tests/schedule/test_pre_chain.py",
         KEEPING + "test_what_a_small_bank_does_not_hold_takes_turns",
         PLAN + "test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds",
@@ -93,15 +93,15 @@ CONCERN = {
         COMPANIONS + "test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other",
         CASCADES + "test_constants_of_a_cascade_are_loaded_once",
     ],
-    "opu_fuse/schedule/stores.py": [
+    "opu_fuse/schedule/store_registers.py": [
         "tests/schedule/test_single_layer.py",
         "tests/schedule/test_packed_layers.py",
         "tests/schedule/test_light_layers.py",
         "tests/networks/test_lanes.py",
         *NETWORKS,
     ],
-    "opu_fuse/schedule/lower.py": [
-        "tests/schedule/test_lower.py",
+    "opu_fuse/schedule/lower_group.py": [
+        "tests/schedule/test_lower_group.py",
         "tests/networks/test_lanes.py",
         "tests/networks/test_graph_machines.py",
         "tests/schedule/test_pre_chain.py",
@@ -121,38 +121,41 @@ CONCERN = {
         "tests/schedule/test_plan.py",
         "tests/cli/test_print_after.py",
         "tests/networks/test_lanes.py",
-        "tests/schedule/test_memory.py",
+        "tests/schedule/test_memory_plan.py",
         COMPANIONS + "test_together_they_give_the_bits_that_they_give_alone",
         "tests/regressions",
     ],
-    "opu_fuse/schedule/copies.py": ["tests/fuse/test_copies.py", "tests/networks/test_lanes.py"],
-    "opu_fuse/schedule/choice.py": [
-        "tests/schedule/test_choice.py",
+    "opu_fuse/schedule/insert_copies.py": [
+        "tests/fuse/test_copy_groups.py",
+        "tests/networks/test_lanes.py",
+    ],
+    "opu_fuse/schedule/fused_stack_choice.py": [
+        "tests/schedule/test_fused_stack_choice.py",
         CASCADES + "test_where_memory_is_slow_they_are_chosen_and_predicted",
         CASCADES + "test_a_cascade_that_gains_nothing_is_not_taken",
         CASCADES + "test_what_cannot_be_computed_together",
         "tests/cli/test_explain.py",
         EXPLAIN + "test_a_layer_of_a_cascade_is_told_its_strips_and_one_outside_is_not",
     ],
-    "opu_fuse/schedule/tiling.py": [
-        "tests/schedule/test_lower.py",
+    "opu_fuse/schedule/tile_choice.py": [
+        "tests/schedule/test_lower_group.py",
         "tests/networks/test_lanes.py",
-        "tests/schedule/test_tiling.py",
+        "tests/schedule/test_tile_choice.py",
         "tests/schedule/test_structure.py::test_repeated_groups_are_looked_at_once",
         "tests/schedule/test_pre_chain.py",
         COMPANIONS + "test_a_pool_on_its_own_is_hidden_behind_a_convolution",
         COMPANIONS + "test_two_tiles_are_enough_for_something_to_come_between_them",
-        "tests/fuse/test_copies.py",
+        "tests/fuse/test_copy_groups.py",
         "tests/networks/test_transposed.py",
         KEEPING + "test_rows_of_a_map_in_several_tiles_are_loaded_once_the_first_tile_s_first",
         REGRESSIONS + "test_a_case_found_by_fuzzing_is_right_in_every_tensor",
     ],
-    "opu_fuse/schedule/explain.py": [
-        "tests/schedule/test_explain.py",
+    "opu_fuse/schedule/tile_trace.py": [
+        "tests/schedule/test_tile_trace.py",
         "tests/cli/test_print_after.py",
     ],
-    "opu_fuse/schedule/text.py": ["tests/cli/test_print_after.py"],
-    "opu_fuse/schedule/cascade_text.py": [
+    "opu_fuse/schedule/plan_text.py": ["tests/cli/test_print_after.py"],
+    "opu_fuse/schedule/fused_stack_text.py": [
         "tests/cli/test_explain.py",
         CASCADES + "test_each_cascade_is_told_with_its_own_figures",
     ],

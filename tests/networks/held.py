@@ -3,7 +3,7 @@
 import numpy as np
 
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check, compare
+from opu_fuse.sim.compare.runs import check, compare
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.networks.test_families import Executed, hold_against_golden

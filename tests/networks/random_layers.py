@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units.base import ModuleKind as K
 
 MANY = 200

@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
-from opu_fuse.bundle.image import read_tensor, write_tensor
+from opu_fuse.bundle.memory_image import read_tensor, write_tensor
 from opu_fuse.bundle.program import OLDEST_SCHEMA
 from opu_fuse.cosim.expected import _element
-from opu_fuse.cost.tiles import Rect, images_of, mid_rect
-from opu_fuse.cost.tiling import Fit, candidates
 from opu_fuse.errors import ProgramError, UserError
 from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.layout.batch import MOST_IMAGES, batched
 from opu_fuse.layout.shape import Shape, Side, Window
 from opu_fuse.pipeline import Options, compile_model, compile_prepared
 from opu_fuse.report.tables import groups_table
-from opu_fuse.sim.compare import check, compare
+from opu_fuse.sim.compare.runs import check, compare
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
+from opu_fuse.tiling.candidates import Fit, candidates
+from opu_fuse.tiling.tile import Rect, images_of, pre_pool_rect
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.zoo.builder import Net
 from tests.bundle.kept_programs import network
@@ -116,7 +116,7 @@ def test_weights_are_loaded_once_for_all_images():
 def test_windows_that_end_at_an_image_share_the_weights_of_several_images():
     """Of the last layers of ResNet: 7x7 pixels do not keep the array as busy as loading weights."""
     hw = load_hw("opu-1024")
-    shape = batched(_shape(in_channels=512, mid_channels=512, rows=7, window=_SAME), 8)
+    shape = batched(_shape(in_channels=512, pre_pool_channels=512, rows=7, window=_SAME), 8)
     fits = [c for c in candidates(shape, hw) if isinstance(c, Fit)]
     best = min(fits, key=lambda c: c.cost.total_cycles)
     single = min((c for c in fits if c.tile.images == 1), key=lambda c: c.cost.total_cycles)
@@ -128,7 +128,7 @@ _SAME = Window(kernel=(3, 3), pads=(1, 1, 1, 1))
 _HALF = Window(kernel=(2, 2), strides=(2, 2))
 
 
-def _shape(*, in_channels=8, mid_channels=8, rows=8, made=None, window, **more):
+def _shape(*, in_channels=8, pre_pool_channels=8, rows=8, made=None, window, **more):
     made = rows if made is None else made
     return Shape(
         array=True,
@@ -138,9 +138,9 @@ def _shape(*, in_channels=8, mid_channels=8, rows=8, made=None, window, **more):
         slot=64,
         window=window,
         groups=1,
-        mid_channels=mid_channels,
-        mid_rows=made,
-        mid_cols=made,
+        pre_pool_channels=pre_pool_channels,
+        pre_pool_rows=made,
+        pre_pool_cols=made,
         **{"pool": None, "out_rows": made, "out_cols": made, **more},
     )
 
@@ -179,20 +179,20 @@ def test_images_are_one_map_where_no_window_sees_two(shape, stride):
         assert found == replace(shape, images=5)
         return
     assert found.images == 1
-    assert (found.in_rows, found.mid_rows) == (5 * shape.in_rows, 5 * shape.mid_rows)
+    assert (found.in_rows, found.pre_pool_rows) == (5 * shape.in_rows, 5 * shape.pre_pool_rows)
     assert found.out_rows == 5 * shape.out_rows
     assert found.window == replace(shape.window, strides=(stride, shape.window.strides[1]))
-    for row in range(found.mid_rows):  # what it reads lies in its own image
+    for row in range(found.pre_pool_rows):  # what it reads lies in its own image
         start, stop, _ = found.window.span(0, row, 1, found.in_rows)
-        image = row // shape.mid_rows
+        image = row // shape.pre_pool_rows
         assert start // shape.in_rows == (stop - 1) // shape.in_rows == image
 
 
 def test_a_tile_is_part_of_an_image_or_several_whole_ones():
     shape = batched(_shape(rows=6, window=_SAME), 4)
     assert [images_of(shape, rows) for rows in (1, 5, 6, 12, 24)] == [1, 1, 1, 2, 4]
-    assert mid_rect(shape, Rect(14, 3, 0, 6))[:3] == (14, 17, 0)
-    assert mid_rect(shape, Rect(6, 18, 0, 6))[:3] == (6, 24, 0)
+    assert pre_pool_rect(shape, Rect(14, 3, 0, 6))[:3] == (14, 17, 0)
+    assert pre_pool_rect(shape, Rect(6, 18, 0, 6))[:3] == (6, 24, 0)
     sizes = {(c.tile.images, c.tile.rows) for c in candidates(shape, load_hw("opu-1024"))}
     assert {rows for images, rows in sizes if images > 1} == {6}
     assert {images for images, _ in sizes} == {1, 2, 4}

@@ -8,19 +8,19 @@ import pytest
 from msgspec.structs import replace
 
 from opu_fuse import zoo
-from opu_fuse.cost.geometry import group_geometry
-from opu_fuse.cost.groups import NOTHING, GroupCosts
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.integer import settings
 from opu_fuse.errors import DoesNotFit, InternalError, ModelError, SpecError
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.layout.lanes import map_lanes
+from opu_fuse.lowering.pass_geometry import group_geometry
 from opu_fuse.pipeline import Options, Program, compile_model, partition_model
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
+from opu_fuse.timing.group_cost import NOTHING, GroupCosts
 from opu_fuse.units.base import Stage
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_families import execute, hold_against_golden
@@ -75,7 +75,7 @@ def test_padding_behind_the_array_becomes_the_pools_own(classic, rng):
     assert geometry is not None
     assert geometry.shape.pool is not None
     assert geometry.shape.pool.pads == (2, 2, 2, 2)
-    assert (geometry.shape.mid_rows, geometry.shape.out_rows) == (9, 6)
+    assert (geometry.shape.pre_pool_rows, geometry.shape.out_rows) == (9, 6)
 
 
 def test_padding_that_a_maximum_could_show_ends_the_group(classic, rng):

@@ -7,7 +7,7 @@ import pytest
 
 from opu_fuse.bundle.manifest import manifest_of
 from opu_fuse.bundle.program import OLDEST_SCHEMA
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model, partition_model
 from opu_fuse.sim.engine import run
 from tests.networks.held import hold, inputs_of

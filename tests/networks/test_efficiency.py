@@ -13,9 +13,9 @@ from benchmarks.efficiency import BARS, DRAM_BAR, measure
 from benchmarks.predicted import BAR
 from opu_fuse import zoo
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_prepared
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.cycle.run import run_cycle
 from tests.conftest import golden_folder
 from tests.tiers import by_night
 

@@ -21,16 +21,16 @@ from opu_fuse.dfg.graph import Kind
 from opu_fuse.dfg.integer import operator
 from opu_fuse.dfg.interpret import interpret
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.fuse.strategies import STRATEGIES, partition
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.layout.lanes import LAYOUT
 from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
-from opu_fuse.sim.compare import is_dull
-from opu_fuse.sim.places import places
-from opu_fuse.sim.reference import Reference
+from opu_fuse.sim.compare.ort_reference import Reference
+from opu_fuse.sim.compare.runs import is_dull
+from opu_fuse.sim.compare.tensor_sources import tensor_sources
 from opu_fuse.units.pool import average_params
 from opu_fuse.zoo.builder import Net
 from rtl_sim.benches.graph_orders import orders_of
@@ -165,7 +165,7 @@ def hold_against_onnxruntime(run: Executed) -> None:
     expected = reference.run(run.inputs).tensors
     shown = {
         p.qdq_name: p.name
-        for p in places(run.compiled.bundle)
+        for p in tensor_sources(run.compiled.bundle)
         if p.qdq_name in expected and p.name in run.result.tensors
     }
     hidden = nowhere(run)

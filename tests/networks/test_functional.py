@@ -6,9 +6,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 
 LIGHT = onnx.__file__.replace("__init__.py", "backend/test/data/light/{}.onnx")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
 from tests.networks.gated import NETWORKS, NOT_IN_FRONT, in_front, network

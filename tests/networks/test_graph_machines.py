@@ -7,9 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program, compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.ports import noise
 from tests.rtl.session import hold_rtl_against_functional
 from tests.tiers import by_night

@@ -11,7 +11,7 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.pipeline import Program, compile_prepared
 from tests.networks.test_families import Executed, hold_against_golden
 from tests.tiers import by_night

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_families import execute, hold_against_golden

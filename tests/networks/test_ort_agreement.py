@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.ort_agreement import Agreement, build, by_operator, keeps_promise, onnxruntime
 from opu_fuse.dfg.interpret import RULES
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from tests.networks.random_layers import draw, kinds_of
 

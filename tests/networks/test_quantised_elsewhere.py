@@ -2,7 +2,7 @@
 
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program, compile_model
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.networks.random_layers import draw, kinds_of

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program, compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.tiers import by_night
 

@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model, partition_model
-from opu_fuse.sim.bounds import allowed_differences
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.bounds import allowed_differences
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 

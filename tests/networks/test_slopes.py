@@ -5,9 +5,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 

@@ -11,14 +11,14 @@ import pytest
 from onnxruntime.quantization import QuantType
 
 from opu_fuse import zoo
-from opu_fuse.cost.further import boxes
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.lowering.wide_weight_rows import boxes
 from opu_fuse.pipeline import Compilation, Program, compile_model
 from opu_fuse.quant import weight_parts
-from opu_fuse.sim.compare import check
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.compare.runs import check
+from opu_fuse.sim.cycle.run import run_cycle
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.networks.zero_points import LAYERS, SAME, ZEROS, Layer, between_pairs
 from tests.tiers import by_night

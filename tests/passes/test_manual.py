@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from opu_fuse.frontend.pass_steps import NAMES
 from opu_fuse.frontend.prepare import ALL_PASSES
-from opu_fuse.frontend.steps import NAMES
 from opu_fuse.passes import SKIP_KEY, PassContext, lookup, registered
 from opu_fuse.passes.context import CONFIG
 from opu_fuse.pipeline import STAGES

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import common
 
-from opu_fuse.frontend import transforms
+from opu_fuse.frontend import canonical
 from opu_fuse.model.unused import anything_unused
 
 HEAD = (
@@ -43,8 +43,8 @@ def test_where_nothing_can_go_nothing_is_looked_for(name, monkeypatch):
     assert not anything_unused(model)
     common.RemoveUnusedNodesPass()(model)
     assert shape(model) == before
-    monkeypatch.setattr(transforms.common, "RemoveUnusedNodesPass", None)
-    assert not transforms._remove_unused(model)
+    monkeypatch.setattr(canonical.common, "RemoveUnusedNodesPass", None)
+    assert not canonical._remove_unused(model)
 
 
 @pytest.mark.parametrize("name", BUSY)

@@ -18,7 +18,7 @@ from msgspec import Struct
 import opu_fuse
 from opu_fuse.errors import UserError
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.ports import noise
 
 FOLDER = Path(__file__).parent / "found"

@@ -13,7 +13,7 @@ import pytest
 
 import opu_fuse
 from opu_fuse.bundle.program import HostSegment
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.ports import noise
 from tests.written import written
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from opu_fuse.bundle.result import Stall
-from opu_fuse.report.json import inspect_json, run_json
+from opu_fuse.report.json_trees import inspect_json, run_json
 from opu_fuse.report.trace import trace_json
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, sample_bundle, sample_input
 from tests.report.test_tables import rtl_result

@@ -10,7 +10,7 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.cli.main import app
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.report.page import points
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from opu_fuse.bundle.result import GroupCounters, RunResult
-from opu_fuse.report.fitted import Column, FittedTable, short
-from opu_fuse.report.json import inspect_json
+from opu_fuse.report.json_trees import inspect_json
 from opu_fuse.report.tables import counters_table, groups_table, memory_table
+from opu_fuse.report.terminal_tables import Column, FittedTable, short
 from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, sample_bundle, sample_input
 

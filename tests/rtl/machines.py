@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 
 Tree = dict[str, Any]
 

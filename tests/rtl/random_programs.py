@@ -3,11 +3,11 @@
 import numpy as np
 from msgspec.structs import replace
 
-from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.footprint import footprint
-from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_SLOT, row_words
+from opu_fuse.hw.im2row_window import COLUMN_BYTES, IMAGE_SLOT, row_words
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.isa.footprint import footprint
+from opu_fuse.hw.isa.instruction import Instruction, split_address
+from opu_fuse.hw.isa.table import Engine
 from opu_fuse.units.base import Space
 from tests.sim import random_instructions as rand
 

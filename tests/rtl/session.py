@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from opu_fuse.bundle.image import initial_image
+from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim.compare import compare, is_dull
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.sim.compare.ort_reference import Reference
+from opu_fuse.sim.compare.runs import compare, is_dull
+from opu_fuse.sim.compare.tensor_sources import tensor_sources
 from opu_fuse.sim.engine import run_on
-from opu_fuse.sim.places import places
-from opu_fuse.sim.reference import Reference
-from opu_fuse.sim.rtl import RtlRunner
-from opu_fuse.sim.rtl_process import RtlMachine
-from opu_fuse.sim.segments import Segments
+from opu_fuse.sim.rtl.engine import RtlRunner
+from opu_fuse.sim.rtl.process import RtlMachine
+from opu_fuse.sim.rtl.segment_runs import Segments
 
 WINDOW_BYTES = 1 << 25
 
@@ -66,7 +66,7 @@ def dull_tensors(bundle: Bundle, functional: RunResult) -> list[str]:
     zeros = Reference(bundle).zero_points
     return [
         p.name
-        for p in places(bundle)
+        for p in tensor_sources(bundle)
         if p.name in functional.tensors
         and p.qdq_name in zeros
         and is_dull(_looked_at(functional, p.name), zeros[p.qdq_name])

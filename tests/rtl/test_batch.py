@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_prepared
-from opu_fuse.schedule import rounds
-from opu_fuse.sim.compare import compare
+from opu_fuse.schedule import batch_blocks
+from opu_fuse.sim.compare.runs import compare
 from opu_fuse.sim.ports import noise
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_batch import prepared
-from tests.schedule.test_cascades import inverted
-from tests.schedule.test_rounds import everything, separable
+from tests.schedule.test_batch_blocks import everything, separable
+from tests.schedule.test_fused_stacks import inverted
 
 EVERY_MAP = Options(reuse_memory=False)
 pytestmark = [pytest.mark.rtl, pytest.mark.filterwarnings("ignore:no calibration data")]
@@ -61,7 +61,7 @@ def test_strips_of_a_batch_on_rtl_have_the_bits_of_single_images(rtl):
 
 
 def test_rounds_of_a_batch_on_rtl_have_the_bits_of_single_images(rtl, monkeypatch):
-    monkeypatch.setattr(rounds, "_saved", everything)
+    monkeypatch.setattr(batch_blocks, "_saved", everything)
     session, model = rtl(load_hw("opu-tiny")), prepare(separable(12, (7, 9), residual=True))
     options = Options(cascades="never")
     hold(model, "opu-tiny", 3, lambda program, x: session.run(program.bundle, x), options)

@@ -11,7 +11,7 @@ import pytest
 
 from opu_fuse import Program
 from opu_fuse.cosim import simulate
-from opu_fuse.sim.compare import compare
+from opu_fuse.sim.compare.runs import compare
 
 pytestmark = pytest.mark.rtl
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,9 +82,9 @@ from cocotb.triggers import with_timeout
 
 from opu_fuse.cosim import OpuDriver, ProgramBench
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.sim.machine_run import MachineStop
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.sim.rtl.machine_run import MachineStop
 
 BROKEN = WINDOW + {BROKEN}
 

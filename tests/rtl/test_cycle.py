@@ -3,9 +3,9 @@
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile as compile_program
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
 from tests.dfg.canonical import canonical

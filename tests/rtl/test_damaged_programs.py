@@ -5,12 +5,12 @@ import zipfile
 import numpy as np
 import pytest
 
-from opu_fuse.bundle.image import initial_image
+from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.errors import UserError
 from opu_fuse.pipeline import Program
-from opu_fuse.sim.machine_run import MachineStop, ProgramRun
-from opu_fuse.sim.rtl_process import RtlMachine
+from opu_fuse.sim.rtl.machine_run import MachineStop, ProgramRun
+from opu_fuse.sim.rtl.process import RtlMachine
 from tests.fuzz.programs import BASES, KIND, base_members, damaged_file
 
 pytestmark = [pytest.mark.rtl, pytest.mark.nightly]

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from opu_fuse.hw.regmap import ERROR_DOC, OFFSET, ErrorCode
+from opu_fuse.hw.isa.register_map import ERROR_DOC, OFFSET, ErrorCode
 from opu_fuse.resources import rtl_dir
 
 pytestmark = pytest.mark.rtl

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.runner import RtlOptions
 from tests.dfg.canonical import canonical
 from tests.networks.gated import NETWORKS, NOT_IN_FRONT, in_front, network

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opu_fuse.cost import tiling
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.tiling import candidates
 from opu_fuse.zoo.builder import Net
 from tests.rtl.session import hold_bits
 
@@ -19,7 +19,7 @@ from tests.rtl.session import hold_bits
 )
 def test_the_rtl_has_the_bits_of_the_functional_engine(machine, group, rtl, monkeypatch):
     """Between layers that keep maps on chip; a small layer stands for one of many loads."""
-    monkeypatch.setattr(tiling, "MOST_LOADS", 0)
+    monkeypatch.setattr(candidates, "MOST_LOADS", 0)
     net = Net("large window", seed=4)
     x = net.input("x", (1, 16, 20, 23))
     x = net.conv(x, "before", out=16, kernel=1)

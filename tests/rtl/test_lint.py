@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.rtl import PROBE, TOP
+from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.resources import rtl_dir
 from rtl_sim.build import elaborate
 from rtl_sim.lint import (

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check, compare
-from tests.frontend.test_requantise import X
-from tests.frontend.test_requantise import model as requantised
+from opu_fuse.sim.compare.runs import check, compare
+from tests.frontend.test_insert_requantise import X
+from tests.frontend.test_insert_requantise import model as requantised
 from tests.rtl.session import hold_rtl_against_functional
-from tests.schedule.test_cascades import inverted
+from tests.schedule.test_fused_stacks import inverted
 
 pytestmark = pytest.mark.rtl
 

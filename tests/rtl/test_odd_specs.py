@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw, problems
+from opu_fuse.hw.spec.load_spec import load_hw, problems
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.runner import RtlOptions

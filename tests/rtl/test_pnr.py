@@ -3,7 +3,7 @@
 import pytest
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim import pnr
 from rtl_sim.delays import Way, read_way
 from rtl_sim.netlist import distinct_modules, find_module, with_children

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
+from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ErrorCode
 from tests.rtl.bench import REPO, run_bench
 
 pytestmark = pytest.mark.rtl

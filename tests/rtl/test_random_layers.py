@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.ort_agreement import Agreement, by_operator, keeps_promise, onnxruntime
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.pipeline import Options, Program, compile_model
 from tests.conftest import BASE_SEED
 from tests.networks.quantised_elsewhere import quantised_elsewhere

@@ -10,11 +10,11 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.errors import RunError
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.regmap import ERROR_DOC, ErrorCode
+from opu_fuse.hw.isa.register_map import ERROR_DOC, ErrorCode
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.resources import rtl_dir
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.engine import FunctionalRunner, run_on
 from opu_fuse.sim.ports import noise
 from rtl_sim.build import Design, executable

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from rtl_sim.netlist import distinct_modules
 from rtl_sim.synth import XC7K325T, Resources, excess, run, synthesise
 from tests.rtl.bench import run_bench

@@ -5,13 +5,13 @@ import pytest
 from msgspec.structs import replace
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.sim.functional import Machine
-from opu_fuse.sim.machine_run import MachineStop, ProgramRun
-from opu_fuse.sim.rtl_process import RtlMachine
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.functional.machine import Machine
+from opu_fuse.sim.rtl.machine_run import MachineStop, ProgramRun
+from opu_fuse.sim.rtl.process import RtlMachine
 from tests.rtl.machines import write_machine
 from tests.rtl.random_programs import (
     PROGRAM_AT,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.sim import ports
 from opu_fuse.sim.engine import FunctionalRunner, run_on

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.resources import rtl_dir
 from rtl_sim.build import Design, executable
 from rtl_sim.cocotb_run import run_tests

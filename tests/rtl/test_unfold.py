@@ -5,14 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import SYNC_ENGINES, Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.cycle_counters import engine_counters
-from opu_fuse.sim.cycle_machine import CycleMachine
-from opu_fuse.sim.cycle_work import steps_of
-from opu_fuse.sim.functional import Machine
-from opu_fuse.sim.rtl_process import RtlMachine
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.table import SYNC_ENGINES, Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.cycle.counters import engine_counters
+from opu_fuse.sim.cycle.instruction_costs import steps_of
+from opu_fuse.sim.cycle.machine import CycleMachine
+from opu_fuse.sim.functional.machine import Machine
+from opu_fuse.sim.rtl.process import RtlMachine
 from tests.rtl.machines import write_machine
 from tests.rtl.random_programs import PROGRAM_AT, WINDOW_BYTES, image_program, random_image
 from tests.tiers import by_night

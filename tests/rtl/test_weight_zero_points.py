@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.cycle.run import run_cycle
 from tests.networks.zero_points import LAYERS, ZEROS, between_pairs
 from tests.rtl.session import hold_bits
 

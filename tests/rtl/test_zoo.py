@@ -10,7 +10,7 @@ import pytest
 
 from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_prepared
 from opu_fuse.zoo import efficientnet
 from opu_fuse.zoo.builder import Net

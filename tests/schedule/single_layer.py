@@ -17,27 +17,27 @@ from opu_fuse.codegen.weights import (
     pack_windows,
     spread_groups,
 )
-from opu_fuse.cost.chunks import output_ranges, weight_bytes
-from opu_fuse.cost.estimate import Estimate
-from opu_fuse.cost.phases import WHOLE
-from opu_fuse.cost.tiles import Tile
-from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.hw.encoding import decode_with_positions, encode
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.layout import Layout
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import Place
+from opu_fuse.hw.dram_layout import Layout
+from opu_fuse.hw.isa.encoding import decode_with_positions, encode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import Place
 from opu_fuse.layout.shape import POINT, Shape, Side, Window
+from opu_fuse.lowering.polyphase import WHOLE
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit_sink import EmitSink
 from opu_fuse.schedule.layer import Layer
-from opu_fuse.schedule.memory import align
+from opu_fuse.schedule.memory_plan import align
 from opu_fuse.schedule.placement import Placement
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
-from opu_fuse.schedule.tiling import PlannedLayer, with_tile
-from opu_fuse.sim.functional import Machine
+from opu_fuse.schedule.tile_choice import PlannedLayer, with_tile
+from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.tile_schedule.tiled_layer import Maps
 from opu_fuse.tile_schedule.traversal import TileSchedule
+from opu_fuse.tiling.candidates import choose_tile
+from opu_fuse.tiling.chunks import output_ranges, weight_bytes
+from opu_fuse.tiling.estimate import Estimate
+from opu_fuse.tiling.tile import Tile
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
@@ -90,17 +90,17 @@ def make_shape(
     window = (
         Window(kernel=kernel, strides=strides, dilations=dilations, pads=pads) if array else POINT
     )
-    mid_rows, mid_cols = (
+    pre_pool_rows, pre_pool_cols = (
         (n + window.pads[a] + window.pads[a + 2] - window.dilations[a] * (window.kernel[a] - 1) - 1)
         // window.strides[a]
         + 1
         for a, n in enumerate((rows, cols))
     )
-    out_rows, out_cols = mid_rows, mid_cols
+    out_rows, out_cols = pre_pool_rows, pre_pool_cols
     if pool is not None:
         out_rows, out_cols = (
             (n + pool.pads[a] + pool.pads[a + 2] - pool.kernel[a]) // pool.strides[a] + 1
-            for a, n in enumerate((mid_rows, mid_cols))
+            for a, n in enumerate((pre_pool_rows, pre_pool_cols))
         )
     return Shape(
         array=array,
@@ -110,9 +110,9 @@ def make_shape(
         slot=4 if slotted else hw.word_bytes,
         window=window,
         groups=groups,
-        mid_channels=out_channels if array else channels,
-        mid_rows=mid_rows,
-        mid_cols=mid_cols,
+        pre_pool_channels=out_channels if array else channels,
+        pre_pool_rows=pre_pool_rows,
+        pre_pool_cols=pre_pool_cols,
         pool=pool,
         out_rows=out_rows,
         out_cols=out_cols,
@@ -153,7 +153,7 @@ def run_layer(
     )
     target = replace(
         source,
-        channels=shape.mid_channels,
+        channels=shape.pre_pool_channels,
         rows=shape.out_rows * shape.upsample[0],
         cols=shape.out_cols * shape.upsample[1],
         slot=hw.word_bytes // shape.stored_px,
@@ -161,24 +161,26 @@ def run_layer(
     final = replace(target, rows=shape.out_rows, cols=shape.out_cols)
     side = shape.sides[0] if shape.sides else Side()
     res_layout = (
-        replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if side.before_pool else final
+        replace(target, rows=shape.pre_pool_rows, cols=shape.pre_pool_cols)
+        if side.before_pool
+        else final
     )
     if side.broadcast:
         res_layout = replace(target, rows=1, cols=1)
     table = rng.integers(-128, 128, 256).astype(np.int8)
 
     x = rng.integers(-128, 128, (shape.in_channels, shape.in_rows, shape.in_cols)).astype(np.int8)
-    res = rng.integers(-128, 128, (shape.mid_channels, res_layout.rows, res_layout.cols)).astype(
-        np.int8
-    )
+    res = rng.integers(
+        -128, 128, (shape.pre_pool_channels, res_layout.rows, res_layout.cols)
+    ).astype(np.int8)
     kernel = shape.window.kernel
     weight = rng.integers(
-        -128, 128, (shape.mid_channels, shape.in_channels // shape.groups, *kernel)
+        -128, 128, (shape.pre_pool_channels, shape.in_channels // shape.groups, *kernel)
     ).astype(np.int8)
-    bias = rng.integers(-5000, 5000, shape.mid_channels)
+    bias = rng.integers(-5000, 5000, shape.pre_pool_channels)
     spread = 8 + int(np.log2(weight[0].size) / 2)
-    mult = rng.integers(1 << 12, 1 << 14, shape.mid_channels)
-    shift = np.full(shape.mid_channels, 13 + spread)
+    mult = rng.integers(1 << 12, 1 << 14, shape.pre_pool_channels)
+    shift = np.full(shape.pre_pool_channels, 13 + spread)
     post = {
         **ACT,
         **RES,
@@ -252,7 +254,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     """The synchronised program of one layer on arbitrary addresses."""
     tile, estimate = choose_tile("layer", shape, hw)
     layout = Layout(
-        channels=max(shape.in_channels, shape.mid_channels),
+        channels=max(shape.in_channels, shape.pre_pool_channels),
         rows=shape.in_rows,
         cols=shape.in_cols,
         word=hw.word_bytes,
@@ -286,7 +288,7 @@ def _layer(shape: Shape, **more: Any) -> Layer:
         phases=((WHOLE, shape),),
         phase=WHOLE,
         in_pieces=((0, shape.in_channels),),
-        out_pieces=((0, shape.mid_channels),),
+        out_pieces=((0, shape.pre_pool_channels),),
         **more,
     )
 
@@ -358,12 +360,12 @@ def _conv(shape, x, weight):
     t, left, b, r = w.pads
     padded = np.pad(x.astype(np.int64), ((0, 0), (t, b), (left, r)), constant_values=-7)
     dense = spread_groups(weight, shape.groups, 0, len(weight)).astype(np.int64)
-    total = np.zeros((shape.mid_channels, shape.mid_rows, shape.mid_cols), np.int64)
+    total = np.zeros((shape.pre_pool_channels, shape.pre_pool_rows, shape.pre_pool_cols), np.int64)
     for ky in range(w.kernel[0]):
         for kx in range(w.kernel[1]):
             y0, x0 = ky * w.dilations[0], kx * w.dilations[1]
             part = padded[:, y0 :: w.strides[0], x0 :: w.strides[1]][
-                :, : shape.mid_rows, : shape.mid_cols
+                :, : shape.pre_pool_rows, : shape.pre_pool_cols
             ]
             total += np.einsum("oi,ihw->ohw", dense[:, :, ky, kx], part)
     return total

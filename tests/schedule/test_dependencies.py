@@ -2,10 +2,10 @@
 
 import pytest
 
-from opu_fuse.hw.asm import assemble
-from opu_fuse.hw.footprint import footprint
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.assembly import assemble
+from opu_fuse.hw.isa.footprint import footprint
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.schedule.dependencies import NONE, latest_conflicts
 from opu_fuse.units.base import Space
 from tests.schedule.single_layer import CASE_ORDER, emit_program, make_shape

@@ -10,14 +10,14 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse.codegen.constants import pack_constants
-from opu_fuse.cost import tiling
-from opu_fuse.cost.tiling import _cuts
 from opu_fuse.errors import ModelError
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Compilation, Options, compile_model, compile_prepared
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.sim.engine import run
+from opu_fuse.tiling import candidates
+from opu_fuse.tiling.candidates import _cuts
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.frontend.conftest import parse
@@ -176,8 +176,8 @@ def test_a_layer_that_uses_whole_buffers_reads_no_map_that_is_on_chip_only(
     machine, rng, monkeypatch
 ):
     """It is the second reader; its window counts as large, whatever it reads."""
-    monkeypatch.setattr(tiling, "MOST_LOADS", 0)
-    monkeypatch.setattr(tiling, "LARGE_WINDOW", 0)
+    monkeypatch.setattr(candidates, "MOST_LOADS", 0)
+    monkeypatch.setattr(candidates, "LARGE_WINDOW", 0)
     net = Net("readers", seed=1)
     x = net.conv(net.input("x", (1, 8, 9, 9)), "first", out=8, kernel=3, pads=1)
     y = net.conv(x, "small", out=8, kernel=1)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opu_fuse.cost.chunks import output_ranges
-from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import Buffer
+from opu_fuse.hw.spec.hw_spec import Buffer
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.layout.shape import Window
+from opu_fuse.tiling.candidates import choose_tile
+from opu_fuse.tiling.chunks import output_ranges
 from opu_fuse.units.base import Stage
 from tests.schedule.single_layer import make_shape, run_layer
 from tests.sim.machines import EVERY_MODULE

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import Mode
-from opu_fuse.layout.packing import can_fetch
+from opu_fuse.hw.spec.hw_spec import Mode
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.layout.pixel_packing import can_fetch
 from opu_fuse.layout.shape import Window
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.units.base import Stage
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact

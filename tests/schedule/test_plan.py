@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from opu_fuse.errors import DoesNotFit, InternalError, UserError
-from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.schedule.dependencies import synchronise
@@ -21,7 +21,7 @@ from opu_fuse.schedule.plan import HostWork, MachineProgram
 from opu_fuse.schedule.tensors import require_countable
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
-from tests.schedule.test_explain import chain_and_one
+from tests.schedule.test_tile_trace import chain_and_one
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 TINY = load_hw("opu-tiny")

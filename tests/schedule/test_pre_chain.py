@@ -10,9 +10,9 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse import pipeline
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.compare import check
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.written import written

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.encoding import decode_with_positions, encode
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.encoding import decode_with_positions, encode
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from tests.schedule.mutants import without_tokens

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opu_fuse.cost.tiles import MidRect, Rect
 from opu_fuse.layout.shape import Side, Window
 from opu_fuse.schedule.registers import TilePart, sub_rectangle, tile_parts, transfer_shape
+from opu_fuse.tiling.tile import PrePoolRect, Rect
 
 SMALL = st.integers(1, 5)
 
@@ -61,11 +61,11 @@ def layer(window, by_count=(), sides=()):
     shape = SimpleNamespace(
         pool=window,
         pool_window=window,
-        mid_rows=9,
-        mid_cols=7,
+        pre_pool_rows=9,
+        pre_pool_cols=7,
         out_rows=8,
         sides=sides,
-        carried_to=lambda _: False,
+        reads_halo=lambda _: False,
     )
     units = tuple(range(len(sides)))
     return SimpleNamespace(shape=shape, by_count=by_count, residual_units=units)
@@ -130,7 +130,9 @@ def test_a_part_begins_at_its_window_and_its_residuals(sides, addresses, image):
     window = Window(kernel=(4, 5), strides=(2, 3))
     common = {"res": 500, "res@1": 600, "res@2": 700, "in_rows": 9, "in_cols": 6}
     part = TilePart(image=image, y=3, rows=1, x=2, cols=1)
-    found = sub_rectangle(layer(window, (), sides), common, MidRect(0, 0, -1, 0, 0, 11), part, 7)
+    found = sub_rectangle(
+        layer(window, (), sides), common, PrePoolRect(0, 0, -1, 0, 0, 11), part, 7
+    )
     registers = {"stride_y": 2, "stride_x": 3, "win_rows": 4, "win_cols": 5}
     own = {name: first + image * apart for name, (first, apart) in addresses.items()}
     assert found == {**registers, "origin_y": 5, "origin_x": 17, **own}

@@ -5,8 +5,8 @@ instructions as computed directly.
 import numpy as np
 import pytest
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.layout.shape import Window
 from opu_fuse.units.base import Stage
 from tests.schedule.single_layer import emit_program, make_shape, run_layer

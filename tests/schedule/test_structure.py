@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opu_fuse.cost.geometry import structure
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import layouts
+from opu_fuse.fuse.strategies.registry import partition
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.layout.data_layout import layouts
 from opu_fuse.layout.lanes import map_lanes
+from opu_fuse.lowering.pass_geometry import structure
 from opu_fuse.pipeline import compile_model, partition_model
-from opu_fuse.schedule import tiling
-from opu_fuse.schedule.lower import pass_of
+from opu_fuse.schedule import tile_choice
+from opu_fuse.schedule.lower_group import pass_of
 from opu_fuse.zoo import build
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
@@ -38,7 +38,7 @@ def network(name: str) -> Dfg:
 
 def alike(dfg: Dfg, hw: HwSpec, found: Partition) -> dict[Hashable, set[Hashable]]:
     """By all that groups are compared in: what their geometries are, or why there is none."""
-    lanes = map_lanes(dfg, hw, layouts(dfg, tiling.members(found)))
+    lanes = map_lanes(dfg, hw, layouts(dfg, tile_choice.members(found)))
     kinds: dict[Hashable, set[Hashable]] = {}
     for group in found.groups:
         modules = tuple(m.module for m in group.matches)
@@ -79,8 +79,8 @@ def test_repeated_groups_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     found = partition(dfg, hw)
     kinds = alike(dfg, hw, found)
     looked: list[int] = []
-    monkeypatch.setattr(tiling, "pass_of", lambda *args: looked.append(1) or pass_of(*args))
-    assert tiling.misfits_by_structure(dfg, found, hw, {}) == ()
+    monkeypatch.setattr(tile_choice, "pass_of", lambda *args: looked.append(1) or pass_of(*args))
+    assert tile_choice.misfits_by_structure(dfg, found, hw, {}) == ()
     assert len(looked) == len(kinds) < len(found.groups)
 
 

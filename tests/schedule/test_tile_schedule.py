@@ -3,16 +3,16 @@
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.tile_schedule.sink import TileSink
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.timing import segment_cycles as segments
 from tests.networks.gated import network
-from tests.networks.test_carried import POOLS, pooled
+from tests.networks.test_pooling_halos import POOLS, pooled
+from tests.schedule.test_batch_blocks import separable
 from tests.schedule.test_large_layers import large_window
-from tests.schedule.test_rounds import separable
 
 OPERATIONS = {name for name in vars(TileSink) if not name.startswith("_")}
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import SYNC_ENGINES, Engine
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.table import SYNC_ENGINES, Engine
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.schedule import dependencies
 from opu_fuse.schedule.dependencies import NONE, latest_conflicts, synchronise
 from opu_fuse.units.base import Space

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from opu_fuse.hw.asm import assemble
-from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim.cycle_counters import engine_counters, gaps
-from opu_fuse.sim.cycle_machine import CycleMachine
-from opu_fuse.sim.cycle_work import steps_of
+from opu_fuse.hw.isa.assembly import assemble
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.cycle.counters import engine_counters, gaps
+from opu_fuse.sim.cycle.instruction_costs import steps_of
+from opu_fuse.sim.cycle.machine import CycleMachine
 
 TINY = load_hw("opu-tiny")
 LATENCY = 20

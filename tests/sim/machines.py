@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import Array, Buffer, Dataflow, HwSpec, Mode, Module, WeightBuffer
+from opu_fuse.hw.spec.hw_spec import Array, Buffer, Dataflow, HwSpec, Mode, Module, WeightBuffer
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.units.base import Access, ModuleKind
 
 K = ModuleKind

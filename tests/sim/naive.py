@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from opu_fuse.hw.footprint import dram_word_bytes, space_limit
-from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.isa.footprint import dram_word_bytes, space_limit
+from opu_fuse.hw.isa.table import Engine
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind

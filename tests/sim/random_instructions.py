@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.footprint import footprint, space_limit
-from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine, parameters_of
+from opu_fuse.hw.isa.footprint import footprint, space_limit
+from opu_fuse.hw.isa.instruction import Instruction, split_address
+from opu_fuse.hw.isa.table import Engine, parameters_of
+from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.units.base import ModuleKind, Space, Stage
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind

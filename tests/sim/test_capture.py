@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from opu_fuse.hw.encoding import decode
-from opu_fuse.sim.capture import Capture, positions
-from opu_fuse.sim.functional import Executed
-from opu_fuse.sim.places import places
-from opu_fuse.sim.post import StageValues
-from opu_fuse.sim.writer import writer
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.sim.compare.tensor_sources import tensor_sources
+from opu_fuse.sim.compare.writer import writer
+from opu_fuse.sim.functional.capture import Capture, positions
+from opu_fuse.sim.functional.machine import Executed
+from opu_fuse.sim.functional.post import StageValues
 from tests.bundle.sample import HW, sample_bundle
 
 CHANNELS, ROWS, COLS, POST = 12, 5, 6, 5
@@ -95,7 +95,7 @@ def test_the_writer_of_an_element_is_the_instruction_whose_tile_covers_it():
     """The sample's post instruction reads a 4x4 tile and writes 2x2 outputs of one block."""
     bundle = tiled((1, 2, 3, 4, 0))
     shape = (1, CHANNELS, ROWS, COLS)
-    (inside,) = [p for p in places(bundle) if p.name == "conv"]
+    (inside,) = [p for p in tensor_sources(bundle) if p.name == "conv"]
     assert writer(bundle, inside, shape, (0, 7, 4, 5)) == POST
     assert writer(bundle, inside, shape, (0, 7, 0, 5)) == -1, "above the tile"
     assert writer(bundle, inside, shape, (0, 7, 4, 1)) == -1, "left of the tile"
@@ -125,7 +125,7 @@ def test_the_writer_of_a_packed_element_is_found():
     """The sample's post instruction makes 4 x 4 words; two pixels each are eight columns."""
     packed = tiled((1, 2, 3, 4, 1), cols=12, pieces=((9, CHANNELS),), px=2)
     shape = (1, CHANNELS, ROWS, 12)
-    (inside,) = [p for p in places(packed) if p.name == "conv"]
+    (inside,) = [p for p in tensor_sources(packed) if p.name == "conv"]
     assert writer(packed, inside, shape, (0, 0, 4, 9)) == POST
     assert writer(packed, inside, shape, (0, 0, 4, 10)) == -1, "right of the tile"
     assert writer(packed, inside, shape, (0, 7, 4, 9)) == -1, "channel 7 lies in block 2"

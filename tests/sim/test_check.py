@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 import opu_fuse
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.report.tables import check_lines
-from opu_fuse.sim.bounds import (
+from opu_fuse.sim.compare.bounds import (
     AVERAGES,
     CONSTANTS,
     EXACT,
@@ -18,8 +18,8 @@ from opu_fuse.sim.bounds import (
     allowed_differences,
     allowed_of_outputs,
 )
-from opu_fuse.sim.compare import _near, check
-from opu_fuse.sim.places import places
+from opu_fuse.sim.compare.runs import _near, check
+from opu_fuse.sim.compare.tensor_sources import tensor_sources
 from opu_fuse.sim.ports import noise
 from tests.written import written
 
@@ -397,6 +397,6 @@ def test_a_value_is_not_taken_for_the_padded_one_that_is_read_in_its_place():
            l = QuantizeLinear(k, t, z)  y = DequantizeLinear(l, t, z) }}"""
     )
     program = opu_fuse.compile(model, opu_fuse.load_hw("opu-tiny"))
-    assert "i" not in {place.qdq_name for place in places(program.bundle)}
+    assert "i" not in {place.qdq_name for place in tensor_sources(program.bundle)}
     inputs = noise(program.bundle)
     assert check(program.bundle, inputs, program.run(inputs, capture=True)).passed

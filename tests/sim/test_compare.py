@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import ProgramError
-from opu_fuse.sim.compare import check, compare, is_dull
+from opu_fuse.sim.compare.runs import check, compare, is_dull
 from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, OUT, SIZE, C, sample_bundle, sample_input
 

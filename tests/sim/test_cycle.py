@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from opu_fuse.errors import ProgramError, RunError
-from opu_fuse.hw import timing
-from opu_fuse.hw.asm import assemble
-from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.cycle_work import steps_of
+from opu_fuse.hw import unit_rates
+from opu_fuse.hw.isa.assembly import assemble
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.cycle.instruction_costs import steps_of
 from opu_fuse.units.base import Stage
 from tests.sim.cycle_programs import CONV, COPY, LATENCY, LOAD, POST, STORE, TINY, timeline
 
@@ -51,23 +51,23 @@ def test_gaps_of_a_store_are_beats():
 def test_conv_copy_and_post_take_what_the_formulas_say():
     chain = (Stage.REQUANT, Stage.ACT)
     found = timeline(f"{COPY} signal=post\n{POST} order=requant,compare wait=compute")
-    assert found.lasts("compute") == timing.copy_alone_cycles(TINY, pixels=16, blocks=1) == 34
+    assert found.lasts("compute") == unit_rates.copy_alone_cycles(TINY, pixels=16, blocks=1) == 34
     assert (
         found.lasts("post")
-        == timing.post_alone_cycles(TINY, visits=16, blocks=1, stages=chain)
+        == unit_rates.post_alone_cycles(TINY, visits=16, blocks=1, stages=chain)
         == 48
     )
     rows = 9 * 2
     assert timeline(CONV).lasts("compute") == 4 + 17 * 16 + 16 + 14
-    assert timing.conv_alone_cycles(TINY, pixels=16, rows=rows) == 4 + 17 * 16 + 16 + 14
+    assert unit_rates.conv_alone_cycles(TINY, pixels=16, rows=rows) == 4 + 17 * 16 + 16 + 14
 
 
 def test_a_machine_with_a_pre_chain_takes_ten_cycles_more():
     large = load_hw("opu-1024")
     text = CONV.replace("slot_log2=3", "slot_log2=6")
     pre = timeline(f"{text} pre=1", large).lasts("compute")
-    assert pre == timing.conv_alone_cycles(large, pixels=16, rows=18, pre=True)
-    assert timing.conv_alone_cycles(large, pixels=16, rows=1) == 16 + 16 + 17 + 10
+    assert pre == unit_rates.conv_alone_cycles(large, pixels=16, rows=18, pre=True)
+    assert unit_rates.conv_alone_cycles(large, pixels=16, rows=1) == 16 + 16 + 17 + 10
 
 
 def test_the_next_convolution_hides_its_first_fill_unless_it_accumulates_elsewhere():
@@ -80,7 +80,7 @@ def test_the_next_convolution_hides_its_first_fill_unless_it_accumulates_elsewhe
 
 def test_post_instructions_fill_the_chain_again():
     found = timeline(f"{POST} order=compare\n{POST} order=compare").spans["post"]
-    assert found[1][1] - found[0][1] == 16 + timing.post_drain_cycles(TINY, (Stage.ACT,))
+    assert found[1][1] - found[0][1] == 16 + unit_rates.post_drain_cycles(TINY, (Stage.ACT,))
 
 
 def test_an_instruction_waits_for_its_token_and_the_stall_names_who_gives_it():

@@ -3,10 +3,10 @@
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program
 from opu_fuse.pipeline import compile as compile_program
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.ports import noise
 
 ENGINES = ("load", "compute", "post", "store")

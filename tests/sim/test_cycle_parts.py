@@ -6,10 +6,10 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opu_fuse.hw.window import ring_columns, walk
-from opu_fuse.sim.cycle_bursts import transfer
-from opu_fuse.sim.cycle_memory import Memory
-from opu_fuse.sim.cycle_walk import Walk
+from opu_fuse.hw.depthwise_window import ring_columns, window_timing
+from opu_fuse.sim.cycle.burst_queue import BurstQueue
+from opu_fuse.sim.cycle.bursts import transfer
+from opu_fuse.sim.cycle.memory import Memory
 
 
 @given(
@@ -70,8 +70,8 @@ def walked(shapes, wanted, accepts, longest):
     while left or runs or length:
         cap = min(longest, 64 - at % 64)
         offered = bool(runs)
-        goes_on = offered and not final and runs[0] == end
-        valid = length and (length >= cap or final or (offered and not goes_on))
+        continues_accumulation = offered and not final and runs[0] == end
+        valid = length and (length >= cap or final or (offered and not continues_accumulation))
         cut = valid and accepts[cycle % len(accepts)]
         rest = length > cap
         if cut:
@@ -84,7 +84,7 @@ def walked(shapes, wanted, accepts, longest):
             if offered:
                 at = runs.popleft()
                 end, length, final = at + size, size, not runs
-        elif goes_on:
+        elif continues_accumulation:
             end = runs.popleft() + size
             length, final = length + size, not runs
         if start:
@@ -126,7 +126,7 @@ def test_bursts_go_in_the_cycles_in_which_the_address_walk_has_them(drawn, accep
         runs.append((places, s["run"]))
         wanted.append(at)
     expected = walked(runs, wanted, accepts, longest)
-    unit, starts, bursts = Walk(), [], []
+    unit, starts, bursts = BurstQueue(), [], []
     while works or unit.wanted < inf:
         waits = works and works[0][2] and unit.wanted < inf  # its start is told late
         if works and not waits and (ready := unit.free) is not None:
@@ -206,7 +206,7 @@ def test_windows_are_walked_as_the_ring_is_filled_and_emptied(
     out_rows, out_cols, rows, cols, stride_x, dilation_x, parts, row_words
 ):
     columns = ring_columns(4)
-    found = walk(
+    found = window_timing(
         out_rows=out_rows,
         out_cols=out_cols,
         kernel=(rows, cols),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import ProgramError, RunError
-from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.complete import surviving, whole_tensors
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.compare.complete import surviving, whole_tensors
 from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, OUT, SIZE, C, sample_bundle, sample_input
 
@@ -60,7 +60,7 @@ def test_interior_positions_no_window_visits_are_masked():
 
 def edited(opcode, **params):
     """The sample with changed registers of one instruction."""
-    from opu_fuse.hw.encoding import encode
+    from opu_fuse.hw.isa.encoding import encode
     from tests.bundle.sample import PROGRAM, program
     from tests.sim.random_instructions import instruction
 

@@ -5,11 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.footprint import footprint, moved_bytes
-from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.isa.footprint import footprint, moved_bytes
+from opu_fuse.hw.isa.instruction import split_address
+from opu_fuse.hw.isa.table import Engine
 from opu_fuse.schedule.proofs import prove_no_race
-from opu_fuse.sim.functional import Machine
+from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.units.base import Space
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import program

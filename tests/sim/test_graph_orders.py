@@ -2,9 +2,9 @@
 
 import pytest
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.legal import illegal
-from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.isa.legality import illegal
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from rtl_sim.benches.graph_orders import orders_of
 from tests.sim.random_instructions import instruction
 from tests.tiers import by_night

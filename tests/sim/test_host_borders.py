@@ -8,10 +8,10 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse.bundle.program import HostSegment
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare.runs import check
 from tests.host.sketch import same_bits
 
 # Host and machine in turn; both host segments read a, and the machine and the last one read s.

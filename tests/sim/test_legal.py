@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.legal import COUNTS
-from opu_fuse.sim.functional import Machine
+from opu_fuse.hw.isa.instruction import split_address
+from opu_fuse.hw.isa.legality import COUNTS
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.sim.functional.machine import Machine
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import HW, program, sample_bundle
 from tests.sim.machines import BARE, MACHINES, unfolding

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from opu_fuse.sim.functional import Machine
+from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.units.base import ModuleKind
 from opu_fuse.units.residual import ResidualKind
 from rtl_sim.benches.graph_orders import orders_of

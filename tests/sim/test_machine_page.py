@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from opu_fuse.hw.footprint import footprint
-from opu_fuse.hw.isa import Engine
-from opu_fuse.sim.functional import Machine
+from opu_fuse.hw.isa.footprint import footprint
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 from rtl_sim.benches.graph_orders import REQUANT, orders_of

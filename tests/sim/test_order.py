@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import Engine
-from opu_fuse.sim.order import in_order, shuffled
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.sim.functional.issue_order import in_order, shuffled
 from tests.sim.random_instructions import instruction
 
 LOAD, COMPUTE, POST, STORE = Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE

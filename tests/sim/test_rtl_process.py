@@ -7,12 +7,12 @@ import pytest
 
 import rtl_sim.run
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.sim.machine_run import MachineStop, stop_error
-from opu_fuse.sim.rtl import RtlRunner
-from opu_fuse.sim.rtl_process import RtlMachine
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.rtl.engine import RtlRunner
+from opu_fuse.sim.rtl.machine_run import MachineStop, stop_error
+from opu_fuse.sim.rtl.process import RtlMachine
 from opu_fuse.sim.runner import RtlOptions
 from tests.bundle.sample import HW, sample_bundle
 
@@ -59,7 +59,9 @@ def test_waves_into_a_missing_folder_are_refused_before_anything_is_built(tmp_pa
 @pytest.mark.parametrize(("cycles", "fast"), [(2_999_999, False), (3_000_000, True)])
 def test_the_simulator_of_a_long_program_is_built_for_speed(monkeypatch, cycles, fast):
     asked = {}
-    monkeypatch.setattr("opu_fuse.sim.rtl.RtlMachine", lambda *_, **options: asked.update(options))
+    monkeypatch.setattr(
+        "opu_fuse.sim.rtl.engine.RtlMachine", lambda *_, **options: asked.update(options)
+    )
     bundle = sample_bundle()
     groups = (replace(group, cycles=0) for group in bundle.groups[1:])
     long = replace(bundle, groups=(replace(bundle.groups[0], cycles=cycles), *groups))
@@ -81,7 +83,7 @@ def test_defines_reach_the_rtl(monkeypatch):
         raise RunError("enough", "seen", "go on")
 
     monkeypatch.setattr("rtl_sim.run.executable", build)
-    monkeypatch.setattr("opu_fuse.sim.rtl_process._start", child)
+    monkeypatch.setattr("opu_fuse.sim.rtl.process._start", child)
     for defines in ((), ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES")):
         with pytest.raises(RunError, match="enough"):
             RtlRunner(sample_bundle(), HW, RtlOptions(defines=defines))
@@ -96,8 +98,8 @@ def test_a_stopped_machine_names_reason_place_and_instruction():
 
 
 def test_every_source_file_is_found_by_its_module_name():
-    from opu_fuse.hw.rtl import source_files
-    from opu_fuse.hw.svpackage import sv_files
+    from opu_fuse.hw.rtlgen.rtl_files import source_files
+    from opu_fuse.hw.rtlgen.sv_package import sv_files
 
     names = [path.stem for path in source_files(sv_files(load_hw("opu-tiny")), "opu_system")]
     assert {"opu_top", "opu_compute", "opu_post", "opu_load", "opu_image"} <= set(names)

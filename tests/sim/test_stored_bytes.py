@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.functional import Machine
-from opu_fuse.sim.transfer import stored_bytes
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.functional.machine import Machine
+from opu_fuse.sim.functional.transfer import stored_bytes
 from tests.sim import random_instructions as rand
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import opu_fuse
 from opu_fuse.errors import RunError
+from opu_fuse.sim.compare.users_model import find_model, of_model
 from opu_fuse.sim.ports import noise
-from opu_fuse.sim.users_model import find_model, of_model
 from tests.fuzz.quantised import Style, quantised
 from tests.written import written
 

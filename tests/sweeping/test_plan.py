@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
-from opu_fuse.hw.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
+from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.sweeping.plan import MOST_POINTS, read_plan
 
 PLAN = {

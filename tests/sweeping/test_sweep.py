@@ -18,8 +18,8 @@ from opu_fuse import zoo
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
-from opu_fuse.hw.load import load_hw, load_hw_text
-from opu_fuse.sim.cycle import MemoryOptions
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sweeping.journal import NAME, journal
 from opu_fuse.sweeping.plan import read_plan
 from opu_fuse.sweeping.run import require_same_source

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx
 
-from opu_fuse.bundle.kernels import kernel_to_json
+from opu_fuse.bundle.kernel_json import kernel_to_json
 from opu_fuse.bundle.program import KERNEL_SUFFIX, HostPiece, HostSegment
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.types import ValueType
+from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.host.build.linalg.chain import HostPlan
 from opu_fuse.host.build.linalg.lower import generic_of
 from opu_fuse.host.build.linalg.pointwise import POINTWISE

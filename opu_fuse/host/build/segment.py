@@ -14,8 +14,8 @@ from msgspec import Struct
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
-from opu_fuse.dfg.host import body_of, result_types
-from opu_fuse.dfg.types import ValueType
+from opu_fuse.dfg.ort_operator import body_of, result_types
+from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
 from opu_fuse.model.opsets import KNOWN

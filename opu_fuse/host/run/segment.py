@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from opu_fuse.bundle.kernels import kernel_from_json
+from opu_fuse.bundle.kernel_json import kernel_from_json
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
 from opu_fuse.errors import ModelError, RunError
 from opu_fuse.host.kernel import Kernel
 from opu_fuse.host.run.generic import run_kernel
 from opu_fuse.model.operator_sets import TRAPS
-from opu_fuse.process.foreign import complaints, in_child
+from opu_fuse.process.sandbox import complaints, in_child
 
 KEPT = 4
 """Programs whose kernels and sessions wait for their next run."""

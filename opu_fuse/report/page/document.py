@@ -12,8 +12,8 @@ from bokeh.embed import components
 from bokeh.model import Model
 from bokeh.resources import Resources
 
-from opu_fuse.hw.draw import draw_svg
-from opu_fuse.hw.load import load_hw_text
+from opu_fuse.hw.spec.draw import draw_svg
+from opu_fuse.hw.spec.load_spec import load_hw_text
 from opu_fuse.report.page import charts
 from opu_fuse.report.page.network import network
 from opu_fuse.report.page.tables import (

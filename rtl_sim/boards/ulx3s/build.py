@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from opu_fuse.errors import InternalError, OpuFuseError
-from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim import pnr
 from rtl_sim.boards.ulx3s.firmware import firmware
 from rtl_sim.boards.ulx3s.simulation import HERE, design_files

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from opu_fuse.bundle.image import initial_image
+from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 from opu_fuse.errors import OpuFuseError, ProgramError
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Program
 from opu_fuse.sim import ports
+from opu_fuse.sim.array_files import read_inputs, write_arrays
 from opu_fuse.sim.engine import run_on
-from opu_fuse.sim.files import read_inputs, write_arrays
-from opu_fuse.sim.machine_run import MachineStop
+from opu_fuse.sim.rtl.machine_run import MachineStop
+from opu_fuse.sim.rtl.segment_runs import Segments
 from opu_fuse.sim.runner import SegmentRun
-from opu_fuse.sim.segments import Segments
 from rtl_sim.boards.ulx3s.link import Board, Stopped, serial
 
 BAUD = 1_000_000

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.table import Engine
 
 PROTOCOL, BLOCK = 1, 2048
 OK, BAD_CHECKSUM = 0, 1

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.resources import rtl_dir
 from rtl_sim.boards.ulx3s.firmware import firmware
 from rtl_sim.boards.ulx3s.link import Descriptor, listening

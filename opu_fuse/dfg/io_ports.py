@@ -1,0 +1,273 @@
+"""What a port does to the user's arrays, so that no operator is left for it.
+
+Frameworks that keep channels last write a Transpose behind an input and before an output; fully
+quantised models a DequantizeLinear and a QuantizeLinear, those in half precision a Cast. Whoever
+packs an image for the machine touches every value anyway, so such operators are facts of the port
+and no nodes of the data-flow graph.
+
+1. Behind an input of bytes what makes a map of numbers of them (`model/preprocessing.py`), with one
+   Transpose, DepthToSpace or SpaceToDepth and channels in any order.
+2. Behind an input that nobody else reads, up to a map: a DequantizeLinear or Cast, changes of view,
+   one Transpose, DepthToSpace or SpaceToDepth.
+3. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
+   the map is rounded already.
+4. An input that the compiler has split in two, one rounded and one not; an output that is another
+   value under a name of its own (Identity).
+
+Changes of view that the machine's memory needs no change for are left as they are, to be seen.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.dfg.graph import Border, is_map
+from opu_fuse.dfg.port_tables import lookup_of
+from opu_fuse.dfg.value_types import type_of
+from opu_fuse.dfg.views import feature_shape
+from opu_fuse.io_layout import AxisPermutation
+from opu_fuse.model.composites import const_array
+from opu_fuse.model.operator_sets import PERMUTES
+from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.qdq_pairs import type_of_zero
+from opu_fuse.quant import FLOAT_KEY, META_KEY, UINT8_SHIFT, UNROUNDED_KEY, QuantParams
+
+_WIDER = frozenset({ir.DataType.FLOAT16, ir.DataType.DOUBLE})
+_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8}) | _WIDER
+
+
+def entry(
+    given: ir.Value,
+    taken: Collection[ir.Node],
+    computed: Sequence[ir.Node] = (),
+    *,
+    floating: bool,
+) -> Border | None:
+    """What the port of an input does besides rounding (Cases 1 and 2); None for nothing.
+
+    taken: nodes that are part of other operators; computed: those of its preprocessing.
+    floating: it is the float form of a model, which has the borders of the quantised one.
+    """
+    if UNROUNDED_KEY in given.meta:  # Case 4
+        return _alias(given.meta[UNROUNDED_KEY], given, given)
+    border = _looked_up(given, computed, floating=floating) if computed else None
+    if border is not None:
+        return border
+    nodes: list[ir.Node] = []
+    value = given
+    while (node := _reader(value)) is not None and node not in taken:
+        if not (_moves(node) or _converts(node, "DequantizeLinear", given, nodes)):
+            break
+        value = node.outputs[0]
+        nodes.append(node)
+    while nodes:  # as many as can be
+        value = nodes[-1].outputs[0]
+        found = None if value.is_graph_output() else _border(given, value, nodes, floating)
+        if found is not None:
+            return found
+        nodes.pop()
+    return None
+
+
+def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
+    """As `entry`: what the port of an output does besides dequantising (Case 3)."""
+    if UNROUNDED_KEY in given.meta:  # Case 4
+        return _alias(given.meta[UNROUNDED_KEY], given, given)
+    if (copy := given.producer()) is not None and _copies(copy):
+        source = copy.inputs[0]
+        assert source is not None
+        return _alias(given.name or "", given, source, copy)
+    nodes: list[ir.Node] = []
+    value = given
+    while (node := value.producer()) is not None and node not in taken:
+        if len(value.uses()) != len(nodes[:1]) or value.is_graph_output() == bool(nodes):
+            break
+        if not (_moves(node) or _converts(node, "QuantizeLinear", given, nodes)):
+            break
+        nodes.insert(0, node)
+        value = node.inputs[0]
+        assert value is not None
+    while nodes:
+        value = nodes[0].inputs[0]
+        found = None
+        if value is not None and value.producer() is not None:
+            found = _border(given, value, nodes, floating)
+        if found is not None:
+            return found
+        nodes.pop(0)
+    return None
+
+
+def _looked_up(given: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> Border | None:
+    """Case 1."""
+    kind, value = type_of(given), nodes[-1].outputs[0]
+    quant = value.meta.get(META_KEY)
+    turns = [n for n in nodes if n.op_type in PERMUTES]
+    if kind is None or len(turns) > 1 or (quant is None and not floating):
+        return None
+    moved = bool(turns) or kind.shape != _sizes(value)
+    turn = _turn(value, turns, inside=True) if moved else None
+    lookup = lookup_of(given, nodes, turn)
+    if lookup is None:
+        return None
+    return Border(
+        name=given.name or "",
+        type=kind,
+        written=None,
+        value=value,
+        quant=quant,
+        turn=turn,
+        nodes=tuple(nodes),
+        lookup=lookup,
+    )
+
+
+def _alias(name: str, given: ir.Value, value: ir.Value, *nodes: ir.Node) -> Border | None:
+    """The port of this name that has a value as it is."""
+    kind = type_of(given) or type_of(value)
+    if kind is None:
+        return None
+    return Border(
+        name=name,
+        type=kind,
+        written=None,
+        value=value,
+        quant=value.meta.get(META_KEY),
+        turn=None,
+        nodes=nodes,
+    )
+
+
+def _copies(node: ir.Node) -> bool:
+    """An Identity of what is computed or an input, rounded to nothing else."""
+    if node.domain not in STANDARD or node.op_type != "Identity" or node.outputs[0].uses():
+        return False
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or const_array(source) is not None:
+        return False
+    return result.meta.get(META_KEY) in {None, source.meta.get(META_KEY)}
+
+
+def _reader(value: ir.Value) -> ir.Node | None:
+    """Who alone reads it."""
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or uses[0].node.graph is not value.graph:
+        return None
+    return uses[0].node
+
+
+def _moves(node: ir.Node) -> bool:
+    """A change of view or what turns axes, of sizes that are known."""
+    if node.domain not in STANDARD or node.op_type not in PERMUTES | {"Reshape"}:
+        return False
+    known = all(_sizes(v) for v in (node.inputs[0], node.outputs[0]))
+    return known and all(const_array(v) is not None for v in node.inputs[1:])
+
+
+def _converts(node: ir.Node, op_type: str, given: ir.Value, others: Sequence[ir.Node]) -> bool:
+    """Whether a port of this type does the same by itself: once, with one scale."""
+    if node.domain not in STANDARD or not all(_moves(n) for n in others):
+        return False
+    if node.op_type == "Cast":
+        ends = {node.inputs[0] and node.inputs[0].dtype, node.outputs[0].dtype}
+        return given.dtype in _WIDER and ends == {given.dtype, ir.DataType.FLOAT}
+    return node.op_type == op_type and _written(node) is not None
+
+
+def _written(node: ir.Node) -> QuantParams | None:
+    """How a DequantizeLinear or QuantizeLinear of 8 bits rounds, as int8."""
+    scale, zero = (const_array(v) for v in (*node.inputs[1:3], None)[:2])
+    if scale is None or scale.size != 1 or not 0.0 < float(scale.reshape(())) < np.inf:
+        return None
+    if zero is None:
+        kind = type_of_zero(node)
+        if kind is None or (len(node.inputs) > 2 and node.inputs[2]):  # or computed
+            return None
+        zero = np.zeros((), kind.numpy())
+    if zero.size != 1 or zero.dtype not in (np.int8, np.uint8):
+        return None
+    shift = UINT8_SHIFT if zero.dtype == np.uint8 else 0
+    return QuantParams(scale=(float(scale.reshape(())),), zero_point=int(zero.reshape(())) - shift)
+
+
+def _border(
+    given: ir.Value, value: ir.Value, nodes: Sequence[ir.Node], floating: bool
+) -> Border | None:
+    """Of these nodes between an input or output and a value inside, from which on changes of view
+    and a Transpose move the same numbers.
+    """
+    kind, shape = type_of(given), _sizes(value)
+    if kind is None or kind.dtype not in _TYPES or not is_map(shape):
+        return None
+    inside = value.producer() in nodes
+    if const_array(value) is not None or _is_free(nodes, kind.shape or (), shape, inside):
+        return None
+    between = {given, value, *(v for n in nodes for v in n.outputs)}
+    rounded = {v.meta[META_KEY] for v in between if META_KEY in v.meta}
+    written = {q for n in nodes if n.op_type.endswith("Linear") and (q := _written(n))}
+    quant = value.meta.get(META_KEY) or (next(iter(rounded), None) if inside else None)
+    if len(rounded | written) > 1 or (quant is None and rounded):
+        return None
+    if quant is None and kind.dtype != ir.DataType.FLOAT and not (floating and _is_open(value)):
+        return None
+    turns = [n for n in nodes if n.op_type in PERMUTES]
+    if len(turns) > 1:
+        return None
+    return Border(
+        name=given.name or "",
+        type=kind,
+        written=next(iter(written), None),
+        value=value,
+        quant=quant,
+        turn=_turn(value, turns, inside=inside) if any(map(_moves, nodes)) else None,
+        nodes=tuple(nodes),
+    )
+
+
+def _is_open(value: ir.Value) -> bool:
+    """Whether a value of a float model is rounded where that is quantised, as most are."""
+    producer = value.producer()
+    return producer is None or FLOAT_KEY not in producer.metadata_props
+
+
+def _is_free(
+    nodes: Sequence[ir.Node], outside: Sequence[int], value: Sequence[int], inside: bool
+) -> bool:
+    """Whether they are changes of view of the same bytes, as `lower` takes them."""
+    same = feature_shape(outside) == feature_shape(value)
+    target = value if inside else outside
+    views = all(n.op_type == "Reshape" for n in nodes)
+    return views and is_map(outside) and (same or len(target) != 4)
+
+
+def _turn(value: ir.Value, turns: Sequence[ir.Node], *, inside: bool) -> AxisPermutation:
+    """inside: the nodes make the value, not the user's array."""
+    shape = _sizes(value)
+    if not turns:
+        return AxisPermutation(value=shape, axes=shape, order=tuple(range(len(shape))))
+    before, order = _turned(turns[0])
+    if not inside:
+        return AxisPermutation(value=shape, axes=before, order=order)
+    after = tuple(before[axis] for axis in order)
+    return AxisPermutation(value=shape, axes=after, order=tuple(int(i) for i in np.argsort(order)))
+
+
+def _turned(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes of what a node reads, and their order in what it writes."""
+    shape = _sizes(node.inputs[0])
+    if node.op_type == "Transpose":
+        return shape, tuple(node.attributes.get_ints("perm", range(len(shape))[::-1]))
+    (n, c, h, w), b = shape, node.attributes.get_int("blocksize", 1)
+    if node.op_type == "SpaceToDepth":
+        return (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4)
+    if node.attributes.get_string("mode", "DCR") == "DCR":
+        return (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
+    return (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...]:
+    """The static shape, () where there is none."""
+    dims = () if value is None or value.shape is None else tuple(value.shape)
+    known = tuple(d for d in dims if isinstance(d, int) and d > 0)
+    return known if len(known) == len(dims) else ()

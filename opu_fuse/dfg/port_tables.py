@@ -1,0 +1,119 @@
+"""What the port of an input of bytes looks up: the numbers that the model makes of each byte.
+
+ONNX Runtime computes the model's own nodes, on images that hold every byte in every channel; they
+are believed only where each pixel of them has what the table says, so a mean image is no table.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from opu_fuse.dfg.graph import Lookup
+from opu_fuse.dfg.value_types import type_of
+from opu_fuse.io_layout import BYTES, AxisPermutation
+from opu_fuse.model.known_values import const_array
+from opu_fuse.model.operator_sets import REARRANGES
+from opu_fuse.quant import META_KEY, QuantParams
+
+_LARGEST = 1 << 24
+"""Elements of an image: each is computed a few times while the network is compiled."""
+
+log = logging.getLogger(__name__)
+
+
+def lookup_of(
+    given: ir.Value, nodes: Sequence[ir.Node], turn: AxisPermutation | None
+) -> Lookup | None:
+    """Of the nodes that preprocess an input; turn: what else the port does. None where they do more
+    than the two together can, and where ONNX Runtime refuses them.
+    """
+    outside, inside = type_of(given), type_of(nodes[-1].outputs[0])
+    if outside is None or inside is None or outside.shape is None or inside.shape is None:
+        return None
+    size = int(np.prod(outside.shape))
+    if size > _LARGEST or size != np.prod(inside.shape):
+        return None
+    numbers = np.arange(size, dtype=np.float32)  # exact up to 2**24
+    turned = numbers.reshape(inside.shape) if turn is None else turn.inside(numbers)
+    moves = [node for node in nodes if node.op_type in REARRANGES]
+    try:
+        places = _run(moves, numbers.reshape(outside.shape)).reshape(inside.shape)
+        channels = _channels(turned, places)
+        image = np.zeros(outside.shape, outside.dtype.numpy())
+        quant = given.meta.get(META_KEY)
+        reals = None if channels is None else _computed(nodes, places.astype(int), image, quant)
+    except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
+        log.debug("no table for input %s: %s", given.name, error)
+        return None
+    if channels is None or reals is None:
+        return None
+    return Lookup(channels=channels, lowest=int(np.iinfo(image.dtype).min), reals=reals)
+
+
+def _channels(turned: np.ndarray, places: np.ndarray) -> tuple[int, ...] | None:
+    """Which channel of what a turn gives each channel of the map is."""
+    first = {number: channel for channel, number in enumerate(turned[0, :, 0, 0].tolist())}
+    found = [first.get(number, -1) for number in places[0, :, 0, 0].tolist()]
+    whole = -1 not in found and np.array_equal(turned[:, found], places)
+    return tuple(found) if whole else None
+
+
+def _computed(
+    nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray, quant: QuantParams | None
+) -> np.ndarray | None:
+    """(channels, 256) float32, None where pixels of one channel differ, or a number is none.
+    places: of each value of the map, in the user's array; image: such an array; quant: of its
+    bytes, where they stand for other numbers.
+    """
+    _, channels, *size = places.shape
+    pixels, lowest = size[0] * size[1], np.iinfo(image.dtype).min
+    # Every byte is seen at several pixels, neighbours among them: no pixel has a rule of its own.
+    firsts = [0, 1, 85, 170]
+    if pixels < BYTES:
+        starts = range(0, BYTES, pixels)
+        firsts = [start + shift for shift in range(min(pixels, 4)) for start in starts]
+    reals = np.zeros((channels, BYTES), np.float32)
+    rows = np.arange(channels)[:, np.newaxis, np.newaxis]
+    runs: list[tuple[np.ndarray, np.ndarray]] = []
+    for first in firsts:
+        shown = (np.arange(first, first + pixels) % BYTES).reshape(size)
+        image.reshape(-1)[places[0]] = (shown + lowest).astype(image.dtype)
+        made = _run(nodes, image if quant is None else quant.dequantize(image))[0]
+        reals[rows, shown] = made
+        runs.append((shown, made))
+    same = all(np.array_equal(reals[rows, shown], made) for shown, made in runs)
+    return reals if same and np.isfinite(reals).all() else None
+
+
+def _run(nodes: Sequence[ir.Node], array: np.ndarray) -> np.ndarray:
+    """What nodes make of an array of which each reads the result of the one before; those that are
+    between them in the model are left out.
+    """
+    if not nodes:
+        return array
+    from opu_fuse.dfg.ort_operator import constant_inputs, run_graph  # starts ONNX Runtime
+
+    protos: list[onnx.NodeProto] = []
+    constants: dict[str, np.ndarray] = {}
+    names = [f"preprocessed:{number}" for number in range(len(nodes) + 1)]
+    for node, read, made in zip(nodes, names[:-1], names[1:], strict=True):
+        proto = ir.serde.serialize_node(node)
+        computed = [v is not None and const_array(v) is None for v in node.inputs]
+        proto.input[computed.index(True)] = read
+        proto.output[:] = [made]
+        protos.append(proto)
+        constants |= constant_inputs(node, ())
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    graph = helper.make_graph(
+        protos,
+        "preprocessing",
+        [helper.make_tensor_value_info(names[0], kind, array.shape)],
+        [helper.make_empty_tensor_value_info(names[-1])],
+        [numpy_helper.from_array(data, name) for name, data in constants.items()],
+    )
+    opsets = nodes[0].graph.opset_imports if nodes[0].graph is not None else {"": 17}
+    return run_graph(graph, opsets, {names[0]: array})[0]

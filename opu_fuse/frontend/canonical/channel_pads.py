@@ -1,0 +1,34 @@
+"""A Pad by channels of zeros becomes a choice of channels, which the array makes.
+
+Pipelines of published machines know it as a pad: only strategies that ask for it see the other
+operator.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import constant, operand, real_constant, standard_nodes, static_shape
+from opu_fuse.quant import REWRITE_KEY
+
+_WHY = "a choice of channels and zeros: the array makes it as it shuffles channels"
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether a node was marked; `model/composites.py` reads the mark."""
+    found = [n for n in standard_nodes(model.graph, "Pad") if _widens(n)]
+    for node in found:
+        node.metadata_props[REWRITE_KEY] = _WHY
+    return bool(found)
+
+
+def _widens(node: ir.Node) -> bool:
+    """Not marked yet; rows and columns stay. `fold_pads.py` has made its amounts eight."""
+    shape, amounts = static_shape(node.inputs[0]), constant(operand(node, 1))
+    if REWRITE_KEY in node.metadata_props or shape is None or shape[0] != 1:
+        return False
+    if amounts is None or amounts.size != 8 or operand(node, 3) is not None:
+        return False
+    fill = real_constant(operand(node, 2))
+    zeros = operand(node, 2) is None or (fill is not None and not np.any(fill))
+    plain = node.attributes.get_string("mode", "constant") == "constant"
+    return zeros and plain and amounts.min() >= 0 and not np.any(np.delete(amounts, (1, 5)))

@@ -1,0 +1,35 @@
+"""A Slice of rows and columns that no operator takes is a pass of the array.
+
+The pads of a ConvTranspose cut its result: over one pixel, with a weight of one for each channel,
+it is nothing but the cut, and rounds anew where the model does. After the network's input as well,
+but for a part that is handed out: nothing quantised touches it. What the host makes, the host cuts.
+The user's graph has a Slice there: only strategies that ask for it see this.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical.fold_crops import cut_of
+from opu_fuse.frontend.canonical.gather_as_conv import convolve
+from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
+from opu_fuse.frontend.editing import quant_of, standard_nodes, static_shape
+from opu_fuse.frontend.unrounded import moves_an_input
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = False
+    for node in standard_nodes(model.graph, "Slice"):
+        cut, x, y = cut_of(node), node.inputs[0], node.outputs[0]
+        shape = static_shape(x)
+        if cut is None or x is None or shape is None or shape[0] != 1:
+            continue
+        rounded = {quant is None for quant in (quant_of(x), quant_of(y))}
+        if len(rounded) > 1 or not (is_computed(x) or x.is_graph_input()):
+            continue
+        if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
+            continue
+        ones = np.ones((shape[1], 1, 1, 1), np.int8)
+        convolve(model.graph, node, "ConvTranspose", x, ones, 1, pads=cut, group=shape[1])
+        changed = True
+    return changed

@@ -1,0 +1,181 @@
+"""What is done to lines of values, [n, c, l], is done to images of one row, [n, c, 1, l].
+
+1. Pools, BatchNormalization, ConvTranspose with a constant weight: always. (Conv: `convolutions`.)
+2. Element by element, Concat, Split, Slice, Pad, mean and maximum of the whole line: where such an
+   image made a line is an operand. Constants get a row, too.
+
+Reshapes before and behind are merged by `views`, so that networks of lines keep those at their
+inputs and outputs.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical.pools import WHOLE_MAP
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_after,
+    insert_before,
+    is_standard,
+    operand,
+    quant_of,
+    rewrite,
+    standard_nodes,
+    static_shape,
+)
+from opu_fuse.model.operator_sets import ALONG_AXIS, ELEMENT_WISE
+from opu_fuse.quant import META_KEY
+
+_CHANNELS_FIRST = frozenset(
+    (
+        *("AveragePool", "BatchNormalization", "ConvTranspose", "GlobalAveragePool"),
+        *("GlobalMaxPool", "MaxPool"),
+    )
+)
+_ALL_OPERANDS = ELEMENT_WISE | {"Concat"}
+_OTHERS = frozenset(("Pad", "Slice", "Split", *WHOLE_MAP))
+_ALONG = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
+"""Attributes with a number for each axis of a map, and the one for rows."""
+_RANK = 3
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    kinds = (*_CHANNELS_FIRST, *_ALL_OPERANDS, *_OTHERS)
+    changed = [_widen(model.graph, node) for node in standard_nodes(model.graph, *kinds)]
+    return any(changed)
+
+
+def _widen(graph: ir.Graph, node: ir.Node) -> bool:
+    images = any(_image(v) is not None for v in node.inputs)
+    if not (_is_line(operand(node, 0)) if node.op_type in _CHANNELS_FIRST else images):
+        return False
+    if node.op_type in WHOLE_MAP:
+        return _reduced(graph, node)
+    if not all(_is_line(v) for v in node.outputs):
+        return False
+    inputs = _inputs(graph, node)
+    if inputs is None:
+        return False
+    node.resize_inputs(len(inputs))
+    for place, value in enumerate(inputs):
+        node.replace_input_with(place, value)
+    for name, row in _ALONG.items():
+        if name in node.attributes:
+            numbers = node.attributes.get_ints(name, ())
+            node.attributes[name] = ir.AttrInt64s(name, [row, *numbers])
+    if node.op_type != "Pad" and (pads := node.attributes.get_ints("pads")):
+        node.attributes["pads"] = ir.AttrInt64s("pads", [0, pads[0], 0, pads[1]])
+    if node.op_type in ALONG_AXIS:
+        axis = _axis(node.attributes.get_int("axis", 0))
+        node.attributes["axis"] = ir.AttrInt64("axis", axis)
+    for result in node.outputs:
+        shape = static_shape(result)
+        assert shape is not None
+        size = add_constant(graph, f"{node.name}/line_shape", np.asarray(shape, np.int64))
+        name = f"{node.name}/line"
+        insert_after(node, result, "Reshape", (size,), name=name, shape=_with_row(shape))
+    return True
+
+
+def _is_line(value: ir.Value | None) -> bool:
+    shape = static_shape(value)
+    floats = value is not None and value.dtype == ir.DataType.FLOAT
+    return floats and shape is not None and len(shape) == _RANK and 0 not in shape
+
+
+def _image(value: ir.Value | None) -> ir.Value | None:
+    """What a Reshape made a line of, rounded as the line is or the line not at all."""
+    node = None if value is None else value.producer()
+    if value is None or node is None or not is_standard(node, "Reshape") or not _is_line(value):
+        return None
+    source = node.inputs[0]
+    same = source is not None and quant_of(value) in {None, quant_of(source)}
+    return source if same and static_shape(source) == _with_row(static_shape(value) or ()) else None
+
+
+def _with_row(shape: Sequence[int]) -> tuple[int, ...]:
+    return (*shape[:2], 1, *shape[2:])
+
+
+def _axis(axis: int) -> int:
+    """An axis of a line, as one of the image."""
+    return (0, 1, 3)[axis]
+
+
+def _inputs(graph: ir.Graph, node: ir.Node) -> list[ir.Value | None] | None:
+    """Those of the operator on images; None where it cannot be one."""
+    first, *rest = node.inputs
+    if node.op_type in _ALL_OPERANDS:
+        if not all(_can_widen(v) for v in node.inputs):
+            return None
+        return [_wide(graph, node, v) for v in node.inputs]
+    numbers = [constant(v) for v in rest]
+    match node.op_type:
+        case "ConvTranspose":
+            weight, w = numbers[0], rest[0]
+            if weight is None or w is None:
+                return None
+            data = weight[:, :, None, :]
+            rest[0] = add_constant(graph, f"{w.name}/wide", data, quant_of(w))
+        case "Slice":
+            if numbers[0] is None or (operand(node, 3) and numbers[2] is None):
+                return None
+            axes = range(numbers[0].size) if operand(node, 3) is None else numbers[2]
+            axes = np.array([_axis(int(a)) for a in axes])  # type: ignore[union-attr]  # None is ruled out above
+            rest[2:3] = [add_constant(graph, f"{node.name}/wide_axes", axes)]
+        case "Pad":
+            if numbers[0] is None or operand(node, 3) is not None:
+                return None
+            pads = np.insert(numbers[0].reshape(2, -1), 2, 0, axis=1).reshape(-1)
+            rest[0] = add_constant(graph, f"{node.name}/wide_pads", pads)
+        case _ if len(node.outputs) > 1 and node.op_type != "Split":  # places of maxima, statistics
+            return None
+        case _:
+            pass
+    return [_wide(graph, node, first), *rest]
+
+
+def _can_widen(value: ir.Value | None) -> bool:
+    data, shape, quant = constant(value), static_shape(value), value and quant_of(value)
+    if value is None or shape is None or data is None:
+        return value is None or _is_line(value)
+    return len(shape) <= _RANK and (quant is None or quant.axis is None)
+
+
+def _wide(graph: ir.Graph, node: ir.Node, value: ir.Value | None) -> ir.Value | None:
+    data, shape = constant(value), static_shape(value)
+    if value is None or not shape:
+        return value
+    if (image := _image(value)) is not None:
+        return image
+    name, quant = f"{node.name}/wide", quant_of(value)
+    if data is not None:
+        full = data.reshape((1,) * (_RANK - data.ndim) + data.shape)
+        return add_constant(graph, f"{value.name}/wide", full[:, :, None, :], quant)
+    sizes = _with_row(shape)
+    size = add_constant(graph, f"{name}_shape", np.asarray(sizes, np.int64))
+    wide = insert_before(node, "Reshape", [value, size], name=name, shape=sizes)
+    if quant is not None:
+        wide.meta[META_KEY] = quant
+    return wide
+
+
+def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
+    written = operand(node, 1)
+    axes = node.attributes.get_ints("axes", ()) if written is None else constant(written)
+    target = static_shape(node.outputs[0])
+    if axes is None or target is None or [_axis(int(a)) for a in axes] != [3]:
+        return False
+    wide = _wide(graph, node, node.inputs[0])
+    shape = (*target[:2], 1, 1)
+    name, pool = f"{node.name}/pool", WHOLE_MAP[node.op_type]
+    pooled = insert_before(node, pool, [wide], name=name, shape=shape)
+    if (quant := quant_of(node.outputs[0])) is not None:
+        pooled.meta[META_KEY] = quant
+    size = add_constant(graph, f"{node.name}/shape", np.asarray(target, np.int64))
+    rewrite(node, "Reshape", [pooled, size])
+    return True

@@ -1,0 +1,193 @@
+"""Pooling with everything explicit.
+
+1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean and ReduceMax over rows and columns,
+   wherever a Transpose has put them -> GlobalAveragePool and GlobalMaxPool (followed by a Reshape
+   where channels do not stay where they are), as is ReduceSum where a division by the count of its
+   values follows; over rows or columns alone -> AveragePool and MaxPool; AveragePool with a window
+   of the map's size -> GlobalAveragePool.
+2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
+   count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
+   is equivalent (max, or an average that does not count padding) and ONNX Runtime takes them (less
+   than the kernel, however dilated).
+
+ONNX's shape inference counts a last window that starts in the end padding, its definition and ONNX
+Runtime do not. Where that makes a difference the shapes behind are forgotten, to be inferred again.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical.window_arithmetic import ceil_pads, explicit_pads
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_before,
+    is_standard,
+    operand,
+    quant_of,
+    real_constant,
+    rewrite,
+    sole_reader,
+    standard_nodes,
+    static_shape,
+    values_of,
+)
+from opu_fuse.quant import META_KEY
+
+WHOLE_MAP = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+"""The pool that does what a reduction over rows and columns does."""
+_SUM = "ReduceSum"
+"""A mean where it is divided by how many it has summed up, as JAX writes it."""
+_POOLS = ("GlobalMaxPool", "MaxPool", "AveragePool")
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    pools = standard_nodes(model.graph, *WHOLE_MAP, _SUM, *_POOLS)
+    changed = [_pool(model.graph, node) for node in pools]
+    return any(changed)
+
+
+def _pool(graph: ir.Graph, node: ir.Node) -> bool:
+    size = static_shape(node.inputs[0])
+    if size is None or len(size) != 4:
+        return False
+    if node.op_type == "GlobalMaxPool":  # Case 1
+        rewrite(node, "MaxPool", node.inputs, {"kernel_shape": list(size[2:])})
+        _explicit(node, size[2:])
+        return True
+    if node.op_type in WHOLE_MAP:
+        return _reduced(graph, node, WHOLE_MAP[node.op_type])
+    if node.op_type == _SUM:
+        division = _division(node)
+        if division is None or not _reduced(graph, node, WHOLE_MAP["ReduceMean"]):
+            return False
+        rewrite(division, "Identity", [node.outputs[0]])
+        return True
+    if len(node.outputs) > 1 or node.attributes.get_int("storage_order", 0):
+        return False
+    return _explicit(node, size[2:])  # Case 2
+
+
+def _division(node: ir.Node) -> ir.Node | None:
+    """What alone reads a sum, and makes the mean of it."""
+    result, source = node.outputs[0], static_shape(node.inputs[0])
+    reader, shape = sole_reader(result), static_shape(result)
+    if reader is None or not shape or source is None or not is_standard(reader, "Div", "Mul"):
+        return None
+    if quant_of(result) is not None or static_shape(reader.outputs[0]) != shape:
+        return None
+    first = reader.inputs[0] is result
+    factor = real_constant(reader.inputs[1 if first else 0])
+    count = np.float32(math.prod(source) / math.prod(shape))
+    wanted = count if reader.op_type == "Div" else 1 / count
+    suits = factor is not None and np.all(np.float32(factor) == np.float32(wanted))
+    return reader if suits and (first or reader.op_type == "Mul") else None
+
+
+def reduced_axes(node: ir.Node) -> frozenset[int] | None:
+    """Axes of a reduction, not negative; none where it changes nothing; None where they are
+    computed.
+    """
+    size, given = static_shape(node.inputs[0]), operand(node, 1)
+    axes = node.attributes.get_ints("axes", ()) if given is None else constant(given)
+    if size is None or axes is None:
+        return None
+    if not len(axes) and not node.attributes.get_int("noop_with_empty_axes", 0):
+        axes = range(len(size))
+    return frozenset(int(axis) % len(size) for axis in axes)
+
+
+def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
+    x, result, gone = node.inputs[0], node.outputs[0], reduced_axes(node)
+    if x is None or gone is None or x.dtype is not ir.DataType.FLOAT:
+        return False
+    order, x = before_turning(x)
+    kept = [place for axis, place in enumerate(order) if axis not in gone]
+    size, target = static_shape(x), static_shape(result)
+    if kept not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
+        return False
+    shape = tuple([n if axis in kept else 1 for axis, n in enumerate(size)])
+    attributes = None
+    if kept != [0, 1]:
+        pool = pool.removeprefix("Global")
+        window = [n // kept for n, kept in zip(size[2:], shape[2:], strict=True)]
+        attributes = {"kernel_shape": window, "strides": [1, 1]}
+    if target == shape:
+        rewrite(node, pool, [x], attributes)
+        return True
+    name = f"{node.name}/pool"
+    pooled = insert_before(node, pool, [x], attributes, name=name, shape=shape)
+    if (quant := quant_of(result)) is not None:
+        pooled.meta[META_KEY] = quant
+    rewrite(node, "Reshape", [pooled, add_constant(graph, f"{node.name}/shape", np.array(target))])
+    return True
+
+
+def before_turning(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
+    """What a Transpose turns, and its order; a value that none writes as it is."""
+    node = x.producer()
+    source = None if node is None or not is_standard(node, "Transpose") else node.inputs[0]
+    if node is None or source is None or quant_of(x) not in {None, quant_of(source)}:
+        return range(4), x
+    return node.attributes.get_ints("perm", (3, 2, 1, 0)), source
+
+
+def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
+    kernel = tuple(node.attributes.get_ints("kernel_shape"))  # type: ignore[arg-type]  # the checker requires it
+    strides = tuple(node.attributes.get_ints("strides", (1, 1)))
+    dilations = tuple(node.attributes.get_ints("dilations", (1, 1)))
+    pads = explicit_pads(values_of(node), size, kernel, strides, dilations)
+    average = node.op_type == "AveragePool"
+    counted = average and bool(node.attributes.get_int("count_include_pad", 0)) and any(pads)
+    ceil = bool(node.attributes.get_int("ceil_mode", 0))
+    if ceil:
+        grown = ceil_pads(size, kernel, strides, dilations, pads)
+        runnable = all(p < k for p, k in zip(grown, kernel * 2, strict=True))
+        if grown != pads and (counted or not runnable):
+            return False
+        pads = grown
+    if average and kernel == tuple(size) and not any(pads) and dilations == (1, 1):
+        rewrite(node, "GlobalAveragePool", node.inputs)  # Case 1
+        return True
+    before = {name: str(value) for name, value in node.attributes.items()}
+    attributes: dict[str, list[int] | int] = {
+        "kernel_shape": list(kernel),
+        "strides": list(strides),
+        "pads": list(pads),
+    }
+    if not average or dilations != (1, 1):  # AveragePool knows dilations from opset 19 on
+        attributes["dilations"] = list(dilations)
+    if average:
+        attributes["count_include_pad"] = int(counted)
+    rewrite(node, node.op_type, node.inputs, attributes)
+    if ceil:
+        out = [
+            _rows(*a)
+            for a in zip(size, kernel, strides, dilations, pads[:2], pads[2:], strict=True)
+        ]
+        _correct_shape(node.outputs[0], out)
+    return before != {name: str(value) for name, value in node.attributes.items()}
+
+
+def _rows(size: int, kernel: int, stride: int, dilation: int, begin: int, end: int) -> int:
+    """Output rows (or columns), rounded down."""
+    return (size + begin + end - (kernel - 1) * dilation - 1) // stride + 1
+
+
+def _correct_shape(value: ir.Value, out: list[int]) -> None:
+    shape = static_shape(value)
+    if shape is not None and list(shape[2:]) == out:
+        return
+    todo = [value]
+    while todo:
+        behind = todo.pop()
+        for usage in behind.uses():
+            todo += [v for v in usage.node.outputs if v.shape is not None]
+            for result in usage.node.outputs:
+                result.shape = None
+    if shape is not None:
+        value.shape = ir.Shape([*shape[:2], *out])

@@ -1,0 +1,105 @@
+"""Sums and means over channels become convolutions with ones, as do sums over rows and columns.
+
+Behind the array each channel goes its own way; the array sums them up. A mean is a sum of ones
+whose scale is one over their count: it is rounded once, as an average is. In floats a mean over
+pixels, too, is that of the averages: it has a scale of its own.
+
+The user's graph has one operator there: only strategies that ask for it see these.
+"""
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical.pools import before_turning, reduced_axes
+from opu_fuse.frontend.editing import (
+    add_constant,
+    insert_after,
+    insert_before,
+    quant_of,
+    rewrite,
+    standard_nodes,
+    static_shape,
+)
+from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
+
+_CHANNELS = 1
+_MOST = 1 << 20
+"""Weights of a convolution that are all ones."""
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    nodes = standard_nodes(model.graph, "ReduceMean", "ReduceSum")
+    changed = [_sum(model.graph, node) for node in nodes]
+    return any(changed)
+
+
+def _sum(graph: ir.Graph, node: ir.Node) -> bool:
+    x, y = node.inputs[0], node.outputs[0]
+    axes, given, target = reduced_axes(node), static_shape(x), static_shape(y)
+    if x is None or not axes or given is None or target is None or x.dtype is not y.dtype:
+        return False
+    if len(given) != 4 or x.dtype is not ir.DataType.FLOAT:
+        return False
+    order, x = before_turning(x)
+    size = static_shape(x)
+    if size is None or size[0] != 1 or 0 in size:
+        return False
+    gone = {order[axis] for axis in axes}
+    kept = [place for axis, place in enumerate(order) if axis not in axes and size[place] > 1]
+    if kept != sorted(kept) or (quant_of(x) is None) != (quant_of(y) is None):
+        return False
+    mean, rounded = node.op_type == "ReduceMean", quant_of(y) is not None
+    if mean and _CHANNELS not in gone:  # `pools` knows it
+        return False
+    if mean and not rounded and gone & {2, 3}:
+        x, size = (
+            _averages(node, x, size, gone),
+            (*size[:2], *(1 if a in gone else size[a] for a in (2, 3))),
+        )
+    kernel = [size[axis] if axis in gone else 1 for axis in (2, 3)]
+    across = _CHANNELS in gone
+    count = math.prod(kernel) * (size[1] if across else 1)
+    filters = (1, size[1]) if across else (size[1], 1)
+    if math.prod(filters) * math.prod(kernel) > _MOST:
+        return False
+    part = 1.0 / count if mean else 1.0
+    ones = np.ones((*filters, *kernel), np.int8 if rounded else np.float32)
+    weight = add_constant(
+        graph,
+        f"{node.name}/ones",
+        ones if rounded else ones * np.float32(part),
+        QuantParams(scale=(part,)) if rounded else None,
+    )
+    shape = (1, filters[0], *(n // k for n, k in zip(size[2:], kernel, strict=True)))
+    if shape != target:
+        result = add_constant(graph, f"{node.name}/shape", np.array(target, np.int64))
+        insert_after(node, y, "Reshape", (result,), name=f"{node.name}/result", shape=shape)
+    attributes = {
+        "kernel_shape": kernel,
+        "strides": [1, 1],
+        "dilations": [1, 1],
+        "pads": [0] * 4,
+        "group": 1 if across else size[1],
+    }
+    rewrite(node, "Conv", [x, weight], attributes)
+    node.metadata_props[REWRITE_KEY] = "summed up by a convolution with ones: the array adds"
+    node.metadata_props[CHOICE_KEY] = str(count) if mean and rounded else "ones"
+    return True
+
+
+def _averages(node: ir.Node, x: ir.Value, size: tuple[int, ...], gone: set[int]) -> ir.Value:
+    window = [size[axis] if axis in gone else 1 for axis in (2, 3)]
+    name = f"{node.name}/averages"
+    shape = (*size[:2], *(n // k for n, k in zip(size[2:], window, strict=True)))
+    attributes = {
+        "kernel_shape": window,
+        "strides": [1, 1],
+        "pads": [0] * 4,
+        "count_include_pad": 0,
+    }
+    if shape[2:] == (1, 1):
+        return insert_before(node, "GlobalAveragePool", [x], name=name, shape=shape)
+    return insert_before(node, "AveragePool", [x], attributes, name=name, shape=shape)

@@ -1,0 +1,253 @@
+"""Transposes move behind what does the same in any order, until two meet that undo each other.
+
+Frameworks that keep channels last write an operator that wants them first between two Transposes;
+what the machine could do in one go then stands in pieces.
+
+1. A Transpose that reads another one reads that one's operand, in both orders at once. So does a
+   Reshape that only moves the one axis that is not 1.
+2. Element by element, Concat, Split, Slice: where the operands are turned alike (constants, and
+   values that turning does not move, are turned the other way), the operator goes before the
+   Transpose.
+3. A Pad that only a Transpose reads goes behind it: it may become part of what follows.
+
+Who else reads the turned value reads it as before. The rounding of the values stays.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    detach,
+    drop_unread,
+    insert_after,
+    insert_before,
+    is_standard,
+    merge_sources,
+    operand,
+    quant_of,
+    rewrite,
+    sole_reader,
+    static_shape,
+)
+from opu_fuse.model.operator_sets import ELEMENT_WISE
+
+_ALONG = {"Concat": None, "Split": 0}
+"""Those with an axis, and which one it is by default."""
+Order = tuple[int, ...]
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = False
+    for node in model.graph:
+        if is_standard(node, "Transpose"):
+            turn: ir.Node | None = node
+            while turn is not None:  # Pad by Pad
+                changed |= _merge(turn)  # Case 1
+                turn = _before_pad(model.graph, turn)  # Case 3
+                changed |= turn is not None
+        elif is_standard(node, "Reshape"):
+            changed |= _skip(node)  # Case 1
+        else:
+            changed |= _before(model.graph, node)  # Case 2
+    return changed
+
+
+def _order(node: ir.Node | None) -> Order | None:
+    """Of a Transpose that moves something."""
+    order = _any_order(node)
+    shape = None if node is None or order is None else static_shape(node.inputs[0])
+    return order if shape is not None and order is not None and _moves(shape, order) else None
+
+
+def _any_order(node: ir.Node | None) -> Order | None:
+    """Of a Transpose whose result is rounded as its operand is, or not at all."""
+    if node is None or not is_standard(node, "Transpose"):
+        return None
+    x, shape = node.inputs[0], static_shape(node.inputs[0])
+    if x is None or shape is None or quant_of(node.outputs[0]) not in {None, quant_of(x)}:
+        return None
+    return tuple(node.attributes.get_ints("perm", range(len(shape))[::-1]))
+
+
+def _moves(shape: Sequence[int], order: Order) -> bool:
+    places = [axis for axis in order if shape[axis] != 1]
+    return places != sorted(places)
+
+
+def _merge(node: ir.Node) -> bool:
+    first, second = _turned(node.inputs[0]) or _moved(node.inputs[0]), _any_order(node)
+    if first is None or second is None:
+        return False
+    source, order = first
+    between = node.inputs[0]
+    rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second]})
+    drop_unread(between)
+    return True
+
+
+def _skip(node: ir.Node) -> bool:
+    """A Reshape that moves an axis reads what was moved before it."""
+    first, between = _moved(node.inputs[0]), node.inputs[0]
+    if first is None or _moved(node.outputs[0]) is None:
+        return False
+    node.replace_input_with(0, first[0])
+    drop_unread(between)
+    return True
+
+
+def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
+    """What a Transpose turns, and how."""
+    node = None if value is None else value.producer()
+    order = _order(node)
+    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has looked at it
+
+
+def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
+    """The Transpose in front of what was a Pad before this one."""
+    x, order = node.inputs[0], _any_order(node)
+    pad = None if x is None else x.producer()
+    if x is None or order is None or pad is None or sole_reader(x) is not node:
+        return None
+    amounts = constant(operand(pad, 1))
+    if not is_standard(pad, "Pad") or operand(pad, 3) is not None or amounts is None:
+        return None
+    if quant_of(x) is not None:
+        return None
+    shape = static_shape(pad.inputs[0])
+    assert shape is not None
+    turned = insert_before(
+        node,
+        "Transpose",
+        [pad.inputs[0]],
+        {"perm": order},
+        name=f"{node.name}/turned",
+        shape=[shape[axis] for axis in order],
+    )
+    pads = amounts.reshape(2, -1)[:, order].reshape(-1)
+    rest = pad.inputs[2:]
+    mode = pad.attributes.get_string("mode", "constant")
+    merge_sources(node, [pad])
+    rewrite(
+        node, "Pad", [turned, add_constant(graph, f"{pad.name}/pads", pads), *rest], {"mode": mode}
+    )
+    detach(pad)
+    return turned.producer()
+
+
+def _before(graph: ir.Graph, node: ir.Node) -> bool:
+    known = all(v.dtype == ir.DataType.FLOAT and static_shape(v) for v in node.outputs)
+    sources = _sources(node, _turned)
+    if not sources and is_standard(node, *ELEMENT_WISE):
+        sources = _sources(node, _moved)
+        rest = {v for v in node.inputs if v not in sources and constant(v) is None and _is_wide(v)}
+        if len(rest) >= len(sources):  # others would be moved instead, and then these again
+            return False
+    orders = {order for _, order in sources.values()}
+    if not known or len(orders) != 1:
+        return False
+    (order,) = orders
+    inputs = _inputs(graph, node, {v: source for v, (source, _) in sources.items()}, order)
+    if inputs is None:
+        return False
+    node.resize_inputs(len(inputs))
+    for place, value in enumerate(inputs):
+        node.replace_input_with(place, value)
+    if node.op_type in _ALONG:
+        axis = node.attributes.get_int("axis", _ALONG[node.op_type])
+        assert axis is not None
+        node.attributes["axis"] = ir.AttrInt64("axis", order[axis])
+    for result in node.outputs:
+        shape = static_shape(result)
+        assert shape is not None
+        straight = [shape[axis] for axis in np.argsort(order)]
+        name, perm = f"{node.name}/turned", {"perm": order}
+        insert_after(node, result, "Transpose", (), perm, name=name, shape=straight)
+    return True
+
+
+def _is_wide(value: ir.Value | None) -> bool:
+    return math.prod(static_shape(value) or ()) != 1
+
+
+def _sources(
+    node: ir.Node, how: Callable[[ir.Value | None], tuple[ir.Value, Order] | None]
+) -> dict[ir.Value, tuple[ir.Value, Order]]:
+    return {v: found for v in node.inputs if v is not None and (found := how(v)) is not None}
+
+
+def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
+    """As `_turned`, of what only moves the one axis that is not 1: a Reshape that is left of a
+    Transpose of channels without rows and columns, or a Transpose that was one in this run.
+    """
+    node = None if value is None else value.producer()
+    if node is None or not is_standard(node, "Reshape", "Transpose"):
+        return None
+    x, before, after = node.inputs[0], static_shape(node.inputs[0]), static_shape(value)
+    if value is None or x is None or before is None or after is None:
+        return None
+    if len(before) != len(after) or quant_of(value) not in {None, quant_of(x)}:
+        return None
+    wide = [[axis for axis, size in enumerate(s) if size != 1] for s in (before, after)]
+    if [*map(len, wide)] != [1, 1] or wide[0] == wide[1]:
+        return None
+    ((old,), (new,)) = wide
+    order = [axis for axis in range(len(before)) if axis != old]
+    return x, (*order[:new], old, *order[new:])
+
+
+def _inputs(
+    graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
+) -> list[ir.Value | None] | None:
+    """What an operator reads when it goes before the Transposes; None where it cannot."""
+    if is_standard(node, "Concat", *ELEMENT_WISE):
+        size = static_shape(node.outputs[0])
+        whole = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
+        return _unturned(graph, node, sources, order) if whole else None  # nothing grows
+    source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # who reads nothing has no sources
+    if source is None or not is_standard(node, "Split", "Slice"):
+        return None
+    rest = [*node.inputs[1:]]
+    if node.op_type == "Slice":
+        starts, axes = constant(operand(node, 1)), constant(operand(node, 3))
+        if starts is None or (operand(node, 3) is not None and axes is None):
+            return None
+        axes = np.asarray(order)[np.arange(starts.size) if axes is None else axes]
+        rest[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
+    return [source, *rest]
+
+
+def _unturned(
+    graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
+) -> list[ir.Value | None] | None:
+    back = tuple(int(axis) for axis in np.argsort(order))
+    if not all(v in sources or _turns_back(v, back) for v in node.inputs):
+        return None
+    return [sources.get(v) or _back(graph, node, v, back) for v in node.inputs]  # type: ignore[arg-type]  # None is in no mapping
+
+
+def _turns_back(value: ir.Value | None, back: Order) -> bool:
+    """Whether a value can be had in the other order for nothing."""
+    shape, data = static_shape(value), constant(value)
+    if value is None or shape is None or data is None:
+        return value is None or (len(shape or ()) == len(back) and not _moves(shape or (), back))
+    quant = quant_of(value)
+    return len(shape) <= len(back) and (quant is None or quant.axis is None)
+
+
+def _back(graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Order) -> ir.Value | None:
+    shape, data = static_shape(value), constant(value)
+    if value is None or shape is None or math.prod(shape) == 1:
+        return value
+    name = f"{value.name}/turned"
+    if data is None:
+        sizes = [shape[axis] for axis in back]
+        attributes = {"perm": back}
+        return insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
+    full = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
+    return add_constant(graph, name, full.transpose(back), quant_of(value))

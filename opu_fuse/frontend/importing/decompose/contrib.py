@@ -1,0 +1,174 @@
+"""ONNX Runtime's own operators that mean operators of the standard become these.
+
+Its optimiser writes them into the models that it saves from level "extended" on: a convolution with
+its activation is one FusedConv, x · sigmoid(x) one QuickGelu. No machine knows them, and onnx knows
+no shape behind them.
+"""
+
+from collections.abc import Callable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import attributes_of, constant, operand, set_attributes
+from opu_fuse.frontend.importing.decompose import fused, gelus, normalisations
+from opu_fuse.frontend.importing.decompose.replacement import Spelling, has_kinds, is_read
+from opu_fuse.model.opsets import STANDARD
+
+DOMAIN = "com.microsoft"
+_OWN_IN_STANDARD = "SimplifiedLayerNormalization"
+"""Of ONNX Runtime, in the standard's domain, where onnx's checker does not know it."""
+_FLOATS = frozenset(
+    {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+)
+
+
+def own_domain(proto: onnx.ModelProto) -> None:
+    """Give operators of ONNX Runtime that stand in the standard's domain its own, in place."""
+    nodes = proto.graph.node
+    found = [n for n in nodes if n.op_type == _OWN_IN_STANDARD and n.domain in STANDARD]
+    for node in found:
+        node.domain = DOMAIN
+    if found and all(opset.domain != DOMAIN for opset in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+
+
+def spell_out_contrib(model: ir.Model) -> bool:
+    """In place; whether a node was replaced. Shapes and names have to be found anew: what needs the
+    rank of an operand that is not known yet is left for the next time.
+    """
+    changed = False
+    found = [n for n in model.graph if n.domain == DOMAIN and _is_whole(n)]
+    single = _only_float_type(model) if found else None
+    for node in found:
+        known = [v.dtype for v in node.inputs if v is not None and v.dtype in _FLOATS]
+        dtype = known[0] if known else single
+        if dtype is not None:
+            opset = max(model.opset_imports.get(domain, 0) for domain in STANDARD)
+            changed |= MEANINGS[node.op_type](Spelling(node, dtype=dtype, opset=opset))
+    return changed
+
+
+def _is_whole(node: ir.Node) -> bool:
+    """Whether a node has a meaning, the operands that it needs, and attributes of their kinds; what
+    has not is left to ONNX Runtime, which says what is wrong.
+    """
+    if node.op_type not in MEANINGS or not has_kinds(node, _KINDS):
+        return False
+    needed = [operand(node, i) for i in range(_NEEDED.get(node.op_type, 1))]
+    return all(value is not None for value in needed)
+
+
+def _only_float_type(model: ir.Model) -> ir.DataType | None:
+    """The type of all floats of a model, where they have one: nothing is inferred behind ONNX
+    Runtime's operators.
+    """
+    graph = model.graph
+    found = {v.dtype for v in (*graph.inputs, *graph.initializers.values())}
+    casts = {n.attributes.get_int("to", 0) for n in graph if n.op_type == "Cast"}
+    floats = {kind for kind in _FLOATS if kind in found or int(kind) in casts}
+    return next(iter(floats)) if len(floats) == 1 else None
+
+
+def _bias_add(s: Spelling) -> bool:
+    s.replace(s.make("Add", s.make("Add", s.operand(0), s.operand(1)), s.operand(2)))
+    return True
+
+
+def _bias_dropout(s: Spelling) -> bool:
+    if not _drops_nothing(s.node, 4):
+        return False
+    sums = s.make("Add", s.operand(0), s.operand(1))
+    s.replace(s.make("Add", sums, s.operand(2)) if s.has(2) else sums)
+    return True
+
+
+def _bitmask_dropout(s: Spelling) -> bool:
+    if not _drops_nothing(s.node, 2):
+        return False
+    s.replace(s.make("Identity", s.operand(0)))
+    return True
+
+
+def _drops_nothing(node: ir.Node, training: int) -> bool:
+    mode = operand(node, training)
+    off = mode is None or ((known := constant(mode)) is not None and not known.any())
+    return off and not any(map(is_read, node.outputs[1:]))
+
+
+def _expand_dims(s: Spelling) -> bool:
+    axis = constant(s.operand(1))
+    if axis is None or axis.size != 1:
+        return False
+    s.replace(s.make("Unsqueeze", s.operand(0), s.constant(axis.reshape(1).astype("int64"))))
+    return True
+
+
+def _same(op_type: str) -> "Meaning":
+    def rename(s: Spelling) -> bool:
+        s.node.op_type, s.node.domain = op_type, ""
+        return True
+
+    return rename
+
+
+def _grid_sample(s: Spelling) -> bool:
+    """The standard called its modes anew in set 20."""
+    kept = dict(s.node.attributes.data)
+    mode = s.node.attributes.get_string("mode", "bilinear")
+    names = {"bilinear": "linear", "bicubic": "cubic"} if s.opset >= 20 else {}
+    set_attributes(s.node, kept | attributes_of({"mode": names.get(mode, mode)}))
+    return _same("GridSample")(s)
+
+
+Meaning = Callable[[Spelling], bool]
+"""Replaces a node; False where it cannot, or not yet."""
+MEANINGS: Mapping[str, Meaning] = {
+    "BiasAdd": _bias_add,
+    "BiasDropout": _bias_dropout,
+    "BiasGelu": gelus.bias_gelu,
+    "BiasSplitGelu": gelus.bias_split_gelu,
+    "BitmaskDropout": _bitmask_dropout,
+    "ExpandDims": _expand_dims,
+    "FastGelu": gelus.fast_gelu,
+    "FusedConv": fused.fused_conv,
+    "FusedGemm": fused.fused_gemm,
+    "FusedMatMul": fused.fused_matmul,
+    "FusedMatMulActivation": fused.fused_matmul,
+    "GatherND": _same("GatherND"),
+    "Gelu": gelus.gelu,
+    "GridSample": _grid_sample,
+    "QuickGelu": gelus.quick_gelu,
+    "SampleOp": _same("Identity"),
+    "SimplifiedLayerNormalization": normalisations.simplified_layer_normalization,
+    "SkipLayerNormalization": normalisations.skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": normalisations.skip_simplified_layer_normalization,
+    "TransposeMatMul": fused.fused_matmul,
+    "Trilu": _same("Trilu"),
+}
+"""Attention, products of weights in blocks and the like stay: they are a network each."""
+_NEEDED: Mapping[str, int] = {
+    "BiasAdd": 3,
+    "SkipLayerNormalization": 3,
+    "SkipSimplifiedLayerNormalization": 3,
+    **dict.fromkeys(
+        (
+            *("BiasDropout", "BiasGelu", "BiasSplitGelu", "ExpandDims", "FusedConv", "FusedGemm"),
+            *("FusedMatMul", "FusedMatMulActivation", "GatherND", "GridSample"),
+            *("SimplifiedLayerNormalization", "TransposeMatMul"),
+        ),
+        2,
+    ),
+}
+"""Operands that must be there, where it is more than one."""
+_KINDS: Mapping[str, ir.AttributeType] = {
+    "activation": ir.AttributeType.STRING,
+    "activation_params": ir.AttributeType.FLOATS,
+    "axis": ir.AttributeType.INT,
+    "mode": ir.AttributeType.STRING,
+    **dict.fromkeys(("alpha", "epsilon"), ir.AttributeType.FLOAT),
+    **dict.fromkeys(
+        (f"activation_{x}" for x in ("alpha", "beta", "gamma")), ir.AttributeType.FLOAT
+    ),
+    **dict.fromkeys((f"trans{x}" for x in ("A", "B", "BatchA", "BatchB")), ir.AttributeType.INT),
+}

@@ -1,0 +1,271 @@
+"""Control flow that is known when the network is compiled: Loop, Scan and If become their bodies.
+
+A Loop with a constant trip count whose condition stays true is unrolled, as is a Scan, whose length
+is a size. Of an If with a constant condition one branch remains. Results of iterations that are
+collected are stacked by a Concat.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    is_standard,
+    operand,
+    static_shape,
+)
+from opu_fuse.frontend.importing.decompose.replacement import Spelling, is_read
+from opu_fuse.model.composites import const_array
+from opu_fuse.model.folding import bodies
+from opu_fuse.model.opsets import STANDARD
+
+NODES = 4096
+"""That one Loop or Scan may become."""
+
+Values = Sequence[ir.Value]
+
+
+def spell_out_control_flow(model: ir.Model) -> bool:
+    """In place, also of those that stand in bodies; whether a node was replaced. Names and shapes
+    have to be found anew. What cannot be unrolled stays (`why_not`).
+    """
+    found = [n for n in model.graph if n.domain in STANDARD and n.op_type in _FORMS]
+    changed = False
+    for node in found:
+        if why_not(node) is None:
+            _FORMS[node.op_type](Spelling(node))
+            _release(node)
+            changed = True
+    return changed
+
+
+def why_not(node: ir.Node) -> tuple[str, str] | None:
+    """What keeps a node of control flow from being its bodies, and what would help; None where
+    nothing does.
+    """
+    if node.domain not in STANDARD or node.op_type not in _FORMS:
+        return "it has graphs inside", "export it without conditions and loops"
+    if not _is_whole(node):
+        return "its bodies do not fit its operands and results", "check the export"
+    if node.op_type == "If":
+        known = _scalar(operand(node, 0)) is not None
+        return None if known else ("its condition is computed", "export it without conditions")
+    count = _count_of_loop(node) if node.op_type == "Loop" else _count_of_scan(node)
+    if isinstance(count, str):
+        return count, "export it with a constant trip count, or unrolled"
+    nodes = count * max(sum(1 for _ in _body(node).all_nodes()), 1)
+    if nodes > NODES:
+        what = f"{count} iterations would be {nodes:,} nodes, up to {NODES:,} are unrolled"
+        return what, "export it with fewer iterations, or leave the loop out"
+    collected = node.outputs[_carried(node) :]
+    if not count and any(map(is_read, collected)):
+        return "it collects the results of no iteration", "leave the loop out"
+    return None
+
+
+def _is_whole(node: ir.Node) -> bool:
+    """Whether bodies read and make what the node gives and wants."""
+    if node.op_type == "If":
+        return all(len(graph.outputs) == len(node.outputs) for graph in bodies(node))
+    body, first = _body(node), 2 if node.op_type == "Loop" else 0
+    scanned = node.attributes.get_int("num_scan_inputs", 0)
+    axes = node.attributes.get_ints("scan_input_axes", ())
+    return (
+        all(value is not None for value in node.inputs[first:])
+        and 0 <= scanned <= len(node.inputs)
+        and len(axes) in {0, scanned}
+        and len(body.inputs) == max(len(node.inputs), first)
+        and len(body.outputs) == len(node.outputs) + (node.op_type == "Loop")
+        and len(node.outputs) >= _carried(node)
+    )
+
+
+def _body(node: ir.Node) -> ir.Graph:
+    return node.attributes["body"].as_graph()
+
+
+def _scalar(value: ir.Value | None) -> int | None:
+    data = constant(value)
+    return int(data.item()) if data is not None and data.size == 1 else None
+
+
+def _count_of_loop(node: ir.Node) -> int | str:
+    """Trips; a text where they are not known."""
+    limit, condition = operand(node, 0), operand(node, 1)
+    trips, continues_accumulation = _scalar(limit), _scalar(condition)
+    if (continues_accumulation is not None and not continues_accumulation) or (
+        trips is not None and trips <= 0
+    ):
+        return 0
+    if limit is not None and trips is None:
+        return "how often it runs depends on data"
+    if condition is not None and continues_accumulation is None:
+        return "its condition is computed"
+    stays = _stays_true(node)
+    if stays is None:
+        return "its condition is computed in each iteration"
+    if stays and trips is None:
+        return "it has no trip count, and its condition stays true"
+    return trips if stays and trips is not None else 1
+
+
+def _stays_true(node: ir.Node) -> bool | None:
+    """What a Loop's body makes of its condition; None where that is computed."""
+    body = _body(node)
+    value: ir.Value | None = body.outputs[0]
+    while value is not None and (producer := value.producer()) is not None:
+        if not is_standard(producer, "Identity"):
+            break
+        value = producer.inputs[0]
+    if value is body.inputs[1] or value is operand(node, 1):
+        return True
+    number = const_array(value)
+    return None if number is None or number.size != 1 else bool(number.reshape(-1)[0])
+
+
+def _count_of_scan(node: ir.Node) -> int | str:
+    scanned = node.attributes.get_int("num_scan_inputs", 0)
+    axes = _listed(node, "scan_input_axes", scanned)
+    first = len(node.inputs) - scanned
+    for value, axis in zip(node.inputs[first:], axes, strict=True):
+        shape = static_shape(value)
+        if shape is None or not -len(shape) <= axis < len(shape):
+            return "the length of what it scans is not known"
+        return shape[axis]
+    return "it scans nothing"
+
+
+def _carried(node: ir.Node) -> int:
+    """How many values go from one iteration to the next."""
+    if node.op_type == "Loop":
+        return max(len(node.inputs) - 2, 0)
+    return len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
+
+
+def _listed(node: ir.Node, name: str, count: int) -> list[int]:
+    """An attribute with a number for each of `count` values."""
+    return list(node.attributes.get_ints(name, ())) or [0] * count
+
+
+def _if(s: Spelling) -> None:
+    taken = "then_branch" if _scalar(s.operand(0)) else "else_branch"
+    graph = s.node.attributes[taken].as_graph()
+    s.replace(*(_own(s, v) for v in _inlined(s, graph, (), s.node.name or "")))
+
+
+def _loop(s: Spelling) -> None:
+    body, count = _body(s.node), _count_of_loop(s.node)
+    assert isinstance(count, int)
+    values = [s.operand(i) for i in range(2, len(s.node.inputs))]
+    continues_accumulation = s.constant(_shaped(True, body.inputs[1]))
+    collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(values) :]]
+    for trip in range(count):
+        number = s.constant(_shaped(np.int64(trip), body.inputs[0]))
+        given = [number, continues_accumulation, *values]
+        _, *results = _inlined(s, body, given, f"{s.node.name}/{trip}")
+        for found, value in zip(collected, results[len(values) :], strict=True):
+            found.append(value)
+        values = results[: len(values)]
+    stacks = [_stacked(s, found, 0) for found in collected]
+    s.replace(*(_own(s, v) for v in values), *stacks)
+
+
+def _shaped(value: bool | np.generic, port: ir.Value) -> np.ndarray:
+    """A number, in a list of one where the body declares it so."""
+    return np.full((1,) * (0 if port.shape is None else len(port.shape)), value)
+
+
+def _scan(s: Spelling) -> None:
+    node, body, carried = s.node, _body(s.node), _carried(s.node)
+    count = _count_of_scan(node)
+    assert isinstance(count, int)
+    values = [s.operand(i) for i in range(carried)]
+    scanned = [s.operand(i) for i in range(carried, len(node.inputs))]
+    axes = _listed(node, "scan_input_axes", len(scanned))
+    turned = _listed(node, "scan_input_directions", len(scanned))
+    collected: list[list[ir.Value]] = [[] for _ in body.outputs[carried:]]
+    for trip in range(count):
+        places = [count - 1 - trip if turn else trip for turn in turned]
+        rows = [
+            s.make("Gather", value, s.constant(np.asarray(place, np.int64)), axis=axis)
+            for value, place, axis in zip(scanned, places, axes, strict=True)
+        ]
+        results = _inlined(s, body, [*values, *rows], f"{node.name}/{trip}")
+        for found, value in zip(collected, results[carried:], strict=True):
+            found.append(value)
+        values = list(results[:carried])
+    ends = _listed(node, "scan_output_axes", len(collected))
+    backwards = _listed(node, "scan_output_directions", len(collected))
+    stacks = [
+        _stacked(s, found[::-1] if back else found, axis)
+        for found, axis, back in zip(collected, ends, backwards, strict=True)
+    ]
+    s.replace(*(_own(s, v) for v in values), *stacks)
+
+
+def _stacked(s: Spelling, values: Values, axis: int) -> ir.Value | None:
+    """The results of all iterations along a new axis; None of no iteration."""
+    if not values:
+        return None
+    axes = s.constant(np.asarray([axis], np.int64))
+    return s.make("Concat", *(s.make("Unsqueeze", v, axes) for v in values), axis=axis)
+
+
+def _own(s: Spelling, value: ir.Value) -> ir.Value:
+    """A value that may take the name of a result: nobody else's, and no constant."""
+    return s.make("Identity", value)
+
+
+def _inlined(s: Spelling, body: ir.Graph, given: Values, prefix: str) -> Values:
+    """The results of a copy of a body, whose nodes are put before the node itself."""
+    _own_results(body)
+    copy = body.clone(allow_outer_scope_values=True)
+    for old, new in zip(copy.inputs, given, strict=True):
+        ir.convenience.replace_all_uses_with(old, new)
+    for value in list(copy.initializers.values()):
+        tensor = value.const_value
+        if tensor is not None:
+            new = add_constant(s.graph, f"{prefix}/{value.name}", tensor.numpy())
+            ir.convenience.replace_all_uses_with(value, new)
+    nodes, results = list(copy), list(copy.outputs)
+    copy.outputs.clear()
+    copy.remove(nodes)
+    for node in nodes:
+        node.name = f"{prefix}/{node.name or node.op_type}"
+        for value in node.outputs:
+            value.shape = None  # declared, and nobody has looked at it
+    s.graph.insert_before(s.node, nodes)
+    return results
+
+
+def _release(node: ir.Node) -> None:
+    """Let the bodies of a node that is gone read nothing any more."""
+    for graph in bodies(node):
+        graph.outputs.clear()
+        for inner in graph.all_nodes():
+            inner.resize_inputs(0)
+            for body in bodies(inner):
+                body.outputs.clear()
+
+
+def _own_results(graph: ir.Graph) -> None:
+    """Give a body, and those in it, results that its own nodes make: each another one."""
+    for node in graph:
+        for inner in bodies(node):
+            _own_results(inner)
+    seen: set[ir.Value] = set()
+    for index, value in enumerate(list(graph.outputs)):
+        producer = value.producer()
+        if producer is None or producer.graph is not graph or value in seen:
+            copy = ir.Node("", "Identity", [value], name=f"{value.name}/result")
+            copy.outputs[0].name = f"{value.name}/result"
+            copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
+            graph.append(copy)
+            graph.outputs[index] = copy.outputs[0]
+        seen.add(graph.outputs[index])
+
+
+_FORMS = {"If": _if, "Loop": _loop, "Scan": _scan}

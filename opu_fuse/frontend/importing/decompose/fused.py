@@ -1,0 +1,116 @@
+"""Convolutions and products of matrices with what ONNX Runtime fused into them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import values_of
+from opu_fuse.frontend.importing.decompose.replacement import Spelling
+
+_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "Softplus": (),
+    "Softsign": (),
+    "HardSwish": (),
+    "Celu": ("alpha",),
+    "Elu": ("alpha",),
+    "LeakyRelu": ("alpha",),
+    "ThresholdedRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "ParametricSoftplus": ("alpha", "beta"),
+    "ScaledTanh": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+    "Clip": ("min", "max"),
+}
+"""Activations that may be fused, and the numbers that they have."""
+_INNER = {"ParametricSoftplus": "Softplus", "ScaledTanh": "Tanh"}
+"""alpha · f(beta · x); the standard has no such operators any more."""
+_GREEK = ("alpha", "beta", "gamma")
+
+
+def fused_conv(s: Spelling) -> bool:
+    """act(Conv(x, w, b) + z)."""
+    kind = s.node.attributes.get_string("activation", "")
+    listed = s.node.attributes.get_floats("activation_params", ())
+    numbers = dict(zip(_NUMBERS.get(kind, ()), listed, strict=False))
+    if not _is_whole(kind, numbers):
+        return False
+    rest = {k: v for k, v in values_of(s.node).items() if not k.startswith("activation")}
+    sums = s.make("Conv", *s.node.inputs[:3], name=s.node.name, **rest)
+    if s.has(3):
+        sums = s.make("Add", sums, s.operand(3))
+    s.replace(_activated(s, sums, kind, numbers))
+    return True
+
+
+def fused_gemm(s: Spelling) -> bool:
+    """act(Gemm(a, b, c))."""
+    values = values_of(s.node)
+    kind, numbers = _taken(values)
+    if not _is_whole(kind, numbers):
+        return False
+    product = s.make("Gemm", *s.node.inputs, name=s.node.name, **values)
+    s.replace(_activated(s, product, kind, numbers))
+    return True
+
+
+def fused_matmul(s: Spelling) -> bool:
+    """act(alpha · a' b'), with a' and b' transposed as asked."""
+    values = values_of(s.node)
+    kind, numbers = _taken(values)
+    if "activation_axis" in values or (kind and not _is_whole(kind, numbers)):
+        return False
+    orders: list[Sequence[int] | None] = []
+    for index, side in enumerate("AB"):
+        turned, batch_turned = (bool(values.get(f"trans{x}{side}", 0)) for x in ("", "Batch"))
+        shape = s.operand(index).shape
+        if (turned or batch_turned) and shape is None:
+            return False
+        rank = 0 if shape is None else len(shape)
+        orders.append(_order(rank, turned=turned, batch_turned=batch_turned))
+    sides = [
+        s.operand(i) if order is None else s.make("Transpose", s.operand(i), perm=order)
+        for i, order in enumerate(orders)
+    ]
+    product = s.make("MatMul", *sides, name=s.node.name)
+    if (alpha := values.get("alpha", 1.0)) != 1.0:
+        product = s.make("Mul", product, s.number(alpha))
+    s.replace(_activated(s, product, kind, numbers) if kind else product)
+    return True
+
+
+def _order(rank: int, *, turned: bool, batch_turned: bool) -> list[int] | None:
+    """The Transpose that an operand gets: its first axis goes behind those of the batch, its last
+    two change places. None where it gets none.
+    """
+    order = list(range(rank))
+    if batch_turned and rank > 2:
+        order = [*order[1:-1], order[0], order[-1]]
+    if turned and rank > 1:
+        order[-2:] = order[-1], order[-2]
+    return None if order == list(range(rank)) else order
+
+
+def _taken(values: dict[str, Any]) -> tuple[str, dict[str, float]]:
+    """Take an activation and its numbers out of attributes."""
+    kind = values.pop("activation", "")
+    given = {key: values.pop(f"activation_{key}", None) for key in _GREEK}
+    return kind, {key: number for key, number in given.items() if number is not None}
+
+
+def _is_whole(kind: str, numbers: Mapping[str, float]) -> bool:
+    """Whether an activation is known, and has its numbers: without them ONNX Runtime refuses it."""
+    return kind in _NUMBERS and all(key in numbers for key in _NUMBERS[kind])
+
+
+def _activated(s: Spelling, x: ir.Value, kind: str, numbers: Mapping[str, float]) -> ir.Value:
+    if kind == "Clip":
+        return s.make(kind, x, *(s.number(numbers[key]) for key in _NUMBERS[kind]))
+    if kind in _INNER:
+        inner = s.make(_INNER[kind], s.make("Mul", x, s.number(numbers["beta"])))
+        return s.make("Mul", inner, s.number(numbers["alpha"]))
+    attributes: dict[str, Any] = {key: numbers[key] for key in _NUMBERS[kind]}
+    return s.make(kind, x, **attributes)

@@ -1,0 +1,254 @@
+"""From a file or an object to a plain float or QDQ model.
+
+Every mistake of the user ends here with one line. What comes out: opset >= 17, batch 1, known
+shapes, all nodes named, constants as initialisers, no functions, nothing computable left over.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from msgspec import Struct
+from onnx import external_data_helper
+from onnx_ir.passes import common
+
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.editing import own_tensors
+from opu_fuse.frontend.importing.decompose.contrib import own_domain
+from opu_fuse.frontend.importing.decompose.standard import is_to_spell_out, to_standard
+from opu_fuse.frontend.importing.default_attributes import spell_out_defaults
+from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
+from opu_fuse.frontend.importing.float_widths import is_of_other_width, to_float32
+from opu_fuse.frontend.importing.fold_constants import fold_constants, lift_constants
+from opu_fuse.frontend.importing.node_names import name_everything
+from opu_fuse.frontend.importing.onnx_checks import Findings, examined, take
+from opu_fuse.frontend.importing.qoperator import has_integer_operators, spell_out
+from opu_fuse.frontend.importing.runtime_shapes import ask_shapes
+from opu_fuse.frontend.importing.shapes import (
+    believe_declared,
+    contradictions,
+    count_unknown,
+    infer_shapes,
+    set_inferred,
+)
+from opu_fuse.frontend.importing.size_limits import CONSTANT_ELEMENTS, check_budget
+from opu_fuse.frontend.importing.tflite import is_tflite, to_onnx
+from opu_fuse.frontend.importing.toposort import sort_nodes
+from opu_fuse.frontend.importing.validate import (
+    check_file,
+    check_network,
+    dynamic_batches,
+    not_onnx,
+)
+from opu_fuse.frontend.pass_steps import nothing, step, telling_step
+from opu_fuse.model.names import KNOWN_KEY, names_of
+from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
+from opu_fuse.process.sandbox import ForeignError, complaints, first_line
+
+ModelLike = str | Path | ir.Model | onnx.ModelProto
+_log = logging.getLogger(__name__)
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """model: our own copy, normalised; where: how messages name it.
+
+    warnings: what the user should know, each was logged too. source_hash: sha256 of the bytes that
+    were read (of the serialised model when it came as an object).
+    """
+
+    model: ir.Model
+    where: str
+    warnings: tuple[str, ...]
+    source_hash: str
+
+
+def load_model(model: ModelLike) -> ir.Model:
+    """Read and normalise a model; see `load`."""
+    return load(model).model
+
+
+def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> Loaded:
+    """Read and normalise a model; the caller's object is not changed.
+
+    budget: how many times the usual size it may have (`budget.py`). sizes: of dynamic dimensions
+    (`dynamic_dims.py`). Raises ModelError where the file cannot be read, is not valid ONNX, or
+    holds what neither a machine nor the host can run (docs/models.md has the list).
+    """
+    return telling_step("load", nothing(), lambda _: _load(model, budget, sizes))[1]
+
+
+def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
+    where, data, folder = _read(given)
+    source_hash = hashlib.sha256(data).hexdigest()
+    proto = parse_model(data, where)
+    del data  # as large as the weights, which are in `proto` now
+    batches = dynamic_batches(proto)  # before sizes are given to them
+    check_file(proto, where, sizes, budget=budget)
+    _load_external_data(where, proto, folder)
+    sort_nodes(proto.graph)  # of a cycle onnx tells
+    known = names_of(proto.graph)
+    spell_out_defaults(proto.graph)
+    own_domain(proto)
+    with examined(proto, where, sized=sizes != NO_SIZES) as findings:
+        model = _from_proto(proto, where)
+        if findings.converted is not None:
+            take(proto, findings.converted)
+            model = step("upgrade", model, lambda _: _from_proto(proto, where))
+        shapes = findings.shapes()
+    _own(model, where)
+    set_inferred(model, shapes)
+    name_everything(model)
+    model.meta[KNOWN_KEY] = known
+    common.RemoveInitializersFromInputsPass()(model)
+    if proto.functions:
+        step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
+    lift_constants(model)  # scales and zero points are looked at next
+    if is_to_spell_out(model) or has_integer_operators(model):
+        step("spell out", model, lambda model: _spell_out(model, where))
+    check_budget(model, where, budget)  # before anything is computed
+    _, more_known = telling_step(
+        "constants", model, lambda model: (model, _fold(model, where, budget, findings))
+    )
+    if is_of_other_width(model):
+        step("float32", model, lambda model: _changed(model, to_float32, where))
+    _stamp(model)
+    check_network(model, where, batches)
+    if more_known:
+        check_budget(model, where, budget)
+    warnings = contradictions(findings.declared, shapes)
+    for warning in warnings:
+        _log.warning("%s: %s", where, warning)
+    loaded = Loaded(model=model, where=where, warnings=warnings, source_hash=source_hash)
+    return model, loaded
+
+
+def _changed(model: ir.Model, change: Callable[[ir.Model], object], where: str) -> None:
+    """Make a change that leaves new nodes without names and shapes, and give them some."""
+    change(model)
+    name_everything(model)
+    infer_shapes(model, where)
+
+
+def _spell_out(model: ir.Model, where: str) -> None:
+    """Operators of other libraries, then those on integers."""
+    changed = to_standard(model)
+    if has_integer_operators(model):
+        spell_out(model)
+        changed = True
+    if changed:
+        name_everything(model)
+        infer_shapes(model, where)
+
+
+def _stamp(model: ir.Model) -> None:
+    """Ask for nothing newer than ONNX Runtime takes."""
+    opsets = runnable_opsets(model.graph, model.opset_imports)
+    model.opset_imports.clear()
+    model.opset_imports.update(opsets)
+    model.ir_version = min(model.ir_version, IR_VERSION)
+
+
+def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:
+    """How to call it, its bytes, and the folder of external data."""
+    if isinstance(model, ir.Model):
+        model = ir.to_proto(model)
+    if isinstance(model, onnx.ModelProto):
+        name = f"model {model.graph.name!r}" if model.graph.name else "model"
+        return name, model.SerializeToString(deterministic=True), None
+    path = Path(model)
+    if not path.exists():
+        raise ModelError(str(path), "there is no such file", "check the path of the ONNX model")
+    if not path.is_file():
+        raise ModelError(str(path), "this is not a file", "name the .onnx file itself")
+    try:
+        return str(path), path.read_bytes(), path.parent
+    except OSError as error:
+        raise ModelError(
+            str(path), f"cannot be read ({error.strerror})", "check the file"
+        ) from error
+
+
+def parse_model(data: bytes, where: str) -> onnx.ModelProto:
+    """The model of an ONNX or TFLite file's bytes. where: how to call it. Raises ModelError."""
+    if is_tflite(data):
+        data = to_onnx(data, where)
+    try:
+        return onnx.ModelProto.FromString(data)
+    except Exception as error:  # protobuf has its own error class, and is no dependency of ours
+        raise not_onnx(where, "its bytes are no ONNX protobuf") from error
+
+
+def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None) -> None:
+    if not any(external_data_helper.uses_external_data(t) for t in proto.graph.initializer):
+        return
+    if folder is None:
+        raise ModelError(
+            where,
+            "its weights are external data, and an object in memory has no folder to find them in",
+            "pass the path of the .onnx file",
+        )
+    try:
+        with complaints():
+            external_data_helper.load_external_data_for_model(proto, str(folder))
+    except ForeignError as error:
+        raise ModelError(
+            where,
+            f"its external data cannot be read ({error})",
+            "keep the data file beside the .onnx file",
+        ) from error
+
+
+def _from_proto(proto: onnx.ModelProto, where: str) -> ir.Model:
+    try:
+        with complaints():
+            return ir.from_proto(proto)
+    except ForeignError as error:
+        raise ModelError(
+            where, f"the graph is invalid ({error})", "check the export with onnx.checker"
+        ) from error
+
+
+def _own(model: ir.Model, where: str) -> None:
+    """Give the model arrays of its own."""
+    try:
+        own_tensors(model)
+    except ValueError as error:
+        raise ModelError(
+            where,
+            f"data are missing or too many ({first_line(error)})",
+            "copy or export the file again",
+        ) from error
+
+
+def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> bool:
+    """Compute constants, and the shapes that depend on them, until nothing more is known; whether
+    sizes may be others now.
+    """
+    changed = False
+    while True:
+        unknown = count_unknown(model)
+        if spelt := to_standard(model):
+            name_everything(model)
+            infer_shapes(model, where)
+        try:
+            folded = fold_constants(model, largest=int(budget * CONSTANT_ELEMENTS))
+        except ForeignError as error:
+            raise ModelError(
+                where, f"its constants cannot be computed ({error})", "check the export"
+            ) from error
+        left = count_unknown(model)
+        if folded:
+            name_everything(model)
+            if left:
+                infer_shapes(model, where)
+                left = count_unknown(model)
+        changed |= spelt or folded
+        if spelt or (folded and left < unknown):
+            continue
+        if not left or not (believe_declared(model, findings.declared) or ask_shapes(model)):
+            return changed
+        changed = True
+        infer_shapes(model, where)

@@ -1,0 +1,294 @@
+"""Choosing scales.
+
+Activations: int8, one scale and zero point per group of tensors that must share it, because the
+operators between them move or select values without computing new ones. `pow2`: zero point 0 and
+the power of two with the least squared error on the values that other operators read, while no
+tensor of the group clips more than MAX_CLIPPED of its values. `pow2-asymmetric`: a power of two and
+a zero point, those with the least squared error on these values. `free`: the span with the least
+squared error on these values (`qparam_range.py`). So it is with the method `mse`; with another one
+the method says which numbers are to be held (`calibration_methods.py`), and the scale is the finest
+that does.
+
+Weights: int8, per output channel. Powers of two are chosen by the squared error between the one
+that clips nothing and the next smaller one; a channel's scale is at least such that its bias fits
+int32 and the shift of the requantiser stays below MAX_SHIFT.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from opu_fuse.frontend.choice_names import Method, Scales
+from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, sole_reader
+from opu_fuse.frontend.quantization.activation_ranges import Range
+from opu_fuse.frontend.quantization.calibration_methods import ends
+from opu_fuse.frontend.quantization.qparam_range import LEAST, free_quant, relative_error
+from opu_fuse.model.composites import SHUFFLE, composites
+from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
+from opu_fuse.quant import QuantParams, covering
+
+MAX_CLIPPED = 0.01
+MAX_SHIFT = 31
+BIAS_LIMIT = float(1 << 30)
+"""Half of int32: the other half is room for the sum of products."""
+NORM_BITS = 23
+"""Of a normalisation's shift: with the product of 15 + 7 bits it makes 24, what float32 holds."""
+_LEAST_SLOPE = 2.0**-15
+_INT16_MAX = (1 << 15) - 1
+CANDIDATES = 4
+"""How many halvings of the scale that clips nothing are tried."""
+
+_TINY, _SMALLEST = 2.0**-60, 2.0**-7
+"""Maps that stay below the first are zeros, to any scale: they get the second."""
+_BLOCK = 1 << 18
+"""Weights looked at together: they stay in the cache."""
+
+
+def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]]:
+    """The named activations in groups of one scale each, both in graph order."""
+    parent = {name: name for name in tensors}
+
+    def find(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for values in _ties(graph, tensors).values():
+        names = [v.name for v in values if v is not None and v.name in parent]
+        for name in names[1:]:
+            parent[find(name or "")] = find(names[0] or "")
+    groups: dict[str, list[str]] = {}
+    for name in tensors:
+        groups.setdefault(find(name), []).append(name)
+    return [tuple(group) for group in groups.values()]
+
+
+def _ties(graph: ir.Graph, rounded: Collection[str]) -> dict[ir.Node, tuple[ir.Value | None, ...]]:
+    """Nodes that move or select values, to where they are rounded -> what has one scale there."""
+    inside = {node: whole for whole in composites(graph).values() for node in whole.nodes}
+    found: dict[ir.Node, tuple[ir.Value | None, ...]] = {}
+    for node in graph:
+        if not any(v.name in rounded for v in node.outputs):
+            continue
+        whole = inside.get(node)
+        if whole is not None and whole.op == SHUFFLE:
+            found[node] = (whole.source, *whole.nodes[-1].outputs)
+        elif whole is None and is_standard(node, *TIES_SCALES) and not is_part_of_mean(node):
+            operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+            found[node] = (*operands, *node.outputs)
+    return found
+
+
+def is_part_of_mean(node: ir.Node) -> bool:
+    """An average that only one of the whole map reads: smaller than the map, too."""
+    reader = sole_reader(node.outputs[0]) if is_standard(node, "AveragePool") else None
+    return reader is not None and is_standard(reader, "GlobalAveragePool")
+
+
+def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
+    """Values whose accuracy counts: model outputs and what an operator reads that computes, or
+    whose result is not rounded.
+    """
+    names = {v.name or "" for v in graph.outputs}
+    ties = _ties(graph, rounded)
+    for node in graph:
+        if node not in ties or node.op_type == "AveragePool":
+            names.update(v.name or "" for v in node.inputs if v is not None)
+    return names
+
+
+def activation_quants(
+    graph: ir.Graph, ranges: Mapping[str, Range], *, scales: str, method: str = Method.MSE
+) -> dict[str, QuantParams]:
+    """Scale and zero point of each tensor of `ranges`, equal within tied groups. scales, method:
+    of `names.py`.
+    """
+    counts = read_by_others(graph, ranges)
+    found: dict[str, QuantParams] = {}
+    for group in tied_groups(graph, list(ranges)):
+        read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
+        members = [ranges[t] for t in group]
+        if method != Method.MSE:
+            quant = _holding(*ends(read, method), scales)
+        elif scales == Scales.POW2:
+            quant = QuantParams(scale=(_pow2_scale(members, read),))
+        elif scales == Scales.ASYMMETRIC:
+            quant = _pow2_span(read)
+        else:
+            quant = free_quant(read)
+        found.update(dict.fromkeys(group, quant))
+    return found
+
+
+def _holding(low: float, high: float, scales: str) -> QuantParams:
+    """The finest steps that hold all between two numbers, and zero."""
+    if scales == Scales.FREE:
+        return covering(low, high) if high - low >= LEAST else QuantParams(scale=(1.0,))
+    largest = max(-low, high)
+    if largest < _TINY:
+        return QuantParams(scale=(_SMALLEST,))
+    if scales == Scales.POW2:
+        return QuantParams(scale=(_pow2_holding(largest),))
+    scale = _pow2_holding((high - low) * 127.0 / 255.0)
+    return QuantParams(scale=(scale,), zero_point=_zero_point(-128.0 - low / scale))
+
+
+def _zero_point(wanted: float) -> int:
+    return int(np.clip(np.rint(wanted), -128, 127))
+
+
+def _pow2_span(read: Sequence[Range]) -> QuantParams:
+    """The power of two and the zero point with the least error: int8 begins with the lowest value,
+    ends with the highest one, or lies even around zero.
+    """
+    low, high = min(0.0, *(r.low for r in read)), max(0.0, *(r.high for r in read))
+    if max(-low, high) < _TINY:
+        return QuantParams(scale=(_SMALLEST,))
+    widest = _pow2_holding(max(-low, high))
+    tried: dict[QuantParams, float] = {}
+    for step in range(CANDIDATES + 1):  # what zero points gain is one halving more
+        scale = widest * 2.0**-step
+        for zero in (0, _zero_point(-128.0 - low / scale), _zero_point(127.0 - high / scale)):
+            quant = QuantParams(scale=(scale,), zero_point=zero)
+            if quant not in tried:
+                tried[quant] = sum(relative_error(r.kept, scale, zero) for r in read)
+    return min(tried, key=tried.__getitem__)
+
+
+def _pow2_holding(largest: float) -> float:
+    """The least power of two of which 127 steps reach so far."""
+    return float(2.0 ** np.ceil(np.log2(largest / 127.0)))
+
+
+def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
+    largest = max(r.largest for r in read)
+    if largest < _TINY:
+        return _SMALLEST
+    widest = _pow2_holding(largest)
+    best, best_error = widest, np.inf
+    for step in range(CANDIDATES):
+        scale = widest * 2.0**-step
+        if step and any(_clipped(r, scale) > MAX_CLIPPED for r in members):
+            break
+        error = sum(relative_error(r.kept, scale) for r in read)
+        if error < best_error:
+            best, best_error = scale, error
+    while any(_clipped(r, best) > MAX_CLIPPED for r in members):
+        best *= 2.0
+    return best
+
+
+def _clipped(r: Range, scale: float) -> float:
+    """Share of the values that int8 cuts off."""
+    if r.largest <= 127.5 * scale:
+        return 0.0
+    return float(np.mean(np.abs(r.kept) > 127.5 * scale))
+
+
+def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray:
+    """Power-of-two scales of a convolution's or Gemm's weight, float64 [output channels]."""
+    weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
+    assert weight is not None
+    weight = np.moveaxis(weight, filter_axis(node), 0)
+    rows = weight.reshape(len(weight), -1)
+    step = max(_BLOCK // rows.shape[1], 1)
+    scales = np.concatenate([_row_scales(rows[i : i + step]) for i in range(0, len(rows), step)])
+    dead = scales == 0.0
+    least = np.full(len(rows), _least_scale(x_scale, y_scale))
+    if bias is not None:
+        least = np.maximum(least, _scale_with_room(bias, x_scale))
+    least = np.exp2(np.ceil(np.log2(least)))
+    # A channel without weights is its bias alone: the finest scale keeps it best.
+    return np.where(dead, least, np.maximum(scales, least))
+
+
+def roomy_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray | None:
+    """Any scales of a convolution's or Gemm's weight, float64 [output channels]: those of its
+    largest values, larger where the bias would not leave room in an accumulator, or where the
+    weights are so small that no result shows them. None where there is neither.
+    """
+    weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
+    if weight is None:
+        return None
+    weight = np.moveaxis(weight, filter_axis(node), 0)
+    rows = weight.reshape(len(weight), -1)
+    scales = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64) / 127.0
+    room = 0.0 if bias is None else _scale_with_room(bias, x_scale)
+    least = np.maximum(room, _least_scale(x_scale, y_scale))
+    return None if np.all(least <= scales) else np.maximum(scales, least)
+
+
+def _scale_with_room(bias: np.ndarray, x_scale: float) -> np.ndarray:
+    """Of a channel's weights, at the least: so that its bias fits an accumulator."""
+    return np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT)
+
+
+def _least_scale(x_scale: float, y_scale: float) -> float:
+    """Of weights: sums of finer products would be shifted out."""
+    return y_scale / x_scale * 2.0**-MAX_SHIFT
+
+
+def _row_scales(rows: np.ndarray) -> np.ndarray:
+    """The scale that loses least for each row: the one that clips nothing or half of it; 0 for rows
+    of zeros."""
+    magnitudes = np.abs(rows)
+    largest = magnitudes.max(axis=1).astype(np.float64)
+    dead = largest == 0.0
+    scales = np.exp2(np.ceil(np.log2(np.where(dead, 1.0, largest) / 127.0)))
+    half = scales / 2.0
+    magnitudes -= (127.5 * half).astype(np.float32)[:, None]
+    np.maximum(magnitudes, 0.0, out=magnitudes)
+    lost = np.einsum("ij,ij->i", magnitudes, magnitudes, dtype=np.float64)
+    gained = rows.shape[1] * (np.square(scales) - np.square(half)) / 12.0
+    return np.where(dead, 0.0, np.where(lost < gained, half, scales))
+
+
+def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) -> None:
+    """Round scale and shift of every BatchNormalization, in place, to what a machine can write:
+    per channel `scale = a / 2**k`, `shift = b * x_scale / 2**k` with a in int16, b in NORM_BITS.
+
+    scales: powers of two, by tensor. Sums then are exact in float32 too.
+    """
+    tensors = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "BatchNormalization" or node.input[0] not in scales:
+            continue
+        constants = (numpy_helper.to_array(tensors[n]) for n in node.input[1:3])
+        scale, shift = (c.astype(np.float64) for c in constants)
+        steps = shift / scales[node.input[0]]
+        with np.errstate(divide="ignore"):
+            room = np.minimum(np.log2(_INT16_MAX / abs(scale)), NORM_BITS - np.log2(abs(steps)))
+        fine = np.exp2(np.where(np.isfinite(room), np.floor(room), 0.0))
+        _renew(tensors[node.input[1]], np.rint(scale * fine) / fine)
+        _renew(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
+
+
+def round_slopes(graph: onnx.GraphProto) -> None:
+    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or of a
+    coarser power: their products with int8 values then are exact in float32 too.
+    """
+    tensors = {t.name: t for t in graph.initializer}
+    nodes = [n for n in graph.node if n.op_type in SLOPES]
+    slopes = {n.input[1] for n in nodes if len(n.input) > 1} & tensors.keys()
+    for name in sorted(slopes):
+        _renew(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
+    for node in nodes:
+        if len(node.input) == 1:
+            alpha = next((a for a in node.attribute if a.name == "alpha"), None)
+            if alpha is None:
+                alpha = node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, f=0.01)
+            alpha.f = float(_coarse(np.array(alpha.f)))
+
+
+def _coarse(slopes: np.ndarray) -> np.ndarray:
+    steepest = float(np.abs(slopes).max(initial=0.0))
+    fine = 2.0 ** min(15, np.floor(np.log2(_INT16_MAX / max(steepest, _LEAST_SLOPE))))
+    return np.rint(slopes.astype(np.float64) * fine) / fine
+
+
+def _renew(tensor: onnx.TensorProto, data: np.ndarray) -> None:
+    tensor.CopyFrom(numpy_helper.from_array(data.astype(np.float32), tensor.name))

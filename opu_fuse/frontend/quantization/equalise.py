@@ -1,0 +1,173 @@
+"""Cross-layer equalisation: the channels of a map between two layers are brought to one size.
+
+A map has one scale. Where its channels differ in size, as between the depthwise layers of small
+networks, the small ones keep few steps. What makes channel c smaller by a factor in the layer that
+computes it, and larger in the layers that read it, computes the same numbers. The factors are
+powers of two, so even floats stay what they were, bit for bit. Before slopes and averages a channel
+may be much larger than after them: no factor makes the one worse to help the other.
+
+Depthwise readers have a scale of weights for each channel: all channels become as large as the
+largest. Other readers would have to hold the factors within the weights of one output channel:
+there the factor is the square root of channel over column, and only behind depthwise layers, whose
+channels differ; between two dense layers it loses more than it gains (docs/decisions.md).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from msgspec import Struct
+
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.calibration import Calibration, samples
+from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
+from opu_fuse.frontend.importing.size_limits import calibration_seconds
+from opu_fuse.frontend.quantization.activation_ranges import Range, collect
+from opu_fuse.frontend.weights import lean_proto
+from opu_fuse.model.operator_sets import HOMOGENEOUS, LAYERS, OWN_SCALE, ROWS_FIRST
+from opu_fuse.quant import FLOAT_KEY
+
+FURTHEST = 12
+"""Largest power of two of a factor: channels that are nearly dead stay so."""
+_TINY = 1e-30
+
+
+class _Link(Struct, frozen=True, kw_only=True):
+    """writer computes what all of `readers` read, some through what commutes with factors; values:
+    those between with scales of their own, channels along axis 1.
+    """
+
+    writer: ir.Node
+    values: tuple[ir.Value, ...]
+    readers: tuple[ir.Node, ...]
+
+
+def equalise(model: ir.Model, calibration: Calibration) -> None:
+    """Change weights and biases of a canonical float model in place. Raises ModelError without
+    calibration data, whose maps are measured, and for unusable ones.
+    """
+    if calibration is None:
+        raise ModelError(
+            "calibration", "equalisation measures the channels of maps", "pass --calibration"
+        )
+    links = list(_links(model.graph))
+    if not links:
+        return
+    found, _ = samples(model, calibration)
+    proto, weights = lean_proto(model, list(model.graph))
+    names = {v.name or "": static_shape(v) or () for link in links for v in link.values}
+    seconds = calibration_seconds(model, len(found))
+    ranges = collect(proto, names, found, weights, by_channel=names, seconds=seconds)
+    for link in links:
+        _scale(link, _factors(link, _sizes(link, ranges)))
+
+
+def _links(graph: ir.Graph) -> Iterator[_Link]:
+    for node in graph:
+        bias = operand(node, 2)
+        if not is_standard(node, *LAYERS) or not _is_own(node.inputs[1]):
+            continue
+        if node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1:
+            continue
+        if bias is not None and not _is_own(bias):
+            continue
+        ends = _ends(node.outputs[0])
+        readers = tuple(reader for _, reader in ends if is_standard(reader, *ROWS_FIRST))
+        if readers and (_is_depthwise(node) or all(map(_is_depthwise, readers))):
+            values = dict.fromkeys(value for value, _ in ends)
+            yield _Link(writer=node, values=tuple(values), readers=readers)
+
+
+def _ends(value: ir.Value) -> Sequence[tuple[ir.Value, ir.Node]]:
+    """The layers at the ends of all ways from a value, and what has a scale of its own on the way,
+    each with the value that it reads; nothing where something else reads one.
+    """
+    if value.is_graph_output() or static_shape(value) is None or not value.uses():
+        return ()
+    found: list[tuple[ir.Value, ir.Node]] = []
+    for use in value.uses():
+        node, more = use.node, ()
+        if FLOAT_KEY in node.metadata_props or use.idx != 0:
+            return ()
+        if is_standard(node, *HOMOGENEOUS) and len(node.outputs) == 1:
+            more = _ends(node.outputs[0])
+        elif is_standard(node, *ROWS_FIRST) and _is_own(node.inputs[1]):
+            more = ((value, node),)
+        if not more:
+            return ()
+        found.extend(more)
+        if is_standard(node, *OWN_SCALE):
+            found.append((value, node))
+    return found
+
+
+def _sizes(link: _Link, ranges: Mapping[str, Range]) -> np.ndarray:
+    """[channels]: the largest magnitude of each as a share of the map's, in the map where that is
+    largest.
+    """
+    shares = []
+    for value in link.values:
+        largest = ranges[value.name or ""].largest_of
+        assert largest is not None
+        shares.append(largest.astype(np.float64) / max(float(largest.max()), _TINY))
+    return np.max(shares, axis=0)
+
+
+def _is_own(value: ir.Value | None) -> bool:
+    """A constant that nobody else reads."""
+    return value is not None and constant(value) is not None and len(value.uses()) == 1
+
+
+def _factors(link: _Link, sizes: np.ndarray) -> np.ndarray:
+    """[channels]: powers of two by which channels become smaller."""
+    columns = np.max([_columns(r, len(sizes)) for r in link.readers], axis=0)
+    alive = (sizes > 0.0) & (columns > 0.0)
+    if not alive.any():
+        return np.ones_like(sizes)
+    wanted = np.ones_like(sizes)
+    if all(_is_depthwise(r) for r in link.readers):
+        wanted[alive] = sizes[alive]
+    else:
+        wanted[alive] = np.sqrt(sizes[alive] / columns[alive])
+        wanted[alive] /= np.exp2(np.median(np.log2(wanted[alive])))
+    return np.exp2(np.clip(np.rint(np.log2(wanted)), -FURTHEST, FURTHEST))
+
+
+def _is_depthwise(node: ir.Node) -> bool:
+    weight = constant(node.inputs[1])
+    grouped = node.op_type == "Conv" and node.attributes.get_int("group", 1) > 1
+    return grouped and weight is not None and weight.shape[1] == 1
+
+
+def _by_input(node: ir.Node, channels: int) -> np.ndarray:
+    """[groups, outputs of a group, inputs of a group, taps] of a reader's weight."""
+    weight = constant(node.inputs[1])
+    assert weight is not None
+    groups = channels // weight.shape[1]
+    return weight.reshape(groups, len(weight) // groups, weight.shape[1], -1)
+
+
+def _columns(node: ir.Node, channels: int) -> np.ndarray:
+    """[channels]: the largest weight by which a reader multiplies each."""
+    return np.abs(_by_input(node, channels)).max(axis=(1, 3)).reshape(-1).astype(np.float64)
+
+
+def _scale(link: _Link, factors: np.ndarray) -> None:
+    small = factors.astype(np.float32)
+    writer = link.writer
+    for value, axis in ((writer.inputs[1], filter_axis(writer)), (operand(writer, 2), 0)):
+        data = constant(value)
+        if value is not None and data is not None:
+            shape = [1] * data.ndim
+            shape[axis] = -1
+            _renew(value, data / small.reshape(shape))
+    for reader in link.readers:
+        rows = _by_input(reader, len(small))
+        weight = reader.inputs[1]
+        assert weight is not None
+        scaled = rows * small.reshape(len(rows), 1, -1, 1)
+        _renew(weight, scaled.reshape(tuple(weight.const_value.shape)))  # type: ignore[union-attr]  # a constant, as `_links` saw
+
+
+def _renew(value: ir.Value, data: np.ndarray) -> None:
+    value.const_value = ir.tensor(np.ascontiguousarray(data, np.float32), name=value.name)

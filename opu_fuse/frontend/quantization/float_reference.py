@@ -1,0 +1,88 @@
+"""The canonical float model in ONNX Runtime: what the integers stand for."""
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.calibration import Sample
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.process.sandbox import ForeignError, complaints
+
+if TYPE_CHECKING:
+    import onnxruntime as ort  # slow to import: only those who run something do
+
+_OWN = ":own"
+
+
+class FloatModel:
+    """Computes some of a float model's tensors, in two ways.
+
+    tensors: names of float values; those that the model does not have are left out.
+    """
+
+    def __init__(self, model: ir.Model, tensors: Collection[str]) -> None:
+        self._proto = ir.to_proto(model)
+        self.outputs = [v.name for v in self._proto.graph.output]
+        made = {name for node in self._proto.graph.node for name in node.output}
+        self._computed = [name for name in tensors if name in made]
+        inputs = {v.name for v in self._proto.graph.input}
+        self.names = frozenset((*self._computed, *(inputs & set(tensors))))
+
+    @functools.cached_property
+    def _whole(self) -> "ort.InferenceSession":
+        return _session(self._proto, [name for name in self._computed if name not in self.outputs])
+
+    @functools.cached_property
+    def _pieces(self) -> "ort.InferenceSession":
+        """Every tensor is an input; what computes it writes `<name>:own`, an output."""
+        proto, cut = onnx.ModelProto(), set(self._computed)
+        proto.CopyFrom(self._proto)
+        graph = proto.graph
+        for node in graph.node:
+            node.output[:] = [name + _OWN if name in cut else name for name in node.output]
+        graph.ClearField("output")
+        graph.output.extend(onnx.ValueInfoProto(name=name + _OWN) for name in self._computed)
+        graph.input.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in self._computed
+        )
+        return _session(proto)
+
+    def run(self, sample: Sample) -> Sample:
+        """The tensors and all outputs of one sample, inputs among them."""
+        return self._run(self._whole, [*dict.fromkeys((*self._computed, *self.outputs))], sample)
+
+    def from_operands(self, sample: Sample, tensors: Mapping[str, np.ndarray]) -> Sample:
+        """What each operator makes of the tensors that are given for its operands (real numbers):
+        the loss of one does not spread to those behind it. Inputs are those of the sample.
+        """
+        inputs = {v.name for v in self._pieces.get_inputs()}
+        feeds = sample | {name: a for name, a in tensors.items() if name in inputs}
+        own = self._run(self._pieces, [name + _OWN for name in self._computed], feeds)
+        return sample | {name: own[name + _OWN] for name in self._computed}
+
+    @staticmethod
+    def _run(runs: "ort.InferenceSession", names: Sequence[str], feeds: Sample) -> Sample:
+        try:
+            with complaints():
+                values = runs.run(names, feeds)
+        except ForeignError as error:
+            raise ModelError(
+                "float model", f"ONNX Runtime cannot run it ({error})", "check the data"
+            ) from error
+        return feeds | dict(zip(names, map(np.asarray, values), strict=True))
+
+
+def _session(proto: onnx.ModelProto, shown: Sequence[str] = ()) -> "ort.InferenceSession":
+    try:
+        with complaints():
+            return session(proto, shown)
+    except ForeignError as error:
+        raise ModelError(
+            "float model", f"ONNX Runtime cannot load it ({error})", "check the model"
+        ) from error

@@ -1,0 +1,324 @@
+"""Roundings that a quantised model leaves out and a machine needs, in front of functions and sums.
+
+Some quantisers take a layer, the function behind it and a residual for one operator, and round its
+result alone. The tables and adders of a machine read int8. So the layer's own result is rounded,
+too, by a pair in the model, and all that follows (the reference of `--check` as well) finds it
+there. Its scale needs no data, the one behind says enough:
+
+1. Before a function of one number: from where to where its result still changes. Beyond, it lies
+   outside of the integers behind, or is flat.
+2. Before a sum with a rounded map, or a difference: the numbers that with any of that map give one
+   of the result.
+
+Where a result might come to lie more than `LIMIT` steps from the one without (a LeakyRelu whose
+result has as much room below zero as above), nothing is added.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from msgspec import Struct
+
+from opu_fuse.frontend.editing import (
+    constant,
+    is_standard,
+    operand,
+    static_shape,
+)
+from opu_fuse.frontend.importing.node_names import fix_names
+from opu_fuse.frontend.qdq import activation_params, dequantised, is_dequantize, is_quantize
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.frontend.quantization.insert_requantise import add_pair, replace_after_pair
+from opu_fuse.model.composites import TABLE, composites
+from opu_fuse.model.operator_sets import AFFINE, MONOTONE, SLOPES, WITHIN_RANGE
+from opu_fuse.quant import QuantParams, covering
+
+LIMIT = 3.0
+"""Steps of the result behind."""
+
+_TOLERANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
+"""Steps by which what lies beyond the ends of the inner scale may be off."""
+_FAR = 2.0 ** np.arange(-10, 10, 1 / 16)
+"""Where a function is looked at, in spans of its result, on both sides of zero."""
+
+_Found = tuple[ir.Value, QuantParams, float, float]
+"""The value to round, how, and `steps` and `off` as in `_Added`, of the result right behind."""
+_Function = Callable[[np.ndarray], np.ndarray]
+_Read = tuple[ir.Value, Sequence[ir.Node]]
+"""The value that a function reads, and all its nodes."""
+
+
+class _Added(Struct, frozen=True, kw_only=True):
+    """A rounding of a value. steps: of the result behind in one of its own; off: by how many steps
+    of the last result behind (a sum, where this is before a function before it) it may be moved.
+    """
+
+    value: ir.Value
+    reader: ir.Node
+    steps: float
+    off: float
+
+
+def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
+    """The model (the same object) and what the user should know, in a line.
+
+    From the end to the beginning: a pair that is added is one to the function before it, too.
+    """
+    functions = dict(_functions(model.graph))
+    added: dict[ir.Value, _Added] = {}
+    for node in reversed(list(model.graph)):
+        found = None
+        if node in functions:
+            found = _before_function(node, *functions[node])
+        elif is_standard(node, "Add", "Sub"):
+            found = _before_sum(node, functions)
+        if found is not None:
+            value, quant, steps, off = found
+            later = added.get(node.outputs[0])
+            if later is not None:
+                steps, off = steps * later.steps, off * later.steps + later.off
+            reader = next(iter(value.uses())).node
+            added[value] = _Added(value=value, reader=reader, steps=steps, off=off)
+            layer = value.producer()
+            assert layer is not None
+            replace_after_pair(value, add_pair(value, quant, layer))
+    if not added:
+        return model, ()
+    fix_names(model)
+    return model, (_told([*added.values()][::-1]),)
+
+
+def _told(added: Sequence[_Added]) -> str:
+    first, worst = added[0], max(a.off for a in added)
+    results = f"{len(added)} results are" if added[1:] else "a result is"
+    return (
+        f"{results} rounded to int8 where the model rounds only what it makes of them, since "
+        f"machines read int8 there (the first: {first.value.name}, read by {first.reader.op_type}"
+        f" {first.reader.name}); what is rounded behind may move by {worst:.1f} steps, with pairs "
+        "of the model's own by less; --check compares with the model that has these roundings"
+    )
+
+
+def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
+    """By the node that writes the result."""
+    for last, found in composites(graph).items():
+        if found.op == TABLE:
+            yield last, (found.source, found.nodes)
+    for node in graph:
+        x = operand(node, 0)
+        if is_standard(node, *SLOPES) and x is not None:
+            yield node, (x, (node,))
+
+
+def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) -> _Found | None:
+    """Case 1."""
+    behind = _rounding_behind(last.outputs[0])
+    inside = all(use.node in nodes for use in source.uses())
+    if behind is None or not inside or not _is_layer(source):
+        return None
+    function = _steps_of(nodes, source, last.outputs[0], behind)
+    chosen = None if function is None else _scale_before(function, behind)
+    if chosen is None:
+        return None
+    quant, off = chosen
+    return source, quant, quant.per_tensor / behind.per_tensor, off
+
+
+def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | None:
+    """Case 2, of a layer's result or of a function's of it."""
+    behind, (a, b) = _rounding_behind(node.outputs[0]), node.inputs
+    if behind is None or a is None or b is None or static_shape(a) != static_shape(b):
+        return None
+    value, other = (b, a) if _rounding_of(a) is not None else (a, b)
+    beside = _rounding_of(other)
+    if beside is None or len(value.uses()) != 1 or not _is_layer(_read_by(value, functions)):
+        return None
+    (low, high), (lowest, highest) = _ends(behind), _ends(beside)
+    if node.op_type == "Sub" and value is b:  # what the other is, less the result
+        low, high, lowest, highest = -high, -low, -highest, -lowest
+    elif node.op_type == "Sub":
+        lowest, highest = -highest, -lowest
+    quant = _between(low - highest, high - lowest, like=(behind, beside))
+    steps = quant.per_tensor / behind.per_tensor
+    return (value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None
+
+
+def _read_by(value: ir.Value, functions: Mapping[ir.Node, _Read]) -> ir.Value:
+    """What a value is a function of, itself where it is none."""
+    node = value.producer()
+    return value if node is None or node not in functions else functions[node][0]
+
+
+def _ends(quant: QuantParams) -> tuple[float, float]:
+    """The numbers that -128 and 127 stand for."""
+    zero, scale = quant.zero_point, quant.per_tensor
+    return (-128 - zero) * scale, (127 - zero) * scale
+
+
+def _between(low: float, high: float, *, like: Sequence[QuantParams]) -> QuantParams:
+    """The finest scale from one number to another, 0 included; a power of two with zero point 0
+    where all others are.
+    """
+    low, high = min(low, 0.0), max(high, 0.0)
+    if all(quant.is_pow2 and quant.zero_point == 0 for quant in like):
+        return QuantParams(scale=(float(2.0 ** np.ceil(np.log2(max(-low / 128, high / 127)))),))
+    return covering(low, high)
+
+
+def _scale_before(function: _Function, behind: QuantParams) -> tuple[QuantParams, float] | None:
+    """The inner scale that moves results least, and by how much at most; None above `LIMIT`.
+    function: to the steps of the result, not rounded.
+    """
+    far = _FAR * 255 * behind.per_tensor
+    places = np.concatenate([-far[::-1], [0.0], far])
+    results = function(places)
+    best = None
+    for tolerance in _TOLERANCES:
+        low, high = (
+            _flat_until(places, results, tolerance),
+            _flat_until(-places, results, tolerance),
+        )
+        quant = _between(low, -high, like=(behind,))
+        off = _moved(function, quant, places, results)
+        if off <= LIMIT and (best is None or off < best[1]):  # what is no number is not
+            best = quant, off
+    return best
+
+
+def _flat_until(places: np.ndarray, results: np.ndarray, tolerance: float) -> float:
+    """The last place from the left up to which results are no further from its own; from the right
+    where `places` are turned over.
+    """
+    order = np.argsort(places)
+    places, results = places[order], results[..., order]
+    lowest = np.minimum.accumulate(results, axis=-1)
+    highest = np.maximum.accumulate(results, axis=-1)
+    flat = np.maximum(highest - results, results - lowest) <= tolerance
+    rows = flat.reshape(-1, len(places)).all(axis=0)
+    return float(
+        places[np.flatnonzero(rows)[-1]] if rows.all() else places[max(rows.argmin() - 1, 0)]
+    )
+
+
+def _moved(
+    function: _Function, quant: QuantParams, places: np.ndarray, results: np.ndarray
+) -> float:
+    """By how many steps rounding a function's operand moves its result, at most: at the places, and
+    at the ends of what each integer stands for.
+    """
+    steps = (np.arange(-128.5, 128, 0.5) - quant.zero_point) * quant.per_tensor
+    found = function(steps)
+    inner, middles = found[..., 1::2], found[..., ::2]
+    near = [np.abs(middles[..., :-1] - inner), np.abs(middles[..., 1:] - inner)]
+    low, high = _ends(quant)
+    beyond = np.where(places < low, inner[..., :1], inner[..., -1:]) - results
+    near.append(np.abs(beyond[..., (places < low) | (places > high)]))
+    return float(max(a.max(initial=0.0) for a in near))
+
+
+def _steps_of(
+    nodes: Sequence[ir.Node], source: ir.Value, result: ir.Value, behind: QuantParams
+) -> _Function | None:
+    """What the nodes make of numbers, in steps of the rounding behind and within its ends; for each
+    channel where slopes differ. None where they read anything else that is computed.
+    """
+    shape, inner = static_shape(source), {node.outputs[0] for node in nodes}
+    if shape is None or not shape or source.name is None:
+        return None
+    others = {v for node in nodes for v in node.inputs if v is not None} - inner - {source}
+    constants = {v.name or "": _number(v) for v in others}
+    if any(data is None for data in constants.values()):
+        return None
+    wide = max((data.size for data in constants.values() if data is not None), default=1) > 1
+    lead = shape[:2] if wide and len(shape) == 4 else (1,) * min(len(shape) - 1, 2)
+    run = _runner(nodes, source, result, constants)
+
+    def function(x: np.ndarray) -> np.ndarray:
+        size = (*lead, *[1] * (len(shape) - len(lead) - 1), len(x))
+        with np.errstate(all="ignore"):
+            y = run(np.broadcast_to(x.astype(np.float32), size)).astype(np.float64)
+            return np.clip(y / behind.per_tensor + behind.zero_point, -128, 127)
+
+    return function
+
+
+def _runner(
+    nodes: Sequence[ir.Node],
+    source: ir.Value,
+    result: ir.Value,
+    constants: Mapping[str, np.ndarray | None],
+) -> _Function:
+    """ONNX Runtime on a few nodes."""
+    graph = nodes[0].graph
+    assert graph is not None
+    kind = onnx.TensorProto.FLOAT
+    proto = onnx.helper.make_graph(
+        [ir.serde.serialize_node(node) for node in nodes],
+        "function",
+        [onnx.helper.make_tensor_value_info(source.name or "", kind, None)],
+        [onnx.helper.make_tensor_value_info(result.name or "", kind, None)],
+        [onnx.numpy_helper.from_array(d, n) for n, d in constants.items() if d is not None],
+    )
+    opsets = [onnx.helper.make_opsetid(d, v) for d, v in graph.opset_imports.items()]
+    model = onnx.helper.make_model(proto, opset_imports=opsets, ir_version=8)
+    running = session(model)
+    return lambda x: np.asarray(running.run(None, {source.name or "": np.ascontiguousarray(x)})[0])
+
+
+def _number(value: ir.Value) -> np.ndarray | None:
+    """The real numbers of a constant, also of one behind a DequantizeLinear."""
+    made_by = value.producer()
+    return dequantised(made_by) if made_by and is_dequantize(made_by) else constant(value)
+
+
+def _rounding_behind(value: ir.Value) -> QuantParams | None:
+    """How a value is rounded that only roundings read, or what commutes with them."""
+    while not value.is_graph_output():
+        readers = [use.node for use in value.uses()]
+        if readers and all(is_quantize(node) for node in readers):
+            params = {activation_params(node) for node in readers}
+            return params.pop() if len(params) == 1 else None
+        if len(readers) != 1 or not is_standard(readers[0], *MONOTONE):
+            return None
+        value = readers[0].outputs[0]
+    return None
+
+
+def _rounding_of(value: ir.Value) -> QuantParams | None:
+    """How a value was rounded that is one of numbers read from a pair."""
+    node = value.producer()
+    while node is not None and is_standard(node, *MONOTONE) and node.inputs[0]:
+        node = node.inputs[0].producer()
+    computed = node is not None and is_dequantize(node) and constant(node.inputs[0]) is None
+    return activation_params(node) if node is not None and computed else None
+
+
+def _is_layer(value: ir.Value) -> bool:
+    """Whether a layer makes it that machines run, its operands being rounded, with what folds into
+    the layer.
+    """
+    node, shape = value.producer(), static_shape(value)
+    while node is not None and is_standard(node, *AFFINE):
+        above = [v for v in node.inputs if v is not None and _number(v) is None]
+        node = above[0].producer() if len(above) == 1 else None
+    if node is None or shape is None or value.is_graph_output():
+        return False
+    if is_standard(node, "Gemm", "MatMul"):
+        fits = math.prod(shape[:-1]) == 1
+    else:
+        fits = is_standard(node, "Conv", "ConvTranspose") and len(shape) in {3, 4}
+    if not fits:
+        return False
+    x, weight = (_pair_before(v) for v in node.inputs[:2])
+    return weight is not None and x is not None and activation_params(x) is not None
+
+
+def _pair_before(value: ir.Value | None) -> ir.Node | None:
+    """The DequantizeLinear that a value's numbers come from."""
+    node = None if value is None else value.producer()
+    while node is not None and is_standard(node, *WITHIN_RANGE) and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node if is_dequantize(node) else None

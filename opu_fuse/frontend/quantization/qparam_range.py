@@ -1,0 +1,64 @@
+"""Which span of real numbers int8 covers, with any scale and zero point.
+
+A wide span rounds coarsely, a narrow one cuts values off. Both losses are estimated for many pairs
+of ends at once: a step rounds with a twelfth of its square, what is cut off is summed up. That is
+the method `mse`; those of others know less (`calibration_methods.py`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opu_fuse.frontend.quantization.activation_ranges import Range
+from opu_fuse.quant import QuantParams, covering
+
+SHARES = np.linspace(1.0, 0.3, 36)
+"""Of each extreme, tried as that end of the span."""
+LEAST = 1e-30
+"""Tensors that stay below are zeros, to any scale."""
+
+
+def free_quant(read: Sequence[Range]) -> QuantParams:
+    """The scale and zero point with the least error on tensors that share them; zero is exact."""
+    low = min(0.0, *(r.low for r in read))
+    high = max(0.0, *(r.high for r in read))
+    if high - low < LEAST:
+        return QuantParams(scale=(1.0,))
+    parts = [r.kept.astype(np.float64) for r in read]
+    lows, highs = np.unique(low * SHARES), np.unique(high * SHARES)
+    losses = sum(_losses(part, lows, highs) for part in parts)
+    i, j = np.unravel_index(np.argmin(losses), (len(lows), len(highs)))
+    tried = covering(low, high), covering(lows[i], highs[j])
+    return min(
+        tried, key=lambda q: sum(relative_error(p, q.per_tensor, q.zero_point) for p in parts)
+    )
+
+
+def relative_error(values: np.ndarray, scale: float, zero_point: int = 0) -> float:
+    """Noise to signal of values rounded to int8."""
+    values = values.astype(np.float64)
+    power = float(np.mean(np.square(values)))
+    if power == 0.0:
+        return 0.0
+    steps = np.clip(np.rint(values / scale), -128 - zero_point, 127 - zero_point)
+    return float(np.mean(np.square(values - steps * scale))) / power
+
+
+def _losses(values: np.ndarray, lows: np.ndarray, highs: np.ndarray) -> np.ndarray:
+    """[lows, highs]: noise to signal, estimated, of a span with these ends."""
+    power = float(np.sum(np.square(values)))
+    if power == 0.0:
+        return np.zeros((len(lows), len(highs)))
+    above, many = _beyond(np.sort(values), highs)
+    below, few = _beyond(np.sort(-values), -lows)
+    rounded = np.count_nonzero(values) - few[:, None] - many  # zeros are exact
+    steps = (highs - lows[:, None]) / 255.0
+    return (rounded * np.square(steps) / 12.0 + below[:, None] + above) / power
+
+
+def _beyond(ordered: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Per end: the squares of what lies beyond it, from there, and how many values do."""
+    largest = ordered[::-1]
+    sums, squares = (np.append(0.0, np.cumsum(v)) for v in (largest, np.square(largest)))
+    count = len(ordered) - np.searchsorted(ordered, ends, side="right")
+    return squares[count] - 2.0 * ends * sums[count] + np.square(ends) * count, count

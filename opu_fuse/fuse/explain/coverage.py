@@ -1,0 +1,73 @@
+"""How much of a network runs on the machine, in a line when it is little, or not known."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.partition import HostOp, Partition
+from opu_fuse.fuse.rules.legality import listed
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.model.effort import effort
+
+log = logging.getLogger(__name__)
+
+LITTLE = 0.5
+"""Of all multiplications: who compiles for a machine expects more on it."""
+
+
+def little_on_machine(dfg: Dfg, hw: HwSpec, partition: Partition) -> str | None:
+    """Which operators keep most multiplications on the host, why, and what would help; what of the
+    host's work cannot be counted. None where that is nothing, and at least half of the
+    multiplications run on the machine, or there are none.
+    """
+    counted = [(n.index, n.ir_node) for n in dfg.calls if n.owner is None]  # biases: with theirs
+    products = {index: effort(node) for index, node in counted if node is not None}
+    total = sum(count or 0 for count in products.values())
+    left = {op.node: products.get(op.node, 0) or 0 for op in partition.host}
+    here = total - sum(left.values())
+    unknown = [op for op in partition.host if products.get(op.node, 0) is None]
+    said = []
+    if here < LITTLE * total:
+        said.append(_largest(dfg, hw, partition, left, here, total))
+    elif unknown:
+        share = f"{_percent(here, total)} of" if total else "none of"
+        said.append(f"{share} the multiplications that can be counted run on {hw.name}")
+    if unknown:
+        said.append(_uncounted(dfg, unknown))
+    return "; ".join(said) or None
+
+
+def warn_of_little(dfg: Dfg, hw: HwSpec, partition: Partition) -> None:
+    """Log what `little_on_machine` says, as a warning."""
+    if little := little_on_machine(dfg, hw, partition):
+        log.warning("%s", little)
+
+
+def _largest(
+    dfg: Dfg, hw: HwSpec, partition: Partition, left: dict[int, int], here: int, total: int
+) -> str:
+    kinds: Counter[str] = Counter()
+    for op in partition.host:
+        kinds[_kind(dfg, op.node)] += left[op.node]
+    kind, most = kinds.most_common(1)[0]
+    same = [op for op in partition.host if _kind(dfg, op.node) == kind]
+    op = max(same, key=lambda op: left[op.node])
+    return (
+        f"only {_percent(here, total)} of the multiplications run on {hw.name}; "
+        f"{_percent(most, total)} are those of {kind} on the host, the largest "
+        f"{dfg[op.node].name}: {op.reason}"
+    )
+
+
+def _uncounted(dfg: Dfg, unknown: Sequence[HostOp]) -> str:
+    names = [f"{dfg[op.node].name} ({_kind(dfg, op.node)})" for op in unknown]
+    return f"not counted is what the host computes in {listed(names)}: {unknown[0].reason}"
+
+
+def _kind(dfg: Dfg, index: int) -> str:
+    return dfg[index].op.removeprefix("host:")
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %"

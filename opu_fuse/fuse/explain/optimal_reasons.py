@@ -1,0 +1,123 @@
+"""Why `optimal` left an operator on the host, or an edge open that no rule forbids."""
+
+from collections.abc import Mapping, Sequence
+
+from opu_fuse.dfg.graph import Node
+from opu_fuse.fuse.explain.remedies import operator_refusal
+from opu_fuse.fuse.matching.context import MatchContext
+from opu_fuse.fuse.matching.partial_group import Forbid, PartialGroup, extend, partial_group, place
+from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.rules.legality import no_group
+from opu_fuse.fuse.rules.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.strategies.grouping import Apart, Grouping
+from opu_fuse.fuse.strategies.local_search import Refined
+from opu_fuse.fuse.strategies.matched import on_host
+from opu_fuse.fuse.strategies.search_report import cost_text
+from opu_fuse.timing.group_cost import GroupCosts
+
+
+def fits_no_tile(words: Words) -> Words | None:
+    """{node} fits no tile: {what}
+
+    Change: enlarge that buffer in `buffers`
+    """
+    return words
+
+
+def costs_more(words: Words) -> Words | None:
+    """{source} and {target} in one group would take {together}; apart they take {apart}
+
+    Change: use --strategy matched, which fuses whatever it may
+    """
+    return words
+
+
+def continues_accumulation(words: Words) -> Words | None:
+    """{target} goes on with {next}, which could not run behind {source} too ({why})
+
+    Change: use --strategy matched, which fuses whatever it may
+    """
+    return words
+
+
+def host_ops(
+    context: MatchContext,
+    costs: GroupCosts,
+    forbid: Forbid,
+    groups: Sequence[Sequence[Match]],
+    nodes: Sequence[int],
+) -> list[HostOp]:
+    """The operators on the host with reasons, biases behind their owners."""
+    by_tail = {g[-1].node: partial_group(context, g) for g in groups}
+    found: list[HostOp] = []
+    for index in nodes:
+        node = context.dfg[index]
+        found += on_host(context.dfg, node, _why_on_host(context, costs, forbid, by_tail, node))
+    return found
+
+
+def _why_on_host(
+    context: MatchContext,
+    costs: GroupCosts,
+    forbid: Forbid,
+    by_tail: Mapping[int, PartialGroup],
+    node: Node,
+) -> Refusal:
+    if node.is_virtual:
+        source = node.operands[0]
+        joined = extend(context, by_tail[source], node, forbid) if source in by_tail else None
+        words: Words = {"node": node.called, "source": context.dfg[source].name}
+        return joined if isinstance(joined, Refusal) else refuse(no_group, words)
+    alone = operator_refusal(context, node) or place(
+        context, PartialGroup(context.modules.start), node, forbid
+    )
+    if isinstance(alone, Refusal):
+        return alone
+    what = costs.misfit([m.node for m in alone])
+    return refuse(fits_no_tile, {"node": node.name, "what": what})
+
+
+def apart(
+    context: MatchContext,
+    costs: GroupCosts,
+    forbid: Forbid,
+    found: Grouping,
+    refined: Refined | None,
+) -> Apart:
+    """Why the group that begins with a target does not continue the one that ends in a source."""
+    by_head = {g[0].node: g for g in found.groups}
+    by_tail = {g[-1].node: g for g in found.groups}
+    return lambda source, target: _why_apart(
+        context, costs, forbid, refined, by_tail[source], by_head[target]
+    )
+
+
+def _why_apart(
+    context: MatchContext,
+    costs: GroupCosts,
+    forbid: Forbid,
+    refined: Refined | None,
+    group: Sequence[Match],
+    behind: Sequence[Match],
+) -> Refusal:
+    dfg = context.dfg
+    words: Words = {"source": dfg[group[-1].node].name, "target": dfg[behind[0].node].name}
+    partial = partial_group(context, group)
+    for match in behind:
+        node = dfg[match.node]
+        if node.owner is not None:  # joined with its owner
+            continue
+        longer = extend(context, partial, node, forbid)
+        if isinstance(longer, Refusal):
+            return refuse(continues_accumulation, {**words, "next": node.name, "why": longer})
+        for placed in longer:
+            partial.take(placed)
+    whole = refined and refined.with_joined(group, behind, partial.matches)
+    if refined is not None and whole is not None:
+        together = f"{whole} cycles with all other groups"
+        return refuse(costs_more, {**words, "together": together, "apart": refined.timed.best})
+    members = [m.node for m in partial.matches]
+    here, there = costs.of([m.node for m in group]), costs.of([m.node for m in behind])
+    what = costs.misfit(members)
+    together = f"more than any tile holds ({what})" if what else cost_text(costs.of(members))
+    return refuse(costs_more, {**words, "together": together, "apart": cost_text(here + there)})

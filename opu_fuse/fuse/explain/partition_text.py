@@ -1,0 +1,108 @@
+"""A partition in words: what runs where, the reason at every boundary, the story of an operator."""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterator
+
+from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.errors import PartitionError
+from opu_fuse.fuse.explain.search_trace import Attempt, Trial, search_trace
+from opu_fuse.fuse.matching.context import MatchContext, context_of
+from opu_fuse.fuse.partition import Group, Partition, added_lines
+from opu_fuse.fuse.strategies.search_report import search_lines
+from opu_fuse.hw.spec.hw_spec import HwSpec
+
+
+def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None) -> tuple[str, ...]:
+    """Lines of text about the whole partition, or the story of the operators that stand for one
+    node.
+
+    node: name of a DFG operator or of a node of the user's model. Raises PartitionError when there
+    is none of that name.
+    """
+    if node is None:
+        return tuple(_whole(dfg, hw, partition))
+    named = operators_named(dfg, node, "--explain")
+    context = context_of(dfg, hw, partition.misfits)
+    return tuple(line for n in named for line in _one(context, partition, n))
+
+
+def operators_named(dfg: Dfg, name: str, option: str) -> list[Node]:
+    """The operators that stand for a name: a DFG operator's, or a node's of the user's model.
+    Raises PartitionError, which blames the option, when there is none.
+    """
+    named = [n for n in dfg.calls if n.name == name] or [n for n in dfg.calls if name in n.source]
+    if not named:
+        names = sorted({s for n in dfg.calls for s in (n.name, *n.source)})
+        close = difflib.get_close_matches(name, names, n=3) or names[:3]
+        raise PartitionError(
+            option, f"no operator is named {name!r}", f"did you mean {', '.join(close)}?"
+        )
+    return named
+
+
+def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
+    verdict = "legal" if partition.legal else f"illegal, {len(partition.violations)} violations"
+    counts = f"{len(partition.groups)} groups, {len(partition.host)} host operators"
+    yield f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"
+    yield from [] if partition.search is None else search_lines(dfg, partition.search)
+    cuts: dict[int, list[str]] = defaultdict(list)
+    for b in partition.boundaries:
+        cuts[b.source].append(f"  before {dfg[b.target].name}: {b.reason}")
+    for group in partition.groups:
+        yield f"group {group.index}: {_chain(dfg, group)}"
+        for match in group.matches:
+            yield from cuts.get(match.node, ())
+    for op in partition.host:
+        yield f"host {dfg[op.node].name}: {op.reason}"
+    yield from (f"violation {v.rule}: {v.text}" for v in partition.violations)
+    yield from added_lines(partition)
+
+
+def _one(context: MatchContext, partition: Partition, node: Node) -> Iterator[str]:
+    dfg = context.dfg
+    yield f"{node.name} ({node.op.removeprefix('host:')}): {_place(dfg, partition, node)}"
+    if node.owner is not None:
+        yield f"  goes where {dfg[node.owner].name} goes, which owns it"
+    told = search_trace(context, partition, node)
+    if told.kinds:
+        yield f"  runs on modules of kind {' or '.join(told.kinds)}"
+    for attempt in told.attempts:
+        yield from _attempt(context, attempt)
+    yield from (f"  forbidden by the scheduler: {text}" for text in told.misfits)
+    if told.unfit is not None:
+        yield f"  compile will not keep this group: {told.unfit}"
+    yield from (f"  {dfg[target].name} did not join: {why.reason}" for target, why in told.next)
+    broken = [v for v in partition.violations if node.index in v.nodes]
+    yield from (f"  violation {v.rule}: {v.text}" for v in broken)
+
+
+def _attempt(context: MatchContext, attempt: Attempt) -> Iterator[str]:
+    verdict = "it runs there" if attempt.why is None else attempt.why.reason
+    if attempt.source is None:
+        yield f"  in a group of its own: {verdict}"
+    else:
+        where = "" if attempt.group is None else f" in group {attempt.group}"
+        at = "" if attempt.at is None else f" at {attempt.at}"
+        yield f"  behind {context.dfg[attempt.source].name}{where}{at}: {verdict}"
+    yield from (f"    {_trial(context, trial)}" for trial in attempt.trials)
+
+
+def _trial(context: MatchContext, trial: Trial) -> str:
+    kind = context.modules.by_name[trial.module].kind
+    why = "".join(f", {refusal.reason}" for refusal in trial.why)
+    return f"{trial.module} ({kind}): {trial.outcome}{why}"
+
+
+def _place(dfg: Dfg, partition: Partition, node: Node) -> str:
+    for group in partition.groups:
+        for match in group.matches:
+            if match.node == node.index:
+                where = f"module {match.module}" if match.module else "a view, no work"
+                return f"group {group.index}, {where}: {_chain(dfg, group)}"
+    reason = next((h.reason for h in partition.host if h.node == node.index), "in no group")
+    return f"on the host: {reason}"
+
+
+def _chain(dfg: Dfg, group: Group) -> str:
+    return " -> ".join(f"{dfg[m.node].name} [{m.module or 'view'}]" for m in group.matches)

@@ -1,0 +1,107 @@
+"""A remedy about the spec is tried before it is shown: the spec is changed in memory, and must run
+the operator then.
+
+Only who reads a reason asks for its remedies, so that partitioning does not wait for this. What a
+change does to an operator is remembered by the operator's form and its place in the pipeline.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Node
+from opu_fuse.dfg.integer import ACCUMULATING, owned_bias
+from opu_fuse.fuse.matching.context import MatchContext, context_of
+from opu_fuse.fuse.matching.modules import MatcherState
+from opu_fuse.fuse.rules.module_rules import fits
+from opu_fuse.fuse.rules.operator_rules import broken_rule
+from opu_fuse.fuse.rules.refusal import Lever, Refusal
+from opu_fuse.fuse.rules.spec_changes import NewModule, changed_spec, forms
+from opu_fuse.hw.spec.check import check_spec
+from opu_fuse.hw.spec.hw_spec import HwSpec
+
+_PARTITION_ONLY = "for partitioning only (`build: false`), "
+
+
+class Trial(Struct, frozen=True, kw_only=True, eq=False):
+    """What remedies of a refusal are tried on: an operator, behind a position."""
+
+    context: MatchContext
+    state: MatcherState
+    node: Node
+
+    def __eq__(self, other: object) -> bool:
+        """A refusal is the same whatever network its remedies are tried on."""
+        return isinstance(other, Trial)
+
+    def __hash__(self) -> int:
+        return hash(Trial)
+
+    def __call__(self, lever: Lever) -> Lever | None:
+        """The remedy as it is shown; None where the spec, changed so, does not run the operator.
+        Remedies about the model are taken at their word.
+        """
+        if not lever.spec:
+            return lever
+        known = self.context.remedies
+        key = (self.state, self.context.forms[self.node.index], lever.text)
+        if key not in known:
+            known[key] = self._tried(lever)
+        return known[key]
+
+    def _tried(self, lever: Lever) -> Lever | None:
+        """The first form of it that can be built, else the first one for partitioning."""
+        unbuilt: Lever | None = None
+        for placed in self._placed(lever):
+            changed = changed_spec(self.context.hw, placed)
+            if check_spec(changed) or not self._runs_on(changed):
+                continue
+            if not self.context.hw.build or not check_spec(
+                dataclasses.replace(changed, build=True)
+            ):
+                return placed
+            unbuilt = unbuilt or replace(placed, text=_PARTITION_ONLY + placed.text)
+        return unbuilt
+
+    def _placed(self, lever: Lever) -> Iterator[Lever]:
+        """With places for the module that it adds: the last one that data gets to comes first."""
+        new, modules, state = lever.added, self.context.modules, self.state
+        if not isinstance(new, NewModule) or new.at:
+            yield lever
+            return
+        met = modules.search(state.tail, state.full)
+        passed = [module for module in reversed(met) if modules.passable(module)]
+        places = tuple(dict.fromkeys((*passed, state.tail or modules.root)))
+        for there in forms(self.context.hw, new, places):
+            yield replace(lever, text=lever.text.replace(str(new), str(there)), added=there)
+
+    def _runs_on(self, hw: HwSpec) -> bool:
+        """Whether a machine can run the operator, and the bias it owns, at the same position."""
+        changed = self.context.changed.get(hw)
+        if changed is None:
+            changed = self.context.changed[hw] = context_of(self.context.dfg, hw)
+        nodes = [self.node]
+        if self.node.op in ACCUMULATING:
+            nodes += [node for node in [owned_bias(changed.dfg, self.node.index)] if node]
+        if self.node.owner is None and broken_rule(changed, self.node) is not None:
+            return False
+        state = changed.modules.state(self.state.tail, self.state.used)
+        for node in nodes:
+            found = state.candidates(changed.runs_as(node))
+            module = next((m for m in found if fits(changed, node, m)), None)
+            if module is None:
+                return False
+            state = state.after(module)
+        return state.tail is not None and changed.modules.can_end(state.tail)
+
+
+def operator_refusal(context: MatchContext, node: Node) -> Refusal | None:
+    """The first of the operator rules that does not hold, with remedies that were tried."""
+    found = broken_rule(context, node)
+    if found is None or found.trial is not None:
+        return found
+    trial = Trial(context=context, state=context.modules.start, node=node)
+    context.operators[node.index] = replace(found, trial=trial)
+    return context.operators[node.index]

@@ -1,0 +1,241 @@
+"""Can a machine hold this operator at all? The rules before any module is looked at (see
+`legality.py` for their form).
+
+Every predicate gets the scope and the node.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+
+import onnx_ir as ir
+
+from opu_fuse.dfg.graph import Access, Kind, Node
+from opu_fuse.dfg.islands import float_reason, is_asked, left_float
+from opu_fuse.dfg.number_limits import number_error
+from opu_fuse.fuse.matching.context import AFFINE_KINDS, MatchContext, data_operands, leaves
+from opu_fuse.fuse.rules.host_reasons import HOST_REASONS
+from opu_fuse.fuse.rules.refusal import UNASKED, Refusal, Rule, Words, first_refusal
+from opu_fuse.fuse.rules.spec_changes import NewModule
+from opu_fuse.hw.spec.check_graph import RUNS
+from opu_fuse.model.operator_sets import DYNAMIC_SCALES
+from opu_fuse.units import FORMS
+from opu_fuse.units.base import ModuleKind
+
+_UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
+"""What `float_reason` says where the model rounds, but as no machine does, and what is about it."""
+TWO_OPERANDS = frozenset({"add", "multiply"})
+"""Operators whose second operand decides which kind of module they need."""
+
+
+def broken_rule(context: MatchContext, node: Node) -> Refusal | None:
+    """The first of the operator rules that does not hold."""
+    found = context.operators.get(node.index, UNASKED)
+    if found is UNASKED:
+        form = context.forms[node.index]
+        known = form in context.held and first_refusal(_OF_ROUNDING, context, node) is None
+        found = None if known else first_refusal(_RULES.get(node.op, COMMON_RULES), context, node)
+        context.operators[node.index] = found
+        if found is None:
+            context.held.add(form)
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for
+    others.
+    """
+    if len(shape) == 4 and shape[0] == 1 and min(shape) > 0:
+        return shape[1:]
+    return (shape[1], 1, 1) if len(shape) == 2 and shape[0] == 1 and shape[1] > 0 else None
+
+
+def known_shape(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+    """{value} has a shape that is unknown behind {culprit} ({kind})
+
+    Change: declare the shape of {value} in the model (`value_info`)
+    Change: export {culprit} in operators of the ONNX standard, with constant sizes
+    """
+    if not node.is_host or node.op.removeprefix("host:") not in FORMS or node.ir_node is None:
+        return None
+    unknown = _without_shape((*node.ir_node.inputs, *node.ir_node.outputs))
+    value, culprit = unknown, None if unknown is None else unknown.producer()
+    while value is not None and culprit is not None:
+        value = _without_shape(culprit.inputs)
+        culprit = culprit if value is None else value.producer()
+    if unknown is None or culprit is None:
+        return None
+    return {"value": unknown.name, "culprit": culprit.name, "kind": culprit.op_type}
+
+
+def _without_shape(values: Iterable[ir.Value | None]) -> ir.Value | None:
+    """The first value whose dimensions are not all numbers."""
+    return next(
+        (v for v in values if v is not None and (v.shape is None or not v.shape.is_static())), None
+    )
+
+
+def known_form(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+    """{op}: machines run it only with {form}
+
+    Change: give {node:own} that form
+    """
+    if not node.is_host:
+        return None
+    op = node.op.removeprefix("host:")
+    form = FORMS.get(op)
+    return None if form is None else {"node": node.called, "op": op, "form": form}
+
+
+def known_operator(context: MatchContext, node: Node) -> Words | None:
+    """{op}: no module of this machine runs it
+
+    Change: set `dataflow.operators.{key}` to {kinds}
+    Change: add {new} and map {key} to it in `dataflow.operators`
+    Change: compile the float model (the scales of {dynamic} are chosen anew for each image)
+    Change: replace {foreign} by operators that the machine runs (it {why})
+    Change: replace {unknown} by operators that the machine runs
+    """
+    if context.modules.runners(context.runs_as(node)):
+        return None
+    if node.op in TWO_OPERANDS and _is_hosts_alone(context, node):
+        return {"op": node.title}
+    key, can = node.op.removeprefix("host:"), RUNS.get(node.op)
+    op = "+".join(node.attrs["functions"]) if key == "table" else key
+    wanted = kind_for(context, node)
+    if can is None or (wanted is None and op in TWO_OPERANDS):
+        if op in DYNAMIC_SCALES:
+            return {"op": op, "dynamic": op}
+        why = HOST_REASONS.get(op)
+        if why is None:
+            return {"op": op, "unknown": op if node.is_host else node.called.own or None}
+        return {"op": op, "foreign": op, "why": why}
+    can = can if wanted is None else (wanted,)
+    present = {m.kind for m in context.modules.by_name.values()}
+    kinds = [str(kind) for kind in can if kind in present]
+    words: Words = {"op": op, "key": key}
+    if kinds:
+        return {**words, "kinds": f"[{', '.join(kinds)}]"}
+    return {**words, "new": NewModule(kind=can[0], op=key)}
+
+
+def _is_hosts_alone(context: MatchContext, node: Node) -> bool:
+    """Whether the host computes what an operator reads, and reads its result: a module for it would
+    gain nothing.
+    """
+    dfg = context.dfg
+    made_by = [dfg[i] for i in data_operands(dfg, node)]
+    read_by = [dfg[i] for i in context.readers(node.index)]
+    return bool(made_by) and all(n.is_host for n in (*made_by, *read_by))
+
+
+def kind_for(context: MatchContext, node: Node) -> ModuleKind | None:
+    """The kind of module that suits the operands of a sum or product; None where none does, and for
+    other operators.
+    """
+    if node.op not in TWO_OPERANDS or len(node.operands) != 2:
+        return None
+    constants = [context.dfg[i].kind is Kind.CONST for i in node.operands]
+    if not any(constants) and set(node.access) == {Access.FULL}:
+        return ModuleKind.RES_ADDER if node.op == "add" else ModuleKind.SE
+    operand = node.access[constants.index(True)] if constants.count(True) == 1 else None
+    if operand not in {Access.PER_TENSOR, Access.PER_CHANNEL}:
+        return None
+    return AFFINE_KINDS[node.op]
+
+
+def integer_values(context: MatchContext, node: Node) -> Words | None:
+    """{why}, so it stays in floating point
+
+    Change: leave out --keep-float {asked:own}
+    Change: round what {rounded:own} reads and writes to int8 in the model, with one scale
+    Change: round the weights of {weights:own} in the model to int8 with zero point 0
+    Change: quantise {given:own} in the model (QuantizeLinear, DequantizeLinear)
+    Change: hand over the {float} model, which is then quantised throughout
+    """
+    dfg = context.dfg
+    why = float_reason(dfg, node.index) if dfg.quantised else left_float(node)
+    if why is None:
+        return None
+    if left_float(node) is not None:
+        return {"why": why, "asked": node.called if is_asked(node) else None}
+    if not dfg.given:  # it was quantised here, all but what the host computes
+        return {"why": why}
+    how = next((fact for words, fact in _UNLIKE.items() if words in why), "given")
+    return {"why": why, "float": "float", how: node.called}
+
+
+def held_numbers(context: MatchContext, node: Node) -> Words | None:
+    """{what}
+
+    Change: {help}
+    """
+    error = number_error(context.dfg, node.index, context.hw.numeric)
+    if error is None:
+        return None
+    # Scales that were chosen here are none of the user's.
+    return {"what": error.what, "help": error.help if context.dfg.given else None}
+
+
+def feature_maps(context: MatchContext, node: Node) -> Words | None:
+    """{name} has shape {shape}; the machine holds (1, c, h, w) and (1, n)
+
+    Change: reshape {name:own} to one of these
+    """
+    nodes = context.dfg.nodes
+    results = context.dfg.users[node.index] if node.op == "split" else (node.index,)
+    for i in (*leaves(context.dfg, node), *results):
+        value = nodes[i]
+        if value.kind is not Kind.CONST and feature_size(value.shape) is None:
+            return {"name": value.called, "shape": value.shape}
+    return None
+
+
+def computed_data(context: MatchContext, node: Node) -> Words | None:
+    """{node} reads nothing but constants; the machine reads maps that are computed
+
+    Change: make the result of {node:own} a constant of the model
+    """
+    return None if data_operands(context.dfg, node) else {"node": node.called}
+
+
+def channel_concat(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+    """{node} joins along axis {axis}; the machine joins channels (axis 1)
+
+    Change: join along axis 1
+    """
+    return (
+        {"node": node.name, "axis": node.attrs["axis"]}
+        if node.op == "concat" and node.attrs["axis"] != 1
+        else None
+    )
+
+
+def spatial_pad(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+    """{node} pads channels; the machine pads rows and columns
+
+    Change: let the layer before {node:own} have {count} more filters, of zeros
+    """
+    count = sum(node.attrs["channels"]) if node.op == "pad" else 0
+    return {"node": node.called, "count": count} if count else None
+
+
+_OF_ROUNDING = (integer_values, held_numbers)
+"""Rules about a node's own numbers; the others hold for all of its form."""
+COMMON_RULES = (
+    known_shape,
+    known_form,
+    known_operator,
+    feature_maps,
+    *_OF_ROUNDING,
+    computed_data,
+)
+"""A form that no machine holds comes before the rounding, which would not help then."""
+OF_ONE: Mapping[str, Rule] = {
+    "concat": channel_concat,
+    "pad": spatial_pad,
+}
+"""Rules that concern one operator; the others concern all."""
+
+OPERATOR_RULES = (*COMMON_RULES, *OF_ONE.values())
+_RULES = {op: (*COMMON_RULES, rule) for op, rule in OF_ONE.items()}

@@ -1,0 +1,109 @@
+"""Changes of a spec that a remedy offers, and the machine with them."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import yaml
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.fuse.rules.refusal import Lever
+from opu_fuse.hw.spec.chain import PRE_KINDS
+from opu_fuse.hw.spec.check_graph import OPERAND_KINDS
+from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec, Module
+from opu_fuse.hw.spec.load_spec import spec_of_tree
+from opu_fuse.hw.spec.proposals import PROPOSED
+from opu_fuse.quant import Domain
+from opu_fuse.units.base import Access, ModuleKind
+
+
+class NewModule(Struct, frozen=True, kw_only=True):
+    """A module that a remedy adds. op: operator that is to be mapped to it, "" for none; like: the
+    module of which it is another one, feeding the modules `feeds`; at: what feeds it, "" where the
+    remedy has to find it; buffers: words and banks of those that only it needs.
+    """
+
+    kind: ModuleKind
+    domain: Domain = Domain.ACT
+    operand: Access | None = None
+    op: str = ""
+    like: Module | None = None
+    feeds: tuple[str, ...] = ()
+    at: str = ""
+    buffers: tuple[tuple[str, Buffer], ...] = ()
+
+    def __str__(self) -> str:
+        keys = {"domain": self.domain, "operand": self.operand, "exit": "true"}
+        shown = ", ".join(f"{key}: {value}" for key, value in keys.items() if value)
+        what = f"a module of kind {self.kind} (`{shown}`)"
+        if self.like is not None:
+            what = f"a second module of kind {self.kind}"
+        behind = f" behind {self.at}" if self.at else ""
+        if self.like is None and self.feeds:
+            behind += f" and before {', '.join(self.feeds)}"
+        more = "".join(
+            f", `buffers.{name}` of {buffer.words} words and {buffer.banks} banks"
+            for name, buffer in self.buffers
+        )
+        return f"{what}{behind} to `dataflow.modules` and `dataflow.edges`{more}"
+
+    @property
+    def name(self) -> str:
+        """In the changed spec."""
+        return f"new_{self.kind}"
+
+    @property
+    def module(self) -> Module:
+        """As it is in the changed spec."""
+        if self.like is not None:
+            return self.like
+        return Module(
+            kind=self.kind,
+            domain_in=self.domain,
+            domain_out=self.domain,
+            operand=self.operand,
+            exit=True,
+        )
+
+
+def forms(hw: HwSpec, new: NewModule, places: Sequence[str]) -> Iterator[NewModule]:
+    """Every form that a new module could have, behind one of some places or in front of the rest of
+    the machine, with the buffers that the machine has not got yet.
+    """
+    edges = hw.dataflow.edges.get(hw.dataflow.root, ())
+    for operand in OPERAND_KINDS.get(new.kind, (None,)):
+        formed = replace(new, operand=operand)
+        buffers = _missing(hw, "table") if new.kind is ModuleKind.TABLE else ()
+        yield from (replace(formed, at=at, buffers=buffers) for at in places)
+        if new.kind in PRE_KINDS and new.domain is Domain.ACT:
+            buffers = _missing(hw, "pre")
+            yield replace(formed, at=hw.dataflow.root, feeds=edges, buffers=buffers)
+
+
+def _missing(hw: HwSpec, name: str) -> tuple[tuple[str, Buffer], ...]:
+    return () if getattr(hw.buffers, name) is not None else ((name, PROPOSED[name](hw)),)
+
+
+def changed_spec(hw: HwSpec, lever: Lever) -> HwSpec:
+    """The machine after the changes that a remedy names, for partitioning only (`build: false`).
+    A new module has a place.
+    """
+    tree: dict[str, Any] = hw.to_tree() | {"build": False}
+    for key, value in lever.spec:
+        if value:
+            *folders, leaf = key.split(".")
+            place = tree
+            for folder in folders:
+                place = place.setdefault(folder, {})
+            place[leaf] = yaml.safe_load(value)
+    new = lever.added
+    if isinstance(new, NewModule):
+        flow = tree["dataflow"]
+        flow["modules"][new.name] = dataclasses.asdict(new.module)
+        flow["edges"][new.at] = [*flow["edges"].get(new.at, ()), new.name]
+        flow["edges"][new.name] = list(new.feeds)
+        if new.op:
+            flow["operators"].setdefault(new.op, []).append(str(new.kind))
+        tree["buffers"] |= {name: dataclasses.asdict(buffer) for name, buffer in new.buffers}
+    return spec_of_tree(tree)

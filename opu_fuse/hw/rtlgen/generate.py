@@ -1,0 +1,53 @@
+"""Write every file that is generated from the ISA table, the control registers and the specs
+(`python -m opu_fuse.hw.rtlgen.generate`).
+
+The files are checked in; a test regenerates them and compares bytes.
+"""
+
+import logging
+
+from opu_fuse.hw.isa.param_types import params_module
+from opu_fuse.hw.isa.reference_pages import isa_page, registers_page
+from opu_fuse.hw.rtlgen.c_header import c_header
+from opu_fuse.hw.rtlgen.sv_package import sv_files
+from opu_fuse.hw.spec.draw import draw_svg
+from opu_fuse.hw.spec.load_spec import load_hw, spec_names
+from opu_fuse.resources import hw_specs_dir, rtl_dir
+
+logger = logging.getLogger(__name__)
+
+
+def generated_files() -> dict[str, str]:
+    """Path below the project folder -> text of every generated file."""
+    files = {
+        "docs/isa.md": isa_page(),
+        "docs/registers.md": registers_page(),
+        "opu_fuse/units/params.py": params_module(),
+        "rtl_sim/gen/opu_regs.h": c_header(),
+    }
+    for name in spec_names():
+        spec = load_hw(name)
+        files[f"docs/pictures/{name}.svg"] = draw_svg(spec)
+        if spec.build:
+            files |= {f"rtl_sim/gen/{name}/{file}": text for file, text in sv_files(spec).items()}
+    return files
+
+
+def main() -> int:
+    """Write the files of a checkout; 1 when this is not one."""
+    project = hw_specs_dir().parent
+    if rtl_dir().parent != project or not (project / "pyproject.toml").is_file():
+        logger.error("generated files belong to a checkout, this is an installed package")
+        return 1
+    for name, text in generated_files().items():
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            logger.info("wrote %s", name)
+    return 0
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    raise SystemExit(main())

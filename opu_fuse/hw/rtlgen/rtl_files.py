@@ -1,0 +1,96 @@
+"""The SystemVerilog of a machine: which files a module needs, and all of it as files of a folder.
+
+Every file of `rtl_sim` is named after its module, so names in the text lead to files. Packages come
+first; the package of a spec and the chain of its units are generated (`sv_package.py`).
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from opu_fuse import __version__, resources
+from opu_fuse.errors import UserError
+from opu_fuse.hw.rtlgen.c_header import c_header
+from opu_fuse.hw.rtlgen.sv_package import sv_files
+from opu_fuse.hw.spec.hw_spec import HwSpec
+
+TOP = "opu_top"
+PROBE = "opu_retired"
+"""Shows a bench which instruction retires; no part of the hardware."""
+
+_FOLDERS = ("rtl", "tb", "benches", "formal")
+_SUFFIXES = (".sv", ".svh", ".cpp")
+_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+"""Comments name modules, too, which nobody needs for that."""
+_LINKED = re.compile(r"\b(opu_\w+)\.(?:sv|cpp)\b")
+"""Code names neither the C++ of a DPI import nor a module that is bound in: comments name the file.
+"""
+
+
+def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
+    """The files that modules need, packages first. generated: text of those that are no file, by
+    name.
+    """
+    home = resources.rtl_dir()
+    own = (path for folder in _FOLDERS for path in sorted((home / folder).rglob("opu_*")))
+    files = {path.stem: path for path in own if path.suffix in _SUFFIXES}
+    found: dict[str, Path] = {}
+    todo = list(tops)
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        found[name] = files[name]
+        text = files[name].read_text(encoding="utf-8")
+        text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
+        code = _COMMENT.sub("", text)
+        names = re.findall(r"\bopu_\w+", code) + _LINKED.findall(text)
+        todo += sorted(set(names) & files.keys() - found.keys())
+    return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
+
+
+def rtl_files(spec: HwSpec) -> dict[str, str]:
+    """Everything that others need to build a machine into their design, by file name: its modules,
+    a list of them in the order of compiling (`opu.f`), a FuseSoC core (`opu.core`), the probe of
+    retired instructions for benches, the C driver, the spec.
+
+    UserError for a spec that is for partitioning only.
+    """
+    if not spec.build:
+        what = "is for partitioning only (`build: false`): it has no RTL"
+        raise UserError(spec.name, what, "remove `build: false` and see `opu-fuse hw check`")
+    generated = sv_files(spec)
+    modules = source_files(generated, TOP)
+    units = ["opu_pkg.sv", *(path.name for path in modules if path.suffix == ".sv")]
+    headers = [*(path.name for path in modules if path.suffix == ".svh"), "opu_units.svh"]
+    home = resources.rtl_dir()
+    more = (home / "tb" / f"{PROBE}.sv", home / "driver" / "opu_driver.h")
+    files = {path.name: path.read_text(encoding="utf-8") for path in (*modules, *more)}
+    return {
+        **files,
+        **generated,
+        "opu_regs.h": c_header(),
+        f"{spec.name}.yaml": spec.to_yaml(),
+        "opu.f": "".join(f"{name}\n" for name in ("+incdir+.", *units)),
+        "opu.core": _core(spec, units, headers),
+    }
+
+
+def _core(spec: HwSpec, units: list[str], headers: list[str]) -> str:
+    """FuseSoC's description (CAPI2): the machine, and the probe for who simulates it."""
+    included = [{name: {"is_include_file": True}} for name in headers]
+    core = {
+        "name": f"opu-fuse:opu:{spec.name}:{__version__}",
+        "description": f"OPU-style CNN overlay, machine {spec.name}",
+        "filesets": {
+            "rtl": {"files": [*included, *units], "file_type": "systemVerilogSource"},
+            "probe": {"files": [f"{PROBE}.sv"], "file_type": "systemVerilogSource"},
+        },
+        "targets": {
+            "default": {"filesets": ["rtl"], "toplevel": TOP},
+            "sim": {"filesets": ["rtl", "probe"], "toplevel": TOP},
+        },
+    }
+    return "CAPI=2:\n" + yaml.safe_dump(core, sort_keys=False)

@@ -1,0 +1,71 @@
+"""At which line of which file a mistake is: where its author wrote it.
+
+A spec that extends another one is merged, and what is wrong with the whole may be noticed at a key
+that is inherited. Then the override that made it wrong is looked for, by leaving out one after the
+other.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from opu_fuse.errors import SpecError
+from opu_fuse.hw.spec.problem import Problem
+from opu_fuse.hw.spec.yaml_tree import KeyPath, Tree
+
+Check = Callable[[dict[str, Any]], Sequence[Problem] | None]
+
+
+def blamed(tree: Tree, problems: Sequence[Problem], check: Check) -> tuple[SpecError, ...]:
+    """The problems with their places. Those at keys of the file itself come alone where there are
+    any: what is wrong with inherited keys follows from them. Of what one override made wrong, the
+    first is told. check: what is wrong with a tree.
+    """
+    here = [p for p in problems if _is_own(tree, tree.place(p.path))]
+    if tree.base is None or here:
+        found = here or problems
+        return tuple(SpecError(tree.place(p.path), p.what, p.help) for p in found)
+    reverted = {path: _without(tree, path) for path in _leaves(tree.own, ())}
+    left = {path: check(value) for path, value in reverted.items()} if problems else {}
+    errors: dict[KeyPath, SpecError] = {}
+    for problem in problems:
+        culprit = next((path for path, found in left.items() if _cures(found, problem)), ())
+        inherited = f"{problem.what} (`{'.'.join(map(str, problem.path))}` is inherited)"
+        place = tree.place(culprit or problem.path)
+        key = culprit or problem.path
+        errors.setdefault(key, SpecError(place, inherited, problem.help))
+    return tuple(errors.values())
+
+
+def _cures(found: Sequence[Problem] | None, problem: Problem) -> bool:
+    return found is not None and problem.what not in {other.what for other in found}
+
+
+def _is_own(tree: Tree, place: str) -> bool:
+    return place.rpartition(":")[0] == tree.places.get((), "").rpartition(":")[0]
+
+
+def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[KeyPath]:
+    """Keys without keys of their own."""
+    for key, inside in value.items():
+        if isinstance(inside, dict) and inside:
+            yield from _leaves(inside, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _without(tree: Tree, path: KeyPath) -> dict[str, Any]:
+    """The merged tree with a key as it was inherited."""
+    assert tree.base is not None
+    value = copy.deepcopy(tree.value)
+    old: dict[Any, Any] = tree.base.value
+    place: dict[Any, Any] = value
+    for key in path[:-1]:
+        place = place.setdefault(key, {})
+        inside = old.get(key)
+        old = inside if isinstance(inside, dict) else {}
+    if path[-1] in old:
+        place[path[-1]] = old[path[-1]]
+    else:
+        place.pop(path[-1], None)
+    return value

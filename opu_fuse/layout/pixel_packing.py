@@ -1,0 +1,159 @@
+"""Slots: several neighbouring pixels of a narrow map in one word.
+
+The network's inputs come in the smallest slots that hold their channels, unless someone needs whole
+words. A map whose channels fill half a word or less can be stored in slots of W/2 or W/4 bytes,
+when the group that makes it runs in a mode of as many pixels per cycle, whoever reads it takes
+slots, what is added to it is packed alike, and its pool takes the maximum of two columns. Found by
+starting from the most and taking back what does not hold, until nothing changes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import feature_shape
+from opu_fuse.hw.dram_layout import Pieces, is_plain
+from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
+from opu_fuse.layout.shape import Shape
+from opu_fuse.units.pool import PoolKind
+
+MIN_SLOT = 4
+
+
+class Pass(Protocol):
+    """What packing asks about a group. source, residuals, gate: DFG indices of the maps it reads,
+    output: of the one it stores, with the lanes of their channels; in_phases: made in several
+    passes.
+    """
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def source(self) -> int: ...
+    @property
+    def residuals(self) -> tuple[int, ...]: ...
+    @property
+    def gate(self) -> int | None: ...
+    @property
+    def output(self) -> int: ...
+    @property
+    def in_pieces(self) -> Pieces: ...
+    @property
+    def out_pieces(self) -> Pieces: ...
+    @property
+    def in_phases(self) -> bool: ...
+
+
+def choose_slots(
+    dfg: Dfg, layers: Iterable[Pass], fixed: Collection[int], hw: HwSpec
+) -> dict[int, int]:
+    """Bytes that a pixel takes, by DFG index; a word for the values that are not named.
+
+    layers: in execution order; fixed: values that take whole words whatever reads them.
+    """
+    if hw.word_bytes != hw.word_channels:
+        return {}
+    layers = tuple(layers)
+    wide = {layer.source for layer in layers if not _reads_slots(layer, hw)}
+    wide.update(fixed, (node for layer in layers for node in layer.residuals))
+    wide.update(layer.gate for layer in layers if layer.gate is not None)
+    images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in wide}
+    slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
+    slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
+    px = _pack_pixels(layers, slots, fixed, hw)
+    return slots | {node: hw.word_bytes // n for node, n in px.items() if n > 1}
+
+
+def _pack_pixels(
+    layers: Sequence[Pass], slots: Mapping[int, int], fixed: Collection[int], hw: HwSpec
+) -> dict[int, int]:
+    """Pixels per word of every layer's output. slots: of the network's inputs."""
+    px = {layer.output: _most(layer, hw) for layer in layers}
+    px |= {node: 1 for node in fixed if node in px}
+    for layer in layers:
+        if layer.source in px and not _reads_slots(layer, hw):
+            px[layer.source] = 1
+        if layer.gate in px:
+            px[layer.gate] = 1
+    changed = True
+    while changed:
+        changed = False
+        for layer in layers:
+            slot = hw.word_bytes // px.get(layer.source, 1)
+            slot = slots.get(layer.source, slot)
+            best = _fitting(replace(layer.shape, slot=slot), px[layer.output], hw)
+            if any(px.get(node, 1) != best for node in layer.residuals):
+                best = 1
+            if best != px[layer.output]:
+                px[layer.output], changed = best, True
+            for node in layer.residuals:
+                if px.get(node, best) != best:
+                    px[node], changed = 1, True
+    return px
+
+
+def _reads_slots(layer: Pass, hw: HwSpec) -> bool:
+    """Whether the array can take a layer's pixels from slots: its channels fit one segment of some
+    mode.
+    """
+    shape = layer.shape
+    if shape.depthwise or shape.pre or not shape.array:
+        return False
+    if not is_plain(layer.in_pieces):
+        return False
+    return shape.in_channels <= max(m.ic for m in hw.array.modes if m.px == 1)
+
+
+def _most(layer: Pass, hw: HwSpec) -> int:
+    """The most pixels of a layer's output that some mode packs into a word."""
+    shape = layer.shape
+    gated = any(side.broadcast for side in shape.sides)
+    plain = shape.array and not (shape.depthwise or shape.pre or gated)
+    if (
+        not plain
+        or layer.in_phases
+        or shape.upsample != (1, 1)
+        or not _pools_slots(shape)
+        or not is_plain(layer.out_pieces)
+    ):
+        return 1
+    return max(
+        (m.px for m in hw.array.modes if shape.pre_pool_channels * m.px <= hw.word_channels),
+        default=1,
+    )
+
+
+def _pools_slots(shape: Shape) -> bool:
+    """Whether a layer's pool, if any, can work on packed pixels: the larger of two neighbours
+    (`pool_slots`).
+    """
+    pool = shape.pool
+    if pool is None:
+        return True
+    halves = pool.kernel[1] == pool.strides[1] == 2 and shape.pre_pool_cols == 2 * shape.out_cols
+    is_max = shape.pool_kind is PoolKind.MAX
+    return is_max and halves and not (pool.pads[1] or pool.pads[3] or shape.sides)
+
+
+def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:
+    """The most pixels, up to `most`, for which data fetch can feed a mode."""
+    for px in (4, 2):
+        if px <= most and any(can_fetch(replace(shape, px=px), m, hw) for m in hw.array.modes):
+            return px
+    return 1
+
+
+def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
+    """Whether data fetch can feed a mode from a layer's input, and its sums be packed as the layer
+    wants them: the segments of all pixels lie in two neighbouring words.
+    """
+    if mode.px != shape.px:
+        return False
+    apart = (mode.px - 1) * shape.window.strides[1]
+    if shape.slot == hw.word_bytes:
+        return apart <= 1
+    return mode.ic >= shape.in_channels and apart * shape.slot + mode.ic <= (
+        hw.word_bytes + shape.column_bytes
+    )

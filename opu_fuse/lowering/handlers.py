@@ -1,0 +1,354 @@
+"""The operators of a group, one handler each: what they add to the pass through the machine."""
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.views import Map, feature_shape
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.spec.check import largest
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT, is_depthwise
+from opu_fuse.layout.shape import POINT, Window
+from opu_fuse.units import BY_STAGE, STAGE_OF_OPERATOR
+from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.pool import PoolKind
+
+Pads = tuple[int, int, int, int]
+NO_PADS: Pads = (0, 0, 0, 0)
+LOWEST = float(np.finfo(np.float32).min)
+"""What is not above it is quantised to -128, whatever the scale."""
+
+
+class StageOf(Struct, frozen=True, kw_only=True):
+    """A post stage and the operator that asks for it. side: DFG index of the map that it reads from
+    memory (changes of view looked through); broadcast: one pixel of it stands for all; swapped:
+    the chain's value is its second operand.
+    """
+
+    stage: Stage
+    node: int
+    side: int | None = None
+    broadcast: bool = False
+    swapped: bool = False
+
+
+class Draft(Struct, kw_only=True):
+    """A geometry while its operators are read. value: DFG index of the chain's latest value; mid:
+    the map of partial sums.
+    """
+
+    dfg: Dfg
+    hw: HwSpec
+    source: int
+    value: int
+    pre_pool: Map
+    window: Window = POINT
+    pool: Window | None = None
+    pool_kind: PoolKind = PoolKind.MAX
+    anchor: int | None = None
+    pad: int | None = None
+    pool_pads: Pads = NO_PADS
+    pre: list[int] = field(default_factory=list)
+    gate: int | None = None
+    groups: int = 1
+    depthwise: bool = False
+    sums: bool = False
+    transposed: Node | None = None
+    upsample: tuple[int, int] = (1, 1)
+    macs: int = 0
+    stages: list[StageOf] = field(default_factory=list)
+    front: int = 0
+
+    def stage(
+        self,
+        stage: Stage,
+        node: Node,
+        *,
+        side: int | None = None,
+        broadcast: bool = False,
+        swapped: bool = False,
+    ) -> None:
+        """Add a stage; arguments as those of `StageOf`. Raises DoesNotFit for what a pass
+        cannot do: windows of windows, the array behind a stage. How many units there are, the match
+        knows.
+        """
+        if BY_STAGE[stage].windows and any(found.stage is stage for found in self.stages):
+            raise DoesNotFit(
+                node.name,
+                "a pass pools once, and its group does already",
+                "end the group before it",
+            )
+        if stage is Stage.REQUANT and self.stages:
+            raise DoesNotFit(
+                node.name, "the array comes first in a pass", "end the group before it"
+            )
+        self.stages.append(
+            StageOf(stage=stage, node=node.index, side=side, broadcast=broadcast, swapped=swapped)
+        )
+
+
+def chain_operand(dfg: Dfg, node: Node) -> int:
+    """Position of the operand that comes along the pipeline: a product's gate comes from the
+    side.
+    """
+    full = [feature_shape(dfg[i].shape)[1:] == feature_shape(node.shape)[1:] for i in node.operands]
+    return full.index(True) if node.op == "multiply" and True in full else 0
+
+
+def _pad(draft: Draft, node: Node) -> None:
+    """In front of the chain: into the window of what follows. Later: into that of a max pool."""
+    if draft.anchor is not None or draft.stages:
+        if node.attrs["value"] > LOWEST:
+            raise DoesNotFit(
+                node.name,
+                f"it pads partial results with {node.attrs['value']}, which a pool leaves out",
+                "pad with -inf before a MaxPool, or end the group before it",
+            )
+        draft.pool_pads = node.attrs["pads"]
+        return
+    if draft.pad is not None:
+        raise DoesNotFit(
+            node.name,
+            f"a pass pads once in front of its first stage, and {draft.dfg[draft.pad].name} does",
+            "end the group before it",
+        )
+    draft.window = replace(draft.window, pads=node.attrs["pads"])
+    draft.pad = node.index
+    draft.pre_pool = feature_shape(node.shape)
+
+
+def lost_pad(node: Node) -> DoesNotFit:
+    """Why a pad behind the array cannot stay where it is."""
+    return DoesNotFit(
+        node.name,
+        "behind the array only a max pool can take padding",
+        "end the group before the padding",
+    )
+
+
+def _conv(draft: Draft, node: Node) -> None:
+    attrs = node.attrs
+    draft.window = Window(
+        kernel=attrs["kernel"],
+        strides=attrs["strides"],
+        dilations=attrs["dilations"],
+        pads=_sum_pads(draft.window.pads, attrs["pads"]),
+    )
+    divisor = attrs.get("divisor", 1)
+    if divisor & (divisor - 1) and not draft.hw.numeric.multiplier_bits:
+        raise DoesNotFit(
+            node.name,
+            f"it divides by {divisor}, and without multipliers the array divides by powers of two "
+            "only",
+            "set numeric.multiplier_bits",
+        )
+    draft.groups = attrs["group"]
+    draft.depthwise = draft.hw.array.depthwise and is_depthwise(draft.dfg, node)
+    _array(draft, node)
+
+
+def _transposed(draft: Draft, node: Node) -> None:
+    if draft.window.pads != NO_PADS:
+        raise DoesNotFit(
+            node.name,
+            "a transposed convolution reads its input in phases, without a padding before",
+            "end the group before it",
+        )
+    draft.transposed = node
+    draft.groups = node.attrs["group"]
+    draft.depthwise = draft.hw.array.depthwise and draft.groups > 1
+    _array(draft, node, draft.pre_pool[1:])
+
+
+def _shuffle(draft: Draft, node: Node) -> None:
+    """Channels change places: a convolution with ones and zeros."""
+    draft.anchor = node.index
+    draft.pre_pool = feature_shape(node.shape)
+    draft.stage(Stage.REQUANT, node)
+
+
+def _dense(draft: Draft, node: Node) -> None:
+    """The flattened map as a convolution over the whole map, padded if a pad is in front."""
+    draft.window = Window(kernel=draft.pre_pool[1:], pads=draft.window.pads)
+    _array(draft, node)
+
+
+def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> None:
+    """size: rows and columns by which all weights are multiplied; None: those of the result."""
+    weight = draft.dfg[node.operands[1]].const
+    assert weight is not None
+    draft.anchor = node.index
+    draft.pre_pool = feature_shape(node.shape)
+    rows, cols = size or draft.pre_pool[1:]
+    draft.macs = 0 if "choice" in node.attrs else weight.size * rows * cols
+    draft.stage(Stage.REQUANT, node)
+
+
+def _by_value(draft: Draft, node: Node) -> None:
+    """A stage that needs nothing but the value."""
+    stage = STAGE_OF_OPERATOR[node.op].stage
+    assert stage is not None
+    draft.stage(stage, node)
+
+
+def _pool(draft: Draft, node: Node) -> None:
+    attrs = node.attrs
+    pads = _sum_pads(draft.pool_pads, attrs["pads"])
+    draft.pool_pads = NO_PADS
+    window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=pads)
+    positions = window.kernel[0] * window.kernel[1]
+    beyond = exceeds_pools(draft.hw, node)
+    large = beyond or positions > _largest_window(draft.hw)
+    if node.op == "avg_pool" and not draft.stages and large:
+        _pool_on_array(draft, node, window)
+        return
+    if beyond:
+        raise DoesNotFit(
+            node.name,
+            "its window exceeds every pool module, and the array is busy in its group",
+            "end the group before it",
+        )
+    draft.stage(Stage.POOL, node)
+    (_, rows, cols), out = draft.pre_pool, feature_shape(node.shape)[1:]
+    # What no window reads is not computed (and then more than all multipliers would have worked).
+    read = window.reads(0, out[0], rows) * window.reads(1, out[1], cols)
+    draft.macs = draft.macs // (rows * cols) * read
+    draft.pool = window
+    draft.pool_kind = PoolKind.MAX if node.op == "max_pool" else PoolKind.AVERAGE
+
+
+def exceeds_pools(hw: HwSpec, node: Node) -> bool:
+    """Whether the window of a pool, or its stride, is too large for every pool module. An average
+    then begins its group, and the array sums it up.
+    """
+    kernel, strides = max(node.attrs["kernel"]), max(node.attrs["strides"])
+    pools = [m.limits for m in hw.dataflow.modules.values() if m.kind is ModuleKind.POOL]
+    return all(
+        kernel > (limits.window or largest("window"))
+        or strides > (limits.stride or largest("stride"))
+        for limits in pools
+    )
+
+
+def _largest_window(hw: HwSpec) -> int:
+    """Positions of the largest window that a tile can hold."""
+    return min(hw.buffers.psum.bank_words, hw.buffers.feature.bank_words)
+
+
+def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
+    rows, cols = window.kernel
+    what, larger = "a tile", "raise buffers.psum.words in the spec"
+    if exceeds_pools(draft.hw, node):
+        what, larger = "the machine's pool modules", "use smaller windows"
+    if any(window.pads) and not node.attrs["count_include_pad"]:
+        raise DoesNotFit(
+            node.name,
+            f"its window of {rows}×{cols} exceeds {what} and its padding is not counted",
+            f"count the padding (count_include_pad=1), or {larger}",
+        )
+    positions = rows * cols
+    if positions & (positions - 1) and not draft.hw.numeric.multiplier_bits:
+        raise DoesNotFit(
+            node.name,
+            f"its window of {positions} positions exceeds {what}, and without multipliers the "
+            "array divides by powers of two only",
+            f"{larger}, or set numeric.multiplier_bits",
+        )
+    draft.anchor = node.index
+    draft.window = replace(window, pads=_sum_pads(draft.window.pads, window.pads))
+    draft.groups = draft.pre_pool[0]
+    draft.depthwise = draft.sums = draft.hw.array.depthwise
+    draft.pre_pool = feature_shape(node.shape)
+    draft.stage(Stage.REQUANT, node)
+
+
+def _upsample(draft: Draft, node: Node) -> None:
+    draft.upsample = node.attrs["scale"]
+
+
+def _multiply(draft: Draft, node: Node) -> None:
+    """A product with a map, or with one pixel that stands for all."""
+    dfg = draft.dfg
+    at = chain_operand(dfg, node)
+    if dfg.base(node.operands[at]) != dfg.base(draft.value):
+        at = 1 - at
+    other = node.operands[1 - at]
+    if feature_shape(dfg[node.operands[at]].shape) != feature_shape(node.shape):
+        raise DoesNotFit(
+            node.name,
+            "the pipeline would carry the gate, which is one pixel",
+            "let it end the group before",
+        )
+    _computed(dfg, node, other)
+    broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
+    side = dfg.base(other)
+    draft.stage(Stage.RESIDUAL, node, side=side, broadcast=broadcast, swapped=at == 1)
+
+
+def _add(draft: Draft, node: Node) -> None:
+    """Residual: the operand that is not the chain's value comes from memory."""
+    dfg = draft.dfg
+    swapped = dfg.base(node.operands[0]) != dfg.base(draft.value)
+    other = node.operands[0 if swapped else 1]
+    _computed(dfg, node, other)
+    same_map(dfg, node, other)
+    draft.stage(Stage.RESIDUAL, node, side=dfg.base(other), swapped=swapped)
+
+
+def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators
+    """One that leads its group is the pre chain's (`geometry`)."""
+    raise DoesNotFit(
+        node.name,
+        "in front of the array a channel affine comes first, its group has begun with another "
+        "operator",
+        "end the group before it",
+    )
+
+
+def _computed(dfg: Dfg, node: Node, other: int) -> None:
+    """The residual stage reads its second operand from the memory of feature maps."""
+    if dfg[other].kind is Kind.CONST:
+        raise DoesNotFit(
+            node.name,
+            f"its operand {dfg[other].name} is a constant, and no convolution of its group takes "
+            "it up",
+            "let it follow a convolution directly",
+        )
+
+
+def same_map(dfg: Dfg, node: Node, operand: int) -> None:
+    """A map is read as it was written: only dense looks through a flattening."""
+    shape, stored = dfg[operand].shape, dfg[dfg.base(operand)].shape
+    if feature_shape(shape) != feature_shape(stored):
+        raise DoesNotFit(
+            node.name,
+            f"it reads a map of shape {stored} as {shape}, the machine keeps maps in blocks of "
+            "channels",
+            "leave the operator on the host, or reshape behind it",
+        )
+
+
+def _sum_pads(a: Pads, b: Pads) -> Pads:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+
+
+HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
+    **dict.fromkeys(STAGE_OF_OPERATOR, _by_value),
+    "pad": _pad,
+    "conv": _conv,
+    "dense": _dense,
+    "add": _add,
+    "multiply": _multiply,
+    "transposed_conv": _transposed,
+    "shuffle": _shuffle,
+    "upsample": _upsample,
+    "batch_norm": _batch_norm,
+    **dict.fromkeys(("max_pool", "avg_pool"), _pool),
+}
+
+OPERATORS = frozenset({*HANDLERS, *LAYOUT})
+"""Operators that `group_geometry` knows."""

@@ -1,0 +1,339 @@
+"""A group of operators as a pass through the machine: its shape, operands and stages.
+
+Reads the structure only, never scales, so that a float model and its quantised form give the same.
+Cases, by the group's first working operator: (1) conv or dense: the array; a dense node reads the
+flattened map as a convolution whose kernel is the whole map; (2) an explicit pad: its amounts join
+the window of what follows (behind the array: of a max pool); (3) an average whose window exceeds a
+tile: the array, as a depthwise sum; (4) a channel shuffle: the array, as a permutation; (5) a
+transposed convolution: the array, phase by phase (`phases`); (6) anything else: the copy path.
+Concatenations and splits in front move nothing (`lanes`), a channel affine or a gate and an
+activation in front are the pre chain. Later operators become post stages, an upsample at the end is
+done by the store.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.integer import ACCUMULATING
+from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
+from opu_fuse.dfg.views import Map, feature_shape
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
+from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT, LaneMap
+from opu_fuse.layout.shape import Shape, Side
+from opu_fuse.lowering.handlers import (
+    HANDLERS,
+    NO_PADS,
+    Draft,
+    StageOf,
+    chain_operand,
+    lost_pad,
+    same_map,
+)
+from opu_fuse.lowering.polyphase import WHOLE, Phase, phases
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
+
+
+class Geometry(Struct, frozen=True, kw_only=True):
+    """shape: for tiling and cost; source, residuals: DFG indices of the maps read from memory
+    (changes of view looked through), gate: of the one that multiplies the channels of the source in
+    front of the array; output: of the stored value; anchor: what runs on the array,
+    None on the copy path; pad: the explicit pad in front, if any; stages: the post chain; macs: of
+    Conv and Gemm, but for pixels that a pool behind them leaves out.
+    """
+
+    shape: Shape
+    source: int
+    residuals: tuple[int, ...]
+    gate: int | None
+    output: int
+    anchor: int | None
+    pad: int | None
+    pre: tuple[int, ...]
+    stages: tuple[StageOf, ...]
+    macs: int
+    phases: tuple[tuple[Phase, Shape], ...]
+    in_pieces: Pieces
+    out_pieces: Pieces
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """DFG indices of all maps that it reads."""
+        gates = () if self.gate is None else (self.gate,)
+        return self.source, *self.residuals, *gates
+
+    @property
+    def in_phases(self) -> bool:
+        """Whether its map is made in several passes."""
+        return self.phases[0][0] != WHOLE
+
+
+def group_geometry(
+    dfg: Dfg,
+    members: Iterable[int],
+    hw: HwSpec,
+    lanes: LaneMap,
+    front: Collection[int] | None = None,
+) -> Geometry | None:
+    """The geometry of a group, members in pipeline order; None when nothing in it computes. lanes:
+    `lanes.map_lanes` of the DFG; front: members matched on modules before the array (default: as
+    many as may be).
+
+    Raises DoesNotFit when the machine's layout or tiles cannot express it.
+    """
+    nodes = [node for node in (dfg[i] for i in members) if not moves_nothing(node)]
+    if not nodes:
+        return None
+    operand = nodes[0].operands[chain_operand(dfg, nodes[0])]
+    source = dfg.base(operand)
+    read = feature_shape(dfg[source].shape)
+    draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, pre_pool=read)
+    if nodes[0].op != "dense":
+        same_map(dfg, nodes[0], operand)
+    draft.front = _pre_chain(draft, nodes, front)
+    for node in nodes[draft.front :]:
+        if draft.upsample != (1, 1):
+            raise DoesNotFit(
+                node.name, "nothing can follow an upsample in a pass", "let it run by itself"
+            )
+        if draft.pool_pads != NO_PADS and node.op != "max_pool":
+            raise lost_pad(node)
+        if node.owner is None:
+            HANDLERS[node.op](draft, node)
+        draft.value = node.index
+    if draft.pool_pads != NO_PADS:
+        raise lost_pad(nodes[-1])
+    if draft.depthwise and draft.pre:
+        raise DoesNotFit(
+            nodes[draft.front].name,
+            "depthwise windows do not pass the pre chain",
+            "end the group before the convolution",
+        )
+    return _finished(draft, read, nodes[-1], lanes)
+
+
+def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap) -> Hashable:
+    """All that `group_geometry` reads of a group but names and positions in the DFG: groups alike
+    in this have the same shapes and phases. Networks repeat few of them often.
+    """
+    numbers: dict[int, int] = {}
+
+    def value(index: int) -> Hashable:
+        if dfg.nodes[index].kind is Kind.CONST:
+            return dfg.nodes[index].shape
+        base = dfg.base(index)
+        number = numbers.setdefault(base, len(numbers))
+        return number, dfg.nodes[index].shape, dfg.nodes[base].shape, lanes[base].pieces
+
+    return tuple(
+        [
+            (
+                node.op,
+                node.owner is None,
+                node.access,
+                tuple(node.attrs.items()),
+                tuple([value(i) for i in node.operands]),
+                value(node.index),
+                lanes[node.index].pieces,
+            )
+            for node in [dfg.nodes[i] for i in members]
+        ]
+    )
+
+
+def moves_nothing(node: Node) -> bool:
+    """Changes of view, concatenations and splits, which are a matter of layout."""
+    return node.is_virtual or node.op in LAYOUT
+
+
+def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
+    out = feature_shape(last.shape)
+    inside, outside = lanes[draft.source].pieces, lanes[last.index].pieces
+    anchored = draft.anchor is not None and not draft.depthwise
+    word = draft.hw.word_channels
+    whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
+    if not anchored and inside != outside:
+        raise DoesNotFit(
+            last.name,
+            "its operands have their channels in different lanes",
+            whole,
+        )
+    sides = [item for item in draft.stages if item.side is not None]
+    residuals = tuple([item.side for item in sides if item.side is not None])
+    if any(lanes[node].pieces != outside for node in residuals):
+        raise DoesNotFit(
+            last.name,
+            "its operands have their channels in different lanes",
+            whole,
+        )
+    if draft.gate is not None and lanes[draft.gate].pieces != inside:
+        raise DoesNotFit(
+            draft.dfg[draft.pre[0]].name,
+            "its gate has its channels in other lanes than the map",
+            whole,
+        )
+    holes = not (is_plain(inside) and is_plain(outside))
+    walked = next((i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0)
+    shape = Shape(
+        array=draft.anchor is not None,
+        depthwise=draft.depthwise,
+        sums=draft.sums,
+        in_channels=extent(inside),
+        in_rows=read[1],
+        in_cols=read[2],
+        slot=draft.hw.word_bytes,
+        window=draft.window,
+        groups=extent(inside) if draft.depthwise else 1 if holes else draft.groups,
+        pre_pool_channels=draft.pre_pool[0] if is_plain(outside) else extent(outside),
+        pre_pool_rows=draft.pre_pool[1],
+        pre_pool_cols=draft.pre_pool[2],
+        pool=draft.pool,
+        out_rows=out[1] // draft.upsample[0],
+        out_cols=out[2] // draft.upsample[1],
+        sides=tuple(
+            [
+                Side(before_pool=i < walked, broadcast=item.broadcast)
+                for i, item in enumerate(draft.stages)
+                if item.side is not None
+            ]
+        ),
+        tables=sum(item.stage is Stage.TABLE for item in draft.stages),
+        pre=len(pre_slots(draft.dfg, draft.pre)),
+        gated=draft.gate is not None,
+        upsample=draft.upsample,
+        first_lane=min(first for first, _ in outside) if anchored else 0,
+        pool_kind=draft.pool_kind,
+        param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
+    )
+    shape = replace(shape, carries=_carries(shape, draft))
+    parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
+    return Geometry(
+        shape=parts[0][1],
+        phases=parts,
+        source=draft.source,
+        residuals=residuals,
+        gate=draft.gate,
+        output=last.index,
+        anchor=draft.anchor,
+        pad=draft.pad,
+        pre=tuple(draft.pre),
+        stages=tuple(draft.stages),
+        macs=draft.macs,
+        in_pieces=inside,
+        out_pieces=outside,
+    )
+
+
+def _carries(shape: Shape, draft: Draft) -> bool:
+    """Whether tiles need not make what the one above has made: the maxima of rows that both see
+    reach the lower one as a second map. A window sees two tiles, and every tile makes some row.
+    """
+    pool = shape.pool
+    if pool is None or shape.pool_kind is not PoolKind.MAX or draft.transposed or not shape.array:
+        return False
+    if (
+        draft.stages[-1].stage is not Stage.POOL
+        or shape.sides
+        or shape.upsample != (1, 1)
+        or not chain_of(draft.hw).carries
+    ):
+        return False
+    (rows, _), (stride, _) = pool.kernel, pool.strides
+    behind = (shape.out_rows - 1) * stride - pool.pads[0] + rows - stride
+    return stride < rows <= 2 * stride and behind < shape.pre_pool_rows
+
+
+def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
+    assert draft.transposed is not None
+    if shape.pool or shape.sides or shape.upsample != (1, 1):
+        raise DoesNotFit(
+            draft.transposed.name,
+            "a transposed convolution makes rows and columns in phases, and what follows it in the "
+            "group needs them side by side",
+            "end the group behind it",
+        )
+    return tuple(
+        (
+            phase,
+            replace(
+                shape,
+                window=window,
+                pre_pool_rows=rows,
+                pre_pool_cols=cols,
+                out_rows=rows,
+                out_cols=cols,
+                phased=True,
+            ),
+        )
+        for phase, window, rows, cols in phases(
+            draft.transposed.attrs, shape.out_rows, shape.out_cols
+        )
+    )
+
+
+def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
+    """Takes the operators in front of the array; their number.
+
+    A channel affine that no convolution follows passes the array as it is.
+    """
+    array = next((i for i, n in enumerate(nodes) if n.op in ACCUMULATING), 0)
+    count = array - (array > 0 and nodes[array - 1].op == "pad")
+    if not count:
+        count = _front_alone(draft, nodes, front)
+        if not count:
+            return 0
+        draft.anchor = nodes[count - 1].index
+        if draft.pre_pool[0] % draft.hw.word_channels == 0:
+            draft.groups = (
+                draft.pre_pool[0] // draft.hw.word_channels
+            )  # each block meets itself alone
+        draft.stage(Stage.REQUANT, nodes[count - 1])
+    for node in nodes[:count]:
+        if is_gate(draft.dfg, node.index):
+            draft.gate = _gate(draft, nodes, node)
+        elif node.op not in CLAMPS and not is_affine(draft.dfg, node.index):
+            raise DoesNotFit(
+                node.name,
+                f"{node.op} cannot pass before the array",
+                "end the group before the convolution",
+            )
+    draft.pre = [node.index for node in nodes[:count]]
+    units, limit = len(pre_slots(draft.dfg, draft.pre)), chain_of(draft.hw).pre_units
+    if units > limit:
+        raise DoesNotFit(
+            nodes[0].name,
+            f"what stands before the array takes {units} units of {limit}",
+            "end the group before the convolution",
+        )
+    draft.value = nodes[count - 1].index
+    return count
+
+
+def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
+    """The map that holds one value for each channel of the group's."""
+    if not chain_of(draft.hw).gates or node is not nodes[0]:
+        raise DoesNotFit(
+            node.name,
+            "a gate before the array comes first in its group, on a machine with gates there",
+            "end the group before the convolution",
+        )
+    other = node.operands[1 - chain_operand(draft.dfg, node)]
+    same_map(draft.dfg, node, other)
+    return draft.dfg.base(other)
+
+
+def _front_alone(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
+    """Operators before an array that nothing needs; a clamp alone does not need it either."""
+    affine = is_affine(draft.dfg, nodes[0].index)
+    if front is None:
+        return affine * (2 if len(nodes) > 1 and nodes[1].op in CLAMPS else 1)
+    if not affine and not is_gate(draft.dfg, nodes[0].index):
+        return 0
+    return next((i for i, node in enumerate(nodes) if node.index not in front), len(nodes))

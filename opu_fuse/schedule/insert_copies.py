@@ -1,0 +1,81 @@
+"""Copies behind a strategy's groups: maps that the machine's memory wants in two places.
+
+The strategy knows nothing of memory. Which maps cannot lie where two concatenations want them
+follows from the concatenations that its groups hold.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.dfg.concat_copies import Copied, copy_name, insert_copies
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.copy_groups import with_copies
+from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import layouts
+from opu_fuse.layout.zero_copy_joins import misplaced
+from opu_fuse.schedule.tile_choice import Misfit, TileCache, Tiling, members, not_here, tile
+
+
+class Fitted(Struct, frozen=True, kw_only=True):
+    """A partition that fits the machine. dfg: the graph with copies, partition: its groups, those
+    of the copies among them (`Partition.copies` names them).
+    """
+
+    dfg: Dfg
+    partition: Partition
+    tiling: Tiling
+
+
+def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int, int], str]:
+    """(concatenation, position of an operand): why the machine needs a copy there."""
+    return misplaced(dfg, hw, layouts(dfg, members(partition)))
+
+
+def tile_with_copies(
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
+) -> Fitted | tuple[Misfit, ...]:
+    """`tile`, behind the copies that a legal partition needs. Misfits name nodes of `dfg`."""
+    wanted = needed_copies(dfg, partition, hw)
+    if not wanted:
+        tiling = tile(dfg, partition, hw, cache, images)
+        fits = isinstance(tiling, Tiling)
+        return Fitted(dfg=dfg, partition=partition, tiling=tiling) if fits else tiling
+    added = insert_copies(dfg, wanted)
+    carried = with_copies(named(dfg, partition, wanted), added, hw)
+    if not isinstance(carried, Partition):
+        copy, why = carried
+        error = _no_copy(dfg, added, copy, why.reason)
+        return not_here(dfg, partition, added.copies[copy], error)
+    tiling = tile(added.dfg, carried, hw, cache, images)
+    if isinstance(tiling, Tiling):
+        return Fitted(dfg=added.dfg, partition=carried, tiling=tiling)
+    return tuple(m for misfit in tiling for m in _of_the_graph(dfg, partition, misfit, added))
+
+
+def named(dfg: Dfg, partition: Partition, wanted: Mapping[tuple[int, int], str]) -> Partition:
+    """A partition that tells which copies it needs."""
+    copies = {copy_name(dfg, concat, at): why for (concat, at), why in wanted.items()}
+    return dataclasses.replace(partition, copies=copies)
+
+
+def _no_copy(dfg: Dfg, added: Copied, copy: int, why: str) -> DoesNotFit:
+    (value,) = added.dfg[copy].operands
+    what = f"{added.dfg[value].name} must be copied for it, and no module can ({why})"
+    return DoesNotFit(
+        dfg[added.copies[copy]].name, what, "map max_pool to a module that can, or compute it twice"
+    )
+
+
+def _of_the_graph(
+    dfg: Dfg, partition: Partition, misfit: Misfit, added: Copied
+) -> tuple[Misfit, ...]:
+    """A copy that does not fit stands for the concatenation that needs it."""
+    if misfit.nodes[0] in added.copies:  # alone in its group
+        return not_here(dfg, partition, added.copies[misfit.nodes[0]], misfit.error)
+    back = {new: old for old, new in enumerate(added.moved)}
+    return (replace(misfit, nodes=tuple(sorted(back[n] for n in misfit.nodes))),)

@@ -1,0 +1,207 @@
+"""A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import fields, replace
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
+from opu_fuse.dfg.pre_array import CLAMPS, pre_slots, rescales
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
+from opu_fuse.fuse.partition import Group
+from opu_fuse.hw.isa.table import HEAD_NAME, unit_register
+from opu_fuse.hw.spec.chain import PostModule, chain_of, stage_name
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.lanes import LaneMap
+from opu_fuse.lowering.handlers import StageOf, chain_operand
+from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, moves_nothing
+from opu_fuse.schedule.layer import Interior, Layer
+from opu_fuse.schedule.wide_weights import further_cells
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.affine import affine_params, gate_registers
+from opu_fuse.units.base import Settings, Stage
+from opu_fuse.units.pool import average_params
+
+Registers = dict[str, int]
+
+
+def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Layer, ...]:
+    """The layer of a group, one per phase; none when nothing in it computes. lanes:
+    `layout.lanes.map_lanes`. Raises DoesNotFit and ModelError.
+    """
+    members = [m.node for m in group.matches]
+    found, order = pass_of(dfg, group, hw, lanes)
+    if found is None:
+        return ()
+    post: Registers = {}
+    parts: dict[tuple[int, int], Registers] = {}
+    records: list[np.ndarray] = []
+    for item, module in zip(found.stages, order, strict=True):
+        own = _settings(dfg, found, item, hw)
+        post |= _of_unit(own.registers, module.bank)
+        if own.per_channel is not None:
+            records.append(np.array(own.per_channel, BY_STAGE[item.stage].record))
+        parts |= {count: _of_unit(more, module.bank) for count, more in own.by_count.items()}
+    whole = Layer(
+        **{f.name: getattr(found, f.name) for f in fields(found)},
+        group=group.index,
+        name=" + ".join(
+            dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])
+        ),
+        phase=found.phases[0][0],
+        order=tuple(module.name for module in order),
+        post=post,
+        pad_value=_pad_value(dfg, found),
+        pre_registers=_pre(dfg, found, hw),
+        residual_units=tuple(m.bank for m in order if m.stage is Stage.RESIDUAL),
+        table_units=tuple(m.bank for m in order if m.stage is Stage.TABLE),
+        by_count=parts,
+        per_channel=tuple(records),
+        interiors=_interiors(dfg, members, found),
+    )
+    layers = [
+        replace(whole, phase=p, shape=replace(s, further=further_cells(dfg, found, p, s, hw)))
+        for p, s in found.phases
+    ]
+    return layers[0], *(replace(layer, macs=0) for layer in layers[1:])
+
+
+def pass_of(
+    dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap
+) -> tuple[Geometry | None, tuple[PostModule, ...]]:
+    """What holds of a matched group whatever its scales are, where they are not known: its geometry
+    (what runs before the array, the match says) and the modules of its stages. Raises DoesNotFit.
+    """
+    front = {m.node for m in group.matches if m.module in chain_of(hw).front}
+    changed = next((i for i in front if rescales(dfg, dfg[i])), None)
+    if changed is not None:
+        raise _only_clamps(dfg, changed)
+    found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
+    return found, () if found is None else _order(dfg, group, found, hw)
+
+
+def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:
+    """Under the names that they have in an instruction."""
+    return {unit_register(name, bank): value for name, value in registers.items()}
+
+
+def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
+    """The modules on which the group was matched, in the order of its stages. What the graph has
+    not, or another kind of module than the stage needs, is no program.
+    """
+    chain, modules = chain_of(hw), {m.node: m.module for m in group.matches}
+    names: list[str] = []
+    uses = Counter[str]()
+    for item in found.stages:
+        module = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
+        name = stage_name(module, uses[module])
+        uses[module] += 1
+        if name not in chain.by_name or chain.by_name[name].stage is not item.stage:
+            raise DoesNotFit(
+                dfg[item.node].name,
+                f"it was matched on module {name}, which is no stage {item.stage.name}",
+                "end the group before it",
+            )
+        names.append(name)
+    mistake = chain.mistake(chain.pack(names))
+    if mistake is not None:
+        raise DoesNotFit(
+            dfg[found.output].name,
+            f"its pass would be {' -> '.join(names) or 'a copy'}, but {mistake}",
+            "end the group earlier",
+        )
+    return tuple(chain.by_name[name] for name in names)
+
+
+def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior, ...]:
+    """Every quantised value of the chain, after the stage that makes it."""
+    stage, pooled = -1, False
+    made = {item.node: i for i, item in enumerate(found.stages)}
+    interiors = []
+    for index in members:
+        if index in made:
+            stage = made[index]
+            pooled = pooled or found.stages[stage].stage is Stage.POOL
+        node = dfg[index]
+        made_here = stage >= 0 and not moves_nothing(node) and node.op not in {"upsample", "pad"}
+        if len(found.phases) > 1:
+            made_here = made_here and index == found.output
+        if node.quant is not None and made_here:
+            interiors.append(Interior(stage=stage, node=index, pooled=pooled))
+    return tuple(interiors)
+
+
+def _pad_value(dfg: Dfg, found: Geometry) -> int:
+    """What data fetch reads outside the input: the fill of an explicit pad, or the zero point."""
+    own = None
+    anchor = None if found.anchor is None else dfg[found.anchor]
+    if anchor is not None and (anchor.op == "transposed_conv" or any(anchor.attrs.get("pads", ()))):
+        # the windows of a transposed convolution's phases reach beyond its input
+        own = quant_of(dfg[anchor.operands[0]]).zero_point
+    if found.pad is None:
+        return own or 0
+    fill = pad_fill(dfg, found.pad)
+    if own is not None and own != fill:
+        raise DoesNotFit(
+            dfg[found.pad].name,
+            f"it pads with {fill}, the operator behind it with {own}; a pass has one fill value",
+            "let them run one after the other (--strategy none)",
+        )
+    return fill
+
+
+def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
+    """Of one stage; the requantiser gives what its operator, or a unit before the array, left."""
+    if item.stage is not Stage.REQUANT:
+        return settings(dfg, item.node, item.stage, hw.numeric, swap=item.swapped)
+    node = dfg[item.node]
+    if node.op == "shuffle":
+        tied_quant(dfg, item.node)
+    if node.op == "shuffle" or item.node in found.pre:
+        zero = 0
+    elif node.op == "avg_pool":
+        zero = average_params(operator(dfg, item.node), hw.numeric).y_zero
+    else:
+        zero = requant_params(dfg, item.node, hw.numeric).zero_point
+    return Settings(registers={"requant_zero": zero})
+
+
+def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
+    """Registers of the pre chain; the activation only clamps, its scales are tied."""
+    if not found.pre:
+        return {}
+    slots = pre_slots(dfg, found.pre)
+    registers = {"pre": len(slots), "gate": 0}
+    for unit, nodes in enumerate(slots):
+        own = {"pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
+        for index in nodes:
+            if index == found.pre[0] and found.gate is not None:
+                second = chain_operand(dfg, dfg[index]) == 1
+                own |= gate_registers(operator(dfg, index, swap=second))
+            else:
+                own |= _clamp(dfg, index, hw) if dfg[index].op in CLAMPS else _shifted(dfg, index)
+        registers |= {unit_register(name, unit): value for name, value in own.items()}
+    return registers
+
+
+def _shifted(dfg: Dfg, index: int) -> Registers:
+    return {"pre_zero": affine_params(operator(dfg, index)).y_zero}
+
+
+def _clamp(dfg: Dfg, index: int, hw: HwSpec) -> Registers:
+    act = settings(dfg, index, Stage.ACT, hw.numeric).registers
+    slopes = (act["act_pos"], act["act_neg"], act["act_shift"])
+    if (*slopes, act["act_x_zero"]) != (1, 1, 0, act["act_y_zero"]):
+        raise _only_clamps(dfg, index)
+    return {"pre_lo": act["act_lo"], "pre_hi": act["act_hi"]}
+
+
+def _only_clamps(dfg: Dfg, index: int) -> DoesNotFit:
+    return DoesNotFit(
+        dfg[index].name,
+        "before the array an activation only clamps, its scales differ",
+        "quantise its input and output with one scale, or end the group before it",
+    )

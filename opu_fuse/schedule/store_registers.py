@@ -1,0 +1,86 @@
+"""Registers of the stores of a tile: where its output words go."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from opu_fuse.hw.isa.instruction import split_address
+from opu_fuse.schedule.placement import Placement
+from opu_fuse.schedule.registers import transfer_shape
+from opu_fuse.schedule.tile_choice import PlannedLayer
+from opu_fuse.tiling.tile import Rect, ceil_div
+
+
+def stores(
+    layer: PlannedLayer, to: Placement, base: int, rect: Rect, block: int, blocks: int
+) -> Iterator[dict[str, int]]:
+    """Of channel blocks block .. block + blocks - 1, whose words begin at `base` of the output
+    buffer: one store, more where the first or last block shares its words with a neighbour.
+    """
+    low, high = to.skips
+    last, end = to.layout.blocks - 1, block + blocks
+    shared = ((1, low), (last, high))
+    cuts = {block, end, *(at for at, skip in shared if skip and block < at < end)}
+    words = rect.rows * ceil_div(rect.cols, layer.shape.stored_px)
+    for at, after in pairwise(sorted(cuts)):
+        skips = low * (at == 0), high * (after == last + 1)
+        yield _store(layer, to, base + (at - block) * words, rect, at, after - at, skips)
+
+
+def _store(
+    layer: PlannedLayer,
+    to: Placement,
+    src: int,
+    rect: Rect,
+    block: int,
+    blocks: int,
+    skips: tuple[int, int],
+) -> dict[str, int]:
+    shape, phase, layout = layer.shape, layer.phase, to.layout
+    (up_y, up_x), px = shape.upsample, shape.stored_px
+    row, rows, col, cols = rect
+    image, row = divmod(row, shape.out_rows)
+    apart = layer.writes.layout.rows // shape.images
+    first = layout.word_at(
+        block,
+        image * apart + row * up_y * phase.apart[0] + phase.first[0],
+        col // px * up_x * phase.apart[1] + phase.first[1],
+    )
+    pitch = phase.apart[0] * layout.row_words
+    transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
+    return {
+        **split_address(to.offset + first * layout.word),
+        "src": src,
+        **transfer_shape(*transfer, joins=(up_y, up_x) == phase.apart == (1, 1)),
+        "word_gap": phase.apart[1] - 1,
+        "repeat_rows": up_y - 1,
+        "repeat_cols": up_x - 1,
+        "skip_low": skips[0],
+        "skip_high": skips[1],
+    }
+
+
+def halo_words(layer: PlannedLayer, rect: Rect, block: int) -> int:
+    """Of two rows for every channel block, used in turn: the word for the tile that begins with a
+    row.
+    """
+    shape, blocks = layer.shape, layer.writes.layout.blocks
+    turn = rect.row % shape.out_rows // layer.tile.rows % 2
+    return (turn * blocks + block) * shape.out_cols + rect.col
+
+
+def halo_store(
+    layer: PlannedLayer, src: int, rect: Rect, block: int, blocks: int
+) -> dict[str, int]:
+    """Of what a tile leaves the one below it."""
+    row, rows, col, cols = rect
+    first = halo_words(layer, Rect(row + rows, 1, col, cols), block)
+    return {
+        **split_address(layer.carried + first * layer.writes.layout.word),
+        "src": src,
+        **transfer_shape(cols, 1, 0, blocks, layer.shape.out_cols),
+        "word_gap": 0,
+        "repeat_rows": 0,
+        "repeat_cols": 0,
+        "skip_low": 0,
+        "skip_high": 0,
+    }

@@ -1,0 +1,370 @@
+"""The tiles of a whole model: groups lowered to layers, their tiles chosen, pools put beside groups
+that keep the array busy.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.pre_array import rescales
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.coschedule import find_co_scheduled
+from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.batch import batched
+from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
+from opu_fuse.layout.lanes import map_lanes
+from opu_fuse.layout.shape import Shape
+from opu_fuse.layout.zero_copy_joins import CannotJoin
+from opu_fuse.lowering.pass_geometry import structure
+from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.lower_group import lower_group, pass_of
+from opu_fuse.schedule.memory_plan import align
+from opu_fuse.schedule.segment_order import (
+    SegmentSteps,
+    in_front_of_readers,
+    order_segments,
+    side_by_side,
+)
+from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.tile_schedule.fused_stack import FusedStack
+from opu_fuse.tile_schedule.residency import count_reads
+from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
+from opu_fuse.tiling.candidates import choose_tile
+from opu_fuse.tiling.chunks import output_ranges, weight_bytes
+from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.im2row import im2row_place
+from opu_fuse.tiling.stored_view import stored_shape
+from opu_fuse.tiling.tile import Tile, ceil_div, unfold
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
+
+
+class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
+    """A tiled layer with the integers of its group and the place of its constants: byte offsets,
+    `end` is after them. carried: of two rows of its output in each channel block, for the pooling
+    halos of its tiles.
+    """
+
+    layer: Layer
+    estimate: Estimate
+    weights: int
+    params: int
+    pre: int
+    table: int
+    carried: int
+    end: int
+
+    def constants_at(self, space: Space) -> int:
+        """Byte offset of those that a buffer holds."""
+        places = {
+            Space.WEIGHT: self.weights,
+            Space.PARAM: self.params,
+            Space.PRE: self.pre,
+            Space.TABLE: self.table,
+        }
+        return places[space]
+
+    @property
+    def tile_count(self) -> int:
+        """Tiles of pixels, of all images."""
+        shape, tile = self.shape, self.tile
+        rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
+        return ceil_div(shape.images, tile.images) * rows * cols
+
+    @property
+    def pieces(self) -> int:
+        """Tiles times output ranges: what is computed between two uses of the post engine."""
+        return self.tile_count * len(self.ranges)
+
+    @property
+    def instructions(self) -> int:
+        """Of compute and post, at least: post may take a piece in parts, compute image by image."""
+        steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
+        return self.tile_count * (steps + len(self.ranges))
+
+
+class Misfit(Struct, frozen=True, kw_only=True):
+    """A group that has no tile: its DFG nodes, ascending, and the reason."""
+
+    nodes: tuple[int, ...]
+    error: DoesNotFit
+
+
+class Together(Struct, frozen=True, kw_only=True):
+    """Groups that a cascade computes, in execution order."""
+
+    groups: tuple[int, ...]
+    stack: FusedStack
+
+
+class BatchBlock(Struct, frozen=True, kw_only=True):
+    """Groups through which so many images of a batch go together, round after round; works: of all
+    images, with the tiles of a round.
+    """
+
+    groups: tuple[int, ...]
+    works: tuple[TiledLayer, ...]
+    images: int
+
+
+class Weighed(Struct, frozen=True, kw_only=True):
+    """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
+    both, and which of them it is. outdone: it would have been taken, but the whole batch is
+    better without any.
+    """
+
+    together: Together
+    taken: bool
+    outdone: bool = False
+    cycles_alone: int
+    cycles: int
+    bytes_alone: int
+    bytes: int
+
+
+class Tiling(Struct, frozen=True, kw_only=True):
+    """layers: group index -> layers with their tiles; beside: group -> the one whose tiles come
+    between its tiles; cascades: groups computed together; weighed: what was tried; rounds: groups
+    that work for a few images at a time; segments and uses: execution order and live ranges that
+    follow from it.
+    """
+
+    layers: Mapping[int, tuple[PlannedLayer, ...]]
+    beside: Mapping[int, int]
+    segments: tuple[SegmentSteps, ...]
+    uses: Mapping[int, TensorUse]
+    layout: DataLayout
+    constants_bytes: int
+    cascades: tuple[Together, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
+    rounds: tuple[BatchBlock, ...] = ()
+
+    @property
+    def same_step(self) -> list[int]:
+        """Groups that run in the same step as the one before them."""
+        several = (*self.cascades, *self.rounds)
+        return [*self.beside.values(), *(g for found in several for g in found.groups[1:])]
+
+
+TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
+"""Tiles of one machine by layer shape and whether they run beside another group: equal layers share
+a search, also over repeated partitions, and where some weights take more than 8 bits.
+"""
+
+
+def tile(
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
+) -> Tiling | tuple[Misfit, ...]:
+    """Lower every group and choose its tile; the groups that do not fit are returned as a value.
+    images: of a batch.
+    """
+    lowered: dict[int, tuple[Layer, ...]] = {}
+    on_host = {op.node for op in partition.host}
+    try:
+        layout = lay_out(dfg, members(partition), on_host, hw)
+    except CannotJoin as error:
+        return not_here(dfg, partition, error.node, error)
+    misfits: list[Misfit] = []
+    for group in partition.groups:
+        try:
+            found = lower_group(dfg, group, hw, layout.lanes)
+        except DoesNotFit as error:
+            misfits.append(_misfit(dfg, group, error))
+            continue
+        if found:
+            lowered[group.index] = found
+    if misfits:
+        return tuple(misfits)
+    layers = {index: parts[0] for index, parts in lowered.items()}
+    stored = {n for layer in layers.values() for n in (*layer.operands, layer.output)}
+    free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
+    segments = tuple(
+        in_front_of_readers(s, layers, hw) for s in order_segments(dfg, partition, free)
+    )
+    steps = (t.group for s in segments for t in s.steps)
+    order = [g for g in steps if g is not None and g in layers]
+    layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)
+    nodes = [t.node for s in segments for t in s.steps if t.node is not None]
+    reads = count_reads(dfg, layout, layers.values(), nodes)
+    planned: dict[int, tuple[PlannedLayer, ...]] = {}
+    offset = 0
+    for index in order:
+        parts = []
+        for whole in lowered[index]:
+            part = _stored(whole, layout, hw)
+            source, writes = (layout.place(dfg, hw, i) for i in (part.source, part.output))
+            maps = Maps(im2row_place(source, part.shape), writes, reads[writes.home])
+            try:
+                parts.append(_tile_layer(part, maps, hw, offset, cache))
+            except DoesNotFit as error:
+                misfits.append(_misfit(dfg, partition.groups[index], error))
+                break
+            offset = parts[-1].end
+        planned[index] = tuple(parts)
+    if misfits:
+        return tuple(misfits)
+    beside = _companions(dfg, partition, segments, planned, hw)
+    for index in beside.values():
+        (part,) = planned[index]
+        again = _tile_layer(part.layer, part.maps, hw, part.weights, cache, beside=True)
+        planned[index] = (again,)
+    segments = tuple(side_by_side(s, beside) for s in segments)
+    uses = tensor_uses(dfg, layers, segments, hw, layout, beside.values())
+    return Tiling(
+        layers=planned,
+        beside=beside,
+        segments=segments,
+        uses=uses,
+        layout=layout,
+        constants_bytes=offset,
+    )
+
+
+def members(partition: Partition) -> list[list[int]]:
+    """The nodes of every group, in pipeline order."""
+    return [[m.node for m in group.matches] for group in partition.groups]
+
+
+def misfits_by_structure(
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
+) -> tuple[Misfit, ...]:
+    """The groups that no pass of the machine can run, or no tile fits; for float models too."""
+    lanes = map_lanes(dfg, hw, layouts(dfg, members(partition)))
+    misfits = []
+    fitting: set[Hashable] = set()
+    for group in partition.groups:
+        modules = tuple([m.module for m in group.matches])
+        rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
+        form = modules, rounding, structure(dfg, [m.node for m in group.matches], lanes)
+        if form in fitting:
+            continue
+        try:
+            found, _ = pass_of(dfg, group, hw, lanes)
+            for _, shape in found.phases if found else ():
+                _tile_of("", shape, hw, cache)
+            fitting.add(form)
+        except DoesNotFit as error:
+            misfits.append(_misfit(dfg, group, error))
+    return tuple(misfits)
+
+
+def _companions(
+    dfg: Dfg,
+    partition: Partition,
+    segments: Iterable[SegmentSteps],
+    planned: Mapping[int, tuple[PlannedLayer, ...]],
+    hw: HwSpec,
+) -> dict[int, int]:
+    """Group -> the one that runs beside it; layers of several phases stay alone."""
+    single = {g: parts[0] for g, parts in planned.items() if len(parts) == 1}
+    idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
+    busy = {g: p.estimate for g, p in single.items() if p.layer.shape.array and p.pieces > 1}
+    beside: dict[int, int] = {}
+    for segment in segments:
+        order = [step.group for step in segment.steps if step.group is not None]
+        beside |= find_co_scheduled(dfg, members(partition), order, idle, busy, hw)
+    return beside
+
+
+def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
+    """With the bytes its input's pixels take, the pixels a word of its output holds, and all images
+    of the batch.
+    """
+    read, written = (layout.slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
+    shape = stored_shape(layer.shape, hw, read, written)
+    return replace(layer, shape=batched(shape, layout.images))
+
+
+def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:
+    """A view on the host that nobody has to run: its bytes are those of a stored map. Not of one
+    that the host makes: whoever reads the view may run in the same segment, before the map is
+    written to memory.
+    """
+    base = dfg.base(node)
+    made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
+    return base in stored and made_by not in on_host
+
+
+def not_here(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
+    """An operator that the machine cannot begin a group with: alone, and with what follows now."""
+    group = next(g for g in partition.groups if any(m.node == node for m in g.matches))
+    return Misfit(nodes=(node,), error=error), _misfit(dfg, group, error)
+
+
+def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
+    """Without the views at the end, which join whatever group is made."""
+    last = max(i for i, m in enumerate(group.matches) if not dfg[m.node].is_virtual)
+    return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
+
+
+def _tile_of(
+    name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, beside: bool = False
+) -> tuple[Tile, Estimate]:
+    key = replace(shape, further=()) if shape.further else shape, beside
+    if key not in cache:
+        cache[key] = choose_tile(name, key[0], hw, beside=beside)
+    tile, cost = cache[key]
+    return tile, estimate(shape, hw, tile) if shape.further else cost
+
+
+def _tile_layer(
+    layer: Layer, maps: Maps, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
+) -> PlannedLayer:
+    found = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
+    return with_tile(layer, maps, hw, offset, *found)
+
+
+def with_tile(
+    layer: Layer, maps: Maps, hw: HwSpec, offset: int, tile: Tile, cost: Estimate
+) -> PlannedLayer:
+    """A layer with a tile, its constants from a byte offset on."""
+    shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
+    params = align(offset + weight_bytes(ranges, hw))
+    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    pre = align(params + blocks * shape.param_words * hw.word_bytes)
+    in_blocks = ceil_div(shape.in_channels, hw.word_channels)
+    table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
+    carried = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    outputs = blocks * shape.out_cols
+    return PlannedLayer(
+        shape=shape,
+        source=layer.source,
+        residuals=layer.residuals,
+        output=layer.output,
+        tile=tile,
+        ranges=ranges,
+        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
+        **maps._asdict(),
+        phase=layer.phase,
+        gate=layer.gate,
+        layer=layer,
+        estimate=cost,
+        weights=offset,
+        params=params,
+        pre=pre,
+        table=table,
+        carried=carried,
+        end=align(carried + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
+    )
+
+
+def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, TiledLayer]) -> Tiling:
+    """With the tiles and shapes of other works for some groups of a single pass; constants lie
+    without gaps again.
+    """
+    layers: dict[int, tuple[PlannedLayer, ...]] = {}
+    offset = 0
+    for group, parts in tiling.layers.items():
+        placed: list[PlannedLayer] = []
+        for part in parts:
+            layer, tile, cost = part.layer, part.tile, part.estimate
+            if group in works:
+                layer, tile = replace(layer, shape=works[group].shape), works[group].tile
+                cost = estimate(layer.shape, hw, tile)
+            placed.append(with_tile(layer, part.maps, hw, offset, tile, cost))
+            offset = placed[-1].end
+        layers[group] = tuple(placed)
+    return replace(tiling, layers=layers, constants_bytes=offset)

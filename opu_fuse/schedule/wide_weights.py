@@ -1,0 +1,66 @@
+"""Weights that int8 does not hold: which of the further int8 are not zero."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.integer import ACCUMULATING, filters
+from opu_fuse.dfg.views import feature_shape
+from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
+from opu_fuse.hw.dram_layout import extent, lanes_of
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.shape import Cells, Shape
+from opu_fuse.lowering.pass_geometry import Geometry
+from opu_fuse.lowering.polyphase import Phase
+
+
+def further_cells(
+    dfg: Dfg, found: Geometry, phase: Phase, shape: Shape, hw: HwSpec
+) -> tuple[Cells, ...]:
+    """`Shape.further` of a phase of a pass. It follows from the values of the weights, so that
+    grouping does not know it.
+    """
+    if found.anchor is None or dfg[found.anchor].op not in ACCUMULATING:
+        return ()
+    weight = filters(dfg, found.anchor)
+    if weight.dtype == np.int8:
+        return ()
+    kernel, modes = shape.kernel, hw.array.modes
+    if phase.taps is None:
+        weight = weight.reshape(len(weight), -1, *kernel)
+    weight = phase.filters(weight)
+    out = math.gcd(*(m.oc for m in modes), min(hw.array.units, hw.word_channels))
+    inner = math.gcd(*(m.ic for m in modes))
+    size = (-(-extent(found.out_pieces) // out), -(-extent(found.in_pieces) // inner), *kernel)
+    inputs = feature_shape(dfg[found.source].shape)[0]
+    first_inputs = _first_inputs(weight.shape[0], weight.shape[1], inputs)
+    cells = []
+    for oc, ic, y, x in _further(weight):
+        lanes = lanes_of(found.out_pieces)[oc], lanes_of(found.in_pieces)[first_inputs[oc] + ic]
+        bits = np.zeros(size, np.bool_)
+        bits[lanes[0] // out, lanes[1] // inner, y, x] = True
+        cells.append(Cells(out=out, inner=inner, size=size, bits=np.packbits(bits).tobytes()))
+    return tuple(cells)
+
+
+def _first_inputs(channels: int, per_group: int, inputs: int) -> np.ndarray:
+    """The first input channel that each output channel of a grouped convolution reads."""
+    groups = inputs // per_group
+    return np.arange(channels) // (channels // groups) * per_group
+
+
+def _further(weight: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Where each of `quant.weight_parts` but the first is not zero: indices along every axis. Only
+    few numbers are looked at more than once.
+    """
+    flat = weight.reshape(-1)
+    places = np.flatnonzero(flat != flat.astype(np.int8))
+    left = flat[places]
+    while True:
+        left = left - np.clip(left, INT8_MIN, INT8_MAX)
+        places, left = places[left != 0], left[left != 0]
+        if not len(places):
+            return
+        yield np.unravel_index(places, weight.shape)

@@ -1,0 +1,75 @@
+"""When every tensor of the memory window is whole.
+
+A joined concatenation has several writers, machine groups and host values, and its groups may end
+in any order: pools run between the tiles of a convolution. It is whole behind the last of them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
+
+INPUTS = -1
+"""Place of the model's inputs among the segments."""
+
+
+class Whole(Struct, frozen=True, kw_only=True):
+    """A tensor, the segment (or INPUTS) that writes the last of it, the groups of that segment that
+    write to it.
+    """
+
+    tensor: Tensor
+    segment: int
+    groups: frozenset[int]
+
+
+def whole_tensors(bundle: Bundle) -> tuple[Whole, ...]:
+    """Every tensor that something writes, in the bundle's order."""
+    writers = _writers(bundle)
+    neighbours: dict[str, list[Tensor]] = {}
+    for t in bundle.tensors:
+        if t.name in writers:
+            neighbours.setdefault(t.home, []).append(t)
+    found = []
+    for t in bundle.tensors:
+        parts = [writers[u.name] for u in neighbours.get(t.home, ()) if overlap(u, t)]
+        if not parts:
+            continue
+        last = max(segment for segment, _ in parts)
+        groups = frozenset(group for segment, group in parts if segment == last and group >= 0)
+        found.append(Whole(tensor=t, segment=last, groups=groups))
+    return tuple(found)
+
+
+def surviving(wholes: Sequence[Whole], segment: int) -> tuple[Tensor, ...]:
+    """Tensors made whole by a segment of the machine whose bytes no later group of it writes."""
+    made = [w for w in wholes if w.segment == segment and w.groups]
+
+    def overwritten(w: Whole) -> bool:
+        return any(
+            max(u.groups) > max(w.groups)
+            and u.tensor.home != w.tensor.home
+            and overlap(u.tensor, w.tensor)
+            for u in made
+        )
+
+    return tuple(w.tensor for w in made if not overwritten(w))
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have a byte in common."""
+    return a.offset < b.offset + b.layout.size_bytes and b.offset < a.offset + a.layout.size_bytes
+
+
+def _writers(bundle: Bundle) -> Mapping[str, tuple[int, int]]:
+    """Value name -> (segment, group) that writes it; group -1 for inputs and the host."""
+    made = {name: g.index for g in bundle.groups for name in g.outputs}
+    source = {INPUTS: INPUTS}
+    found = {port.value: (INPUTS, -1) for port in bundle.inputs}
+    for number, segment in enumerate(bundle.segments):
+        if isinstance(segment, MachineSegment):
+            source |= dict.fromkeys(segment.groups, number)
+        if isinstance(segment, HostSegment):
+            found |= dict.fromkeys(segment.results.values(), (number, -1))
+    return found | {name: (source[group], group) for name, group in made.items() if group in source}

@@ -1,0 +1,282 @@
+"""Holding one run against another, or against ONNX Runtime, tensor by tensor in group order."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.bundle.manifest import damaged
+from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.result import CheckResult, Difference, RunResult
+from opu_fuse.sim import ports
+from opu_fuse.sim.compare.bounds import (
+    EXACT,
+    FLOAT_TOLERANCE,
+    Allowed,
+    allowed_differences,
+    allowed_of_outputs,
+)
+from opu_fuse.sim.compare.ort_reference import NAME, Expected, Reference
+from opu_fuse.sim.compare.tensor_sources import TensorSource, tensor_sources
+from opu_fuse.sim.compare.writer import writer
+
+DISTINCT_VALUES = 32
+SATURATED_SHARE = 0.05
+_COUNTED_AT_ONCE = 1 << 20
+
+
+class Pair(Struct, frozen=True, kw_only=True):
+    """A tensor as it should be and as it is, samples along the first axis. mask: of one sample, the
+    elements that count; zero_point: None where the tensor is not rounded; allowed: steps.
+    """
+
+    source: TensorSource
+    expected: np.ndarray
+    got: np.ndarray
+    mask: np.ndarray | None = None
+    zero_point: int | None = None
+    allowed: Allowed = EXACT
+
+
+def check(
+    bundle: Bundle, inputs: Mapping[str, np.ndarray] | None, result: RunResult
+) -> CheckResult:
+    """A captured run against ONNX Runtime on the quantised model, for the inputs given to `run`.
+
+    Every quantised tensor that the run shows, and every output. What differs is looked at again by
+    itself: ONNX Runtime computes each tensor from the run's own operands, and a difference counts
+    when it exceeds what `bounds` allows that one operator. Raises ProgramError when the bundle
+    holds no quantised model.
+    """
+    reference = Reference(bundle)
+    samples, count = ports.samples_of(bundle, inputs)
+    feeds = [{name: array[n, ...] for name, array in samples.items()} for n in range(count)]
+    expected = [reference.run(feed) for feed in feeds]
+    shapes = {name: array.shape for name, array in expected[0].tensors.items()}
+    here = [
+        p
+        for p in tensor_sources(bundle)
+        if p.name in result.tensors and p.qdq_name in reference.zero_points
+    ]
+    shown = {p.qdq_name for p in here}
+    tables = {name for g in bundle.groups if g.ops[-1].op == "table" for name in g.outputs}
+    looked_up = {p.qdq_name for p in here if p.name in tables}
+    allowed = allowed_differences(reference.model, shapes, shown, looked_up)
+    pairs = [
+        replace(pair, zero_point=reference.zero_points[p.qdq_name], allowed=allowed[p.qdq_name])
+        for p, pair in zip(here, _tensor_pairs(here, expected, result), strict=True)
+    ]
+    # Where the machine does nothing, no run can show what the host rounds on its way.
+    left = tuple(n for n in reference.names if n not in shown) if bundle.groups else ()
+    whole = _compare(bundle, NAME, pairs, left)
+    if whole.mismatches:
+        given = [_filled(pairs, n) for n in range(count)]
+        expected = [reference.from_operands(f, g) for f, g in zip(feeds, given, strict=True)]
+        own = [
+            replace(pair, expected=alone.expected)
+            for pair, alone in zip(pairs, _tensor_pairs(here, expected, result), strict=True)
+        ]
+        whole = dataclasses.replace(whole, first=_compare(bundle, NAME, own, left).first)
+    off = allowed_of_outputs(reference.model, allowed, shown)
+    return _with_outputs(whole, expected, result, allowed, off)
+
+
+def _tensor_pairs(
+    here: Sequence[TensorSource], expected: Sequence[Expected], result: RunResult
+) -> list[Pair]:
+    return [
+        Pair(
+            source=p,
+            expected=_samples([found.tensors[p.qdq_name] for found in expected]),
+            got=result.tensors[p.name],
+            mask=result.masks.get(p.name),
+        )
+        for p in here
+    ]
+
+
+def _samples(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Samples along a new first axis; a single one is not copied."""
+    return arrays[0][np.newaxis] if len(arrays) == 1 else np.stack(arrays)
+
+
+def _filled(pairs: Sequence[Pair], sample: int) -> dict[str, np.ndarray]:
+    """The run's tensors of one sample in the reference's shapes; what was not computed, and is read
+    by nothing, as the reference has it.
+    """
+    found = {}
+    for pair in pairs:
+        wanted, got = pair.expected[sample, ...], pair.got[sample, ...]
+        if pair.mask is not None:
+            got = np.where(pair.mask.reshape(got.shape), got, wanted.reshape(got.shape))
+        found[pair.source.qdq_name] = got.reshape(wanted.shape)
+    return found
+
+
+def _with_outputs(
+    whole: CheckResult,
+    expected: Sequence[Expected],
+    result: RunResult,
+    allowed: Mapping[str, Allowed],
+    off: Mapping[str, float],
+) -> CheckResult:
+    """The model's outputs beside what ONNX Runtime gives, floats within a tolerance. off: by what
+    they may differ besides.
+    """
+    first = whole.first
+    for name, array in result.outputs.items():
+        wanted = _samples([found.outputs[name] for found in expected]).reshape(array.shape)
+        if first is None:
+            steps = allowed.get(name, EXACT).steps
+            first = _output_difference(name, wanted, array, steps, off.get(name, 0.0))
+    return dataclasses.replace(whole, first=first, outputs=len(result.outputs))
+
+
+def _output_difference(
+    name: str, wanted: np.ndarray, got: np.ndarray, steps: int, off: float
+) -> Difference | None:
+    near = _near(wanted, got, steps, off)
+    if np.all(near):
+        return None
+    index = tuple(int(i) for i in np.argwhere(~near)[0])
+    return Difference(
+        tensor=f"output {name}",
+        index=index,
+        group=-1,
+        instruction=-1,
+        expected=wanted[index].item(),
+        got=got[index].item(),
+        mismatches=int(np.count_nonzero(~near)),
+        elements=near.size,
+    )
+
+
+def _near(wanted: np.ndarray, got: np.ndarray, steps: int, off: float) -> np.ndarray:
+    """Where an output is what it should be, to so many steps, or so much of a float; piece by
+    piece, as large ones fill the memory.
+    """
+    largest = 0.0
+    if wanted.dtype.kind == "f":
+        parts = _parts(wanted)
+        largest = max(float(np.abs(p).max(initial=0, where=np.isfinite(p))) for p in parts)
+    near = np.empty(wanted.shape, bool)
+    for to, one, other in zip(_parts(near), _parts(wanted), _parts(got), strict=True):
+        if wanted.dtype.kind == "f":
+            tolerance = FLOAT_TOLERANCE * largest + off
+            with np.errstate(over="ignore"):  # an infinite tolerance or gap is one
+                to[...] = np.isclose(other, one, rtol=0, atol=tolerance, equal_nan=True)
+        elif steps:
+            to[...] = np.abs(other.astype(np.int64) - one.astype(np.int64)) <= steps
+        else:
+            to[...] = other == one
+    return near
+
+
+def _parts(array: np.ndarray) -> list[np.ndarray]:
+    """An array in pieces, views where it lies in one piece."""
+    return np.array_split(array.reshape(-1), 1 + array.size // _COUNTED_AT_ONCE)
+
+
+def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
+    """Two runs on the same inputs: the tensors both captured, then the outputs, bit for bit."""
+    both = [
+        p for p in tensor_sources(bundle) if p.name in expected.tensors and p.name in got.tensors
+    ]
+    pairs = [
+        Pair(
+            source=p,
+            expected=expected.tensors[p.name],
+            got=got.tensors[p.name],
+            mask=expected.masks.get(p.name),
+        )
+        for p in both
+    ]
+    for name, array in expected.outputs.items():
+        source = TensorSource(name=name, qdq_name="", group=len(bundle.groups), stage=None)
+        pairs.append(Pair(source=source, expected=_bits(array), got=_bits(got.outputs[name])))
+    left = tuple(
+        p.name for p in tensor_sources(bundle) if p not in both and p.name in expected.tensors
+    )
+    found = _compare(bundle, f"{expected.engine} engine", pairs, left)
+    return dataclasses.replace(found, outputs=len(expected.outputs))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """int8 as it is; other types as their bytes, so that equal means equal bits."""
+    if array.dtype == np.int8:
+        return np.atleast_1d(array)
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+def _compare(
+    bundle: Bundle, reference: str, pairs: Iterable[Pair], uncompared: tuple[str, ...]
+) -> CheckResult:
+    """Counts over all pairs, and the first difference beyond what its pair allows."""
+    tensors = elements = mismatches = worst = 0
+    first: Difference | None = None
+    dull: list[str] = []
+    loose: Counter[str] = Counter()
+    for pair in pairs:
+        got, shape = pair.got, pair.got.shape
+        if pair.expected.size != got.size:
+            what = f"{pair.source.name} has {got.size} values, {reference} makes "
+            raise damaged(bundle.model, f"{what}{pair.expected.size}")
+        gap = np.subtract(got, pair.expected.reshape(shape), dtype=np.int16)
+        np.abs(gap, out=gap)
+        if pair.mask is not None:
+            mask = np.broadcast_to(pair.mask, shape)
+            gap, got = gap * mask, got[mask]
+        tensors, elements = tensors + 1, elements + got.size
+        mismatches += int(np.count_nonzero(gap))
+        worst = max(worst, int(gap.max(initial=0)))
+        if pair.zero_point is not None and is_dull(got, pair.zero_point):
+            dull.append(pair.source.name)
+        if pair.allowed.steps:
+            loose[pair.allowed.why] += 1
+        beyond = gap > pair.allowed.steps
+        if first is None and beyond.any():
+            first = _difference(bundle, pair, beyond, got.size)
+    return CheckResult(
+        reference=reference,
+        tensors=tensors,
+        elements=elements,
+        mismatches=mismatches,
+        max_abs_diff=worst,
+        first=first,
+        uncompared=uncompared,
+        dull=tuple(dull),
+        loose=dict(loose),
+    )
+
+
+def _difference(bundle: Bundle, pair: Pair, beyond: np.ndarray, elements: int) -> Difference:
+    index = tuple(int(i) for i in np.argwhere(beyond)[0])
+    source = pair.source
+    return Difference(
+        tensor=source.name,
+        index=index,
+        group=source.group if source.group < len(bundle.groups) else -1,
+        instruction=writer(bundle, source, beyond.shape, index),
+        expected=int(pair.expected.reshape(beyond.shape)[index]),
+        got=int(pair.got[index]),
+        mismatches=int(np.count_nonzero(beyond)),
+        elements=elements,
+    )
+
+
+def is_dull(tensor: np.ndarray, zero_point: int) -> bool:
+    """True when a tensor proves little: under 32 distinct values, or 5 % and more saturated.
+
+    Of a tensor with fewer than 96 elements a third must be distinct, and one may be saturated. With
+    zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
+    """
+    flat = tensor.view(np.uint8).reshape(-1)
+    parts = np.array_split(flat, 1 + flat.size // _COUNTED_AT_ONCE)
+    counts = np.sum([np.bincount(part, minlength=256) for part in parts], axis=0)
+    if np.count_nonzero(counts) < min(DISTINCT_VALUES, tensor.size // 3):
+        return True
+    saturated = counts[127] + (counts[128] if zero_point != -128 else 0)  # 128 is -128
+    return int(saturated) >= max(SATURATED_SHARE * tensor.size, 2)

@@ -1,0 +1,90 @@
+"""The memories of the functional machine as numpy arrays.
+
+Buffers start with a fixed pattern instead of zeros: a program that reads what it never wrote then
+shows it. The feature buffer has one word more than the machine, of padding: a
+gather with replaced indices does the padding. Memories the machine does not have are empty.
+"""
+
+import numpy as np
+
+from opu_fuse.errors import RunError
+from opu_fuse.fixedpoint import MAX_SHIFT, MIN_SHIFT
+from opu_fuse.hw.isa.footprint import space_limit
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.units.base import Space
+from opu_fuse.units.memory import MEMORIES, Memory, Word
+
+_UNWRITTEN = 0xA5
+_MOST_VALUES, _ROOM = 1 << 24, 4
+"""How many values an instruction may work on at once: so many, or so many times what a memory holds
+(windows reach into the padding).
+"""
+
+
+class Memories:
+    """Window of DRAM (given, uint8, changed in place) and on-chip buffers.
+
+    feature: int8 (words + 1, word_bytes), the last row is padding; residual, output, table, image:
+    int8 (words, word_bytes); param and pre: uint8 (words, word_bytes); weight: int8 (words, width);
+    psum: int32 (words, word_channels).
+    """
+
+    def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
+        self.spec = spec
+        self.dram = dram
+        made = {memory.space: _unwritten(memory, spec) for memory in MEMORIES}
+        self.feature, self.weight = made[Space.FEATURE], made[Space.WEIGHT]
+        self.param, self.pre = made[Space.PARAM], made[Space.PRE]
+        self.residual, self.output = made[Space.RESIDUAL], made[Space.OUTPUT]
+        self.psum, self.table, self.image = made[Space.PSUM], made[Space.TABLE], made[Space.IMAGE]
+
+    def buffer(self, space: Space) -> np.ndarray:
+        """The array of an on-chip space, indexed by its words."""
+        return getattr(self, space.value)
+
+    def require_room(self, where: str, words: int) -> None:
+        """Raises RunError where an instruction works on far more words at once than memories hold:
+        with pitches of zero it can. The machine, which takes one after the other, goes on.
+        """
+        most = max(_MOST_VALUES, _ROOM * self.psum.size, _ROOM * self.feature.size)
+        if words * self.spec.word_channels > most:
+            what = f"works on {words:,} words at once, more than the functional engine can"
+            raise RunError(where, what, "compile the model again for this machine")
+
+    def records(
+        self, space: Space, record: np.dtype, first: int, blocks: int, pitch: int
+    ) -> np.ndarray:
+        """What the channels of blocks are given, (blocks, lanes): from word `first` of PARAM or PRE
+        on, blocks `pitch` words apart.
+
+        Raises RunError for scales that the machine cannot compute with.
+        """
+        at = first + np.arange(blocks)[:, None] * pitch + np.arange(record.itemsize)
+        words = self.buffer(space)[at, : self.spec.word_channels]
+        found = words.reshape(blocks, -1).view(record)
+        if record.names is not None:
+            self._check(found, space, at[:, 0])
+        return found
+
+    def _check(self, records: np.ndarray, space: Space, first: np.ndarray) -> None:
+        shifts_only = space is Space.PARAM and not self.spec.numeric.multiplier_bits
+        least = MIN_SHIFT if shifts_only or space is Space.PRE else 0
+        shift, mult = records["shift"], records["mult"]
+        wrong = (shift < least) | (shift > MAX_SHIFT) | (shifts_only & (mult > 1))
+        if not wrong.any():
+            return
+        block, lane = np.argwhere(wrong)[0]
+        able = f"{self.spec.name} shifts by {least} to {MAX_SHIFT}"
+        raise RunError(
+            where=f"{space} buffer, block at word {first[block]}, lane {lane}",
+            what=f"has multiplier {mult[block, lane]} and shift {shift[block, lane]}; {able}"
+            + (" and has no multipliers" if shifts_only else ""),
+            help="compile the model again for this machine",
+        )
+
+
+def _unwritten(memory: Memory, spec: HwSpec) -> np.ndarray:
+    words = space_limit(memory.space, spec) + (memory.space is Space.FEATURE)  # one is padding
+    found = np.full((words, spec.word_size(memory, spec.word_bytes)), _UNWRITTEN, np.uint8)
+    kind = np.int32 if memory.word is Word.SUMS else np.int8 if memory.signed else np.uint8
+    return found.view(kind)

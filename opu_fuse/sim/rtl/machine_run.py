@@ -1,0 +1,62 @@
+"""What one program's run on RTL tells: counters and retire records, or why the machine stopped."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from opu_fuse.errors import RunError
+from opu_fuse.hw.isa.register_map import ERROR_DOC, ErrorCode
+from opu_fuse.hw.isa.table import Engine
+
+_HELP = {
+    ErrorCode.SPEC_MISMATCH: "compile the model for this machine",
+    ErrorCode.WATCHDOG: "raise the watchdog if the memory is that slow, else report a deadlock",
+}
+
+
+class Retired(Struct, frozen=True, kw_only=True):
+    """One retired instruction. pc: word index of its C-type in the program; start, end: cycles
+    since the start was written."""
+
+    engine: Engine
+    pc: int
+    start: int
+    end: int
+
+
+class Counters(Struct, frozen=True, kw_only=True):
+    """The machine's counters after a program. busy, stall: cycles per engine; *_beats: of the AXI
+    port.
+    """
+
+    cycles: int
+    busy: Mapping[Engine, int]
+    stall: Mapping[Engine, int]
+    read_beats: int
+    write_beats: int
+
+
+class ProgramRun(Counters, frozen=True, kw_only=True):
+    """One program from start to done. seconds: time the simulation took."""
+
+    retired: tuple[Retired, ...]
+    seconds: float
+
+
+class MachineStop(Struct, frozen=True, kw_only=True):
+    """Why and where the machine stopped; pc: word index in the program."""
+
+    code: ErrorCode
+    engine: Engine
+    pc: int
+
+
+def stop_error(stop: MachineStop, where: str, instruction: str) -> RunError:
+    """The user's view of a stopped machine. instruction: text of the offending one."""
+    what = f"the machine stopped with {stop.code.name.lower()} ({ERROR_DOC[stop.code]})"
+    engine = stop.engine.name.lower()
+    return RunError(
+        where,
+        f"{what}; engine {engine}, program word {stop.pc}: {instruction}",
+        _HELP.get(stop.code, "compile the model again for this machine"),
+    )

@@ -1,0 +1,299 @@
+"""Choosing a tile: enumerate the candidates, drop those that do not fit, take the cheapest by
+`cost.estimate`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from math import prod
+
+from msgspec import Struct
+
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.pixel_packing import can_fetch
+from opu_fuse.layout.shape import Shape
+from opu_fuse.tiling.chunks import count_loads
+from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.tile import (
+    Tile,
+    ceil_div,
+    feature_words,
+    groups_per_block,
+    input_blocks,
+    input_segments,
+    output_groups,
+    pre_pool_size,
+    undivided,
+    visits,
+)
+from opu_fuse.units.table import TABLE_WORDS
+
+WIDTHS_TRIED = 2
+"""Widest tiles tried per height and channel count: narrower ones move more halo for the same
+work.
+"""
+
+MOST_LOADS = 1000
+"""Loads of features and weights of a layer with a large window, if so few are enough."""
+
+SLOWER = 1.25
+"""How many times as long a layer may take for fewer of them."""
+
+LARGE_WINDOW = 4
+"""Banks of weights that a channel block's window fills: larger ones count as taken in parts."""
+
+
+class Overflow(Struct, frozen=True, kw_only=True):
+    """Why a tile does not fit: a buffer, the words needed and the words it holds."""
+
+    buffer: str
+    needed: int
+    limit: int
+
+    @property
+    def gap(self) -> int:
+        return self.needed - self.limit
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """A tile that fits, with what it costs."""
+
+    tile: Tile
+    cost: Estimate
+
+    def rank(self, *, beside: bool) -> tuple[float, int]:
+        """The lowest is taken: the cheapest, of those the widest, whose first tile needs the fewest
+        rows; beside another group, whose time is the larger one, the largest.
+        """
+        tile = self.tile
+        size = tile.images * tile.rows * tile.cols * tile.blocks
+        return -size if beside else self.cost.total_cycles, -tile.cols
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """A cut whose tiles do not fit. size: their rows, columns and channel blocks; images: of a
+    batch.
+    """
+
+    size: tuple[int, int, int]
+    images: int
+    why: Overflow
+
+
+def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iterator[Fit | Refused]:
+    """Every cut that is tried, the largest first, in all loop orders. Of those that differ in
+    columns only, the widest that fit. whole_buffers: undivided tiles.
+    """
+    hw = undivided(hw) if whole_buffers else hw
+    fits: Counter[tuple[int, int, int]] = Counter()
+    orders: dict[int, list[tuple[int, bool]]] = {}
+    for images, rows, blocks, cols in _sizes(shape, hw):
+        if fits[images, rows, blocks] == WIDTHS_TRIED:
+            continue
+        pre_pool = pre_pool_size(shape, rows, cols, images)
+        chunk = _in_chunk(shape, hw, pre_pool, blocks, images, parts=whole_buffers)
+        if not isinstance(chunk, Overflow):
+            problem = overflow(
+                shape, hw, (images * rows, cols), (images * pre_pool[0], pre_pool[1]), blocks
+            )
+        else:
+            problem = chunk
+        if problem is not None:
+            yield Refused(size=(rows, cols, blocks), images=images, why=problem)
+            continue
+        assert not isinstance(chunk, Overflow)
+        fits[images, rows, blocks] += 1
+        if blocks not in orders:
+            orders[blocks] = list(loop_orders(shape, hw, blocks))
+        for mode, outer in orders[blocks]:
+            tile = Tile(
+                rows=rows,
+                cols=cols,
+                blocks=blocks,
+                mode=mode,
+                in_blocks=chunk[0],
+                kernel=chunk[1],
+                weights_outer=outer,
+                images=images,
+                undivided=whole_buffers,
+            )
+            yield Fit(tile=tile, cost=estimate(shape, hw, tile))
+
+
+def choose_tile(
+    name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
+) -> tuple[Tile, Estimate]:
+    """The fit of the lowest rank. Raises DoesNotFit (with the smallest gap seen) when none does."""
+    fits: list[Fit] = []
+    nearest: Overflow | None = None
+    for c in candidates(shape, hw):
+        if isinstance(c, Fit):
+            fits.append(c)
+        elif nearest is None or c.why.gap < nearest.gap:
+            nearest = c.why
+    best = min(fits, key=lambda c: c.rank(beside=beside), default=None)
+    if best is None:
+        assert nearest is not None
+        raise DoesNotFit(
+            name,
+            f"its smallest tile needs {nearest.needed} words of the {nearest.buffer} buffer, a "
+            f"bank holds {nearest.limit}",
+            f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
+        )
+    if has_large_window(shape, hw, best.tile) and count_loads(shape, best.tile, hw) > MOST_LOADS:
+        best = _with_fewer_loads(shape, hw, fits, SLOWER * best.cost.total_cycles)
+    return best.tile, best.cost
+
+
+def has_large_window(shape: Shape, hw: HwSpec, tile: Tile) -> bool:
+    """Whether tiles take the kernel in parts, or banks of weights hold little of it."""
+    if not shape.array or shape.depthwise:
+        return shape.array and tile.kernel != shape.window.kernel
+    mode = hw.array.modes[tile.mode]
+    rows = prod(visits(shape, mode, hw)) * groups_per_block(mode, hw)
+    banks = rows * hw.mode_row_words(mode) / hw.buffers.weight.bank_words
+    return tile.kernel != shape.window.kernel or banks > LARGE_WINDOW
+
+
+def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) -> Fit:
+    """Of the tiles that take so many cycles at most, undivided ones too, that of the fewest loads.
+    The array works so long at a part of a large window that it may wait for the next one.
+    """
+    whole = (c for c in candidates(shape, hw, whole_buffers=True) if isinstance(c, Fit))
+    near = [c for c in (*fits, *whole) if c.cost.total_cycles <= cycles]
+    return min(near, key=lambda c: (count_loads(shape, c.tile, hw), c.rank(beside=False)))
+
+
+def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
+    """Candidate (images, rows, blocks, cols), each an even cut of its extent, largest first."""
+    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    block_cuts, col_cuts = _cuts(blocks), _cuts(ceil_div(shape.out_cols, shape.px))
+    several = [(images, shape.out_rows) for images in _image_cuts(shape)]
+    for images, rows in [*several, *((1, rows) for rows in _cuts(shape.out_rows))]:
+        for count in block_cuts:
+            for cols in col_cuts:
+                yield images, rows, count, min(cols * shape.px, shape.out_cols)
+
+
+def _image_cuts(shape: Shape) -> list[int]:
+    """How many images of a batch a tile may have, more than one."""
+    if shape.phased or shape.im2row or any(side.broadcast for side in shape.sides):
+        return []  # rows lie apart in each image; a gate is one pixel for all of a tile
+    return [images for images in _cuts(shape.images) if images > 1]
+
+
+def _cuts(extent: int) -> list[int]:
+    """Sizes of even cuts of `extent` into 1 .. 16 parts, then into powers of two and single
+    elements, without repeats.
+    """
+    doubled = (1 << n for n in range(6, extent.bit_length()))
+    parts = [*range(1, 17), 20, 24, 32, 48, *doubled, extent]
+    return sorted({ceil_div(extent, p) for p in parts if p <= extent}, reverse=True)
+
+
+def _in_chunk(
+    shape: Shape, hw: HwSpec, pre_pool: tuple[int, int], blocks: int, images: int, *, parts: bool
+) -> tuple[int, tuple[int, int]] | Overflow:
+    """Input blocks and kernel part per feature chunk: as much as a feature bank holds. The kernel
+    stays whole unless the window of one pixel takes more than half a bank (parts: unless it does
+    not fit): tiles of more pixels read the same rows for all of them, so a few rows of the kernel
+    at a time load less.
+    """
+    limit = hw.buffers.feature.bank_words
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    kernel = shape.window.kernel
+    one = feature_words(shape, hw, *pre_pool, kernel, images)
+    needed = one * blocks
+    if not shape.array or (shape.depthwise and (needed <= limit or blocks > 1)):
+        return (
+            (blocks, kernel)
+            if needed <= limit
+            else Overflow(buffer="feature", needed=needed, limit=limit)
+        )
+    if one <= limit:
+        most = limit // one
+        if shape.pre and hw.buffers.pre is not None:
+            words = shape.pre_words * (images if shape.gated else 1)
+            if words > hw.buffers.pre.bank_words:
+                return Overflow(buffer="pre", needed=words, limit=hw.buffers.pre.bank_words)
+            most = min(most, hw.buffers.pre.bank_words // words)
+        return min(most, max(last - first, 1)), kernel
+    if images == 1 and (parts or feature_words(shape, hw, 1, 1, kernel) > limit // 2):
+        part = _kernel_part(shape, hw, pre_pool)
+        if part is not None:
+            most = limit // feature_words(shape, hw, *pre_pool, part)
+            return 1 if shape.depthwise else min(most, max(last - first, 1)), part
+    return Overflow(buffer="feature", needed=one, limit=limit)
+
+
+def _kernel_part(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int]) -> tuple[int, int] | None:
+    """The largest part of a kernel, whole rows of it where possible, whose input under a mid tile
+    fits a feature bank. None: not even one row and visit does.
+    """
+    limit, (rows, cols) = hw.buffers.feature.bank_words, shape.window.kernel
+    down, across = 1, min(hw.word_bytes // shape.slot, cols)  # of one compute instruction, at least
+    if shape.depthwise:
+        down, across = min(hw.array.window_side, rows), min(hw.array.window_side, cols)
+    # Windows of a sum share their weights. A single pixel waits for its weights, and reads nothing
+    # twice: the first rows are there sooner when they come alone.
+    most = down if shape.sums or (shape.pre_pool_rows, shape.pre_pool_cols) == (1, 1) else rows
+    tall = ((count, cols) for count in range(most // down * down, 0, -down))
+    narrow = ((down, count) for count in range(cols // across * across, 0, -across))
+    fits = (
+        part for part in chain(tall, narrow) if feature_words(shape, hw, *pre_pool, part) <= limit
+    )
+    return next(fits, None)
+
+
+def overflow(
+    shape: Shape, hw: HwSpec, made: tuple[int, int], pre_pool: tuple[int, int], blocks: int
+) -> Overflow | None:
+    """Which bank a tile overflows, that of its features aside. made, pre_pool: its final and mid
+    rows and columns.
+    """
+    buffers = hw.buffers
+    pixels, final = shape.words(*pre_pool), shape.stored_words(*made)
+    demands = [
+        ("psum", pixels * blocks, buffers.psum.bank_words),
+        ("output", final, buffers.output.bank_words),
+        ("param", blocks * shape.param_words, buffers.param.bank_words),
+    ]
+    if shape.sides:
+        words = sum(shape.side_words(pixels, final))
+        demands.append(("residual", words, buffers.residual.bank_words))
+    if shape.stores_halo(made[0]):
+        demands.append(("residual", made[1], buffers.residual.bank_words))
+    if shape.tables and buffers.table is not None:
+        demands.append(("table", shape.tables * TABLE_WORDS, buffers.table.bank_words))
+    if shape.depthwise:
+        needed = blocks * hw.word_parts * hw.row_words
+        demands.append(("weight", needed, buffers.weight.bank_words))
+    elif shape.array:
+        most = blocks * hw.word_channels**2 // hw.macs
+        demands.append(("weight", most * hw.row_words, buffers.weight.bank_words))
+    for buffer, needed, limit in demands:
+        if needed > limit:
+            return Overflow(buffer=buffer, needed=needed, limit=limit)
+    return None
+
+
+def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bool]]:
+    """(mode, whether weights stay) of tiles of so many channel blocks."""
+    if not shape.array:
+        yield 0, False
+        return
+    if shape.depthwise:
+        yield 0, False
+        yield 0, True
+        return
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    work = {}
+    for index, mode in enumerate(hw.array.modes):
+        if not can_fetch(shape, mode, hw):
+            continue
+        segments = input_segments(shape, mode, hw, first, last - first)
+        work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)
+    best = work[min(work)]
+    yield best, False
+    yield best, True

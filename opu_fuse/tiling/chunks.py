@@ -1,0 +1,249 @@
+"""Cutting a tiled layer into loads and compute steps: the one enumeration that schedule and
+weight packing share.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.unit_rates import row_cycles
+from opu_fuse.layout.shape import Shape
+from opu_fuse.lowering.wide_weight_rows import every_part, needed_rows
+from opu_fuse.tiling.depthwise import depthwise_parts, every_window
+from opu_fuse.tiling.tile import (
+    Tile,
+    ceil_div,
+    col_visits,
+    first_group,
+    input_blocks,
+    input_segments,
+    output_groups,
+    pre_pool_size,
+    segments_per_block,
+    spans,
+    unfold,
+    visits,
+    weight_chunks,
+)
+
+
+class WeightChunk(Struct, frozen=True, kw_only=True):
+    """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output
+    group].
+
+    segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
+    column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
+    bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words;
+    accumulate: its sums are added to those of chunks before it; part: which of the int8 whose sum
+    the weights are (`quant.weight_parts`).
+    Depthwise: one `compute.depthwise`, segments are parts, in the order [part], or [output row] of
+    a single one (`tiling/depthwise.py`); groups are unused; windows of a sum that are alike have
+    the same rows.
+    """
+
+    segment: int
+    segments: int
+    ky: tuple[int, int]
+    kx: tuple[int, int]
+    group: int
+    groups: int
+    offset: int
+    rows: int
+    words: int
+    accumulate: bool
+    part: int = 0
+
+    @property
+    def at_once(self) -> int:
+        """Output rows that depthwise makes at a time."""
+        return self.rows // self.segments
+
+
+class FeatureChunk(Struct, frozen=True, kw_only=True):
+    """Input channel blocks and the part of the kernel that are loaded together, with the compute
+    steps that use them.
+    """
+
+    block: int
+    blocks: int
+    ky: tuple[int, int]
+    kx: tuple[int, int]
+    weights: tuple[WeightChunk, ...]
+
+
+class OutputRange(Struct, frozen=True, kw_only=True):
+    """Output channel blocks computed together in one array mode, and what has to be accumulated
+    for them.
+    """
+
+    block: int
+    blocks: int
+    mode: int
+    features: tuple[FeatureChunk, ...]
+
+
+def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ...]:
+    """All output ranges of a layer; weight offsets count up in this order."""
+    hw, offset = tile.sees(hw), 0
+    ranges = []
+    for block, blocks, mode in _cut(shape, tile, hw):
+        features, offset = _features(shape, tile, hw, (block, blocks, mode), offset)
+        ranges.append(OutputRange(block=block, blocks=blocks, mode=mode, features=features))
+    return tuple(ranges)
+
+
+def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
+    """(first block, blocks, mode): the tile's ranges, a last block that is partly empty in a mode
+    of its own when that takes fewer weight rows and loads nothing twice.
+    """
+    total = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
+    whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
+    partial = shape.pre_pool_channels % hw.word_channels and plain and whole
+    for block, blocks in spans(total, tile.blocks):
+        if block + blocks < total or not partial:
+            yield block, blocks, tile.mode
+            continue
+        rows = {
+            index: input_segments(shape, mode, hw, first, last - first)
+            * output_groups(shape, mode, hw, total - 1, 1)
+            for index, mode in enumerate(hw.array.modes)
+            if mode.px == 1
+        }
+        best = min(rows, key=lambda index: (rows[index], index != tile.mode))
+        if best == tile.mode or blocks == 1:
+            yield block, blocks, best
+            continue
+        yield block, blocks - 1, tile.mode
+        yield total - 1, 1, best
+
+
+def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
+    """Bytes of all weight rows of a layer."""
+    width = hw.buffers.weight.width
+    chunks = (w for r in ranges for f in r.features for w in f.weights)
+    return max((w.offset + w.words * width for w in chunks), default=0)
+
+
+def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
+    """Loads of features and weights of a layer on the array, all ranges and chunks of input
+    channels counted as the first.
+    """
+    hw, lanes = tile.sees(hw), hw.word_channels
+    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    tiles *= ceil_div(shape.images, tile.images)
+    tiles *= ceil_div(ceil_div(shape.pre_pool_channels, lanes), tile.blocks)
+    (rows, cols), kernel = tile.kernel, shape.window.kernel
+    parts = [(y, x) for _, y in spans(kernel[0], rows) for _, x in spans(kernel[1], cols)]
+    if shape.depthwise:
+        side = hw.array.window_side
+        return tiles * sum(ceil_div(y, side) * ceil_div(x, side) + 1 for y, x in parts)
+    mode, (first, last) = hw.array.modes[tile.mode], input_blocks(shape, lanes, 0, tile.blocks)
+    segments = input_segments(shape, mode, hw, first, min(last - first, tile.in_blocks))
+    unit, groups = segments_per_block(mode, hw), output_groups(shape, mode, hw, 0, tile.blocks)
+    capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
+    visited = [(y, col_visits(shape, mode, hw, x)) for y, x in parts]
+    pieces = (weight_chunks(segments, unit, part, groups, capacity, None) for part in visited)
+    return tiles * ceil_div(last - first, tile.in_blocks) * sum(len(list(p)) + 1 for p in pieces)
+
+
+def _features(
+    shape: Shape, tile: Tile, hw: HwSpec, cut: tuple[int, int, int], offset: int
+) -> tuple[tuple[FeatureChunk, ...], int]:
+    block, blocks, index = cut
+    first, last = input_blocks(shape, hw.word_channels, block, blocks)
+    if not shape.array:
+        whole = FeatureChunk(block=first, blocks=last - first, ky=(0, 1), kx=(0, 1), weights=())
+        return (whole,), offset
+    if shape.depthwise:
+        return _windows(shape, tile, hw, block, blocks, offset)
+    mode = hw.array.modes[index]
+    row_words = hw.mode_row_words(mode)
+    rows_visited, cols_visited = visits(shape, mode, hw)
+    unit = segments_per_block(mode, hw)
+    group = first_group(shape, mode, hw, block)
+    groups = output_groups(shape, mode, hw, block, blocks)
+    further = needed_rows(shape, mode, hw, cols_visited, unfold(shape, mode, hw))
+    capacity = hw.buffers.weight.bank_words // row_words
+    rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
+    swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
+    rate = hw.dram.rate
+    # Each part of a kernel is loaded for itself: as few, large pieces as a bank holds.
+    few = tile.undivided or tile.kernel != shape.window.kernel
+    load = None if few else row_words * hw.buffers.weight.width / rate / swept
+    found = []
+    for at, count in spans(last - first, tile.in_blocks):
+        segments = input_segments(shape, mode, hw, first + at, count)
+        for ky in spans(rows_visited, tile.kernel[0]):
+            for kx in spans(cols_visited, col_visits(shape, mode, hw, tile.kernel[1])):
+                weights = []
+                for s, n, y, yn, x, xn in weight_chunks(
+                    segments, unit, (ky[1], kx[1]), groups, capacity, load
+                ):
+                    segment = (first + at) * unit + s
+                    whole = (segment, n), (ky[0] + y, yn), (kx[0] + x, xn), (group, groups)
+                    for part, box in every_part(whole, further):
+                        (start, several), rows, cols, (begin, outputs) = box
+                        count_rows = several * rows[1] * cols[1] * outputs
+                        weights.append(
+                            WeightChunk(
+                                segment=start,
+                                segments=several,
+                                ky=rows,
+                                kx=cols,
+                                group=begin,
+                                groups=outputs,
+                                offset=offset,
+                                rows=count_rows,
+                                words=count_rows * row_words,
+                                accumulate=bool(found or weights),
+                                part=part,
+                            )
+                        )
+                        offset += weights[-1].words * hw.buffers.weight.width
+                found.append(
+                    FeatureChunk(
+                        block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
+                    )
+                )
+    return tuple(found), offset
+
+
+def _windows(
+    shape: Shape, tile: Tile, hw: HwSpec, block: int, blocks: int, offset: int
+) -> tuple[tuple[FeatureChunk, ...], int]:
+    """Depthwise: the blocks' own channels, the kernel in windows that the array holds."""
+    parts = block * hw.word_parts, depthwise_parts(shape, hw, block, blocks)
+    known: dict[tuple[int, int, int], int] = {}  # windows of ones: part and size -> offset
+    found = []
+    for ky in spans(shape.window.kernel[0], tile.kernel[0]):
+        for kx in spans(shape.window.kernel[1], tile.kernel[1]):
+            weights = []
+            for y, yn in spans(ky[1], hw.array.window_side):
+                for x, xn in spans(kx[1], hw.array.window_side):
+                    rows, cols = (ky[0] + y, yn), (kx[0] + x, xn)
+                    for part, first, count, at_once in every_window(shape, hw, parts, rows, cols):
+                        alike = known.setdefault((first, yn, xn), offset)
+                        weights.append(
+                            WeightChunk(
+                                segment=first,
+                                segments=count,
+                                ky=rows,
+                                kx=cols,
+                                group=0,
+                                groups=1,
+                                offset=alike if shape.sums else offset,
+                                rows=count * at_once,
+                                words=count * at_once * hw.row_words,
+                                accumulate=part > 0 or rows[0] > 0 or cols[0] > 0,
+                                part=part,
+                            )
+                        )
+                        if weights[-1].offset == offset:
+                            offset += weights[-1].words * hw.buffers.weight.width
+            found.append(
+                FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
+            )
+    return tuple(found), offset

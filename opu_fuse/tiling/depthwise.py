@@ -1,0 +1,117 @@
+"""Depthwise passes: how many output rows are made of the same reads.
+
+Data fetch brings two columns of a kernel row a cycle, so that a pixel of a 3x3 window takes a cycle
+and a half where its channels take one. Two output rows read four rows, not six, and each takes a
+weight row of its own: for these there is room where the channels are a word's only part.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from opu_fuse.hw import unit_rates
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.lowering.wide_weight_rows import Span, boxes, needed_parts
+
+
+def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
+    """Parts of blocks first .. first + count - 1 that hold real channels."""
+    lanes = hw.word_channels
+    channels = min((first + count) * lanes, shape.pre_pool_channels) - first * lanes
+    return -(-channels // min(hw.array.units, lanes))
+
+
+def cut(shape: Shape, hw: HwSpec, parts: int) -> Iterator[tuple[int, int, int]]:
+    """(first part, parts, output rows at once) of the instructions that so many parts take."""
+    at_once = _rows_at_once(shape, hw)
+    alone = int(at_once > 1 and parts % hw.word_parts == 1)
+    if parts > alone:
+        yield 0, parts - alone, 1
+    if alone:
+        yield parts - alone, alone, at_once
+
+
+def every_window(
+    shape: Shape, hw: HwSpec, parts: Span, rows: Span, cols: Span
+) -> Iterator[tuple[int, int, int, int]]:
+    """(which of the int8 whose sum the weights are, first part, parts, output rows at once) of the
+    instructions for some parts and a window of the kernel, each (first, count).
+    """
+    width = min(hw.array.units, hw.word_channels)
+    window = slice(rows[0], sum(rows)), slice(cols[0], sum(cols))
+    needed = [needed_parts(c, width)[:, *window].any(axis=(1, 2)) for c in shape.further]
+    for first, count, at_once in cut(shape, hw, parts[1]):
+        begin = parts[0] + first
+        yield 0, begin, count, at_once
+        for number, found in enumerate(needed, 1):
+            for ((at, several),) in boxes(np.asarray(found)[begin : begin + count]):
+                yield number, begin + at, several, at_once
+
+
+def passes(rows: int, at_once: int) -> Iterator[tuple[int, int, int]]:
+    """(first output row, positions of the window, output rows of each) of the instructions that so
+    many rows take.
+    """
+    done = rows - rows % at_once
+    if done:
+        yield 0, done // at_once, at_once
+    if done < rows:
+        yield done, rows - done, 1
+
+
+def tall(kernel_rows: int, stride: int, at_once: int) -> int:
+    """Rows that a position of the window reads."""
+    return kernel_rows + (at_once - 1) * stride
+
+
+def depthwise_cycles(
+    shape: Shape,
+    hw: HwSpec,
+    size: tuple[int, int],
+    parts: int,
+    kernel: tuple[int, int],
+    at_once: int,
+) -> int:
+    """Of the array for rows and columns of output pixels, parts, and a part of the kernel."""
+    down, across = shape.window.strides
+    return sum(
+        unit_rates.depthwise_cycles(
+            hw,
+            size=(count, size[1]),
+            parts=parts * rows,
+            kernel=(tall(kernel[0], down, rows), kernel[1]),
+            stride_x=across,
+            dilation_x=shape.window.dilations[1],
+        )
+        for _, count, rows in passes(size[0], at_once)
+    )
+
+
+def layer_windows(
+    shape: Shape, hw: HwSpec, size: tuple[int, int], parts: int
+) -> tuple[int, int, int]:
+    """Of so many parts of a layer: windows that the array holds one after the other, cycles of one
+    for rows and columns of output pixels, weight rows of one.
+    """
+    side, (rows, cols) = hw.array.window_side, shape.window.kernel
+    window = min(rows, side), min(cols, side)
+    found = list(every_window(shape, hw, (0, parts), (0, rows), (0, cols)))
+    cycles = (depthwise_cycles(shape, hw, size, count, window, n) for *_, count, n in found)
+    weight_rows = sum(count * n for *_, count, n in found)
+    return -(-rows // side) * -(-cols // side), sum(cycles), weight_rows
+
+
+def _rows_at_once(shape: Shape, hw: HwSpec) -> int:
+    """Of a part alone in its word: the fewest output rows with which it is fastest."""
+    window, side = shape.window, hw.array.window_side
+    (rows, cols), (down, across) = window.kernel, window.strides
+    paired = window.dilations == (1, 1) and across <= cols
+    if shape.sums or not paired or max(rows, cols) > side:
+        return 1
+    most = min(hw.word_parts, 1 + (side - rows) // down)
+
+    def cycles_of_a_pixel(count: int) -> float:
+        return max(1.0, tall(rows, down, count) * across / 2 / count)
+
+    return min(range(1, most + 1), key=cycles_of_a_pixel)

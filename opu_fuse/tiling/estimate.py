@@ -1,0 +1,192 @@
+"""What a layer cut into tiles moves, and how long it takes: closed forms."""
+
+from msgspec import Struct
+
+from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
+from opu_fuse.hw.unit_rates import im2row_cycles, post_visits, row_cycles, visit_cycles
+from opu_fuse.layout.shape import Shape
+from opu_fuse.lowering.wide_weight_rows import needed_rows
+from opu_fuse.tiling.depthwise import depthwise_parts, layer_windows
+from opu_fuse.tiling.tile import (
+    Tile,
+    ceil_div,
+    feature_words,
+    image_words,
+    input_blocks,
+    input_segments,
+    output_groups,
+    pre_pool_size,
+    unfold,
+    visits,
+)
+
+STEP_OVERHEAD = 24
+"""Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
+pipeline.
+"""
+
+
+PIECE_LATENCY = 60
+"""Cycles in which neither the array nor post works for a piece: drain of both, and tokens."""
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """Predicted totals of a layer: cycles of array, DRAM and post, bytes moved, and their
+    combination.
+    """
+
+    compute_cycles: int
+    post_cycles: int
+    dram_bytes: int
+    total_cycles: float
+
+
+def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
+    """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it
+    is a bound within a few %).
+    """
+    hw, mode = tile.sees(hw), hw.array.modes[tile.mode]
+    lanes, word = hw.word_channels, hw.word_bytes
+    blocks = ceil_div(shape.pre_pool_channels, lanes)
+    tiles = ceil_div(shape.images, tile.images)
+    tiles *= ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    ranges = ceil_div(blocks, tile.blocks)
+    pool = shape.pool_window
+    pre_pool_rows, pre_pool_cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
+    if shape.carries:
+        pre_pool_rows = min(tile.rows * pool.strides[0], shape.pre_pool_rows)
+    pixels = shape.words(pre_pool_rows, pre_pool_cols)
+    first, last = input_blocks(shape, lanes, 0, tile.blocks)
+    in_blocks = last - first
+    chunks = ceil_div(in_blocks, tile.in_blocks)
+    kernel = tile.kernel
+    parts = ceil_div(shape.window.kernel[0], kernel[0])
+    parts *= ceil_div(shape.window.kernel[1], kernel[1])
+    if shape.depthwise:
+        word_parts = depthwise_parts(shape, hw, 0, blocks)
+        windows, swept, rows = layer_windows(shape, hw, (pre_pool_rows, pre_pool_cols), word_parts)
+        compute = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
+        loaded = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
+        weight_bytes = rows * loaded * hw.array.row_bytes
+    elif shape.array:
+        rows_all = _weight_rows(shape, mode, hw, (first, in_blocks), blocks)
+        capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
+        steps = tiles * tile.images * ranges
+        steps *= max(chunks * parts, ceil_div(rows_all, capacity * ranges))
+        sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
+        compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
+        weights = rows_all * mode.ic * mode.oc
+        resident = tile.weights_outer and rows_all <= capacity * ranges
+        weight_bytes = weights * (1 if resident or tiles == 1 else tiles)
+    else:
+        compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
+        weight_bytes = 0
+    per_block, unfolding = _read(shape, hw, (pre_pool_rows, pre_pool_cols), kernel, tile.images)
+    pieces = tiles * ranges
+    one = per_block * parts * in_blocks
+    stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
+    if shape.depthwise:  # every range reads its own blocks
+        one, ranges = per_block * blocks, 1
+    feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
+    map_bytes = shape.images * blocks * shape.stored_words(shape.out_rows, shape.out_cols) * word
+    out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
+    res_bytes = sum(
+        tiles * blocks * word
+        if side.broadcast
+        else tiles * tile.images * blocks * pixels * word
+        if side.before_pool
+        else map_bytes
+        for side in shape.sides
+    )
+    carried_bytes = 0
+    if shape.stores_halo(tile.rows):  # stored and loaded
+        carried_bytes = 2 * tiles * blocks * tile.cols * word
+    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
+    post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
+    dram = total_bytes / hw.dram.rate
+    total = max(
+        compute,
+        post,
+        (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
+    )
+    if not _stays(shape, hw):
+        fill = one / hw.dram.rate / max(1, chunks) + unfolding
+        total = max(total, dram + tiles * unfolding) + fill + 0.2 * dram
+    if tile.undivided:  # loads wait for the array, which waits for them
+        total += dram
+    return Estimate(
+        compute_cycles=compute,
+        post_cycles=post,
+        dram_bytes=total_bytes,
+        total_cycles=total + post / pieces,
+    )
+
+
+def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], blocks: int) -> int:
+    """Rows by which each pixel is multiplied. inputs: first channel block and their number."""
+    kernel_rows, kernel_visits = visits(shape, mode, hw)
+    segments = input_segments(shape, mode, hw, *inputs)
+    dense = segments * kernel_rows * kernel_visits * output_groups(shape, mode, hw, 0, blocks)
+    further = needed_rows(shape, mode, hw, kernel_visits, unfold(shape, mode, hw))
+    return dense + sum(int(rows.sum()) for rows in further)
+
+
+def _stays(shape: Shape, hw: HwSpec) -> bool:
+    """Whether a depthwise layer finds on chip what it reads, and leaves there what it makes: both
+    fit, so memory, which bounds it otherwise, has nothing to do with it.
+    """
+    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    pixels = max(shape.in_rows * shape.in_cols, shape.out_rows * shape.out_cols)
+    fits = shape.images * blocks * pixels <= hw.buffers.feature.bank_words
+    return shape.depthwise and hw.post.keep and fits
+
+
+def _read(
+    shape: Shape, hw: HwSpec, pre_pool: tuple[int, int], kernel: tuple[int, int], images: int
+) -> tuple[int, int]:
+    """Bytes of a channel block, or of an image, under a tile of mid pixels; cycles of load while it
+    unfolds them.
+    """
+    window, im2row = shape.window, shape.im2row
+    if im2row is None:
+        return feature_words(shape, hw, *pre_pool, kernel, images) * hw.word_bytes, 0
+    in_cols = min((pre_pool[1] - 1) * window.strides[1] + window.kernel[1], shape.in_cols)
+    words = image_words(shape, hw, in_cols)
+    in_rows = min((pre_pool[0] - 1) * im2row.stride + im2row.kernel_rows, im2row.in_rows)
+    return in_rows * words * hw.word_bytes, im2row_cycles(words, pre_pool[0], im2row.kernel_rows)
+
+
+def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
+    """Of post for a channel block of a tile."""
+    cols = ceil_div(tile.cols, shape.stored_px)
+    carried = shape.stores_halo(tile.rows)
+    found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
+    if carried:
+        found += halo_load_cycles(shape, hw, cols) + halo_store_cycles(shape, hw, cols)
+    return found
+
+
+def post_cycles(
+    shape: Shape, hw: HwSpec, rows: int, cols: int, window: int, *, second_operand: bool = False
+) -> int:
+    """Of post for rows of words in a channel block, the windows so many rows high."""
+    pool = shape.pool_window
+    visited = post_visits(
+        out_rows=rows,
+        out_cols=cols,
+        window=(window, pool.kernel[1]),
+        stride_x=pool.strides[1],
+        kind=shape.pool_kind,
+    )
+    return visited * visit_cycles(hw, second_operand=second_operand or bool(shape.sides))
+
+
+def halo_load_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
+    """The same for a tile's first row, of which the tile above has found some maxima."""
+    window = shape.pool_window.kernel[0] - shape.carried
+    return post_cycles(shape, hw, 1, cols, window, second_operand=True)
+
+
+def halo_store_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
+    """The same for the maxima that a tile finds for the one below."""
+    return post_cycles(shape, hw, 1, cols, shape.carried)

@@ -1,0 +1,147 @@
+"""First layers whose kernel rows are unfolded while their image is loaded (`hw/im2row_window.py`).
+
+To tiles, cascades and schedule such a layer is one that reads a map of unfolded rows, one for each
+of its own, by windows of a single row. What differs is how those rows come into the feature buffer,
+and that windows are runs of bytes.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.hw import unit_rates
+from opu_fuse.hw.im2row_window import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT
+from opu_fuse.hw.isa.table import REGISTER, Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import Place
+from opu_fuse.layout.pixel_packing import can_fetch
+from opu_fuse.layout.shape import Im2row, Shape, Window
+from opu_fuse.tiling.tile import (
+    ceil_div,
+    col_visits,
+    input_blocks,
+    input_segments,
+    output_groups,
+    visits,
+)
+
+_WIDEST = REGISTER[Engine.COMPUTE, "in_cols"].highest
+_STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
+
+
+def im2row(plain: Shape, hw: HwSpec) -> Shape | None:
+    """A layer with its rows unfolded; None where the machine cannot, or it is no faster then."""
+    found = _of_unfolded_rows(plain, hw)
+    if found is None or found.im2row is None:
+        return None
+    words = found.im2row.row_words(found.im2row.words)
+    load = found.im2row.kernel_rows * words
+    now, then = array_cycles(plain, hw), array_cycles(found, hw)
+    if then is None or now is None:
+        return None
+    # What a layer keeps on chip waits for all of its input, if a bank holds that.
+    waits = load if found.in_rows * words <= hw.buffers.feature.bank_words else 0
+    return found if max(then, load) + waits < now else None
+
+
+def _of_unfolded_rows(shape: Shape, hw: HwSpec) -> Shape | None:
+    """A layer that reads unfolded rows; None where that cannot be."""
+    window, buffer = shape.window, hw.buffers.image
+    rows, column = window.kernel[0], COLUMN_BYTES.get(window.kernel[0])
+    words = ceil_div(shape.in_cols * IMAGE_SLOT, hw.word_bytes)
+    plain = shape.array and not (shape.depthwise or shape.pre or shape.phased)
+    image = shape.slot == IMAGE_SLOT and shape.in_channels <= IMAGE_CHANNELS and shape.groups == 1
+    if buffer is None or column is None or not (plain and image) or window.dilations != (1, 1):
+        return None
+    if rows * words > buffer.bank_words:
+        return None
+    if shape.in_cols * column > _WIDEST or window.strides[1] * column > _STRIDE:
+        return None
+    return replace(
+        shape,
+        slot=column,
+        in_rows=shape.pre_pool_rows,
+        window=replace(
+            window,
+            kernel=(1, window.kernel[1]),
+            strides=(1, window.strides[1]),
+            pads=(0, window.pads[1], 0, window.pads[3]),
+        ),
+        im2row=Im2row(
+            kernel_rows=rows,
+            stride=window.strides[0],
+            pad=window.pads[0],
+            in_rows=shape.in_rows,
+            rows=shape.pre_pool_rows,
+            words=words,
+        ),
+    )
+
+
+def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
+    """Of a convolution for a row of pixels, in the best mode that can be fed; None: none can."""
+    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    steps = ceil_div(shape.pre_pool_cols, shape.px)
+    found = []
+    for mode in hw.array.modes:
+        if can_fetch(shape, mode, hw):
+            rows, _ = visits(shape, mode, hw)
+            each = rows * col_visits(shape, mode, hw, shape.window.kernel[1])
+            each *= input_segments(shape, mode, hw, first, last - first)
+            found.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
+    return min(found, default=None)
+
+
+def im2row_place(place: Place, shape: Shape) -> Place:
+    """Where a layer finds its input: a map of unfolded rows has a layout of its own."""
+    im2row, layout = shape.im2row, place.layout
+    if im2row is None:
+        return place
+    images = layout.rows // im2row.in_rows
+    cols = im2row.words * layout.word // IMAGE_SLOT
+    layout = dataclasses.replace(layout, rows=images * im2row.rows, cols=cols, slot=shape.slot)
+    return replace(place, layout=layout)
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """Unfolded rows that are made together: `rows` of them behind `done` others, from `count` rows
+    of the image map, `first` on. origin: of the first one, from there (negative in the padding).
+    """
+
+    done: int
+    rows: int
+    first: int
+    count: int
+    origin: int
+
+
+def pieces(im2row: Im2row, first: int, rows: int, words: int, hw: HwSpec) -> Iterator[Piece]:
+    """How unfolded rows come in, `words` image words of each: the image buffer holds what several
+    of them need, of one image.
+    """
+    assert hw.buffers.image is not None, "shapes are unfolded on machines that can"
+    window = Window(
+        kernel=(im2row.kernel_rows, 1), strides=(im2row.stride, 1), pads=(im2row.pad, 0, 0, 0)
+    )
+    held = hw.buffers.image.bank_words // words
+    most = (held - im2row.kernel_rows) // im2row.stride + 1
+    done = 0
+    while done < rows:
+        image, row = divmod(first + done, im2row.rows)
+        count = min(most, rows - done, im2row.rows - row)
+        y0, y1, origin = window.span(0, row, count, im2row.in_rows)
+        above = image * im2row.in_rows
+        yield Piece(done=done, rows=count, first=above + y0, count=y1 - y0, origin=origin)
+        done += count
+
+
+def brought(im2row: Im2row, rows: int, hw: HwSpec) -> tuple[int, int]:
+    """Bytes of the image that come in for so many unfolded rows together, cycles of load while it
+    unfolds them.
+    """
+    found = pieces(im2row, 0, min(rows, im2row.rows), im2row.words, hw)
+    size = sum(piece.count for piece in found) * im2row.words * hw.word_bytes
+    return size, unit_rates.im2row_cycles(im2row.words, rows, im2row.kernel_rows)

@@ -1,0 +1,60 @@
+"""Whole partitions, timed with their layout: what `optimal` says, against the cycle engine."""
+
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.cycle.run import run_cycle
+
+WRONG_BY = 0.02
+"""Largest error of a prediction for a whole network: of the smallest ones, where every latency
+shows. Others stay within 1 %.
+"""
+
+
+def cycles(network, image, machine, strategy):
+    hw = load_hw(machine)
+    found = compile_model(zoo.build(network, image=image), hw, Options(strategy=strategy))
+    return run_cycle(found.bundle, hw).counters["cycles"], found.partition.search
+
+
+@pytest.mark.parametrize(
+    ("network", "image", "machine"),
+    [
+        ("tiny_residual", None, "opu-tiny"),
+        ("tiny_odd", None, "opu-tiny"),  # the sum of its groups' prices says: cut the pool off
+        ("tiny_tiles", None, "opu-tiny"),
+        ("resnet20", 32, "opu-1024"),
+        ("unet", 64, "opu-1024"),
+        pytest.param("squeezenet", 48, "opu-micro", marks=pytest.mark.nightly),
+    ],
+)
+def test_it_is_nowhere_slower_than_matched(network, image, machine):
+    matched, _ = cycles(network, image, machine, "matched")
+    optimal, search = cycles(network, image, machine, "optimal")
+    assert optimal <= matched
+    assert search.timed.before == pytest.approx(matched, rel=WRONG_BY)
+    assert search.timed.best == pytest.approx(optimal, rel=WRONG_BY)
+
+
+def test_the_whole_network_has_the_last_word(tmp_path):
+    """Memory twice as fast as its bus, which the prediction leaves out: changes that save cycles
+    among their neighbours cost more elsewhere.
+    """
+    (tmp_path / "halfbus.yaml").write_text(
+        "extends: opu-light\nname: halfbus\ndram: {bus_bytes: 8, bytes_per_cycle: 16}\n"
+        "buffers: {weight: {words: 8192, banks: 2, width: 8}}\n"
+    )
+    _, search = cycles("unet", 32, str(tmp_path / "halfbus.yaml"), "optimal")
+    assert search.timed.tried
+    assert search.timed.best <= search.timed.before
+
+
+@pytest.mark.nightly
+def test_a_pool_with_much_overlap_is_cut_off_where_tiles_are_small():
+    matched, _ = cycles("googlenet", 64, "opu-tiny", "matched")
+    optimal, search = cycles("googlenet", 64, "opu-tiny", "optimal")
+    assert search.timed.taken
+    assert optimal < 0.997 * matched
+    assert matched - optimal == pytest.approx(sum(c.saved for c in search.timed.taken), rel=0.2)

@@ -1,0 +1,283 @@
+"""Which cascades a chain is cut into: the best of all ways, as the closed form prices them."""
+
+from collections import defaultdict
+from itertools import combinations
+from types import SimpleNamespace
+
+import pytest
+
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule import fused_stack_choice, fused_stacks
+from opu_fuse.zoo.builder import Net
+from tests.schedule.test_fused_stacks import TINY, inverted, slow
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+CYCLES_A_BYTE = 0.2
+"""What a byte is worth, of the cycles that memory takes for it."""
+
+
+def no_shorter_one(*_):
+    """Layers of a half: too few for a cascade."""
+    return 1
+
+
+def chain_of(model, hw, monkeypatch):
+    """What `weigh` is given for the first chain of a network."""
+    given = []
+    real = fused_stacks.weigh
+
+    def noted(*arguments):
+        given.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(fused_stacks, "weigh", noted)
+    compile_model(model, hw, Options())
+    return given[0]
+
+
+def merits(chain, alone, moved, strips):
+    """(first, end) -> what these layers cost as a cascade in its best strips, or one alone."""
+    dram = strips.hw.dram
+    price = CYCLES_A_BYTE / min(dram.bytes_per_cycle, dram.bus_bytes)
+    works = [unit.works[0] for unit in chain]
+    found = {(i, i + 1): alone[w.output] + price * moved[w.output] for i, w in enumerate(works)}
+    for first, end in combinations(range(len(chain) + 1), 2):
+        kept = all(unit.keep for unit in chain[first : end - 1])
+        if end - first == 1 or kept:
+            continue
+        sized = (strips.size(works[first:end], *strip) for strip in fused_stack_choice.STRIPS)
+        costs = [s.cycles + price * s.dram_bytes for s in sized if not isinstance(s, str)]
+        if costs:
+            found[first, end] = min(costs)
+    return found
+
+
+def cuts(end):
+    """All ways to cut so many layers into stretches."""
+    if not end:
+        yield ()
+    for first in range(end):
+        yield from ((*before, (first, end)) for before in cuts(first))
+
+
+def assert_best(chain, alone, moved, strips):
+    """That no other way to cut the chain costs less; the stretches proposed."""
+    found = merits(chain, alone, moved, strips)
+    best = min(
+        sum(found[stretch] for stretch in cut)
+        for cut in cuts(len(chain))
+        if all(stretch in found for stretch in cut)
+    )
+    found_by_it = fused_stack_choice._proposed(
+        chain, alone, moved, strips, fused_stack_choice.LONGEST
+    )
+    proposed = [(at, at + len(s.works)) for at, s in found_by_it]
+    inside = {layer for first, end in proposed for layer in range(first, end)}
+    single = [(i, i + 1) for i in range(len(chain)) if i not in inside]
+    assert sum(found[stretch] for stretch in (*proposed, *single)) == pytest.approx(best)
+    return proposed
+
+
+@pytest.mark.parametrize("bytes_per_cycle", [1, 2, 4, 16])
+@pytest.mark.parametrize("size", [(21, 17), (13, 11), (9, 7)])
+def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, monkeypatch):
+    hw = slow(TINY, bytes_per_cycle)
+    units, chain, alone, strips, _ = chain_of(inverted(size=size), hw, monkeypatch)
+    moved = {
+        unit.works[0].output: fused_stack_choice._bytes(unit, b)
+        for b, unit in fused_stack_choice._pairs(units)
+    }
+    assert_best(chain, alone, moved, strips)
+
+
+def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
+    """The last maps are small enough for that, the first ones are not."""
+    net = Net("narrowing", seed=3)
+    x = net.conv(net.input("x", (1, 8, 24, 20)), "wide", out=8, kernel=1)
+    for name in ("half", "quarter"):
+        x = net.conv(x, name, out=8, kernel=2, stride=2)
+    x = net.conv(net.conv(x, "small", out=8, kernel=1), "last", out=8, kernel=1)
+    units, chain, alone, strips, _ = chain_of(net.finish(x), slow(TINY, 2), monkeypatch)
+    assert [unit.keep is not None for unit in chain] == [False, False, True, True, False]
+    moved = {
+        unit.works[0].output: fused_stack_choice._bytes(unit, b)
+        for b, unit in fused_stack_choice._pairs(units)
+    }
+    assert assert_best(chain, alone, moved, strips) == [(0, 5)]
+
+
+def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
+    monkeypatch.setattr(fused_stack_choice, "ceil_div", no_shorter_one)
+    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    outputs = [work.output for unit in given[0] for work in unit.works]
+    timed = []
+
+    def noted(units, _):
+        timed.append(units)
+        return defaultdict(float), 0.0
+
+    monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", noted)
+    tried = [*fused_stack_choice.weigh(*given)]
+    assert len(timed) == len(tried) > 0
+    for units in timed:
+        near = [work.output for unit in units for work in unit.works]
+        first = outputs.index(near[0])
+        assert near == outputs[first : first + len(near)]
+        assert sum(unit.stack is not None for unit in units) == 1
+
+
+def in_a_row(count):
+    net = Net("row", seed=3)
+    x = net.input("x", (1, 8, 24, 20))
+    for number in range(count):
+        x = net.conv(x, f"n{number}", out=8, kernel=1)
+    return net.finish(x)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "timed", "counted"),
+    [
+        (0, 2, (0, 5), (0, 4)),  # nothing in front: it begins as the network does
+        (2, 4, (0, 7), (0, 6)),
+        (3, 5, (1, 8), (2, 7)),
+        (8, 10, (6, 10), (7, 10)),  # and ends as it does
+    ],
+)
+def test_what_a_cascade_saves_its_neighbours_is_counted_too(
+    first, end, timed, counted, monkeypatch
+):
+    """By itself a layer takes 12 cycles, in the walk 10. The outermost layers of the walk begin
+    with nothing loaded and end with stores that they do not wait for otherwise.
+    """
+    units, *_ = chain_of(in_a_row(10), slow(TINY, 2), monkeypatch)
+    outputs = [unit.works[0].output for unit in units]
+
+    def walked(near, _):
+        found = [work.output for unit in near for work in unit.works]
+        assert found == outputs[slice(*timed)]
+        return dict.fromkeys(found, 10.0), 0.0
+
+    monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", walked)
+    part = units[first:end]
+    stack = SimpleNamespace(works=tuple(unit.works[0] for unit in part))
+    found = fused_stack_choice._saved(units, part, stack, dict.fromkeys(outputs, 12.0), TINY)
+    layers = counted[1] - counted[0]
+    assert found == (2.0 * layers, 12.0 * layers)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "timed"),
+    [
+        ((100, 120, 102, 103, 103, 200, 300, 400), [100, 102, 103]),  # no more than three
+        ((100, 120, 104, 102, 150, 200, 300, 400), [100, 102]),
+        ((100, 120, 104, 105, 150, 200, 300, 400), []),  # nothing to choose from
+    ],
+)
+def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monkeypatch):
+    """The clock of each strip is given, the walk finds the second that it times the fastest."""
+    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    clock, tried = iter(clocks), []
+
+    def walked(units, _):
+        tried.append(units[0].stack.cycles)
+        return float(len(tried) != 2)
+
+    def interleaved(sized, homes, hw):
+        return SimpleNamespace(works=sized.works, cycles=next(clock))
+
+    monkeypatch.setattr(given[3], "size", lambda works, *_: SimpleNamespace(works=works))
+    monkeypatch.setattr(fused_stack_choice, "in_turns", interleaved)
+    monkeypatch.setattr(fused_stack_choice, "cycles", walked)
+    given[3].fastest.clear()
+    chosen = fused_stack_choice._timed([unit.works[0] for unit in given[0]], given[3], given[4])
+    assert tried == timed
+    assert chosen.cycles == (timed[1] if timed else 100)
+
+
+def test_layers_like_others_before_are_cut_as_those(monkeypatch):
+    """Which strips are best is asked once of layers that differ by nothing but their weights."""
+    hw = slow(TINY, 2)
+    units, _, _, strips, homes = chain_of(inverted(), hw, monkeypatch)
+    works = [unit.works[0] for unit in units[:2]]
+    tried = []
+    real = strips.size
+    monkeypatch.setattr(strips, "size", lambda w, *s: tried.append(s) or real(w, *s))
+    strips.fastest.clear()
+    first = fused_stack_choice._timed(works, strips, homes)
+    assert len(tried) == len(fused_stack_choice.STRIPS)
+    again = fused_stack_choice._timed(works, strips, homes)
+    assert len(tried) == len(fused_stack_choice.STRIPS) + 1
+    assert again == first
+    fused_stack_choice._timed(works[:1], strips, homes)
+    assert len(tried) == 2 * len(fused_stack_choice.STRIPS) + 1
+
+
+@pytest.mark.parametrize(("gain_of_half", "taken"), [(90.0, [4]), (110.0, [2, 2])])
+def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better(
+    gain_of_half, taken, monkeypatch
+):
+    """The long one gains 200 cycles."""
+    units, chain, *rest = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+
+    def proposed(chain, alone, moved, strips, longest):
+        works = [unit.works[0] for unit in chain]
+        cuts = [(0, 4)] if longest == fused_stack_choice.LONGEST else [(2, 4), (0, 2)]
+        return [(a, SimpleNamespace(works=works[a:b], dram_bytes=0)) for a, b in cuts]
+
+    def gain(units, part, stack, alone, hw):
+        return (200.0 if len(stack.works) == 4 else gain_of_half), 1.0
+
+    monkeypatch.setattr(fused_stack_choice, "BYTES", 0.0)
+    monkeypatch.setattr(fused_stack_choice, "TURN_BYTES", 0)
+    monkeypatch.setattr(fused_stack_choice, "_proposed", proposed)
+    monkeypatch.setattr(
+        fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(works=w, turns=())
+    )
+    monkeypatch.setattr(fused_stack_choice, "_saved", gain)
+    found = [w for w in fused_stack_choice.weigh(units, chain, *rest) if w.taken]
+    assert [len(w.together.groups) for w in found] == taken
+
+
+def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
+    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    monkeypatch.setattr(fused_stack_choice, "in_turns", lambda *_: "a ring is too small")
+    assert not [*fused_stack_choice.weigh(*given)]
+
+
+def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
+    """Maps on chip are neither loaded nor stored."""
+    net = Net("small", seed=3)
+    x = net.input("x", (1, 8, 6, 5))
+    for name in ("first", "second", "third"):
+        x = net.conv(x, name, out=8, kernel=1)
+    units, *_ = chain_of(net.finish(x), TINY, monkeypatch)
+    weights, image = 8 * 8, 6 * 5 * 8
+    pairs = fused_stack_choice._pairs(units)
+    moved = [fused_stack_choice._bytes(unit, before) for before, unit in pairs]
+    assert moved == [image + weights, weights, weights + image]
+
+
+@pytest.mark.parametrize(("more", "taken"), [(-0.1, False), (0.1, True)])
+def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
+    more, taken, monkeypatch
+):
+    """A turn takes 96 bytes of instructions, which the timing leaves out; a quarter of a percent of
+    the cycles near it is what that may be wrong by.
+    """
+    monkeypatch.setattr(fused_stack_choice, "ceil_div", no_shorter_one)
+    near, rate = 1000.0, 2
+    given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
+    monkeypatch.setattr(fused_stack_choice, "_saved", lambda *_: (0.0, near))
+    tried = list(fused_stack_choice.weigh(*given))
+    assert tried
+    for at, found in enumerate(tried):
+        stack = found.together.stack
+        outputs = {work.output for work in stack.works}
+        alone = (u.works[0] for u in given[0] if u.works[0].output in outputs)
+        turns = len(stack.turns) - sum(len(work.tiles) for work in alone)
+        saved_bytes = found.bytes_alone - found.bytes
+        enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
+        monkeypatch.setattr(
+            fused_stack_choice, "_saved", lambda *_, gain=enough + more: (gain, near)
+        )
+        assert list(fused_stack_choice.weigh(*given))[at].taken == taken
