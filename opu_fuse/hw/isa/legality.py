@@ -46,6 +46,7 @@ COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
     (Engine.STORE, "store"): _TRANSFER,
 }
 """Registers that must not be zero when the instruction starts."""
+_OPTIONAL = tuple((memory.space, memory.needs) for memory in MEMORIES if memory.needs)
 
 
 def illegal(instruction: Instruction, spec: HwSpec) -> str | None:
@@ -93,13 +94,13 @@ def _missing_units(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     store, post = instruction.engine is Engine.STORE, instruction.engine is Engine.POST
     repeats = store and (instruction.store["repeat_rows"] or instruction.store["repeat_cols"])
-    used = {instruction.opcode}
-    if instruction.opcode == "conv" and instruction.compute["pre"]:
-        used.add(Space.PRE)
-    if instruction.opcode == UNFOLD:
-        used.add(Space.IMAGE)
+    used = instruction.opcode
+    if used == "conv" and instruction.compute["pre"]:
+        used = Space.PRE
+    elif used == UNFOLD:
+        used = Space.IMAGE
     needs = (
-        *((m.space in used, spec.buffer(m.space), m.needs) for m in MEMORIES if m.needs),
+        *((used == space, spec.buffer(space), needs) for space, needs in _OPTIONAL),
         (instruction.opcode == "depthwise", spec.array.depthwise, "depthwise windows"),
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
         (post and instruction.post["keep"], spec.post.keep, "a way to keep maps"),

@@ -313,8 +313,9 @@ class HwSpec:
 
     def word_size(self, memory: Memory, lanes: int) -> int:
         """Bytes of a word of a memory. lanes: of a byte for each lane, with gaps or without."""
-        sizes = {Word.SUMS: 4 * self.word_channels, Word.ROWS: self.buffers.weight.width}
-        return sizes.get(memory.word, lanes)
+        if memory.word is Word.ROWS:
+            return self.buffers.weight.width
+        return 4 * self.word_channels if memory.word is Word.SUMS else lanes
 
     def has(self, *kinds: ModuleKind) -> bool:
         """Whether the data flow has a module of one of these kinds."""
