@@ -55,7 +55,7 @@ def partition(
 
 
 def _function(strategy: str) -> Strategy:
-    return getattr(import_module(f"opu_fuse.fuse.{STRATEGIES[strategy]}"), strategy)
+    return getattr(import_module(f"opu_fuse.fuse.strategies.{STRATEGIES[strategy]}"), strategy)
 
 
 def _partition(context: MatchContext, strategy: str, forbidden: Forbid) -> Partition:
