@@ -25,11 +25,25 @@ def number_error(dfg: Dfg, index: int, numeric: Numeric) -> ModelError | None:
     try:
         if dfg[index].op == "avg_pool":
             require_positions(operator(dfg, index))
+        if not numeric.multiplier_bits:
+            _require_power_of_two(dfg, index)
         if dfg.quantised:
             _require_registers(dfg, index, numeric)
     except ModelError as error:
         return error
     return None
+
+
+def _require_power_of_two(dfg: Dfg, index: int) -> None:
+    """The divisor of a mean that is a convolution."""
+    divisor = dfg[index].attrs.get("divisor", 1)
+    if divisor & (divisor - 1):
+        raise ModelError(
+            dfg[index].name,
+            f"it divides by {divisor}, and without multipliers the array divides by powers of two "
+            "only",
+            "set numeric.multiplier_bits",
+        )
 
 
 def _require_registers(dfg: Dfg, index: int, numeric: Numeric) -> None:

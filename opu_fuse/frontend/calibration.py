@@ -195,7 +195,7 @@ def _channels_last(shape: tuple[int, ...], given: tuple[int, ...]) -> bool:
 
 def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:
     """What real inputs of a model in floats would hardly look like. got: the type they came in."""
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or not array.size:
         return
     if got.kind in "iub":
         yield f"{where}: input {name!r} is {array.dtype}, the data are {got}: taken as they are"

@@ -138,14 +138,6 @@ def _conv(draft: Draft, node: Node) -> None:
         dilations=attrs["dilations"],
         pads=_sum_pads(draft.window.pads, attrs["pads"]),
     )
-    divisor = attrs.get("divisor", 1)
-    if divisor & (divisor - 1) and not draft.hw.numeric.multiplier_bits:
-        raise DoesNotFit(
-            node.name,
-            f"it divides by {divisor}, and without multipliers the array divides by powers of two "
-            "only",
-            "set numeric.multiplier_bits",
-        )
     draft.groups = attrs["group"]
     draft.depthwise = draft.hw.array.depthwise and is_depthwise(draft.dfg, node)
     _array(draft, node)

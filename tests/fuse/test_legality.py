@@ -19,7 +19,7 @@ from tests.fuse.rule_cases import CASES, CLASSIC, CONV, TINY, case, graph, limit
 ELSEWHERE = {
     "forbidden": "test_forbid.py",
     **dict.fromkeys(("interior_value", "one_operator", "search_order", "owner_on_host"), "below"),
-    **dict.fromkeys(("costs_more", "goes_on", "fits_no_tile"), "test_optimal.py"),
+    **dict.fromkeys(("costs_more", "continues_target", "fits_no_tile"), "test_optimal.py"),
     "other_function": "test_dominator.py",
     "copied": "test_copies.py",
     "only_clamps": "test_requantise.py",

@@ -43,8 +43,8 @@ RULES = [rule for section in RULEBOOK for rule in section.rules]
 
 def predicates():
     """Every function of the fuser that gives the words for a message."""
-    for info in pkgutil.iter_modules(fuse.__path__):
-        module = importlib.import_module(f"opu_fuse.fuse.{info.name}")
+    for info in pkgutil.walk_packages(fuse.__path__, "opu_fuse.fuse."):
+        module = importlib.import_module(info.name)
         for function in filter(inspect.isfunction, vars(module).values()):
             answer = inspect.signature(function).return_annotation
             own = function.__module__ == module.__name__ and not function.__name__.startswith("_")

@@ -45,7 +45,7 @@ def test_a_pool_on_its_own_is_hidden_behind_a_convolution(name, channels, monkey
     wide, pool = runs["wide"], runs["pool"]
     assert wide[0] < pool[0] <= pool[-1] < wide[-1]
     assert len(together.bundle.groups[groups["wide"]].instructions) > 1
-    monkeypatch.setattr(tile_choice, "find_companions", lambda *_: {})
+    monkeypatch.setattr(tile_choice, "find_co_scheduled", lambda *_: {})
     alone = compile_model(model, hw)
     cycles = [run_cycle(c.bundle, hw) for c in (alone, together)]
     before, now = (result.counters["cycles"] for result in cycles)

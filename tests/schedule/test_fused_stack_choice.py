@@ -186,7 +186,7 @@ def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monke
         return SimpleNamespace(works=sized.works, cycles=next(clock))
 
     monkeypatch.setattr(given[3], "size", lambda works, *_: SimpleNamespace(works=works))
-    monkeypatch.setattr(fused_stack_choice, "in_turns", interleaved)
+    monkeypatch.setattr(fused_stack_choice, "interleaved", interleaved)
     monkeypatch.setattr(fused_stack_choice, "cycles", walked)
     given[3].fastest.clear()
     chosen = fused_stack_choice._timed([unit.works[0] for unit in given[0]], given[3], given[4])
@@ -240,7 +240,7 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
 
 def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    monkeypatch.setattr(fused_stack_choice, "in_turns", lambda *_: "a ring is too small")
+    monkeypatch.setattr(fused_stack_choice, "interleaved", lambda *_: "a ring is too small")
     assert not [*fused_stack_choice.weigh(*given)]
 
 

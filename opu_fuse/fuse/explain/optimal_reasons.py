@@ -32,7 +32,7 @@ def costs_more(words: Words) -> Words | None:
     return words
 
 
-def continues_accumulation(words: Words) -> Words | None:
+def continues_target(words: Words) -> Words | None:
     """{target} goes on with {next}, which could not run behind {source} too ({why})
 
     Change: use --strategy matched, which fuses whatever it may
@@ -109,7 +109,7 @@ def _why_apart(
             continue
         longer = extend(context, partial, node, forbid)
         if isinstance(longer, Refusal):
-            return refuse(continues_accumulation, {**words, "next": node.name, "why": longer})
+            return refuse(continues_target, {**words, "next": node.name, "why": longer})
         for placed in longer:
             partial.take(placed)
     whole = refined and refined.with_joined(group, behind, partial.matches)

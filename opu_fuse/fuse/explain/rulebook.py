@@ -60,7 +60,7 @@ RULEBOOK = (
             boundaries.one_operator,
             boundaries.search_order,
             optimal.costs_more,
-            optimal.continues_accumulation,
+            optimal.continues_target,
             dominator.other_function,
             copy_groups.copied,
         ),

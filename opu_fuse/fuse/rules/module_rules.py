@@ -79,7 +79,8 @@ def domain(context: MatchContext, node: Node, name: str) -> Words | None:
     facts: Words = {"node": node.name, "module": name}
     kind = kind_for(context, node) if node.op in TWO_OPERANDS else None
     if kind is not None and not _has(context, kind, has):
-        facts = {**facts, "new": NewModule(kind=kind, domain=has)}
+        mapped = str(kind) in context.hw.dataflow.operators.get(node.op, ())
+        facts = {**facts, "new": NewModule(kind=kind, domain=has, op="" if mapped else node.op)}
     return {**facts, "takes": words[takes], "has": words[has]}
 
 
@@ -111,7 +112,7 @@ def constant_operand(context: MatchContext, node: Node, name: str) -> Words | No
     """{operand} is computed at run time; module {module} takes a constant
 
     Change: make {input:own} a constant of the model
-    Change: add {new} and map {op} to it in `dataflow.operators`
+    Change: add {new}
     """
     if _takes_maps(context, name):
         return None
@@ -129,7 +130,7 @@ def constant_operand(context: MatchContext, node: Node, name: str) -> Words | No
 def computed_operand(context: MatchContext, node: Node, name: str) -> Words | None:
     """{operand} is a constant; module {module} takes computed feature maps
 
-    Change: add {new} and map {op} to it in `dataflow.operators`
+    Change: add {new}
     Change: make {map:own} an input of the model
     """
     if not _takes_maps(context, name):
@@ -216,7 +217,7 @@ def _missing(context: MatchContext, node: Node) -> Words:
         kind = ModuleKind.SE  # one of them is a gate of one pixel
     if kind is None or _has(context, kind, Domain.ACT):
         return {}
-    return {"new": NewModule(kind=kind, op=node.op), "op": node.op}
+    return {"new": NewModule(kind=kind, op=node.op)}
 
 
 def _has(context: MatchContext, kind: ModuleKind, domain: Domain) -> bool:

@@ -91,7 +91,7 @@ def known_operator(context: MatchContext, node: Node) -> Words | None:
     """{op}: no module of this machine runs it
 
     Change: set `dataflow.operators.{key}` to {kinds}
-    Change: add {new} and map {key} to it in `dataflow.operators`
+    Change: add {new}
     Change: compile the float model (the scales of {dynamic} are chosen anew for each image)
     Change: replace {foreign} by operators that the machine runs (it {why})
     Change: replace {unknown} by operators that the machine runs

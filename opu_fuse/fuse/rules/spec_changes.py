@@ -46,7 +46,8 @@ class NewModule(Struct, frozen=True, kw_only=True):
             f", `buffers.{name}` of {buffer.words} words and {buffer.banks} banks"
             for name, buffer in self.buffers
         )
-        return f"{what}{behind} to `dataflow.modules` and `dataflow.edges`{more}"
+        mapped = f" and map {self.op} to it in `dataflow.operators`" if self.op else ""
+        return f"{what}{behind} to `dataflow.modules` and `dataflow.edges`{more}{mapped}"
 
     @property
     def name(self) -> str:
@@ -104,6 +105,7 @@ def changed_spec(hw: HwSpec, lever: Lever) -> HwSpec:
         flow["edges"][new.at] = [*flow["edges"].get(new.at, ()), new.name]
         flow["edges"][new.name] = list(new.feeds)
         if new.op:
-            flow["operators"].setdefault(new.op, []).append(str(new.kind))
+            kinds = flow["operators"].get(new.op, ())
+            flow["operators"][new.op] = [*dict.fromkeys((*kinds, str(new.kind)))]
         tree["buffers"] |= {name: dataclasses.asdict(buffer) for name, buffer in new.buffers}
     return spec_of_tree(tree)
