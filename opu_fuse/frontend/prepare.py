@@ -158,7 +158,7 @@ def _require_own_choices(
 
 def _may_be_separate(graph: ir.Graph) -> bool:
     return any(map(may_be_unrounded, graph.inputs)) or bool(
-        standard_nodes(graph, "Concat", "Split")
+        standard_nodes(graph, "Concat", "Split", "Slice", "Gather", "Transpose")
     )
 
 

@@ -20,7 +20,7 @@ from opu_fuse.frontend.editing import (
     sources_of,
 )
 from opu_fuse.frontend.qdq import is_quantize
-from opu_fuse.model.composites import Composite
+from opu_fuse.model.composites import SHUFFLE, TABLE, Composite
 from opu_fuse.model.operator_sets import PAIRS, QUANTISED, TRANSFERS
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
@@ -39,8 +39,9 @@ def needless(
     """Of the nodes that would be rounded those that only move values which nothing quantised
     computes, to where nothing quantised reads them. touched: all that would be; wholes: composites.
     """
-    wholly = {n for whole in wholes.values() for n in whole.nodes}
-    movers = {n for n in touched if is_standard(n, *_MOVERS)} - wholly
+    tables = {n for whole in wholes.values() if whole.op == TABLE for n in whole.nodes}
+    shuffles = {n for whole in wholes.values() if whole.op == SHUFFLE for n in whole.nodes}
+    movers = {n for n in touched if is_standard(n, *_MOVERS)} - tables | shuffles
     if not movers:
         return set()
     nodes = [node for node in graph if node in touched]

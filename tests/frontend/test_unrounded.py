@@ -156,7 +156,18 @@ CASES = {
         ["o"],
         ["Transpose"],
     ),
-    "a shuffle of an input, which the machine runs": (
+    "every other channel of an input": (
+        "float[1,4,8,8] x, float[1,3,8,8] z",
+        "float[1,2,8,8] o, float[1,4,8,8] y",
+        (
+            "a = Constant<value_ints=[0]>() b = Constant<value_ints=[4]>() "
+            "c = Constant<value_ints=[1]>() d = Constant<value_ints=[2]>() "
+            f"o = Slice(x, a, b, c, d) y = {CONV}(z, w)"
+        ),
+        ["o"],
+        ["shuffle"],
+    ),
+    "a shuffle of an input": (
         "float[1,4,8,8] x",
         "float[1,4,8,8] o, float[1,4,8,8] y",
         (
@@ -164,8 +175,8 @@ CASES = {
             "r = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(r) "
             f"o = Reshape(t, b) y = {CONV}(x, v)"
         ),
-        [],
-        [],
+        ["o"],
+        ["shuffle"],
     ),
 }
 
