@@ -105,6 +105,19 @@ def test_between_powers_of_two_stands_one(nodes: str):
     assert (quant.is_pow2, quant.zero_point) == (True, 0)
 
 
+@pytest.mark.parametrize("scale", [POWERS, ODD], ids=["powers of two", "odd"])
+def test_a_function_that_is_the_same_everywhere_has_any_scale_before_it(scale):
+    """A table whose steps in front of the result are all one: there is no range to cover."""
+    model = written(
+        PLAIN + "g = Sigmoid(c)  m = Mul(g, nothing)" + ROUNDED,
+        scale | {"nothing": np.float32(0.0)},
+    )
+    compiled = compile_model(model, HW)
+    result = engine.run(compiled.bundle, HW, {"x": IMAGE}, capture=True)
+    assert check(compiled.bundle, {"x": IMAGE}, result).passed
+    assert not result.outputs["y"].any()
+
+
 WIDE = PLAIN.replace("(x, s, z)", "(x, s, long)").replace("(x_q, s, z)", "(x_q, s, long)")
 LEAVES = {
     "a slope that needs as many numbers below zero": PLAIN + "m = LeakyRelu<alpha=0.01>(c)",

@@ -32,6 +32,7 @@ from opu_fuse.frontend.importing.node_names import fix_names
 from opu_fuse.frontend.qdq import activation_params, dequantised, is_dequantize, is_quantize
 from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.quantization.insert_requantise import add_pair, replace_after_pair
+from opu_fuse.frontend.quantization.qparam_range import LEAST
 from opu_fuse.model.composites import TABLE, composites
 from opu_fuse.model.operator_sets import AFFINE, MONOTONE, SLOPES, WITHIN_RANGE
 from opu_fuse.quant import QuantParams, covering
@@ -160,9 +161,11 @@ def _ends(quant: QuantParams) -> tuple[float, float]:
 
 def _between(low: float, high: float, *, like: Sequence[QuantParams]) -> QuantParams:
     """The finest scale from one number to another, 0 included; a power of two with zero point 0
-    where all others are.
+    where all others are. Between two equal numbers any scale will do.
     """
     low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < LEAST:
+        return like[0]
     if all(quant.is_pow2 and quant.zero_point == 0 for quant in like):
         return QuantParams(scale=(float(2.0 ** np.ceil(np.log2(max(-low / 128, high / 127)))),))
     return covering(low, high)
