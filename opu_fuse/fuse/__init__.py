@@ -2,17 +2,20 @@
 
 Read in this order; a file needs only those before it.
 
-1. What comes out: `refusal` (a rule that does not hold, as data), `search` (what a searching
-   strategy gained), `partition`, `names` (of the strategies).
-2. What rules are asked about: `modules` (what can follow what in the pipeline), `scope` (one graph
-   on one machine).
-3. The rules: `operator_rules`, `legality`, `module_rules`; `ways` finds the nearest module.
-4. The strategies: `growth` (a group while it grows), `grouping` (what a strategy hands over),
-   `matched` with `none`, `greedy`; `companions` and `plans` (groups as the machine would run them),
-   `chains`, `refine`, `optimal_reasons`, `optimal`; `patterns`, `postdom`, `fuseops`, `dominator`.
-5. Around them: `order` in which groups run, `boundaries` (a reason for every open edge), `verify`
-   (the one verifier), `strategies` (all of this behind one function), `copies` (a partition
-   carried over to a graph with copies).
-6. What people see: `story`, `explain`, `to_json`; `rulebook` and `operators` make the page of all
-   rules; `borders` and `outline` write groups as ONNX functions.
+1. The result: `rules/refusal` (a broken rule as data), `strategies/search_report` (gain of a
+   searching strategy), `partition`, `strategies/strategy_names`.
+2. The subject of rules: `matching/modules` (successors in the pipeline), `matching/context` (one
+   graph on one machine).
+3. The rules: `rules/operator_rules`, `rules/legality`, `rules/module_rules`; `explain/diagnose`
+   finds the nearest module.
+4. The strategies: `matching/partial_group` (a group under construction), `strategies/grouping`
+   (result of a strategy), `matched` with `none`, `greedy`; `coschedule` and `partition_cost` (the
+   cost of a whole partition), `matching/enumerate_groups`, `local_search`,
+   `explain/optimal_reasons`, `optimal`; `pattern_kinds`, `postdom`, `fuseops`, `dominator`.
+5. Around them: `group_order` (execution order), `explain/boundaries` (a reason for every edge that
+   is not fused), `verify` (the verifier), `strategies/registry` (all of this behind one function),
+   `copy_groups` (a partition mapped to a graph with copies).
+6. User output: `explain/search_trace`, `explain/partition_text`, `explain/partition_json`;
+   `explain/rulebook` and `machine_operators` generate the page of all rules; `model_cuts` and
+   `outline` write groups as ONNX functions.
 """

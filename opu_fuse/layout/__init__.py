@@ -1,7 +1,6 @@
-"""Where everything lies, decided once from the groups and read by cost, tiling, schedule and
-codegen.
+"""The data layout in DRAM, computed once from the groups; read by cost, tiling and codegen.
 
-`shape`: sizes of a pass, in lanes. `lanes`: channels of every value; `sharing`: which of them share
-words; `joins`: which maps lie inside others; `packing`: how many pixels share a word; `decided`:
-all of it in one record.
+`shape`: sizes of a pass, in lanes. `batch`: sizes for a batch. `lanes`: channels of every value;
+`lane_sharing`: values that share words; `zero_copy_joins`: maps that alias others; `pixel_packing`:
+pixels per word; `data_layout`: all of it in one record.
 """
