@@ -400,3 +400,24 @@ def test_a_value_is_not_taken_for_the_padded_one_that_is_read_in_its_place():
     assert "i" not in {place.qdq_name for place in tensor_sources(program.bundle)}
     inputs = noise(program.bundle)
     assert check(program.bundle, inputs, program.run(inputs, capture=True)).passed
+
+
+def test_weights_that_simulate_rounding_in_blocks_are_checked_too():
+    """QuantizeLinear with `block_size` has a scale for every block: no scale of channels."""
+    header = HEADER.replace("17", "21")
+    model = written(
+        f"""{header} g (float[1,4,6,6] x) => (float[1,3,6,6] y)
+        <float[3,4,1,1] w, float s = {{0.0625}}, int8 z = {{0}}> {{
+          q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)
+          p = QuantizeLinear<axis = 1, block_size = 2>(w, t, o)
+          v = DequantizeLinear<axis = 1, block_size = 2>(p, t, o)
+          c = Conv(d, v)  r = QuantizeLinear(c, s, z)  y = DequantizeLinear(r, s, z)
+        }}""",
+        seed=5,
+    )
+    scales = np.linspace(0.01, 0.02, 6, dtype=np.float32).reshape(3, 2, 1, 1)
+    for name, data in (("t", scales), ("o", np.zeros((3, 2, 1, 1), np.int8))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+    program = opu_fuse.compile(model, HW)
+    inputs = noise(program.bundle)
+    assert check(program.bundle, inputs, program.run(inputs, capture=True)).passed

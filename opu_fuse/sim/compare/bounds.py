@@ -356,7 +356,7 @@ class _Graph:
 
     def _rounded(self, name: str) -> np.ndarray | None:
         """The integers that a QuantizeLinear makes of a constant, as simulated rounding of weights
-        is written; None where it makes none.
+        is written; None where it makes none, or blocks have scales of their own.
         """
         made_by = self.producer.get(name)
         if made_by is None or made_by.op_type != "QuantizeLinear":
@@ -366,6 +366,8 @@ class _Graph:
         if data is None or scale is None or zero is None or zero.dtype.kind not in "iu":
             return None
         if not np.all(zero == zero.reshape(-1)[:1]) or not scale.min() > 0:
+            return None
+        if scale.size > 1 and scale.ndim > 1:
             return None
         if scale.size > 1:
             axis = next((a.i for a in made_by.attribute if a.name == "axis"), 1)
