@@ -407,11 +407,11 @@ def test_weights_that_simulate_rounding_in_blocks_are_checked_too():
     header = HEADER.replace("17", "21")
     model = written(
         f"""{header} g (float[1,4,6,6] x) => (float[1,3,6,6] y)
-        <float[3,4,1,1] w, float s = {{0.0625}}, int8 z = {{0}}> {{
+        <float[3,4,1,1] w, float[3] b, float s = {{0.0625}}, int8 z = {{0}}> {{
           q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)
           p = QuantizeLinear<axis = 1, block_size = 2>(w, t, o)
           v = DequantizeLinear<axis = 1, block_size = 2>(p, t, o)
-          c = Conv(d, v)  r = QuantizeLinear(c, s, z)  y = DequantizeLinear(r, s, z)
+          c = Conv(d, v, b)  r = QuantizeLinear(c, s, z)  y = DequantizeLinear(r, s, z)
         }}""",
         seed=5,
     )
