@@ -76,7 +76,9 @@ def main() -> int:
         if process.returncode:
             failed.append(name)
             print(output)
-    print(f"failed: {', '.join(failed)}" if failed else "all that ran passed; `make test` is the gate")
+    print(
+        f"failed: {', '.join(failed)}" if failed else "all that ran passed; `make test` is the gate"
+    )
     return bool(failed)
 
 
