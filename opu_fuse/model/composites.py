@@ -170,6 +170,7 @@ class _Tables(Struct):
         return _Part(base, nodes) if all(_read_only_by(v, nodes) for v in between) else None
 
     def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
+        """Append a sum or product with a scalar to the table that computes its only operand."""
         producer = base.producer()
         if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):
             part = self.parts.pop(producer)
@@ -177,6 +178,7 @@ class _Tables(Struct):
             self.parts[node] = part
 
     def _join_before(self, part: _Part) -> None:
+        """Prepend sums and products with a scalar that only this table reads."""
         while _read_only_by(part.source, part.nodes):
             producer = part.source.producer()
             before = self.parts.pop(producer, None) if producer else None
