@@ -19,7 +19,7 @@ from opu_fuse.model.operators import OPERATORS
 from opu_fuse.quant import as_int8
 
 _MOVERS = (MOVES_VALUES | moving(Moves.CLAMP)) - moving(Moves.JOIN, Moves.RECTIFY)
-"""Operators that move integers as well, if their limits and padding values are integers. Relu is not
+"""Operators that also move integers, if their limits and padding values are integers. Relu is not
 among them: its zero is the zero point, not the integer 0."""
 
 
