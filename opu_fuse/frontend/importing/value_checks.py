@@ -51,7 +51,7 @@ def in_range(data: np.ndarray) -> bool:
 
 
 def are_scales(data: np.ndarray) -> bool:
-    """Whether these are valid weight scales: positive, and neither overflow nor underflow float32."""
+    """Whether these are valid weight scales: positive, and in the safe range of float32."""
     return bool(np.all((data > 1.0 / LARGEST) & (data < LARGEST)))
 
 
