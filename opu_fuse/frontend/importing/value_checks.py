@@ -51,7 +51,7 @@ def in_range(data: np.ndarray) -> bool:
 
 
 def are_scales(data: np.ndarray) -> bool:
-    """Whether these are valid weight scales: positive, and in the safe range of float32."""
+    """Whether these are valid scales of weights: all between 1 / LARGEST and LARGEST."""
     return bool(np.all((data > 1.0 / LARGEST) & (data < LARGEST)))
 
 

@@ -63,7 +63,7 @@ class Spelling:
         name: str | None = None,
         **attributes: Any,
     ) -> Sequence[ir.Value]:
-        """Insert a node; return its results. name: the user's, for the main node of the new ones."""
+        """Insert a node; return its results. name: of the user's node, for the main new node."""
         new = ir.Node(
             "",
             op_type,
