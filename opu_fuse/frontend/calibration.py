@@ -42,19 +42,19 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     if calibration is None:
         _log.warning(NOISE_WARNING)
         return noise_samples(model), (NOISE_WARNING,)
-    told: dict[str, None] = {}
+    warned: dict[str, None] = {}
     dataset = [
         sample
         for where, arrays in _sources(model, calibration)
-        for sample in _split(model, where, arrays, told)
+        for sample in _split(model, where, arrays, warned)
     ]
     if not dataset:
         raise ModelError(
             str(calibration), "holds no .npy or .npz files", "put one file per input in"
         )
-    for text in told:
+    for text in warned:
         _log.warning(text)
-    return dataset, tuple(told)
+    return dataset, tuple(warned)
 
 
 def noise_samples(model: ir.Model) -> list[Sample]:

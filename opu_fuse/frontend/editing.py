@@ -73,7 +73,7 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
 
 
 def real_constant(value: ir.Value | None) -> np.ndarray | None:
-    """The real numbers a constant stands for, None for computed values."""
+    """Real (dequantised) data of a constant; None for computed values."""
     data = constant(value)
     if data is None or value is None:
         return None
@@ -155,9 +155,8 @@ def rewrite(
 
 def values_of(node: ir.Node) -> dict[str, Any]:
     """A node's attributes as Python values."""
-    return {
-        name: a.value for name, a in node.attributes.data.items()
-    }  # `.data`: access through the wrapper is slow
+    # `.data`: access through the wrapper is slow
+    return {name: a.value for name, a in node.attributes.data.items()}
 
 
 def set_attributes(node: ir.Node, attributes: Mapping[str, ir.Attr]) -> None:
@@ -263,10 +262,9 @@ def bypass(node: ir.Node, *, index: int = 0) -> bool:
         return False
     if y_quant is not None and META_KEY not in x.meta:
         x.meta[META_KEY] = y_quant
-    whole = math.prod(static_shape(x) or ()) == math.prod(
-        static_shape(y) or ()
-    )  # the bytes differ after a Pad
-    if whole and TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
+    # A Pad changes the bytes, so that the tensor of the QDQ model does not match.
+    same_size = math.prod(static_shape(x) or ()) == math.prod(static_shape(y) or ())
+    if same_size and TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
         x.meta[TENSOR_KEY] = y.meta[TENSOR_KEY]
     producer = x.producer()
     if producer is not None:

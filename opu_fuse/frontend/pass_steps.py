@@ -42,14 +42,14 @@ def telling_step(
     name: str, model: ir.Model, run: Callable[[ir.Model], tuple[ir.Model, Told]]
 ) -> tuple[ir.Model, Told]:
     """Run one front-end pass that returns a model and a second result; return both."""
-    told: list[Told] = []
+    second: list[Told] = []
 
     def run_plainly(given: ir.Model) -> ir.Model:
         result, extra = run(given)
-        told.append(extra)
+        second.append(extra)
         return result
 
-    return step(name, model, run_plainly), told[0]
+    return step(name, model, run_plainly), second[0]
 
 
 def nothing() -> ir.Model:

@@ -169,13 +169,13 @@ def _may_be_separate(graph: ir.Graph) -> bool:
 
 
 def _separate(model: ir.Model, *, quantised: bool) -> None:
-    from opu_fuse.frontend.quantization.quantise import separate_unrounded  # few need it
+    from opu_fuse.frontend.quantization.quantise import separate_unrounded  # rarely needed
 
     separate_unrounded(model, quantised=quantised)
 
 
 def _equalise(model: ir.Model, calibration: "Calibration") -> None:
-    from opu_fuse.frontend.quantization.equalise import equalise  # few ask for it
+    from opu_fuse.frontend.quantization.equalise import equalise  # rarely needed
 
     equalise(model, calibration)
 
@@ -194,7 +194,7 @@ def _quantise(
     qdq, warnings = quantise_with(
         model, calibration, scales=scales, method=method, bias_correction=bias_correction
     )
-    release(model)  # its float weights: only its nodes' origins are still read
+    release(model)  # drops float weights: only the origins of nodes are still needed
     return ready(ir.from_proto(qdq)), (qdq, warnings)
 
 
@@ -207,12 +207,12 @@ def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
         if node.name in known:
             properties = known[node.name]
             node.metadata_props[SOURCE_KEY] = properties.get(SOURCE_KEY, node.name or "")
-            kept = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY)
-            node.metadata_props.update({k: properties[k] for k in kept if k in properties})
+            marks = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY)
+            node.metadata_props.update({k: properties[k] for k in marks if k in properties})
 
 
 def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
-    """Mark nodes to stay in floats. names: of nodes, or of their origins in the file."""
+    """Mark nodes to remain in floats. names: of nodes, or of their origins in the file."""
     called: dict[str, list[ir.Node]] = {}
     for node in model.graph:
         for name in {node.name or "", *sources_of(node)}:

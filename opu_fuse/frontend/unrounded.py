@@ -37,7 +37,7 @@ def needless(
     touched: Collection[ir.Node],
     wholes: Mapping[ir.Node, Composite],
 ) -> set[ir.Node]:
-    """Nodes that need no quantisation: they move data between operators that stay in floats.
+    """Nodes that need no quantisation: they move data between float operators.
 
     No quantised operator computes their operands or reads their results, directly or through other
     data movement. touched: all nodes that would be quantised. wholes: composites.
@@ -178,13 +178,9 @@ def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Valu
         )
         new.metadata_props[SOURCE_KEY] = ",".join(sources_of(producer))
         new.metadata_props[FLOAT_KEY] = NEEDLESS
-        for old, duplicate in zip(producer.outputs, new.outputs, strict=True):
-            duplicate.name, duplicate.type, duplicate.shape = (
-                f"{old.name}/unrounded",
-                old.type,
-                old.shape,
-            )
-            copies[old] = duplicate
+        for old, copy in zip(producer.outputs, new.outputs, strict=True):
+            copy.name, copy.type, copy.shape = f"{old.name}/unrounded", old.type, old.shape
+            copies[old] = copy
         graph = producer.graph
         assert graph is not None
         graph.insert_after(producer, new)

@@ -63,9 +63,8 @@ def _folder() -> Any:
         def process_node(self, node: ir.Node, is_function: bool) -> Any:
             try:
                 return super().process_node(node, is_function)
-            except (
-                RuntimeError
-            ) as error:  # of its partial evaluation: others are raised as they are
+            except RuntimeError as error:
+                # The library wraps errors of its partial evaluators only. Others propagate.
                 if _OF_ITS_OWN not in str(error):
                     raise
                 _log.debug("folding leaves %s (%s): %s", node.name, node.op_type, error.__cause__)
@@ -153,18 +152,20 @@ def _compared(
     read = dict.fromkeys(
         v for node in nodes for v in node.inputs if v is not None and v not in internal
     )
-    given = {value: _numbers(value, seed) for seed, value in enumerate({**read, **_read(old)})}
-    if any(given[value] is None for value in read):
+    data_by_value = {
+        value: _numbers(value, seed) for seed, value in enumerate({**read, **_read(old)})
+    }
+    if any(data_by_value[value] is None for value in read):
         return None
-    arrays = {value.name or "": data for value, data in given.items() if data is not None}
+    arrays = {value.name or "": data for value, data in data_by_value.items() if data is not None}
     with _named(internal):
-        new = _alone(nodes, [v for v in results if v is not None], arrays, opsets)
-    comparable = all(given[value] is not None for value in _read(old))
+        rewritten = _alone(nodes, [v for v in results if v is not None], arrays, opsets)
+    comparable = all(data_by_value[value] is not None for value in _read(old))
     before = _alone([old], old.outputs, arrays, opsets) if comparable else None
     sizes = [(v.dtype, None if v.shape is None else tuple(v.shape)) for v in old.outputs]
     try:
         return in_child(
-            lambda: _different_results(before, new, arrays, sizes),
+            lambda: _different_results(before, rewritten, arrays, sizes),
             seconds=_SECONDS,
             memory_bytes=_MEMORY_BYTES,
         )

@@ -81,9 +81,9 @@ def slice_ranges(node: ir.Node) -> list[range] | None:
     """Range of indices that a Slice takes along each axis; None if it is not static."""
     numbers = [const_array(v) for v in node.inputs[1:]]
     starts, ends, axes, steps = (*numbers, *[None] * (4 - len(numbers)))
-    given = [data is not None or not v for data, v in zip(numbers, node.inputs[1:], strict=True)]
+    static = [data is not None or not v for data, v in zip(numbers, node.inputs[1:], strict=True)]
     shape = _dims(node.inputs[0]) if node.inputs[0] is not None else ()
-    if starts is None or ends is None or not shape or not all(given):
+    if starts is None or ends is None or not shape or not all(static):
         return None
     axes = np.arange(starts.size) if axes is None else axes
     steps = np.ones(starts.size, np.int64) if steps is None else steps
@@ -143,7 +143,7 @@ class _Tables(Struct):
     def _common(self, operands: Sequence[ir.Value]) -> ir.Value | None:
         """Nearest common ancestor of all operands in the forest `above`; None if there is none."""
         first, *others = operands
-        for value in others:
+        for value in others:  # the deeper of the two moves up until both meet
             other = value
             while first is not other:
                 if self.depth.get(first, 0) < self.depth.get(other, 0):

@@ -184,6 +184,7 @@ def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
     sizes = []
     for axis, (n, k, s, d) in enumerate(zip(size[2:], kernel, strides, dilations, strict=True)):
         begin, end = pads[axis], pads[rank + axis]
+        # `covered` is what onnx counts; the second bound drops windows in the end padding.
         covered = -(-(n + begin + end - (k - 1) * d - 1) // s) + 1
         sizes.append(min(covered, -(-(n + begin) // s)))
     return (*size[:2], *sizes)

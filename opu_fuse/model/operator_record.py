@@ -120,7 +120,7 @@ class Trait(Flag):
     """Lipschitz constant 1: results differ by at most the sum of the differences of the operands.
     (This also holds for data movement and averages, without this trait.)"""
     CONVERTS = auto()
-    """The same numbers in another type."""
+    """Returns the values of its operand in another element type."""
     PAIR = auto()
     """One half of a QuantizeLinear/DequantizeLinear pair: carries a scale and a zero point."""
     DYNAMIC_SCALES = auto()

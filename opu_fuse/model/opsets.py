@@ -93,8 +93,8 @@ def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
 def _takes(formal: Sequence[onnx.defs.OpSchema.FormalParameter], types: _Types) -> bool:
     """Whether a schema accepts these types. The last formal parameter may be variadic."""
     return all(
-        found is None or found in formal[min(i, len(formal) - 1)].types
-        for i, found in enumerate(types)
+        dtype is None or dtype in formal[min(i, len(formal) - 1)].types
+        for i, dtype in enumerate(types)
     )
 
 

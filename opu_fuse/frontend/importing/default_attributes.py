@@ -13,6 +13,6 @@ def spell_out_defaults(graph: onnx.GraphProto) -> None:
     """Add the missing default attributes to the nodes of a graph, in place."""
     for node in graph.node:
         known = _DEFAULTS.get(node.op_type, {}) if node.domain in STANDARD else {}
-        given = {attribute.name for attribute in node.attribute}
-        missing = [name for name in known if name not in given]
+        existing = {attribute.name for attribute in node.attribute}
+        missing = [name for name in known if name not in existing]
         node.attribute.extend(helper.make_attribute(name, known[name]) for name in missing)

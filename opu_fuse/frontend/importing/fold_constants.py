@@ -40,13 +40,12 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
     folded = can_fold(model)
     if folded:
         with complaints(), np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", RuntimeWarning
-            )  # numpy warns about overflow and the like in the user's constants
+            # numpy warns about overflow and the like in the user's constants.
+            warnings.simplefilter("ignore", RuntimeWarning)
             _fold_single(model, largest)
             while _fold_several(model, largest):
                 _fold_single(model, largest)
-    if folded or anything_unused(model):  # Constant nodes may be folded
+    if folded or anything_unused(model):  # `folded` is also true for Constant nodes
         lift_constants(model)
         common.RemoveUnusedNodesPass()(model)
         common.RemoveUnusedFunctionsPass()(model)

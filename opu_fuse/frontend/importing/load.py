@@ -244,18 +244,16 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
             raise ModelError(
                 where, f"its constants cannot be computed ({error})", "check the export"
             ) from error
-        still_unknown = count_unknown(model)
+        remaining = count_unknown(model)
         if folded:
             name_everything(model)
-            if still_unknown:
+            if remaining:
                 infer_shapes(model, where)
-                still_unknown = count_unknown(model)
+                remaining = count_unknown(model)
         changed |= decomposed or folded
-        if decomposed or (folded and still_unknown < unknown):
+        if decomposed or (folded and remaining < unknown):
             continue
-        if not still_unknown or not (
-            believe_declared(model, findings.declared) or ask_shapes(model)
-        ):
+        if not remaining or not (believe_declared(model, findings.declared) or ask_shapes(model)):
             return changed
         changed = True
         infer_shapes(model, where)

@@ -118,9 +118,8 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
     """The serialised model at TARGET_OPSET; empty if it is not older."""
     with complaints():
         if not all(o.type.tensor_type.HasField("shape") for o in proto.graph.output):
-            proto = onnx.shape_inference.infer_shapes(
-                proto
-            )  # the checker requires output shapes, ONNX Runtime does not
+            # The checker requires shapes of outputs, ONNX Runtime does not.
+            proto = onnx.shape_inference.infer_shapes(proto)
         onnx.checker.check_model(proto)
     opset = opset_of(proto)
     if opset is None or opset >= TARGET_OPSET:

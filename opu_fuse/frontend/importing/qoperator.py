@@ -142,20 +142,16 @@ def _moves_integers(node: ir.Node) -> bool:
     if node.op_type == "Clip" or numbers:
         known = all(number is not None and number.ndim == 0 for number in numbers)
         return known and activation_params(quantise) is not None
-    pads_constant = (
+    constant_pad = (
         node.op_type == "Pad" and node.attributes.get_string("mode", "constant") == "constant"
     )
-    return not pads_constant and (len(node.outputs) == 1 or node.op_type == "Split")
+    return not constant_pad and (len(node.outputs) == 1 or node.op_type == "Split")
 
 
 def _numbers(node: ir.Node) -> list[tuple[int, ir.Value]]:
-    """(position, value) of limits and padding values, which have the quantisation of the data."""
+    """(operand index, value) of limits and padding values, quantised like the data."""
     positions = {"Clip": (1, 2), "Pad": (2,)}.get(node.op_type, ())
-    return [
-        (position, value)
-        for position in positions
-        if (value := operand(node, position)) is not None
-    ]
+    return [(index, value) for index in positions if (value := operand(node, index)) is not None]
 
 
 def _move_reals(node: ir.Node) -> None:

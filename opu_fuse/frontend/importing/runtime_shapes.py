@@ -33,15 +33,17 @@ def ask_shapes(model: ir.Model) -> bool:
         return False
     names = [value.name or "" for value in values]
     try:
-        found = in_child(lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS))
+        computed = in_child(
+            lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS)
+        )
     except ForeignError as error:
         _log.info("ONNX Runtime tells no shapes behind %s: %s", names[0], error)
         return False
     for value in values:
-        if value.name in found:
-            kind, shape = found[value.name]
+        if value.name in computed:
+            kind, shape = computed[value.name]
             value.type, value.shape = ir.TensorType(ir.DataType[kind]), ir.Shape(shape)
-    return any(value.name in found for value in values)
+    return any(value.name in computed for value in values)
 
 
 def _to_ask(model: ir.Model) -> list[ir.Value]:

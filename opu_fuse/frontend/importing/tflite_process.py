@@ -1,6 +1,6 @@
 """Converter of a TFLite file to ONNX. `tflite.py` runs it in a process, as it imports TensorFlow.
 
-    python -m opu_fuse.frontend.importing.tflite_process GIVEN.tflite REWRITTEN.tflite MADE.onnx
+    python -m opu_fuse.frontend.importing.tflite_process SOURCE.tflite REWRITTEN.tflite TARGET.onnx
     OPSET
 
 Operators that tf2onnx does not support are first rewritten in the TFLite file:
@@ -74,7 +74,7 @@ def _densify(schema: Any, model: Any) -> bool:
             buffer.data = np.frombuffer(expanded.tobytes(), np.uint8)
             tensor.buffer, tensor.sparsity = len(model.buffers), None
             model.buffers.append(buffer)
-        dense_by_sparse = {
+        source_by_result = {
             op.outputs[0]: op.inputs[0]
             for op in graph.operators
             if _is(model, op, schema.BuiltinOperator.DENSIFY)
@@ -82,9 +82,9 @@ def _densify(schema: Any, model: Any) -> bool:
         graph.operators = [
             op for op in graph.operators if not _is(model, op, schema.BuiltinOperator.DENSIFY)
         ]
-        for op in graph.operators if dense_by_sparse else ():
-            op.inputs = [dense_by_sparse.get(i, i) for i in op.inputs]
-        changed = changed or bool(sparse or dense_by_sparse)
+        for op in graph.operators if source_by_result else ():
+            op.inputs = [source_by_result.get(i, i) for i in op.inputs]
+        changed = changed or bool(sparse or source_by_result)
     return changed
 
 
@@ -100,7 +100,7 @@ def dense(values: np.ndarray, shape: Iterable[int], sparsity: Any) -> np.ndarray
     shape = list(shape)
     order = list(sparsity.traversalOrder)
     blocks = [] if sparsity.blockMap is None else list(sparsity.blockMap)
-    places = np.zeros((1, 0), np.int64)  # [values, axes so far]
+    positions = np.zeros((1, 0), np.int64)  # [values, axes so far]
     offsets = np.zeros(1, np.int64)  # offset of each value within its level
     for level in sparsity.dimMetadata:
         if level.format == 0:
@@ -113,14 +113,14 @@ def dense(values: np.ndarray, shape: Iterable[int], sparsity: Any) -> np.ndarray
             first = np.repeat(starts - np.cumsum(counts) + counts, counts)
             offsets = first + np.arange(counts.sum())
             inner = np.asarray(level.arrayIndices.values, np.int64)[offsets]
-        places = np.column_stack([np.repeat(places, counts, axis=0), inner])
+        positions = np.column_stack([np.repeat(positions, counts, axis=0), inner])
     sizes = {axis: level.denseSize for axis, level in zip(order, sparsity.dimMetadata, strict=True)}
-    index = [places[:, order.index(axis)] for axis in range(len(shape))]
+    index = [positions[:, order.index(axis)] for axis in range(len(shape))]
     for number, axis in enumerate(blocks):
         block = len(shape) + number
-        index[axis] = index[axis] * sizes[block] + places[:, order.index(block)]
+        index[axis] = index[axis] * sizes[block] + positions[:, order.index(block)]
     result = np.zeros(shape, values.dtype)
-    result[tuple(index)] = values[: len(places)]
+    result[tuple(index)] = values[: len(positions)]
     return result
 
 

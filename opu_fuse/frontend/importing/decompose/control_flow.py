@@ -181,14 +181,14 @@ def _shaped(value: bool | np.generic, port: ir.Value) -> np.ndarray:
 
 
 def _scan(s: Spelling) -> None:
-    node, body, carried = s.node, _body(s.node), _carried(s.node)
+    node, body, state_count = s.node, _body(s.node), _carried(s.node)
     count = _count_of_scan(node)
     assert isinstance(count, int)
-    values = [s.operand(i) for i in range(carried)]
-    scanned = [s.operand(i) for i in range(carried, len(node.inputs))]
+    values = [s.operand(i) for i in range(state_count)]
+    scanned = [s.operand(i) for i in range(state_count, len(node.inputs))]
     axes = _listed(node, "scan_input_axes", len(scanned))
     reversed_inputs = _listed(node, "scan_input_directions", len(scanned))
-    collected: list[list[ir.Value]] = [[] for _ in body.outputs[carried:]]
+    collected: list[list[ir.Value]] = [[] for _ in body.outputs[state_count:]]
     for trip in range(count):
         indices = [count - 1 - trip if is_reversed else trip for is_reversed in reversed_inputs]
         rows = [
@@ -196,16 +196,14 @@ def _scan(s: Spelling) -> None:
             for value, index, axis in zip(scanned, indices, axes, strict=True)
         ]
         results = _inlined(s, body, [*values, *rows], f"{node.name}/{trip}")
-        for iterations, value in zip(collected, results[carried:], strict=True):
+        for iterations, value in zip(collected, results[state_count:], strict=True):
             iterations.append(value)
-        values = list(results[:carried])
+        values = list(results[:state_count])
     output_axes = _listed(node, "scan_output_axes", len(collected))
-    reversed_outputs = _listed(node, "scan_output_directions", len(collected))
+    directions = _listed(node, "scan_output_directions", len(collected))
     stacks = [
         _stacked(s, iterations[::-1] if in_reverse else iterations, axis)
-        for iterations, axis, in_reverse in zip(
-            collected, output_axes, reversed_outputs, strict=True
-        )
+        for iterations, axis, in_reverse in zip(collected, output_axes, directions, strict=True)
     ]
     s.replace(*(_own(s, v) for v in values), *stacks)
 

@@ -65,14 +65,12 @@ def fused_matmul(s: Spelling) -> bool:
         return False
     orders: list[Sequence[int] | None] = []
     for index, side in enumerate("AB"):
-        transposed, batch_transposed = (
-            bool(values.get(f"trans{x}{side}", 0)) for x in ("", "Batch")
-        )
+        swap, batch_last = (bool(values.get(f"trans{x}{side}", 0)) for x in ("", "Batch"))
         shape = s.operand(index).shape
-        if (transposed or batch_transposed) and shape is None:
+        if (swap or batch_last) and shape is None:
             return False
         rank = 0 if shape is None else len(shape)
-        orders.append(_order(rank, turned=transposed, batch_turned=batch_transposed))
+        orders.append(_order(rank, turned=swap, batch_turned=batch_last))
     sides = [
         s.operand(i) if order is None else s.make("Transpose", s.operand(i), perm=order)
         for i, order in enumerate(orders)

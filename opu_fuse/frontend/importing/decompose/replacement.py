@@ -103,7 +103,8 @@ class Spelling:
                 continue
             name, was_output, is_new = old.name, old.is_graph_output(), new.producer() in self._made
             replace_value(old, new)
-            if is_new and not was_output:  # else it has that name, or is the user's
+            # An output has passed on its name already. A value of the user's model keeps its own.
+            if is_new and not was_output:
                 old.name, new.name = None, name
             new.type, new.shape = new.type or old.type, new.shape or old.shape
         detach(self.node)

@@ -123,7 +123,7 @@ def _read(s: Spelling, elements: Elements) -> bool:
             if not elements or (joined := _joined(s, elements)) is None:
                 return False
             result = joined
-    if s.node.outputs[0].is_graph_output():  # the output keeps its name, as the element does
+    if s.node.outputs[0].is_graph_output():  # both keep their names
         result = s.make("Identity", result)
     s.replace(result)
     return True
