@@ -40,6 +40,7 @@ def lean_proto(model: ir.Model, nodes: Iterable[ir.Node]) -> tuple[onnx.ModelPro
 
 
 def _large_weights(nodes: Iterable[ir.Node]) -> Weights:
+    """Large float32 weights that only convolutions and dense layers read, by name."""
     large: Weights = {}
     for node in nodes:
         value = operand(node, 1)

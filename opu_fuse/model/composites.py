@@ -261,12 +261,14 @@ def _chosen(node: ir.Node, source: ir.Value) -> tuple[int, ...] | None:
 def _gathered(
     node: ir.Node, shape: tuple[int, ...], indices: np.ndarray | None
 ) -> tuple[int, ...] | None:
+    """`order` of a Gather along the channels, else None."""
     if indices is None or indices.ndim != 1 or node.attributes.get_int("axis", 0) % 4 != 1:
         return None
     return tuple(range(shape[1])[i] for i in indices.tolist())
 
 
 def _sliced(node: ir.Node, shape: tuple[int, ...], *_: np.ndarray | None) -> tuple[int, ...] | None:
+    """`order` of a Slice along the channels, else None."""
     if (taken := slice_ranges(node)) is None:
         return None
     channels = taken.pop(1)
@@ -279,6 +281,7 @@ def _padded(
     amounts: np.ndarray | None = None,
     *_: np.ndarray | None,
 ) -> tuple[int, ...] | None:
+    """`order` of a Pad by channels of zeros that a rewrite has inserted, else None."""
     if REWRITE_KEY not in node.metadata_props or amounts is None:
         return None
     first, last = amounts[[1, 5]].tolist()

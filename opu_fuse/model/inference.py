@@ -65,6 +65,7 @@ def _types(graph: onnx.GraphProto) -> Shapes:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
+    """The graph with inferred types. Raises ForeignError for an invalid model."""
     del proto.graph.value_info[:]
     _convert_as_casts(proto.graph)
     _normalise_as_identities(proto.graph)

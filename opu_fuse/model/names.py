@@ -51,6 +51,7 @@ def names_of(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of `names_of`."""
     yield from (value.name for value in (*graph.input, *graph.initializer))
     counts: Counter[str] = Counter()
     for node in graph.node:

@@ -69,6 +69,7 @@ def _fix_shape(
     shape: Sequence[int],
     place: str,
 ) -> None:
+    """Set the shape of one input, in place. A named dimension is set in all inputs."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)

@@ -84,6 +84,7 @@ def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> L
 
 
 def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
+    """The steps of `load`, in their order."""
     where, data, folder = _read(given)
     source_hash = hashlib.sha256(data).hexdigest()
     proto = parse_model(data, where)
@@ -185,6 +186,7 @@ def parse_model(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None) -> None:
+    """Read weights from external files, in place. Raises ModelError if they cannot be read."""
     if not any(external_data_helper.uses_external_data(t) for t in proto.graph.initializer):
         return
     if folder is None:

@@ -146,6 +146,7 @@ def _share_opsets(proto: onnx.ModelProto) -> None:
 
 
 def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProto:
+    """The model at TARGET_OPSET. Raises ModelError if onnx cannot convert it."""
     try:
         return onnx.version_converter.convert_version(proto, TARGET_OPSET)
     except Exception as error:  # its C++ code raises exceptions of many types

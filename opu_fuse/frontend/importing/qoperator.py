@@ -105,6 +105,7 @@ def _step_of_products(node: ir.Node) -> np.ndarray | None:
 
 
 def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
+    """Convert one integer operator: DequantizeLinear, float operator, QuantizeLinear."""
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
     weights = OPERATORS[form.op_type].weights
     axis = weights.axis if weights else 0

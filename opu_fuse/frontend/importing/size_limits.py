@@ -116,6 +116,7 @@ def _require(
     what: str = "elements",
     instead: str = "a smaller network",
 ) -> None:
+    """Raise ModelError if `count` exceeds `factor` times the limit `usual`."""
     if count <= usual * factor:
         return
     needed = math.ceil(count / usual)

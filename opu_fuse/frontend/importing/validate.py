@@ -110,6 +110,7 @@ def opset_of(proto: onnx.ModelProto) -> int | None:
 
 
 def _check_opset(proto: onnx.ModelProto, where: str) -> None:
+    """Raise ModelError for an opset that is missing, too old, or newer than that of onnx."""
     newest = onnx.defs.onnx_opset_version()
     opset = opset_of(proto)
     if opset is None:

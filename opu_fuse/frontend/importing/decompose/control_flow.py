@@ -153,12 +153,14 @@ def _listed(node: ir.Node, name: str, count: int) -> list[int]:
 
 
 def _if(s: Spelling) -> None:
+    """Inline the branch that a constant condition selects."""
     branch = "then_branch" if _scalar(s.operand(0)) else "else_branch"
     graph = s.node.attributes[branch].as_graph()
     s.replace(*(_own(s, v) for v in _inlined(s, graph, (), s.node.name or "")))
 
 
 def _loop(s: Spelling) -> None:
+    """Unroll a Loop: one copy of the body per iteration."""
     body, count = _body(s.node), _count_of_loop(s.node)
     assert isinstance(count, int)
     values = [s.operand(i) for i in range(2, len(s.node.inputs))]
@@ -181,6 +183,7 @@ def _shaped(value: bool | np.generic, port: ir.Value) -> np.ndarray:
 
 
 def _scan(s: Spelling) -> None:
+    """Unroll a Scan: one copy of the body per slice of the scanned values."""
     node, body, state_count = s.node, _body(s.node), _carried(s.node)
     count = _count_of_scan(node)
     assert isinstance(count, int)

@@ -156,6 +156,7 @@ def _axis(data: np.ndarray, size: tuple[int, ...] | None) -> int | None:
 
 
 def _round_computed(s: Spelling, steps: _Steps) -> None:
+    """Replace a Quant of a computed value by QuantizeLinear, Clip, DequantizeLinear."""
     kind = steps.dtype
     scale, zero = _spread(steps)
     constants = s.constant(scale.astype(np.float32)), s.constant(zero.astype(kind))
@@ -175,6 +176,7 @@ def _spread(steps: _Steps) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _round_constant(s: Spelling, steps: _Steps, data: np.ndarray) -> None:
+    """Replace a Quant of a constant by an integer constant and a DequantizeLinear."""
     scale, zero = _spread(steps)
     shape = [1] * data.ndim
     if scale.ndim:
