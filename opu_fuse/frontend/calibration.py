@@ -1,9 +1,9 @@
-"""Calibration data: images that show the quantiser which values occur.
+"""Calibration data: sample inputs from which the quantiser observes activation ranges.
 
 Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
 inputs), one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is
-one sample of the input's shape, or many stacked along the first axis. Images with channels last are
-turned, with a warning, where their shape leaves no doubt.
+one sample of the input's shape, or many stacked along the first axis. NHWC images are transposed to
+NCHW, with a warning, if their shape is unambiguous.
 """
 
 import logging
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tuple[str, ...]]:
-    """One mapping of input name -> array per sample, and the warnings that were given.
+    """One mapping of input name -> array per sample, and the warnings that were logged.
 
     Raises ModelError, naming expected and got, for missing or unreadable files, wrong names, shapes
     or types, and values that are not finite.
@@ -42,23 +42,23 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     if calibration is None:
         _log.warning(NOISE_WARNING)
         return noise_samples(model), (NOISE_WARNING,)
-    told: dict[str, None] = {}
-    found = [
+    warned: dict[str, None] = {}
+    dataset = [
         sample
         for where, arrays in _sources(model, calibration)
-        for sample in _split(model, where, arrays, told)
+        for sample in _split(model, where, arrays, warned)
     ]
-    if not found:
+    if not dataset:
         raise ModelError(
             str(calibration), "holds no .npy or .npz files", "put one file per input in"
         )
-    for text in told:
+    for text in warned:
         _log.warning(text)
-    return found, tuple(told)
+    return dataset, tuple(warned)
 
 
 def noise_samples(model: ir.Model) -> list[Sample]:
-    """Seeded inputs for a model of which nobody has shown any."""
+    """NOISE_SAMPLES seeded samples for a model without calibration data."""
     rng = np.random.default_rng(NOISE_SEED)
     return [
         {v.name or "": _random(rng, _shape(v), _dtype(v)) for v in model.graph.inputs}
@@ -67,8 +67,10 @@ def noise_samples(model: ir.Model) -> list[Sample]:
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """What an input of this type may hold: a normalised image, bytes of one, else small numbers
-    that can be counts, places or switches.
+    """Random values that are plausible for an input of this type.
+
+    8-bit: the bytes of an image. Other integers and bool: 0 or 1, valid as counts, indices or
+    flags. Floats: standard normal, as a normalised image.
     """
     if dtype in (np.int8, np.uint8):
         limits = np.iinfo(dtype)
@@ -81,7 +83,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
 def _sources(
     model: ir.Model, calibration: str | Path | np.ndarray | Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-    """(how to call it, arrays by input name), one per file."""
+    """Yield (name for messages, arrays by input name) per file."""
     if isinstance(calibration, Mapping):
         yield "calibration data", calibration
         return
@@ -100,12 +102,13 @@ def _sources(
 
 
 def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
-    found = _load(file)
-    return _only(model, str(file), found) if isinstance(found, np.ndarray) else found
+    """Arrays of a file by input name."""
+    loaded = _load(file)
+    return _only(model, str(file), loaded) if isinstance(loaded, np.ndarray) else loaded
 
 
 def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.ndarray]:
-    """An array without a name, for the one input."""
+    """Map an unnamed array to the only input. Raises ModelError if there are several inputs."""
     if len(model.graph.inputs) != 1:
         names = ", ".join(repr(v.name) for v in model.graph.inputs)
         raise ModelError(
@@ -117,7 +120,7 @@ def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.nda
 
 
 def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
-    """What a .npy or .npz file holds: it may be cut, encrypted, smaller than it says, anything."""
+    """Read a .npy or .npz file. Raises ModelError if it is truncated, encrypted or damaged."""
     what, advice = "is no numpy file (.npy or .npz)", "write it with numpy.save or numpy.savez"
     try:
         with complaints(), warnings.catch_warnings(action="ignore"), file.open("rb") as stream:
@@ -131,7 +134,7 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
 def _split(
     model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], told: dict[str, None]
 ) -> list[Sample]:
-    """told: warnings, which it adds to."""
+    """Split arrays by name into samples. told: the warnings so far (keys), extended in place."""
     expected = [value.name or "" for value in model.graph.inputs]
     if sorted(arrays) != sorted(expected):
         raise ModelError(
@@ -152,7 +155,11 @@ def _split(
 
 
 def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]) -> np.ndarray:
-    """[samples, *input shape] in the input's type."""
+    """The samples of one input, [samples, *input shape] in the input's dtype.
+
+    told: the warnings so far (keys), extended in place. Raises ModelError for a wrong dtype or
+    shape, and for values that are not finite.
+    """
     shape = _shape(value)
     wanted, got = _dtype(value), getattr(array, "dtype", type(array).__name__)
     fits = wanted.kind == "f" and isinstance(got, np.dtype) and got.kind in "fiub"
@@ -163,9 +170,9 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]
             "convert the data",
         )
     if _channels_last(shape, tuple(array.shape)):
-        turned = f"{where}: input {value.name!r} has channels last, {_text(array.shape)}"
+        warning = f"{where}: input {value.name!r} has channels last, {_text(array.shape)}"
         array = np.moveaxis(array, -1, 1)
-        told[f"{turned}: taken as {_text(array.shape)}, transpose(0, 3, 1, 2)"] = None
+        told[f"{warning}: taken as {_text(array.shape)}, transpose(0, 3, 1, 2)"] = None
     if tuple(array.shape) == shape:
         array = array[None]
     elif shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
@@ -177,7 +184,7 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]
             f"(or samples stacked along the first axis), got {_text(array.shape)}",
             "give samples of that shape; if axes are in another order, transpose them",
         )
-    with np.errstate(over="ignore"):  # infinite then, which is told below
+    with np.errstate(over="ignore"):  # overflow gives infinity, which is reported below
         array = np.ascontiguousarray(array, wanted)
     if wanted.kind == "f" and not np.all(np.isfinite(array)):
         raise ModelError(where, f"input {value.name!r} holds NaN or infinity", "clean the data")
@@ -187,14 +194,14 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]
 
 
 def _channels_last(shape: tuple[int, ...], given: tuple[int, ...]) -> bool:
-    """Whether samples of a four-dimensional input can only be meant with channels last."""
+    """Whether samples of a four-dimensional input are unambiguously NHWC. given: their shape."""
     if len(shape) != 4 or len(given) != 4 or given[1:] == shape[1:]:
         return False
     return shape[0] in (1, given[0]) and given[1:] == (*shape[2:], shape[1])
 
 
 def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:
-    """What real inputs of a model in floats would hardly look like. got: the type they came in."""
+    """Yield warnings about implausible samples of a float input. got: dtype in the file."""
     if array.dtype.kind != "f" or not array.size:
         return
     if got.kind in "iub":
@@ -203,8 +210,8 @@ def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator
     if low == high and array.size > 1:
         yield f"{where}: input {name!r} is {low:g} everywhere: no range to choose a scale for"
     elif array.ndim == 5 and array.shape[2] in IMAGE_CHANNELS and max(-low, high) > BRIGHTEST:
-        said = f"{where}: input {name!r} goes from {low:g} to {high:g}"
-        yield f"{said}, images reach {BRIGHTEST} at most: check how it is normalised"
+        summary = f"{where}: input {name!r} goes from {low:g} to {high:g}"
+        yield f"{summary}, images reach {BRIGHTEST} at most: check how it is normalised"
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

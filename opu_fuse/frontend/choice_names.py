@@ -1,25 +1,25 @@
-"""Names of the choices of rounding, for whoever offers them without loading what rounds."""
+"""Names of the quantisation options, importable without the quantiser."""
 
 from enum import StrEnum
 
 
 class Scales(StrEnum):
-    """Of the activations of a float model (`choose_scales.py`)."""
+    """Constraints on the activation scales of a float model (`choose_scales.py`)."""
 
     POW2 = "pow2"
     """Powers of two, zero point 0."""
     ASYMMETRIC = "pow2-asymmetric"
     """Powers of two, any zero point."""
     FREE = "free"
-    """Any."""
+    """Any scale and zero point."""
 
 
 class Method(StrEnum):
-    """How the span of an activation's numbers is chosen from calibration data."""
+    """Calibration method: how the range of an activation is chosen from observed values."""
 
     MSE = "mse"
-    """The least squared error."""
+    """Range with the least mean squared error."""
     MAX = "max"
     PERCENTILE = "percentile"
     ENTROPY = "entropy"
-    """These say which numbers are to be held (`calibration_methods.py`)."""
+    """MAX, PERCENTILE and ENTROPY: see `calibration_methods.py`."""

@@ -1,8 +1,8 @@
-"""Small edits of the graph that keep quantisation annotations and origins right.
+"""Graph edits that preserve quantisation annotations and the origins of nodes.
 
-Every transform goes through these, so each rule stands once: a value that was rounded to int8 stays
-rounded at the same place, a model's inputs and outputs keep their names, a node remembers which
-nodes of the user's model it stands for.
+All transforms use these, so that each invariant is implemented once: a value that was rounded to
+int8 is still rounded at the same point, inputs and outputs of the model keep their names, and a
+node records which nodes of the user's model it represents.
 """
 
 import functools
@@ -19,16 +19,16 @@ from opu_fuse.quant import META_KEY, QuantParams
 TENSOR_KEY = "opu_fuse.tensor"
 """Key in `Value.meta`: name of the int8 tensor (output of QuantizeLinear) in the QDQ model."""
 SOURCE_KEY = "opu_fuse.source"
-"""Key in `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
+"""Key in `Node.metadata_props`: comma-joined names of the user's nodes a node represents."""
 
 
 def is_standard(node: ir.Node, *op_types: str) -> bool:
-    """True when the node is one of these operators of the ONNX standard."""
+    """Whether the node is one of these operators of the ONNX standard."""
     return node.op_type in op_types and node.domain in STANDARD
 
 
 def standard_nodes(graph: ir.Graph, *op_types: str) -> list[ir.Node]:
-    """The nodes that are one of these, in graph order."""
+    """The nodes of a graph that are one of these standard operators, in graph order."""
     types = frozenset(op_types)
     return [n for n in graph if n.op_type in types and is_standard(n, *op_types)]
 
@@ -39,8 +39,9 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
 
 
 def filter_axis(node: ir.Node) -> int:
-    """Axis of the weight of a Conv, ConvTranspose or Gemm (transB = 1) that counts its output
-    channels, of a ConvTranspose with several filters in a group those of one.
+    """Weight axis of the output channels of a Conv, ConvTranspose or Gemm (transB = 1).
+
+    For a grouped ConvTranspose with several filters in a group: the axis of the filters in a group.
     """
     if not is_standard(node, "ConvTranspose"):
         return 0
@@ -50,15 +51,16 @@ def filter_axis(node: ir.Node) -> int:
 
 
 def output_axis(node: ir.Node) -> int:
-    """As `filter_axis`, of a weight as it stands in the user's model: of a MatMul, too, and a Gemm
-    of any transB.
+    """Weight axis of the output channels in the user's model, before canonicalisation.
+
+    Like `filter_axis`, but also for a MatMul, and for a Gemm of any transB.
     """
-    plain = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
-    return 1 if plain or is_standard(node, "MatMul") else filter_axis(node)
+    untransposed = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
+    return 1 if untransposed or is_standard(node, "MatMul") else filter_axis(node)
 
 
 def quant_of(value: ir.Value) -> QuantParams | None:
-    """The annotation of a value, None where it is not rounded."""
+    """Quantisation annotation of a value; None if it is not rounded."""
     return value.meta.get(META_KEY)
 
 
@@ -71,7 +73,7 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
 
 
 def real_constant(value: ir.Value | None) -> np.ndarray | None:
-    """The real numbers a constant stands for, None for computed values."""
+    """Real (dequantised) data of a constant; None for computed values."""
     data = constant(value)
     if data is None or value is None:
         return None
@@ -80,20 +82,20 @@ def real_constant(value: ir.Value | None) -> np.ndarray | None:
 
 
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The shape when every dimension is a known number, else None."""
+    """The shape if every dimension is static, else None."""
     shape = None if value is None else value.shape
     return None if shape is None else _numbers(shape.dims)
 
 
 @functools.lru_cache(maxsize=1024)
 def _numbers(dims: tuple[int | ir.SymbolicDim, ...]) -> tuple[int, ...] | None:
-    """Networks repeat few of them often."""
+    """Static sizes, else None. Cached, since a network has few distinct shapes."""
     known = tuple(d for d in dims if isinstance(d, int))
     return known if len(known) == len(dims) else None
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:
-    """The only node that reads a value, once, when no model output shows it; else None."""
+    """The only reader of a value that reads it once and is no model output; else None."""
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():
         return None
@@ -123,8 +125,8 @@ def add_constant(
 def own_tensors(model: ir.Model) -> None:
     """Make every numeric initialiser an array of its own.
 
-    Tensors that still lie in a protobuf message are decoded anew at each look. Raises ValueError,
-    naming the initialiser, where the data do not fit type and shape.
+    A tensor that is backed by a protobuf message is decoded at every access. Raises ValueError,
+    naming the initialiser, if the data do not match type and shape.
     """
     for value in model.graph.initializers.values():
         tensor = value.const_value
@@ -142,7 +144,7 @@ def rewrite(
     inputs: Sequence[ir.Value | None],
     attributes: dict[str, Any] | None = None,
 ) -> None:
-    """Make a node another operator in place: its result, name and origin stay."""
+    """Turn a node into another operator in place. Its result, name and origin are kept."""
     node.op_type = op_type
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
@@ -153,7 +155,8 @@ def rewrite(
 
 def values_of(node: ir.Node) -> dict[str, Any]:
     """A node's attributes as Python values."""
-    return {name: a.value for name, a in node.attributes.data.items()}  # the dict inside is fast
+    # `.data`: access through the wrapper is slow
+    return {name: a.value for name, a in node.attributes.data.items()}
 
 
 def set_attributes(node: ir.Node, attributes: Mapping[str, ir.Attr]) -> None:
@@ -171,7 +174,7 @@ def insert_before(
     name: str,
     shape: Sequence[int],
 ) -> ir.Value:
-    """A new float node in front of another one, of the same origin; returns its result."""
+    """Insert a float node before `node`, with the same origin. Return its result."""
     new = ir.Node("", op_type, inputs, attributes_of(attributes).values(), name=name)
     result = new.outputs[0]
     result.name, result.dtype, result.shape = name, ir.DataType.FLOAT, ir.Shape(shape)
@@ -192,15 +195,16 @@ def insert_after(
     name: str,
     shape: Sequence[int],
 ) -> None:
-    """A new node of the same origin that makes of a node's result what the result was: those that
-    read it read the new one's, which takes over its name, shape and rounding. The result itself is
-    of `shape` from now on, rounded alike.
+    """Insert a node after `node`, with the same origin, that restores the old `result`.
+
+    All readers of `result` read the result of the new node, which takes over its name, shape and
+    annotation. `result` itself becomes an inner value of `shape` with the same annotation.
     """
     new = ir.Node("", op_type, [None, *constants], attributes_of(attributes).values(), name=name)
     value, old = new.outputs[0], result.name
     value.type, value.shape = result.type, result.shape
     value.meta.update(result.meta)
-    if op_type != "Reshape":  # the model has a tensor of these bytes
+    if op_type != "Reshape":  # a Reshape keeps the bytes: the QDQ tensor still matches
         result.meta.pop(TENSOR_KEY, None)
     replace_value(result, value)
     value.name, result.name = old, f"{old}/{op_type}"
@@ -213,8 +217,10 @@ def insert_after(
 
 
 def attributes_of(values: Mapping[str, Any] | None) -> dict[str, ir.Attr]:
-    """Python values as attributes. The library's conversion looks at one value for milliseconds to
-    find out its kind; ours are almost all integers.
+    """Python values as attributes.
+
+    The library needs milliseconds per value to determine its type. Integers, which are by far the
+    most frequent, take a fast path.
     """
     return {name: _attribute(name, value) for name, value in (values or {}).items()}
 
@@ -229,22 +235,22 @@ def _attribute(name: str, value: Any) -> ir.Attr:
 
 @functools.lru_cache(maxsize=1024)
 def _integer(name: str, value: int) -> ir.Attr:
-    """As `_integers`, of one."""
+    """A cached integer attribute."""
     return ir.AttrInt64(name, value)
 
 
 @functools.lru_cache(maxsize=1024)
 def _integers(name: str, value: tuple[int, ...]) -> ir.Attr:
-    """Networks repeat few of them often; an attribute is never changed."""
+    """A cached attribute of integers. Attributes are immutable, and few are distinct."""
     return ir.AttrInt64s(name, value)
 
 
 def bypass(node: ir.Node, *, index: int = 0) -> bool:
-    """Remove a node whose first result equals its input, or whose readers now do what it did; False
-    when that would lose something.
+    """Remove a node whose first result equals operand `index`. Return whether it was removed.
 
-    Kept are: a rounding of the result to other scales than the input's, and a result that is a
-    model output while the input cannot take its name.
+    Use it also if the readers of the result now do the work of the node. The node is kept if its
+    result is requantised to other scales than the operand, or is a model output whose name the
+    operand cannot take.
     """
     x, y = node.inputs[index], node.outputs[0]
     assert x is not None
@@ -256,8 +262,9 @@ def bypass(node: ir.Node, *, index: int = 0) -> bool:
         return False
     if y_quant is not None and META_KEY not in x.meta:
         x.meta[META_KEY] = y_quant
-    whole = math.prod(static_shape(x) or ()) == math.prod(static_shape(y) or ())  # no Pad's
-    if whole and TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
+    # A Pad changes the bytes, so that the tensor of the QDQ model does not match.
+    same_size = math.prod(static_shape(x) or ()) == math.prod(static_shape(y) or ())
+    if same_size and TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
         x.meta[TENSOR_KEY] = y.meta[TENSOR_KEY]
     producer = x.producer()
     if producer is not None:
@@ -268,7 +275,7 @@ def bypass(node: ir.Node, *, index: int = 0) -> bool:
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
-    """All readers of `old`, model outputs included, read `new`, which takes the output's name."""
+    """Make all readers of `old`, and model outputs, use `new`. It takes the name of an output."""
     if old.is_graph_output():
         name = old.name
         old.name = None
@@ -277,27 +284,27 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
 
 
 def detach(node: ir.Node) -> None:
-    """Remove a node that nobody reads."""
+    """Remove a node whose results have no reader."""
     assert node.graph is not None
     node.graph.remove(node, safe=True)
 
 
 def drop_unread(value: ir.Value | None) -> None:
-    """Remove what makes a value that nobody reads, or it counts as a reader of what it reads."""
+    """Remove the producer of a value without readers, so that it is no reader of its operands."""
     node = None if value is None else value.producer()
     if value is not None and node is not None and not value.uses() and not value.is_graph_output():
         detach(node)
 
 
 def merge_sources(node: ir.Node, others: Iterable[ir.Node]) -> None:
-    """`node` stands for the origins of the others too."""
+    """Add the origins of other nodes to those of `node`."""
     names = [s for n in (node, *others) for s in sources_of(n)]
     if names:
         node.metadata_props[SOURCE_KEY] = ",".join(dict.fromkeys(names))
 
 
 def sources_of(node: ir.Node) -> list[str]:
-    """Names of the user's nodes that a node stands for."""
+    """Origins of a node: names of the user's nodes that it represents."""
     text = node.metadata_props.get(SOURCE_KEY, "")
     return text.split(",") if text else []
 

@@ -1,4 +1,4 @@
-"""The steps of the front end around the canonical form, in the order in which they run."""
+"""Passes of the front end before and after canonicalisation, in the order in which they run."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ from opu_fuse.model.opsets import IR_VERSION
 from opu_fuse.passes import RunStep, Step
 
 NAMES = (
-    "load",  # holds the next five
+    "load",  # contains the next five
     "upgrade",
     "inline",
     "spell out",
@@ -27,13 +27,13 @@ NAMES = (
     "rounding",
     "names",
 )
-"""docs/passes.md says what each does."""
+"""Pass names. docs/passes.md describes each of them."""
 
 Told = TypeVar("Told")
 
 
 def step(name: str, model: ir.Model, run: RunStep) -> ir.Model:
-    """The model behind a step of the front end; what it raises comes through."""
+    """Run one front-end pass and return the resulting model. Its exceptions propagate."""
     assert name in NAMES, name
     return Step(name, run)(model).model
 
@@ -41,18 +41,18 @@ def step(name: str, model: ir.Model, run: RunStep) -> ir.Model:
 def telling_step(
     name: str, model: ir.Model, run: Callable[[ir.Model], tuple[ir.Model, Told]]
 ) -> tuple[ir.Model, Told]:
-    """As `step`, with what else the step has found."""
-    told: list[Told] = []
+    """Run one front-end pass that returns a model and a second result; return both."""
+    second: list[Told] = []
 
     def run_plainly(given: ir.Model) -> ir.Model:
-        found, more = run(given)
-        told.append(more)
-        return found
+        result, extra = run(given)
+        second.append(extra)
+        return result
 
-    return step(name, model, run_plainly), told[0]
+    return step(name, model, run_plainly), second[0]
 
 
 def nothing() -> ir.Model:
-    """What there is before a model has been read."""
+    """Empty model: the input of the pass that reads a model."""
     graph = ir.Graph((), (), nodes=(), opset_imports={"": TARGET_OPSET}, name="nothing")
     return ir.Model(graph, ir_version=IR_VERSION)

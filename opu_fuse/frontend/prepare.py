@@ -1,4 +1,4 @@
-"""The whole front half: file -> canonical model, quantised on request."""
+"""The whole front end: file -> canonical model, quantised on request."""
 
 import difflib
 import logging
@@ -31,16 +31,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ALL_PASSES = (*(PassInfo(name=name, always=True) for name in NAMES), *PASSES)
-"""All that runs here besides registered passes."""
+"""Front-end passes, and the registered passes of canonicalisation."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """canonical: the model the data-flow graph is built from (do not change it).
+    """Result of the front end.
 
-    qdq: the QDQ model that ONNX Runtime computes the reference with; None when not quantised.
-    warnings: what the user should know, each was logged too. source_hash: sha256 of the input
-    model's bytes. given_quantised: the input was a QDQ model. rewrites: operators that a rewrite
-    for fusing changed (`transforms.REWRITES`), and why.
+    canonical: the model from which the data-flow graph is built. Do not modify it.
+    qdq: the QDQ model with which ONNX Runtime computes the reference; None if not quantised.
+    warnings: messages for the user. Each has been logged, too.
+    source_hash: sha256 of the bytes of the input model.
+    given_quantised: whether the input was a QDQ model.
+    rewrites: for each operator changed by a rewrite for fusion (`transforms.REWRITES`) the reason.
     """
 
     canonical: ir.Model
@@ -65,18 +67,22 @@ def prepare(
     sizes: Sizes = NO_SIZES,
     rewriting: bool = False,
 ) -> Prepared:
-    """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
+    """Load, clean up, quantise (unless quantised already) and canonicalise a model.
 
-    model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
-    `calibration.py`. scales, method: of `names.py`. bias_correction, equalisation: see
-    `bias_correction.py`, `equalise.py`; the last one changes float weights, too. keep_float:
-    operators, by name of the file or of the canonical model, that are left in floating point, to
-    the host. quantised=False leaves a float model in floats: the same graph without annotations
-    (one that is quantised already stays so). budget: how many times the usual size the network may
-    have (`budget.py`). sizes: of dynamic dimensions (`dynamic_dims.py`). rewriting: bring it into
-    the form
-    for fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input
-    cannot be handled.
+    All steps run as passes. Raises ModelError if the input cannot be compiled.
+
+    model_or_path: an ONNX file, or a model as onnx_ir or onnx object.
+    calibration: see `calibration.py`.
+    scales, method: see `choice_names.py`.
+    bias_correction: see `bias_correction.py`.
+    equalisation: see `equalise.py`. It changes float weights as well.
+    keep_float: operators, by their name in the file or in the canonical model, that stay in
+    floating point and run on the host CPU.
+    quantised: False leaves a float model in floats, the graph without annotations. A model that is
+    quantised already remains so.
+    budget: factor on the usual size limits of a network (`size_limits.py`).
+    sizes: sizes of dynamic dimensions (`dynamic_dims.py`).
+    rewriting: apply the rewrites for fusion (`transforms.REWRITES`).
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
@@ -145,7 +151,7 @@ def prepare(
 def _require_own_choices(
     scales: str, method: str, *, bias_correction: bool, equalisation: bool
 ) -> None:
-    """ModelError where a model that is quantised already is to be quantised in some way."""
+    """Raise ModelError if quantisation options are set for a model that is quantised already."""
     asked = {
         f"scales '{scales}'": scales != Scales.POW2,
         f"calibration method '{method}'": method != Method.MSE,
@@ -163,13 +169,13 @@ def _may_be_separate(graph: ir.Graph) -> bool:
 
 
 def _separate(model: ir.Model, *, quantised: bool) -> None:
-    from opu_fuse.frontend.quantization.quantise import separate_unrounded  # few need it
+    from opu_fuse.frontend.quantization.quantise import separate_unrounded  # rarely needed
 
     separate_unrounded(model, quantised=quantised)
 
 
 def _equalise(model: ir.Model, calibration: "Calibration") -> None:
-    from opu_fuse.frontend.quantization.equalise import equalise  # few ask for it
+    from opu_fuse.frontend.quantization.equalise import equalise  # rarely needed
 
     equalise(model, calibration)
 
@@ -182,31 +188,31 @@ def _quantise(
     method: str,
     bias_correction: bool,
 ) -> tuple[ir.Model, tuple[onnx.ModelProto, tuple[str, ...]]]:
-    """The QDQ model, for us and for ONNX Runtime, and warnings; uses up the float one."""
+    """The QDQ model as IR and as proto, and warnings. Drops the weights of the float model."""
     from opu_fuse.frontend.quantization.quantise import quantise_with  # quantised models need none
 
     qdq, warnings = quantise_with(
         model, calibration, scales=scales, method=method, bias_correction=bias_correction
     )
-    release(model)  # its float weights: only its nodes' origins are still read
+    release(model)  # drops float weights: only the origins of nodes are still needed
     return ready(ir.from_proto(qdq)), (qdq, warnings)
 
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
-    """The quantiser keeps the names of the nodes; their origins come back by name."""
+    """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
     canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
     canonical.meta[GIVEN_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:
         if node.name in known:
-            told = known[node.name]
-            node.metadata_props[SOURCE_KEY] = told.get(SOURCE_KEY, node.name or "")
-            kept = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY)
-            node.metadata_props.update({k: told[k] for k in kept if k in told})
+            properties = known[node.name]
+            node.metadata_props[SOURCE_KEY] = properties.get(SOURCE_KEY, node.name or "")
+            marks = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY)
+            node.metadata_props.update({k: properties[k] for k in marks if k in properties})
 
 
 def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
-    """Mark the nodes that are called so, or that stand for an operator of the file called so."""
+    """Mark nodes to remain in floats. names: of nodes, or of their origins in the file."""
     called: dict[str, list[ir.Node]] = {}
     for node in model.graph:
         for name in {node.name or "", *sources_of(node)}:
@@ -224,6 +230,7 @@ def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
 
 
 def _rewrites(model: ir.Model) -> dict[str, str]:
+    """Reason of the rewrite for each rewritten node, by node name."""
     return {
         node.name or "": node.metadata_props[REWRITE_KEY]
         for node in model.graph

@@ -1,5 +1,4 @@
-"""Reading QuantizeLinear and DequantizeLinear nodes: their scales as annotations of int8
-tensors."""
+"""Reads scales and zero points of Q/DQ nodes as annotations of int8 tensors."""
 
 import math
 
@@ -13,31 +12,32 @@ from opu_fuse.model.qdq_pairs import type_of_zero
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8, narrowed
 
 DOMAINS = {*STANDARD, "com.microsoft"}
-"""Of operators on integers: the standard, and ONNX Runtime's own."""
+"""Domains of integer operators: the standard, and ONNX Runtime's own."""
 _FOUR_BITS = (ir.DataType.INT4.numpy(), ir.DataType.UINT4.numpy())
 
 
 def is_quantize(node: ir.Node | None) -> bool:
-    """QuantizeLinear, of the standard or of ONNX Runtime's own domain."""
+    """Whether a node is a QuantizeLinear of the standard or of ONNX Runtime's own domain."""
     return node is not None and node.domain in DOMAINS and node.op_type == "QuantizeLinear"
 
 
 def is_dequantize(node: ir.Node | None) -> bool:
-    """DequantizeLinear, of the standard or of ONNX Runtime's own domain."""
+    """Whether a node is a DequantizeLinear of the standard or of ONNX Runtime's own domain."""
     return node is not None and node.domain in DOMAINS and node.op_type == "DequantizeLinear"
 
 
 def is_quantised(model: ir.Model) -> bool:
-    """True when the model rounds what it computes: it is not quantised again. Of constants alone
-    that does not make it int8.
+    """Whether a model has quantised activations, and is not to be quantised again.
+
+    A model with quantised constants only is a float model.
     """
     return any(is_quantize(n) and constant(n.inputs[0]) is None for n in model.graph)
 
 
 def mistake_of_scales(node: ir.Node) -> str | None:
-    """What is wrong with the scales of a Q or DQ node; None when nothing is, and for others.
+    """Error text for invalid scales of a Q or DQ node; None if valid, and for other nodes.
 
-    Constants with scales of zero, which exporters write for dead channels, are zeros.
+    A scale of zero is valid for constants: exporters write it for dead channels.
     """
     if not (is_quantize(node) or is_dequantize(node)):
         return None
@@ -65,10 +65,10 @@ def _is_positive(scale: np.ndarray) -> bool:
 
 
 def activation_params(node: ir.Node) -> QuantParams | None:
-    """The annotation of the activation a Q or DQ node writes or reads, as int8.
+    """Annotation (as int8) of the activation of a Q or DQ node.
 
-    uint8 is moved by 128. None for what no machine takes: per-channel or computed scales, 4 and 16
-    bits, floats of 8 bits, scales that are not positive.
+    The zero point of uint8 is shifted by 128. None for quantisation that no machine supports:
+    per-channel or computed scales, 4 and 16 bits, 8-bit floats, scales that are not positive.
     """
     scale, zero = constant(operand(node, 1)), _zero_point(node)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
@@ -83,8 +83,9 @@ def activation_params(node: ir.Node) -> QuantParams | None:
 
 
 def channel_params(node: ir.Node) -> QuantParams | None:
-    """The annotation of an activation that is rounded with a scale for each channel, as int8, and
-    one zero point for all; None for anything else.
+    """Annotation (as int8) of an activation with per-channel scales and one zero point.
+
+    None for any other quantisation.
     """
     scale, zero, size = constant(operand(node, 1)), _zero_point(node), static_shape(node.inputs[0])
     if scale is None or zero is None or size is None or scale.ndim != 1 or scale.size < 2:
@@ -102,11 +103,11 @@ def channel_params(node: ir.Node) -> QuantParams | None:
 def constant_params(
     node: ir.Node, *, any_zero: bool = False
 ) -> tuple[np.ndarray, QuantParams] | None:
-    """(integers, annotation) of the constant that a DequantizeLinear reads; zero point 0.
+    """(integers, annotation) with zero point 0 of the constant that a DequantizeLinear reads.
 
-    uint8 with zero point 128 becomes int8, and 4 bits with any zero point. any_zero: so do 8 bits,
-    or int16 where int8 does not hold the differences. None for anything with another zero point,
-    blocks, other types, or scales that are not positive.
+    uint8 with zero point 128, and 4 bits with any zero point, become int8. any_zero: so do 8 bits
+    with any zero point, or they become int16 if the differences exceed int8. None for other zero
+    points, block quantisation, other types, or scales that are not positive.
     """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
@@ -135,15 +136,16 @@ def constant_params(
 
 
 def per_row(params: QuantParams, rows: int, axis: int = 0) -> QuantParams:
-    """A per-tensor annotation spelt out for each of `rows` output channels along an axis."""
+    """Expand a per-tensor annotation to `rows` output channels along an axis."""
     if params.axis is not None:
         return params
     return replace(params, scale=params.scale * rows, axis=axis)
 
 
 def quantised(node: ir.Node) -> np.ndarray | None:
-    """The integers that a QuantizeLinear makes of a constant; None for computed values, and for
-    floats of 8 bits and integers of 4.
+    """Result of a QuantizeLinear of a constant.
+
+    None for computed values, 8-bit floats and 4-bit integers.
     """
     data, scale, zero = constant(node.inputs[0]), constant(operand(node, 1)), _zero_point(node)
     if data is None or scale is None or zero is None or zero.dtype.kind not in "iu":
@@ -154,22 +156,25 @@ def quantised(node: ir.Node) -> np.ndarray | None:
 
 
 def dequantised(node: ir.Node) -> np.ndarray | None:
-    """The real numbers of the constant that a DequantizeLinear reads, whatever its type, zero point
-    and blocks. ONNX has no zero point of int32; ONNX Runtime takes it off in int32, which wraps.
+    """Result of a DequantizeLinear of a constant of any type, zero point and block size.
+
+    None for computed values. ONNX defines no zero point for int32. ONNX Runtime subtracts it in
+    int32, which wraps around.
     """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
     if data is None or scale is None or zero is None:
         return None
     kind = data.dtype if data.dtype == np.int32 else np.dtype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):  # whoever reads infinite numbers is told
+    with np.errstate(invalid="ignore", over="ignore"):  # readers of infinite values report them
         offset = data.astype(kind) - _spread(zero.astype(kind), node, data)
         return offset.astype(scale.dtype) * _spread(scale, node, data)
 
 
 def spread_scales(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """(scale, zero point) in float32 of a DequantizeLinear, in shapes that broadcast to that of its
-    operand; None where they are computed or of blocks.
+    """(scale, zero point) of a DequantizeLinear in float32, broadcastable to its operand.
+
+    None if they are computed, or for block quantisation.
     """
     scale, zero, size = constant(operand(node, 1)), _zero_point(node), static_shape(node.inputs[0])
     if scale is None or zero is None or size is None or node.attributes.get_int("block_size", 0):
@@ -179,7 +184,7 @@ def spread_scales(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _spread(values: np.ndarray, node: ir.Node, data: np.ndarray) -> np.ndarray:
-    """Scales or zero points in a shape that broadcasts to that of the data."""
+    """Scales or zero points in a shape that broadcasts to the data, also for blocks."""
     axis, block = (node.attributes.get_int(n, d) for n, d in (("axis", 1), ("block_size", 0)))
     if block and values.size != 1:
         return np.take(values, np.arange(data.shape[axis]) // block, axis)
@@ -195,7 +200,10 @@ def _along_axis(values: np.ndarray, node: ir.Node, rank: int) -> np.ndarray:
 
 
 def _zero_point(node: ir.Node, default: np.dtype | None = None) -> np.ndarray | None:
-    """The zero point; 0 when absent. default: its type then, where the caller knows it."""
+    """Zero point of a Q or DQ node; 0 if absent. default: its type in that case, if known.
+
+    None if it is computed, or its type is unknown.
+    """
     value = operand(node, 2)
     if value is not None:
         return constant(value)

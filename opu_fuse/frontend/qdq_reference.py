@@ -1,9 +1,9 @@
-"""The reference: ONNX Runtime on the QDQ model, every int8 tensor shown.
+"""Reference execution: ONNX Runtime on the QDQ model, with all int8 tensors as outputs.
 
 The sessions run without graph optimisation: each DequantizeLinear, operator and QuantizeLinear is
 then computed as written, in float32. With power-of-two scales every product and sum below 2^24
-units is exact in float32, so the integers are exact too. Optimised sessions fuse to integer kernels
-whose results may depend on the CPU.
+units is exact in float32, so the integers are exact too. Optimised sessions use fused integer
+kernels whose results may depend on the CPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from opu_fuse.errors import ModelError
 from opu_fuse.process.sandbox import ForeignError, complaints
 
 if TYPE_CHECKING:
-    import onnxruntime as ort  # slow to import: only those who run something do
+    import onnxruntime as ort  # slow to import, and only needed for a run
 
 
 def reference(qdq: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Every output of QuantizeLinear (int8 or uint8) and every model output, by name.
+    """Run a QDQ model; return all QuantizeLinear (int8 or uint8) and model outputs by name.
 
     inputs: arrays by input name, of the model's own shapes and types. Raises ModelError when an
     input is missing or does not fit.
@@ -29,7 +29,7 @@ def reference(qdq: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[st
 
 
 class Reference:
-    """A session on one QDQ model, for several inputs."""
+    """A session on one QDQ model for several runs."""
 
     def __init__(self, qdq: onnx.ModelProto) -> None:
         self.tensors = quantised_tensors(qdq)
@@ -44,7 +44,7 @@ class Reference:
             ) from error
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See `reference`."""
+        """Run the model on `inputs`; see `reference`."""
         names = [o.name for o in self._session.get_outputs()]
         try:
             with complaints():
@@ -62,12 +62,12 @@ def quantised_tensors(qdq: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> "ort.InferenceSession":
-    """A CPU session without graph optimisation that also shows the tensors `extra`."""
+    """A CPU session without graph optimisation. Tensors `extra` are additional outputs."""
     import onnxruntime as ort
 
     count = len(model.graph.output)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-    try:  # a copy to add outputs to would cost hundreds of megabytes for large networks
+    try:  # in place: a copy of a large network takes hundreds of megabytes
         data = model.SerializeToString()
     finally:
         del model.graph.output[count:]

@@ -1,11 +1,11 @@
-"""Values that nothing quantised touches keep their numbers.
+"""Keeps a float copy of inputs for readers that are not quantised.
 
-An input may be read by a convolution, which takes it rounded to int8, and by operators that the
-quantiser leaves alone, which take the numbers as given. So may what only moves an input: it is
-computed twice then, once of each.
+A convolution reads an input rounded to int8. An operator that the quantiser leaves in floats reads
+the original numbers of the same input. Nodes that only move an input and have readers of both types
+are computed twice, once on int8 and once on floats.
 
-Such an input is two values of the canonical model: the input itself, and `<input>/unrounded`, a
-further input whose annotation names the one of the user's model.
+Such an input is two values of the canonical model: the input itself, and `<input>/unrounded`, an
+additional input whose annotation names the input of the user's model.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,10 +25,11 @@ from opu_fuse.model.operator_sets import PAIRS, QUANTISED, TRANSFERS
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
 _MOVERS = QUANTISED & TRANSFERS
-"""No module runs them by themselves: alone they are the host's."""
+"""Data movement that no module runs by itself. Without a neighbour to fuse with, the host CPU runs
+it."""
 _REPEATED = (TRANSFERS | {"Cast"}) - {"Gather"}
-"""Cheap enough to be computed twice. The Gather of an input is left to the port of the program,
-which chooses channels."""
+"""Operators that are cheap enough to compute twice. The Gather of an input is excluded, since the
+input port of the program selects channels."""
 
 
 def needless(
@@ -36,8 +37,10 @@ def needless(
     touched: Collection[ir.Node],
     wholes: Mapping[ir.Node, Composite],
 ) -> set[ir.Node]:
-    """Of the nodes that would be rounded those that only move values which nothing quantised
-    computes, to where nothing quantised reads them. touched: all that would be; wholes: composites.
+    """Nodes that need no quantisation: they move data between float operators.
+
+    No quantised operator computes their operands or reads their results, directly or through other
+    data movement. touched: all nodes that would be quantised. wholes: composites.
     """
     tables = {n for whole in wholes.values() if whole.op == TABLE for n in whole.nodes}
     shuffles = {n for whole in wholes.values() if whole.op == SHUFFLE for n in whole.nodes}
@@ -45,14 +48,14 @@ def needless(
     if not movers:
         return set()
     nodes = [node for node in graph if node in touched]
-    computed: set[ir.Node] = set()  # movers of something that is computed in integers
+    computed: set[ir.Node] = set()  # movers whose data a quantised operator computes
     for node in nodes:
         before = (v.producer() for v in node.inputs if v is not None)
         if node in movers and any(
             p in computed or (p in touched and p not in movers) for p in before
         ):
             computed.add(node)
-    read: set[ir.Node] = set()  # movers to something that computes in integers
+    read: set[ir.Node] = set()  # movers whose data a quantised operator reads
     for node in reversed(nodes):
         after = (use.node for v in node.outputs for use in v.uses())
         if node in movers and any(n in read or (n in touched and n not in movers) for n in after):
@@ -61,7 +64,7 @@ def needless(
 
 
 def may_be_unrounded(value: ir.Value) -> bool:
-    """Whether several read an input, or what moves it for its only reader."""
+    """Whether an input has several readers, itself or after nodes that only move it."""
     while True:
         readers = {use.node for use in value.uses()}
         if len(readers) + value.is_graph_output() != 1:
@@ -75,8 +78,11 @@ def may_be_unrounded(value: ir.Value) -> bool:
 
 
 def separate(graph: ir.Graph, touched: Collection[ir.Node], rounded: Collection[ir.Value]) -> None:
-    """Let operators that are not `touched`, and outputs of the model, read the inputs' own numbers:
-    what moves an input, and is rounded for others, is repeated for them.
+    """Let operators that are not quantised, and model outputs, read inputs in floats.
+
+    Nodes that move an input and are quantised for other readers are duplicated.
+
+    touched: the nodes that are quantised. rounded: the values that are quantised.
     """
     copies: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
@@ -85,42 +91,44 @@ def separate(graph: ir.Graph, touched: Collection[ir.Node], rounded: Collection[
                 node.replace_input_with(index, _copied(value, copies))
     for value in [v for v in graph.outputs if v in rounded]:
         producer = value.producer()
-        made = () if producer is None else producer.outputs
-        if any(use.node in touched for v in made for use in v.uses()) and moves_an_input(value):
+        results = () if producer is None else producer.outputs
+        if any(use.node in touched for v in results for use in v.uses()) and moves_an_input(value):
             _take_over(value, _copied(value, copies))
 
 
 def split_inputs(graph: ir.Graph, touched: Collection[ir.Node] | None = None) -> None:
-    """Give inputs that are read rounded and unrounded a second value. touched: nodes that read
-    rounded values; None: those that round.
+    """Give inputs with both quantised and float readers a second value for the float readers.
+
+    touched: nodes that read quantised values. None: the QuantizeLinear nodes are meant.
     """
     for value in list(graph.inputs):
         readers = {use.node for use in value.uses()}
-        main = {n for n in readers if (is_quantize(n) if touched is None else n in touched)}
-        shown = {n for n in readers if is_copy(n)}
-        if not main:
-            main = readers - shown
-        others = readers - main
-        if main and (others or value.is_graph_output()):
+        quantised = {n for n in readers if (is_quantize(n) if touched is None else n in touched)}
+        copies = {n for n in readers if is_copy(n)}
+        if not quantised:
+            quantised = readers - copies
+        others = readers - quantised
+        if quantised and (others or value.is_graph_output()):
             _split(graph, value, others)
 
 
 def join_inputs(graph: ir.Graph) -> None:
-    """Undo `split_inputs`: all read the input again."""
+    """Undo `split_inputs`: all readers read the input itself again."""
     for value in [v for v in graph.inputs if UNROUNDED_KEY in v.meta]:
-        given = next(v for v in graph.inputs if v.name == value.meta[UNROUNDED_KEY])
-        ir.convenience.replace_all_uses_with(value, given, replace_graph_outputs=True)
+        original = next(v for v in graph.inputs if v.name == value.meta[UNROUNDED_KEY])
+        ir.convenience.replace_all_uses_with(value, original, replace_graph_outputs=True)
         graph.inputs.remove(value)
 
 
 def is_copy(node: ir.Node) -> bool:
-    """Whether it hands a value to an output of the model, under the output's name."""
+    """Whether a node is an Identity that copies a value to a model output."""
     return is_standard(node, "Identity") and node.outputs[0].is_graph_output()
 
 
 def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
-    """In a QDQ model: operators that are not among the `touched`, by name, read the inputs of the
-    model and not what was rounded of them.
+    """Let float operators of a QDQ model bypass the Q/DQ pairs of inputs, in place.
+
+    touched: names of the nodes that are quantised.
     """
     inputs = {value.name for value in graph.input}
     rounded = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "QuantizeLinear"}
@@ -135,7 +143,10 @@ def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
 
 
 def moves_an_input(value: ir.Value | None) -> bool:
-    """Whether a value is made of inputs and constants by what only moves or converts numbers."""
+    """Whether only nodes that move or convert data lie between a value and the inputs.
+
+    False for inputs and constants themselves.
+    """
     stack, repeats = [value], False
     while stack:
         producer = None if (value := stack.pop()) is None else value.producer()
@@ -149,7 +160,10 @@ def moves_an_input(value: ir.Value | None) -> bool:
 
 
 def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Value | None:
-    """The same value, computed of the inputs once more."""
+    """A duplicate of a value, whose producers are duplicated back to the inputs.
+
+    copies: duplicates so far, extended in place.
+    """
     producer = None if value is None else value.producer()
     if value is None or producer is None:
         return value
@@ -165,9 +179,9 @@ def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Valu
         )
         new.metadata_props[SOURCE_KEY] = ",".join(sources_of(producer))
         new.metadata_props[FLOAT_KEY] = NEEDLESS
-        for old, made in zip(producer.outputs, new.outputs, strict=True):
-            made.name, made.type, made.shape = f"{old.name}/unrounded", old.type, old.shape
-            copies[old] = made
+        for old, copy in zip(producer.outputs, new.outputs, strict=True):
+            copy.name, copy.type, copy.shape = f"{old.name}/unrounded", old.type, old.shape
+            copies[old] = copy
         graph = producer.graph
         assert graph is not None
         graph.insert_after(producer, new)
@@ -175,7 +189,7 @@ def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Valu
 
 
 def _take_over(value: ir.Value, copy: ir.Value | None) -> None:
-    """An output of the model is the copy from now on."""
+    """Replace a model output by a copy, which takes over its name."""
     graph, name = value.graph, value.name
     assert graph is not None
     assert copy is not None
@@ -185,6 +199,7 @@ def _take_over(value: ir.Value, copy: ir.Value | None) -> None:
 
 
 def _split(graph: ir.Graph, value: ir.Value, others: Collection[ir.Node]) -> None:
+    """Add a second input for `value`. `others` and model outputs read it."""
     taken = {v.name for v in graph.inputs} | graph.initializers.keys()
     taken |= {v.name for n in graph for v in n.outputs}
     name = f"{value.name}/unrounded"
@@ -195,7 +210,7 @@ def _split(graph: ir.Graph, value: ir.Value, others: Collection[ir.Node]) -> Non
     for use in list(value.uses()):
         if use.node in others:
             use.node.replace_input_with(use.idx, second)
-    for index, shown in enumerate(graph.outputs):
-        if shown is value:
+    for index, output in enumerate(graph.outputs):
+        if output is value:
             graph.outputs[index] = second
     graph.inputs.append(second)

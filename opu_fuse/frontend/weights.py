@@ -1,10 +1,9 @@
-"""Large weights stay out of what is passed to ONNX Runtime: its tools copy a model many times.
+"""Passes models to ONNX Runtime without their large weights, since its tools copy a model often.
 
-The float weights lie in the arrays of the model in hand, once. The calibration session reads them
-there, as inputs of its model: constants it would copy, and pack for its kernels. The quantiser
-needs no more than the extremes of each channel, so it gets a stand-in: the smallest and the largest
-weight of each. What it would have made of the others is made here, weight by weight, with the
-scales that it wrote.
+The arrays of the given model hold the float weights once. The calibration session reads these
+arrays as graph inputs. It would copy constants, and pack them for its kernels. The quantiser only
+needs the range of each channel, so it gets a stand-in: the smallest and the largest weight of each
+channel. This module then quantises the actual weights with the scales that the quantiser computed.
 """
 
 from collections.abc import Iterable
@@ -17,19 +16,21 @@ from onnx import TensorProto, numpy_helper
 from opu_fuse.frontend.editing import constant, is_standard, operand
 
 LARGE_BYTES = 1 << 16
-"""Weights from this size on are kept out."""
+"""Smallest size in bytes of a weight that is passed as a stand-in."""
 QUANTIZED, SCALE = "_quantized", "_scale"
-"""How ONNX Runtime's quantiser names what it makes of a weight."""
+"""Suffixes with which ONNX Runtime's quantiser names a quantised weight and its scale."""
 _BLOCK = 1 << 18
-"""Weights rounded together: they stay in the cache."""
+"""Weights that are rounded at a time, so that temporaries fit the CPU cache."""
 
 Weights = dict[str, np.ndarray]
 """float32 weights by name, output channels along axis 0."""
 
 
 def lean_proto(model: ir.Model, nodes: Iterable[ir.Node]) -> tuple[onnx.ModelProto, Weights]:
-    """The model with stand-ins for the large weights of the convolutions and dense layers among
-    `nodes`, and these weights: the arrays of `model`, which stays as it is.
+    """A copy of the model with stand-ins for large weights, and these weights.
+
+    Only weights of convolutions and dense layers among `nodes` are replaced. The weights are the
+    arrays of `model`, which is not modified.
     """
     weights = _large_weights(nodes)
     lean = model.clone()  # shares all tensors
@@ -39,38 +40,39 @@ def lean_proto(model: ir.Model, nodes: Iterable[ir.Node]) -> tuple[onnx.ModelPro
 
 
 def _large_weights(nodes: Iterable[ir.Node]) -> Weights:
-    found: Weights = {}
+    """Large float32 weights that only convolutions and dense layers read, by name."""
+    large: Weights = {}
     for node in nodes:
         value = operand(node, 1)
         data = constant(value) if _is_by_rows(node) else None
         if value is None or data is None or data.nbytes < LARGE_BYTES or data.dtype != np.float32:
             continue
         if all(_is_by_rows(use.node) and use.idx == 1 for use in value.uses()):
-            found[value.name or ""] = np.ascontiguousarray(data)
-    return found
+            large[value.name or ""] = np.ascontiguousarray(data)
+    return large
 
 
 def _is_by_rows(node: ir.Node) -> bool:
-    """Whether the node's weight has its output channels along axis 0."""
-    turned = is_standard(node, "Gemm") and bool(node.attributes.get_int("transB", 0))
-    return turned or is_standard(node, "Conv")
+    """Whether axis 0 of the node's weight is the output channel."""
+    transposed = is_standard(node, "Gemm") and bool(node.attributes.get_int("transB", 0))
+    return transposed or is_standard(node, "Conv")
 
 
 def _stand_in(data: np.ndarray) -> np.ndarray:
-    """[channels, 2, 1, ...]: the extremes of each channel."""
+    """Minimum and maximum of each output channel, [channels, 2, 1, ...]."""
     rows = data.reshape(len(data), -1)
     ends = np.stack([rows.min(axis=1), rows.max(axis=1)], axis=1)
     return ends.reshape(len(data), 2, *[1] * (data.ndim - 2))
 
 
 def weights_as_inputs(lean: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
-    """A copy of a lean model that reads its large weights as further inputs."""
+    """A copy of a lean model that has its large weights as additional graph inputs."""
     model = onnx.ModelProto()
     model.CopyFrom(lean)
     graph = model.graph
-    kept = [t for t in lean.graph.initializer if t.name not in weights]
+    small = [t for t in lean.graph.initializer if t.name not in weights]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(small)
     graph.input.extend(
         onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, data.shape)
         for name, data in weights.items()
@@ -79,10 +81,10 @@ def weights_as_inputs(lean: onnx.ModelProto, weights: Weights) -> onnx.ModelProt
 
 
 def fill_in(qdq: onnx.ModelProto, weights: Weights) -> None:
-    """Put what the stand-ins stand for into the quantiser's result, in place."""
+    """Replace the stand-ins in the quantiser's result by the (quantised) weights, in place."""
     tensors = {t.name: t for t in qdq.graph.initializer}
     for name, data in weights.items():
-        if name in tensors:  # read by an operator that stays float, too
+        if name in tensors:  # also read by an operator that remains in floats
             _put(tensors[name], data)
         if name + QUANTIZED in tensors:
             scale = numpy_helper.to_array(tensors[name + SCALE])
@@ -94,7 +96,7 @@ def _put(tensor: onnx.TensorProto, data: np.ndarray) -> None:
 
 
 def _rounded(data: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """int8, as QuantizeLinear with zero point 0 computes it. scale: [channels]."""
+    """Quantise to int8 as QuantizeLinear with zero point 0 does. scale: [channels]."""
     out = np.empty(data.shape, np.int8)
     rows, target, scale = data.reshape(len(data), -1), out.reshape(len(data), -1), scale[:, None]
     step = max(_BLOCK // rows.shape[1], 1)
@@ -105,6 +107,6 @@ def _rounded(data: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def release(model: ir.Model) -> None:
-    """Forget the constants of a model of which only the structure is still needed."""
+    """Drop the constants of a model of which only the structure is still needed."""
     for value in model.graph.initializers.values():
         value.const_value = None

@@ -1,9 +1,9 @@
-"""onnxscript's constant folding, each of whose rewrites is looked at before it is made.
+"""onnxscript's constant folding, with every rewrite verified before it is applied.
 
-The library writes operators in forms of newer sets than the model has (Split with `num_outputs`),
-and may be wrong in other ways: a node whose rewrite does not hold stays what it is. Constants are
-compared by type and shape. Other new nodes, which are rare, are checked by onnx and computed
-beside the old one, in a child process.
+The library writes operators in forms that the opset of the model lacks (Split with `num_outputs`),
+and has other bugs. A node whose rewrite is wrong is left unchanged. Constants are compared by type
+and shape. Other new nodes are rare: a child process checks them with onnx, evaluates them and the
+old node on the same inputs, and compares the results.
 """
 
 import functools
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 _SECONDS = 20.0
 _MEMORY_BYTES = 4 << 30
 _PLAIN = frozenset({"Constant", "Identity"})
-"""New nodes whose types and shapes tell enough."""
+"""Operators of new nodes for which a comparison of types and shapes suffices."""
 _OF_ITS_OWN = "Error during constant folding"
-"""What it says where a rewrite of its own fails."""
+"""Text in the library's error message if one of its own rewrites fails."""
 _INLINED = "If"
-"""Becomes one of its branches, nodes of the user's that are moved, not made."""
+"""Operator that is replaced by one of its branches. The nodes are moved, not new."""
 
 ShouldFold = Callable[[ir.Node], bool | None]
 
@@ -39,8 +39,10 @@ def fold(
     largest_output: int,
     should_fold: ShouldFold = lambda _: None,
 ) -> None:
-    """Fold constants in place. largest_input, largest_output: elements up to which constants are
-    read and made; should_fold: as onnxscript's. Raises what the library raises.
+    """Fold constants in place.
+
+    largest_input, largest_output: size limits of the constants that are read and produced, in
+    elements. should_fold: as onnxscript's. Raises what the library raises.
     """
     _folder()(
         shape_inference=False,
@@ -52,7 +54,7 @@ def fold(
 
 @functools.cache
 def _folder() -> Any:
-    """The library's pass with the check; it is slow to import."""
+    """The library's pass with verified rewrites. Imported late, since the import is slow."""
     from onnxscript import optimizer
 
     library: Any = optimizer.constant_folding  # pyright: ignore[reportPrivateImportUsage]
@@ -61,9 +63,8 @@ def _folder() -> Any:
         def process_node(self, node: ir.Node, is_function: bool) -> Any:
             try:
                 return super().process_node(node, is_function)
-            except (
-                RuntimeError
-            ) as error:  # of its partial evaluation: others are raised as they are
+            except RuntimeError as error:
+                # The library wraps errors of its partial evaluators only. Others propagate.
                 if _OF_ITS_OWN not in str(error):
                     raise
                 _log.debug("folding leaves %s (%s): %s", node.name, node.op_type, error.__cause__)
@@ -90,7 +91,7 @@ def wrong_rewrite(
     results: Sequence[ir.Value | None],
     opsets: Mapping[str, int],
 ) -> str | None:
-    """Why new nodes and results cannot stand for a node; None where they can."""
+    """Why new nodes and results are not equivalent to a node; None if they are."""
     if old.op_type == _INLINED:
         return None
     for before, after in zip(old.outputs, results, strict=False):
@@ -105,7 +106,7 @@ def wrong_rewrite(
 
 
 def _differ(before: ir.Value, after: ir.Value) -> str | None:
-    """How types or shapes contradict each other, as far as they are known."""
+    """How the known types or shapes of two values differ; None if they agree."""
     if before.dtype is not None and after.dtype is not None and before.dtype != after.dtype:
         return f"{after.dtype.name} for {before.dtype.name}"
     if before.shape is None or after.shape is None:
@@ -118,7 +119,7 @@ def _differ(before: ir.Value, after: ir.Value) -> str | None:
 
 
 def _against_schema(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
-    """What the node's operator set does not know of it."""
+    """How a node violates the operator schema of its opset; None if it is valid."""
     if node.domain not in STANDARD:
         return None
     versions = [opsets[domain] for domain in STANDARD if domain in opsets]
@@ -142,25 +143,29 @@ def _compared(
     results: Sequence[ir.Value | None],
     opsets: Mapping[str, int],
 ) -> str | None:
-    """How new nodes fail where their operands' shapes are known, and how their results differ from
-    the old one's on numbers (of a sequence there are none: by type and shape).
+    """How the results of new nodes differ from those of the old node on random operands.
+
+    None if they agree, or if an operand's shape is not known. Only types and shapes are compared
+    if the old node reads a sequence. A failure of the new nodes is a difference, too.
     """
-    made = {value for node in nodes for value in node.outputs}
+    internal = {value for node in nodes for value in node.outputs}
     read = dict.fromkeys(
-        v for node in nodes for v in node.inputs if v is not None and v not in made
+        v for node in nodes for v in node.inputs if v is not None and v not in internal
     )
-    given = {value: _numbers(value, seed) for seed, value in enumerate({**read, **_read(old)})}
-    if any(given[value] is None for value in read):
+    data_by_value = {
+        value: _numbers(value, seed) for seed, value in enumerate({**read, **_read(old)})
+    }
+    if any(data_by_value[value] is None for value in read):
         return None
-    arrays = {value.name or "": data for value, data in given.items() if data is not None}
-    with _named(made):
-        new = _alone(nodes, [v for v in results if v is not None], arrays, opsets)
-    whole = all(given[value] is not None for value in _read(old))
-    before = _alone([old], old.outputs, arrays, opsets) if whole else None
+    arrays = {value.name or "": data for value, data in data_by_value.items() if data is not None}
+    with _named(internal):
+        rewritten = _alone(nodes, [v for v in results if v is not None], arrays, opsets)
+    comparable = all(data_by_value[value] is not None for value in _read(old))
+    before = _alone([old], old.outputs, arrays, opsets) if comparable else None
     sizes = [(v.dtype, None if v.shape is None else tuple(v.shape)) for v in old.outputs]
     try:
         return in_child(
-            lambda: _different_results(before, new, arrays, sizes),
+            lambda: _different_results(before, rewritten, arrays, sizes),
             seconds=_SECONDS,
             memory_bytes=_MEMORY_BYTES,
         )
@@ -169,12 +174,13 @@ def _compared(
 
 
 def _read(node: ir.Node) -> dict[ir.Value, None]:
+    """The distinct operands of a node, in order."""
     return dict.fromkeys(value for value in node.inputs if value is not None)
 
 
 @contextmanager
 def _named(values: Iterable[ir.Value]) -> Generator[None]:
-    """Values without a name have one inside the block."""
+    """Give values without a name a temporary one inside the block."""
     nameless = [value for value in values if not value.name]
     for count, value in enumerate(nameless):
         value.name = f"rewrite/{count}"
@@ -184,7 +190,10 @@ def _named(values: Iterable[ir.Value]) -> Generator[None]:
 
 
 def _numbers(value: ir.Value, seed: int) -> np.ndarray | None:
-    """A constant's own, others drawn; None where type or shape are not known, and of a sequence."""
+    """Test data for an operand: the data of a constant, else random numbers.
+
+    None if type or shape are not known, and for a sequence.
+    """
     if value.const_value is not None:
         return value.const_value.numpy()
     dims = [] if value.shape is None else list(value.shape)
@@ -201,7 +210,7 @@ def _alone(
     given: Mapping[str, np.ndarray],
     opsets: Mapping[str, int],
 ) -> onnx.ModelProto:
-    """A model of these nodes, all that they read being inputs."""
+    """A model of these nodes alone, with their operands as graph inputs. given: the operands."""
     graph = onnx.helper.make_graph(
         [ir.to_proto(node) for node in nodes],
         "rewrite",
@@ -223,6 +232,11 @@ def _different_results(
     given: Mapping[str, np.ndarray],
     sizes: Sequence[tuple[ir.DataType | None, tuple[object, ...] | None]],
 ) -> str | None:
+    """How two models differ on the operands `given`; None if they agree.
+
+    before: model of the old node, None if it cannot be evaluated; then the types and shapes are
+    compared with `sizes`.
+    """
     from onnx.reference import ReferenceEvaluator  # slow to import
 
     with complaints():

@@ -1,15 +1,16 @@
-"""Nodes of a model that are one operator together: functions of one value, and channel shuffles.
+"""Composites: subgraphs that form one operator, either a lookup table or a channel shuffle.
 
-A *table* is a function of one number, applied to each element of one value: a single node such as
-Sigmoid, or all nodes between that value and the result (x * sigmoid(x), a Gelu spelt with Erf, a
-Where that chooses by comparing it) when nobody else reads the values between. A *shuffle* takes
-whole channels of one map, and zeros: a Reshape, Transpose, Reshape that interleaves groups of
-channels, a Gather or Slice of channels, a Pad by channels of zeros where a rewrite made it one. The
-quantiser rounds only their results, and in the data-flow graph each is one node.
+A *table* is a scalar function applied element-wise to one value. It is a single node such as
+Sigmoid, or a subgraph between that value and the result: x * sigmoid(x), a Gelu written with Erf, a
+Where on a comparison. No node outside the subgraph may read its inner values. A *shuffle* selects
+whole channels of one map, or inserts channels of zeros: a Reshape, Transpose, Reshape that
+interleaves groups of channels, a Gather or Slice of channels, a Pad by channels that a rewrite has
+inserted. The quantiser rounds only the results of composites. Each is one node of the data-flow
+graph.
 
-What other modules do alone is no table: Relu, Clip, LeakyRelu that does not steepen, sums, products
-with a single number. They become part of one where they lie between its value and its result; sums
-and products with a single number right before or behind it, too.
+Operators that other modules compute are no table by themselves: Relu, Clip, LeakyRelu with a slope
+in 0..1, sums and products with a scalar. Inside the subgraph of a table they belong to it. So do
+sums and products with a scalar immediately before or after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,14 +30,18 @@ from opu_fuse.quant import META_KEY, REWRITE_KEY
 TABLE, SHUFFLE = "table", "shuffle"
 
 _CHOICE = "Where"
-"""A table by itself, where what it chooses by and between are functions of one number."""
+"""A table by itself, if its condition and both branches are functions of one value."""
 _REALS = ELEMENT_WISE | {_CHOICE}
 
 
 class Composite(Struct, frozen=True, kw_only=True):
-    """op: TABLE or SHUFFLE; source: the value it reads; nodes: in graph order, the last one writes
-    the result; attrs: `functions` of a table (operator types in order), `order` of a shuffle (for
-    each channel of the result the one of the source, -1 for zeros).
+    """A subgraph that forms one operator.
+
+    op: TABLE or SHUFFLE.
+    source: the value it reads.
+    nodes: its nodes in graph order. The last one writes the result.
+    attrs: `functions` of a table (operator types in order); `order` of a shuffle (for each channel
+    of the result the index of the source channel, -1 for zeros).
     """
 
     op: str
@@ -46,38 +51,39 @@ class Composite(Struct, frozen=True, kw_only=True):
 
 
 def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
-    """All composites of a canonical graph, by the node that writes the result. What a port does to
-    bytes is none.
+    """All composites of a canonical graph, by the node that writes the result.
+
+    Preprocessing nodes, which an input port computes, belong to none.
     """
     tables, at_ports = _Tables(), preprocessing_nodes(graph)
-    found: dict[ir.Node, Composite] = {}
-    place: dict[ir.Node, int] = {}
+    by_result: dict[ir.Node, Composite] = {}
+    positions: dict[ir.Node, int] = {}
     for node in graph:
-        place[node] = len(place)
+        positions[node] = len(positions)
         if node in at_ports:
             continue
         tables.visit(node)
         if (shuffle := _shuffle(node)) is not None:
-            found[node] = shuffle
+            by_result[node] = shuffle
     for root, part in tables.parts.items():
-        nodes = tuple(sorted(part.nodes, key=place.__getitem__))
+        nodes = tuple(sorted(part.nodes, key=positions.__getitem__))
         functions = {"functions": tuple(n.op_type for n in nodes)}
-        found[root] = Composite(op=TABLE, source=part.source, nodes=nodes, attrs=functions)
-    return found
+        by_result[root] = Composite(op=TABLE, source=part.source, nodes=nodes, attrs=functions)
+    return by_result
 
 
 def is_slope(alpha: float) -> bool:
-    """Whether a comparator's slopes hold that of a LeakyRelu."""
+    """Whether a comparator of the machine can compute a LeakyRelu of slope `alpha`."""
     return 0.0 <= alpha <= 1.0
 
 
 def slice_ranges(node: ir.Node) -> list[range] | None:
-    """Which places along every axis a Slice takes; None where that is not known."""
+    """Range of indices that a Slice takes along each axis; None if it is not static."""
     numbers = [const_array(v) for v in node.inputs[1:]]
     starts, ends, axes, steps = (*numbers, *[None] * (4 - len(numbers)))
-    given = [data is not None or not v for data, v in zip(numbers, node.inputs[1:], strict=True)]
+    static = [data is not None or not v for data, v in zip(numbers, node.inputs[1:], strict=True)]
     shape = _dims(node.inputs[0]) if node.inputs[0] is not None else ()
-    if starts is None or ends is None or not shape or not all(given):
+    if starts is None or ends is None or not shape or not all(static):
         return None
     axes = np.arange(starts.size) if axes is None else axes
     steps = np.ones(starts.size, np.int64) if steps is None else steps
@@ -88,7 +94,7 @@ def slice_ranges(node: ir.Node) -> list[range] | None:
 
 
 def real_array(value: ir.Value | None) -> np.ndarray | None:
-    """The real numbers that a constant value stands for, None for computed ones."""
+    """Real (dequantised) data of a constant; None for computed values."""
     data = const_array(value)
     if data is None or value is None or (quant := value.meta.get(META_KEY)) is None:
         return data
@@ -96,15 +102,19 @@ def real_array(value: ir.Value | None) -> np.ndarray | None:
 
 
 class _Part(Struct):
-    """A table in the making: the value it reads, its nodes."""
+    """A candidate table: the value it reads and its nodes."""
 
     source: ir.Value
     nodes: set[ir.Node]
 
 
 class _Tables(Struct):
-    """Invariant: `above[v]` is the nearest value of which v, element by element, is a function (of
-    nothing else); `depth[v]` counts such steps; `parts` holds disjoint tables by their last node.
+    """Search for tables in a traversal of the graph in topological order.
+
+    above: for a value the nearest value of which it is an element-wise function. These links form a
+    forest; the nearest common ancestor of the operands is the source of a table.
+    depth: depth of a value in that forest.
+    parts: the tables so far by their last node. They are disjoint.
     """
 
     above: dict[ir.Value, ir.Value] = field(default_factory=dict)
@@ -112,7 +122,7 @@ class _Tables(Struct):
     parts: dict[ir.Node, _Part] = field(default_factory=dict)
 
     def visit(self, node: ir.Node) -> None:
-        """One node behind all that it reads."""
+        """Add a node. All nodes that it reads have been added before."""
         operands = _operands(node)
         base = self._common(operands) if operands else None
         if base is None:
@@ -131,9 +141,9 @@ class _Tables(Struct):
         self.parts[node] = part
 
     def _common(self, operands: Sequence[ir.Value]) -> ir.Value | None:
-        """The nearest value that all operands are functions of."""
+        """Nearest common ancestor of all operands in the forest `above`; None if there is none."""
         first, *others = operands
-        for value in others:
+        for value in others:  # the deeper of the two moves up until both meet
             other = value
             while first is not other:
                 if self.depth.get(first, 0) < self.depth.get(other, 0):
@@ -144,7 +154,10 @@ class _Tables(Struct):
         return first
 
     def _back(self, node: ir.Node, base: ir.Value) -> _Part | None:
-        """The nodes from a result back to a value; None when a value between is read elsewhere."""
+        """Table of all nodes between `base` and the result of `node`.
+
+        None if a node outside reads an inner value.
+        """
         nodes = {node}
         stack = [node]
         while stack:
@@ -157,6 +170,7 @@ class _Tables(Struct):
         return _Part(base, nodes) if all(_read_only_by(v, nodes) for v in between) else None
 
     def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
+        """Append a sum or product with a scalar to the table that computes its only operand."""
         producer = base.producer()
         if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):
             part = self.parts.pop(producer)
@@ -164,6 +178,7 @@ class _Tables(Struct):
             self.parts[node] = part
 
     def _join_before(self, part: _Part) -> None:
+        """Prepend sums and products with a scalar that only this table reads."""
         while _read_only_by(part.source, part.nodes):
             producer = part.source.producer()
             before = self.parts.pop(producer, None) if producer else None
@@ -178,8 +193,9 @@ class _Tables(Struct):
 
 
 def _operands(node: ir.Node) -> list[ir.Value]:
-    """The computed values an element-wise node reads, each once; none unless every other operand is
-    a single number and all shapes are that of the result.
+    """Distinct computed operands of an element-wise node.
+
+    Empty unless they have the shape of the result, and all other operands are scalar constants.
     """
     truth = node.op_type in TRUTHS
     known = node.domain in STANDARD and (truth or node.op_type in _REALS)
@@ -189,20 +205,20 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     shape = node.outputs[0].shape
     if shape is None or not all(isinstance(d, int) for d in shape):
         return []
-    found: dict[ir.Value, None] = {}
+    computed: dict[ir.Value, None] = {}
     for value in node.inputs:
         if value is None:
             continue
         data = const_array(value)
         if data is None and value.shape == shape:
-            found[value] = None
+            computed[value] = None
         elif data is None or data.size != 1 or data.ndim > len(shape):
             return []
-    return list(found)
+    return list(computed)
 
 
 def _is_function(node: ir.Node) -> bool:
-    """A table by itself, whatever else is in it."""
+    """Whether a node makes its subgraph a table."""
     match node.op_type:
         case "LeakyRelu":
             return not is_slope(node.attributes.get_float("alpha", 0.01))
@@ -217,7 +233,10 @@ def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
 
 
 def _shuffle(last: ir.Node) -> Composite | None:
-    """Case 1: one node. Case 2: three that interleave."""
+    """Shuffle whose last node is `last`, else None.
+
+    Case 1: one node that selects channels. Case 2: three nodes that interleave channels.
+    """
     if last.domain not in STANDARD:
         return None
     if last.op_type in _CHOOSERS:  # Case 1
@@ -230,7 +249,7 @@ def _shuffle(last: ir.Node) -> Composite | None:
 
 
 def _chosen(node: ir.Node, source: ir.Value) -> tuple[int, ...] | None:
-    """`order` of a Gather, Slice or Pad of an image's channels; None where it does more."""
+    """`order` of a Gather, Slice or Pad along the channels; None if it changes anything else."""
     shape, result = _dims(source), _dims(node.outputs[0])
     rest = [real_array(v) for v in node.inputs[1:]]
     known = [data is not None or not v for data, v in zip(rest, node.inputs[1:], strict=True)]
@@ -242,12 +261,14 @@ def _chosen(node: ir.Node, source: ir.Value) -> tuple[int, ...] | None:
 def _gathered(
     node: ir.Node, shape: tuple[int, ...], indices: np.ndarray | None
 ) -> tuple[int, ...] | None:
+    """`order` of a Gather along the channels, else None."""
     if indices is None or indices.ndim != 1 or node.attributes.get_int("axis", 0) % 4 != 1:
         return None
     return tuple(range(shape[1])[i] for i in indices.tolist())
 
 
 def _sliced(node: ir.Node, shape: tuple[int, ...], *_: np.ndarray | None) -> tuple[int, ...] | None:
+    """`order` of a Slice along the channels, else None."""
     if (taken := slice_ranges(node)) is None:
         return None
     channels = taken.pop(1)
@@ -260,6 +281,7 @@ def _padded(
     amounts: np.ndarray | None = None,
     *_: np.ndarray | None,
 ) -> tuple[int, ...] | None:
+    """`order` of a Pad by channels of zeros that a rewrite has inserted, else None."""
     if REWRITE_KEY not in node.metadata_props or amounts is None:
         return None
     first, last = amounts[[1, 5]].tolist()
@@ -267,11 +289,14 @@ def _padded(
 
 
 _CHOOSERS = {"Gather": _gathered, "Slice": _sliced, "Pad": _padded}
-"""What may do no more than take whole channels."""
+"""Operators that may be a channel selection, and the functions that return its `order`."""
 
 
 def interleaving(last: ir.Node) -> Composite | None:
-    """[1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape."""
+    """Shuffle of three nodes that interleaves g groups of n channels, else None.
+
+    [1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape
+    """
     nodes = [last]
     for _ in range(2):
         value = nodes[-1].inputs[0] if nodes[-1].inputs else None

@@ -1,4 +1,4 @@
-"""How much a node of a model computes."""
+"""Counts the multiplications of a node."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import CHOICE_KEY
 
 _FILTERS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "FusedConv": 1, "QLinearConv": 3}
-"""Where the weights of convolutions stand among the operands."""
+"""Operand position of the weights of a convolution."""
 _PRODUCTS = frozenset(
     {"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm", "MatMulNBits"}
     | {"FusedGemm", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
@@ -22,18 +22,20 @@ _FREE = frozenset(
     | {"QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear", "QuickGelu"}
     | {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
 )
-"""Of other domains: without products of matrices."""
+"""Operators of other domains that multiply no matrices."""
 
 
 def multiplications(node: ir.Node) -> int:
-    """As `effort`, 0 where nobody knows."""
+    """Multiplications of a node in one run, like `effort`, but 0 if unknown."""
     return effort(node) or 0
 
 
 def effort(node: ir.Node) -> int | None:
-    """Multiplications of convolutions, products of matrices and what consists of them, in one run;
-    0 for other operators, and those that only choose values; None where shapes or an operator of
-    another domain are not known.
+    """Multiplications of a node in one run.
+
+    Counted are convolutions, matrix products, and operators that consist of them. 0 for other
+    operators, and for convolutions that only select values. None if a shape is unknown, or an
+    operator of another domain.
     """
     if not node.outputs or CHOICE_KEY in node.metadata_props:
         return 0
@@ -51,8 +53,8 @@ def effort(node: ir.Node) -> int | None:
 
 def _of_windows(node: ir.Node) -> int | None:
     window = _shape(node.inputs, _FILTERS.get(node.op_type, 1))
-    turned = node.op_type == "ConvTranspose"
-    maps = _shape(node.inputs if turned else node.outputs, 0)
+    is_transposed = node.op_type == "ConvTranspose"
+    maps = _shape(node.inputs if is_transposed else node.outputs, 0)
     return None if window is None or maps is None else math.prod(maps) * math.prod(window[1:])
 
 
@@ -60,12 +62,12 @@ def _of_products(node: ir.Node) -> int | None:
     result, source = _shape(node.outputs, 0), _shape(node.inputs, 0)
     if result is None or source is None:
         return None
-    turned = source and node.attributes.get_int("transA", 0)
-    return math.prod(result) * (source[0 if turned else -1] if source else 1)
+    transposed = source and node.attributes.get_int("transA", 0)
+    return math.prod(result) * (source[0 if transposed else -1] if source else 1)
 
 
 def _of_recurrent(node: ir.Node) -> int | None:
-    """Every step multiplies what it reads and what it made before."""
+    """Multiplications of GRU, LSTM or RNN: input and state weights, at every step."""
     source, *weights = (_shape(node.inputs, i) for i in range(3))
     if source is None or None in weights:
         return None
@@ -73,7 +75,7 @@ def _of_recurrent(node: ir.Node) -> int | None:
 
 
 def _of_einsum(node: ir.Node) -> int | None:
-    """A product for every combination of the sizes that its letters stand for."""
+    """Multiplications of an Einsum: product of the sizes of all its index letters."""
     left = node.attributes.get_string("equation", "").replace(" ", "").partition("->")[0]
     terms, sizes = left.split(","), dict[str, int]()
     if len(terms) < 2:
@@ -94,17 +96,20 @@ def _of_einsum(node: ir.Node) -> int | None:
 
 
 def _of_attention(node: ir.Node) -> int | None:
-    """Queries by keys, and what they weigh by values: [.., places, numbers] each."""
+    """Multiplications of queries by keys, and of attention weights by values.
+
+    The shape of all of them is [..., positions, features].
+    """
     queries, keys, result = (*(_shape(node.inputs, i) for i in (0, 1)), _shape(node.outputs, 0))
     past = _shape(node.inputs, 4)
     if queries is None or keys is None or result is None or min(map(len, (queries, keys))) < 2:
         return None
-    places = keys[-2] + (past[-2] if past else 0)
-    return places * (math.prod(queries) + math.prod(result))
+    positions = keys[-2] + (past[-2] if past else 0)
+    return positions * (math.prod(queries) + math.prod(result))
 
 
 def _of_bodies(node: ir.Node) -> int | None:
-    """How often they run is not known; without products that is all the same."""
+    """0 if the bodies multiply nothing, else None: how often they run is not known."""
     bodies = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
     return 0 if all(effort(inner) == 0 for body in bodies for inner in body) else None
 
@@ -117,7 +122,7 @@ _STANDARD: Mapping[str, Callable[[ir.Node], int | None]] = {
 
 
 def _shape(values: Sequence[ir.Value | None], index: int) -> tuple[int, ...] | None:
-    """Of an operand or result, where all is known of it."""
+    """Static shape of `values[index]`, None if it is absent or not static."""
     value = values[index] if index < len(values) else None
     sizes = () if value is None or value.shape is None else value.shape.dims
     known = tuple(size for size in sizes if isinstance(size, int))

@@ -1,7 +1,6 @@
-"""Whether constant folding has anything to do: the library that folds is slow to import.
+"""Tells whether constant folding has anything to do, since the library is slow to import.
 
-It computes operators on constants, operators that say something of a shape, and leaves out those
-that change nothing.
+The library folds operators on constants and shape arithmetic, and removes no-ops.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,8 +13,10 @@ _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 
 
 def is_preserved(node: ir.Node) -> bool:
-    """Whether a node must not be folded: pairs, which carry scales and zero points, and casts that
-    keep infinities (the library would make casts of them that do not).
+    """Whether a node must not be folded.
+
+    Q/DQ nodes carry scales and zero points. The library would lose the attribute of casts that
+    preserve infinities (saturate = 0).
     """
     return node.op_type in PAIRS or node.attributes.get_int("saturate", 1) == 0
 
@@ -24,35 +25,35 @@ EVALUATED = frozenset(
     {"Cast", "CastLike", "ConcatFromSequence", "Dropout", "Identity", "If", "SequenceAt"}
     | {"SequenceConstruct", "Shape", "Size", "SplitToSequence"}
 )
-"""May be folded whatever they read."""
+"""Operators that may be folded whatever their operands are."""
 SHAPING = frozenset({"Concat", "Expand", "Reshape"})
-"""May be folded when an operand is empty, or has the result's shape already."""
+"""Operators that may be folded if an operand is empty or already has the shape of the result."""
 
 
 def holds_graphs(node: ir.Node) -> bool:
-    """Whether a node has graphs inside (If, Loop, Scan)."""
-    attributes = node.attributes.data  # the dict inside: the other view is slow
+    """Whether a node has subgraphs (If, Loop, Scan)."""
+    attributes = node.attributes.data  # `.data`: access through the wrapper is slow
     if not attributes or (node.domain == "" and node.op_type not in BODIES):
         return False
     return not _GRAPHS.isdisjoint([a.type for a in attributes.values()])
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
-    """The graphs inside a node."""
-    found: list[ir.Graph] = []
+    """The subgraphs of a node."""
+    subgraphs: list[ir.Graph] = []
     for attribute in node.attributes.values() if holds_graphs(node) else ():
         match attribute.type:
             case ir.AttributeType.GRAPH:
-                found.append(attribute.as_graph())
+                subgraphs.append(attribute.as_graph())
             case ir.AttributeType.GRAPHS:
-                found += attribute.as_graphs()
+                subgraphs += attribute.as_graphs()
             case _:
                 pass
-    return found
+    return subgraphs
 
 
 def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
-    """Whether any node but the untouchable ones may be folded; True when in doubt (subgraphs)."""
+    """Whether any node that is not `untouchable` may be folded; True for subgraphs."""
     graphs = (model.graph, *(f.graph for f in model.functions.values()))
     for graph in graphs:
         for node in graph:
@@ -62,7 +63,7 @@ def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
 
 
 def _are_constants(values: Iterable[ir.Value]) -> bool:
-    for value in values:  # noqa: SIM110  `all` would make a generator for every node
+    for value in values:  # noqa: SIM110  `all` would create a generator for every node
         if value.const_value is None:
             return False
     return True

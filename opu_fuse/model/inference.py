@@ -1,8 +1,9 @@
 """onnx's shape inference: types and shapes of all values from those of the inputs.
 
-It believes nothing of what a file declares (stale shapes would make wrong programs), sees no
-weights, and works where it may abort (`sandbox.py`). onnx counts a pooling window that starts in
-the end padding; its own definition and ONNX Runtime do not, and that is put right here.
+Shapes that a file declares are ignored, since stale ones would make wrong programs. Inference gets
+the model without its weights, in a child process that may abort (`sandbox.py`). onnx counts a
+pooling window that starts in the end padding. The definition of the operator and ONNX Runtime do
+not count it, so this module corrects the shape.
 """
 
 import functools
@@ -17,44 +18,45 @@ from opu_fuse.model.opsets import STANDARD
 from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 LARGE = 125
-"""Elements; constants that shapes are computed from have fewer."""
+"""Elements. Constants that shapes are computed from are smaller."""
 MEMORY_BYTES = 2 << 30
 _NESTED = "Inference error(s): "
 _CONSTANTS_ARE_NO_INPUTS = 4
-"""IR version; before, every initialiser had to be an input too."""
+"""First IR version in which an initialiser need not be a graph input, too."""
 
 _NORMALISATIONS = ("GroupNormalization", "MeanVarianceNormalization")
 _FOUR_BITS = frozenset({onnx.TensorProto.INT4, onnx.TensorProto.UINT4})
-"""No Cast of older operator sets takes them. What makes reals of such constants is replaced by an
-operator that says of what shape they are.
+"""Types that Cast of older operator sets does not accept. A DequantizeLinear of such a constant is
+replaced by an operator with a `shape` attribute, so that inference knows the shape.
 """
 
 Shapes = dict[str, onnx.TypeProto]
-"""Types by name of the value; what is not known of a shape is left open."""
+"""Types by value name. Unknown dimensions are open."""
 
 
 def patience(nodes: int) -> float:
-    """Seconds in which onnx looks through that many nodes even on a busy machine."""
+    """Time limit in seconds for onnx to process `nodes` nodes, also on a loaded machine."""
     return 10.0 + nodes / 200.0
 
 
 def infer(proto: onnx.ModelProto) -> bytes:
-    """Types of all that the nodes write, packed; what the model declares of inner values and
-    outputs is dropped. proto: without weights, changed on the way. Raises ForeignError, naming the
-    node, where the model is wrong.
+    """Infer the types of all node results and return them as a serialised GraphProto.
 
-    For a child process (`in_child`), whose memory may be changed and whose end does no harm.
+    Types that the model declares for inner values and outputs are dropped. proto: the model without
+    weights, which is modified. Raises ForeignError, naming the node, if the model is invalid.
+
+    Call it in a child process (`in_child`), since onnx may abort.
     """
-    found = _infer(proto)
-    while _cut_behind_pool(proto.graph, found):
-        found = _infer(proto)
+    inferred = _infer(proto)
+    while _cut_behind_pool(proto.graph, inferred):
+        inferred = _infer(proto)
     for field in ("node", "initializer"):
-        found.ClearField(field)
-    return found.SerializeToString()
+        inferred.ClearField(field)
+    return inferred.SerializeToString()
 
 
 def unpacked(data: bytes) -> Shapes:
-    """What `infer` packed."""
+    """Deserialise the result of `infer`."""
     return _types(onnx.GraphProto.FromString(data))
 
 
@@ -63,27 +65,30 @@ def _types(graph: onnx.GraphProto) -> Shapes:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
+    """The graph with inferred types. Raises ForeignError for an invalid model."""
     del proto.graph.value_info[:]
     _convert_as_casts(proto.graph)
     _normalise_as_identities(proto.graph)
     inputs = {value.name for value in proto.graph.input}
     for output in proto.graph.output:
-        # What onnx knows of an output hides what it knows of an input of that name.
+        # onnx prefers the declared type of an output to that of an input of the same name.
         if output.name not in inputs and output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     with complaints():
         try:
             return _inferred(proto, strict=True)
         except onnx.shape_inference.InferenceError as error:
-            # A complaint of the body of a function that defines an operator is onnx's mistake.
+            # A nested message comes from the function body of an operator: a bug of onnx.
             if str(error).count(_NESTED) < 2:
                 raise ForeignError(_plain(str(error))) from error
             return _inferred(proto, strict=False)
 
 
 def _convert_as_casts(graph: onnx.GraphProto) -> None:
-    """Of ONNX Runtime's own Q and DQ nodes onnx knows nothing. Casts stand in for them, which
-    convert numbers one by one as well: the standard's know 16 bits since opset 21 only.
+    """Replace ONNX Runtime's own Q and DQ nodes by Cast nodes, in place.
+
+    onnx cannot infer through the nodes of ONNX Runtime's domain. A Cast is element-wise, too. The
+    nodes of the standard do not fit: they support 16 bits only since opset 21.
     """
     kinds = {t.name: t.data_type for t in graph.initializer}
     kinds |= {i.name: i.type.tensor_type.elem_type for i in graph.input}
@@ -100,9 +105,9 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
         if kind is None or not _FOUR_BITS.isdisjoint(kinds.get(name) for name in node.input):
             if sizes.get(node.input[0]) and node.op_type == "DequantizeLinear":
                 size = onnx.helper.make_attribute("shape", sizes[node.input[0]])
-                made = onnx.helper.make_node("RandomNormal", [], node.output, node.name)
-                made.attribute.append(size)
-                node.CopyFrom(made)
+                stand_in = onnx.helper.make_node("RandomNormal", [], node.output, node.name)
+                stand_in.attribute.append(size)
+                node.CopyFrom(stand_in)
             continue
         to = kind if node.op_type == "QuantizeLinear" else onnx.TensorProto.FLOAT
         cast = onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
@@ -110,7 +115,7 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
 
 
 def _normalise_as_identities(graph: onnx.GraphProto) -> None:
-    """What these make has type and shape of what they read, which onnx does not find out."""
+    """Replace normalisations by Identity, in place: onnx infers no shape for them."""
     for node in graph.node:
         if node.domain in STANDARD and node.op_type in _NORMALISATIONS and node.input:
             node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output, node.name))
@@ -122,7 +127,12 @@ def _inferred(proto: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:
 
 
 def _plain(text: str) -> str:
-    """The first complaint: (op_type:Conv, node name: c): [ShapeInferenceError] Attribute ..."""
+    """First error of a message such as
+
+    (op_type:Conv, node name: c): [ShapeInferenceError] Attribute ...
+
+    without the name of the exception.
+    """
     line = text.split(_NESTED, 1)[-1].splitlines()[0]
     for noise in ("[ShapeInferenceError] ", "[TypeInferenceError] "):
         line = line.replace(noise, "")
@@ -130,7 +140,7 @@ def _plain(text: str) -> str:
 
 
 def dims(kind: onnx.TypeProto) -> tuple[int, ...] | None:
-    """The shape where every dimension is a known number, else None."""
+    """The shape if every dimension is static, else None."""
     if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
         return None
     sizes = kind.tensor_type.shape.dim
@@ -139,7 +149,10 @@ def dims(kind: onnx.TypeProto) -> tuple[int, ...] | None:
 
 
 def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
-    """Make the results of the first pool with a window too many inputs of their right shape."""
+    """Correct the first pool to which onnx gives a window too many. Return whether there was one.
+
+    The results of the pool become graph inputs of the correct shape, in place.
+    """
     pools = [node for node in graph.node if node.op_type in POOLS]
     types = _types(found) if pools else {}
     for node in pools:
@@ -154,42 +167,49 @@ def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
 
 
 def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
-    """The shape that a pool rounding up makes, of windows that start before the end padding."""
+    """Output shape of a pool with `ceil_mode`, whose windows all start before the end padding.
+
+    None if onnx infers the shape correctly, or the shape is not known.
+    """
     if node.domain not in STANDARD:
         return None
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    automatic = given.get("auto_pad", b"NOTSET") not in {b"NOTSET", b""}
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    automatic = attributes.get("auto_pad", b"NOTSET") not in {b"NOTSET", b""}
     size = dims(found[node.input[0]]) if node.input[0] in found else None
-    if not given.get("ceil_mode") or automatic or size is None or node.output[0] not in found:
+    if not attributes.get("ceil_mode") or automatic or size is None or node.output[0] not in found:
         return None
     rank = len(size) - 2
-    kernel, ones = given["kernel_shape"], [1] * rank
-    strides, dilations = given.get("strides", ones), given.get("dilations", ones)
-    pads = given.get("pads", [0] * 2 * rank)
-    rows = []
+    kernel, ones = attributes["kernel_shape"], [1] * rank
+    strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
+    pads = attributes.get("pads", [0] * 2 * rank)
+    sizes = []
     for axis, (n, k, s, d) in enumerate(zip(size[2:], kernel, strides, dilations, strict=True)):
         begin, end = pads[axis], pads[rank + axis]
+        # `covered` is what onnx counts; the second bound drops windows in the end padding.
         covered = -(-(n + begin + end - (k - 1) * d - 1) // s) + 1
-        rows.append(min(covered, -(-(n + begin) // s)))
-    return (*size[:2], *rows)
+        sizes.append(min(covered, -(-(n + begin) // s)))
+    return (*size[:2], *sizes)
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """Types and shapes of all results of a model, in place; what is known stays where nothing is
-    inferred. Raises ForeignError where the model is wrong, or onnx crashes on it.
+    """Set the types and shapes of all node results of a model, in place.
+
+    Known types and shapes are kept if nothing is inferred. Raises ForeignError if the model is
+    invalid, or onnx crashes on it.
     """
     with _weightless(model) as proto:
         _give(proto.graph, _known_behind_others(model))
-        found = infer_in_child(proto)
+        types = infer_in_child(proto)
     for node in model.graph:
         for value in node.outputs:
-            if value.name in found:
-                adopt(value, found[value.name])
+            if value.name in types:
+                adopt(value, types[value.name])
 
 
 def _known_behind_others(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
-    """Results of operators of other domains whose types and shapes were found otherwise: onnx finds
-    nothing of them.
+    """Known types and static shapes of results of operators outside the standard.
+
+    onnx infers nothing for these operators.
     """
     return {
         value.name or "": ir.serde.serialize_value(value)
@@ -201,31 +221,31 @@ def _known_behind_others(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _give(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) -> None:
-    """Make these results inputs instead."""
+    """Make known results graph inputs, in place. Nodes without another result are removed."""
     if not known:
         return
     nodes = list(graph.node)
     graph.ClearField("node")
     for node in nodes:
         graph.input.extend(known[name] for name in node.output if name in known)
-        left = ["" if name in known else name for name in node.output]
-        if any(left):
-            node.output[:] = left
+        remaining = ["" if name in known else name for name in node.output]
+        if any(remaining):
+            node.output[:] = remaining
             graph.node.append(node)
 
 
 def infer_in_child(proto: onnx.ModelProto) -> Shapes:
-    """`infer`, where it does no harm; the model stays."""
-    found = in_child(
+    """Run `infer` in a child process. `proto` is not modified."""
+    packed = in_child(
         lambda: infer(proto),
         seconds=patience(len(proto.graph.node)),
         memory_bytes=MEMORY_BYTES,
     )
-    return unpacked(found)
+    return unpacked(packed)
 
 
 def adopt(value: ir.Value, kind: onnx.TypeProto) -> None:
-    """Type and shape of one value, where inference knows any."""
+    """Set the type and shape of a value from an inferred type, where that has any."""
     static = _static(kind.SerializeToString())
     if static is not None:
         value.type, value.shape = ir.TensorType(static[0]), static[1]
@@ -239,8 +259,9 @@ def adopt(value: ir.Value, kind: onnx.TypeProto) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _static(packed: bytes) -> tuple[ir.DataType, ir.Shape] | None:
-    """Element type and shape of a packed TypeProto that tells both, else None. Networks repeat few
-    of them often; a frozen shape may belong to many values.
+    """Element type and static shape of a serialised TypeProto; None if one is missing.
+
+    Cached, since a network has few distinct types. Values can share a frozen shape.
     """
     kind = onnx.TypeProto.FromString(packed)
     known = dims(kind)
@@ -251,7 +272,10 @@ def _static(packed: bytes) -> tuple[ir.DataType, ir.Shape] | None:
 
 @contextmanager
 def _weightless(model: ir.Model) -> Generator[onnx.ModelProto]:
-    """The model as a message, with all but small constants as inputs."""
+    """The model as a ModelProto in which constants of LARGE elements or more are graph inputs.
+
+    `model` is modified inside the block and restored at its end.
+    """
     graph = model.graph
     constants, inputs = list(graph.initializers.values()), len(graph.inputs)
     for value in constants:

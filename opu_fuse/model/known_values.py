@@ -1,11 +1,11 @@
-"""What is known of a value before any run."""
+"""Constant data and static shape of a value."""
 
 import numpy as np
 import onnx_ir as ir
 
 
 def const_array(value: ir.Value | None) -> np.ndarray | None:
-    """The data of a constant value, None for computed ones."""
+    """Data of a constant (initialiser or Constant node); None for computed values."""
     if value is None:
         return None
     producer = value.producer()
@@ -16,7 +16,7 @@ def const_array(value: ir.Value | None) -> np.ndarray | None:
 
 
 def known_shape(value: ir.Value | None) -> tuple[int, ...]:
-    """The shape, () when it is not known."""
+    """Static shape of a value; () if it is not known."""
     dims = () if value is None or value.shape is None else tuple(value.shape)
     known = tuple(d for d in dims if isinstance(d, int))
     return known if len(known) == len(dims) else ()

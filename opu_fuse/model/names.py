@@ -1,9 +1,9 @@
-"""What the user calls the operators and values of a data-flow graph.
+"""Maps operators and values of a data-flow graph to names in the user's file.
 
-The canonical form adds operators and constants, and gives them names of its own. A remedy is about
-what stands in the user's file: an operator by its own name there, or by that of the operator that
-it stands for; one that a library's rewrite has made, by the nearest operator that reads it, or that
-it reads. A constant that the canonical form computed is in no file.
+Canonicalisation adds operators and constants with new names, but a message should use names of the
+user's file. An operator is named by its own name there, or by that of its origin. An operator that
+a library's rewrite added is named by the nearest reader or operand. A constant that
+canonicalisation computed has no name in the file.
 """
 
 from collections import Counter
@@ -16,13 +16,11 @@ import onnx_ir as ir
 KNOWN_KEY = "opu_fuse.known"
 """Key in `Model.meta`: names of nodes and values of the user's model."""
 _MOST = 64
-"""Operators that are looked at for a name."""
+"""Largest count of operators that are searched for a name."""
 
 
 class Name(str):
-    """A name as messages show it. Formatted as `{x:own}`: the one in the user's file, "" where it
-    has none.
-    """
+    """A name as messages show it. `{x:own}` formats the name in the user's file, "" if none."""
 
     __slots__ = ("own",)
 
@@ -38,19 +36,22 @@ class Name(str):
 
 
 def known_names(model: ir.Model) -> frozenset[str] | None:
-    """None where nobody has written them down: then every operator's own name counts."""
-    found = model.meta.get(KNOWN_KEY)
-    return found if isinstance(found, frozenset) else None
+    """Names in the user's file; None if not recorded. Then all names count as the user's."""
+    names = model.meta.get(KNOWN_KEY)
+    return names if isinstance(names, frozenset) else None
 
 
 def names_of(graph: onnx.GraphProto) -> frozenset[str]:
-    """Of all nodes and values, those of subgraphs too; a node without a name counts as
-    `<OpType>_<n>`, as `frontend/importing/node_names.py` will call it.
+    """Names of all nodes and values, including subgraphs.
+
+    An unnamed node counts as `<OpType>_<n>`, the name that `frontend/importing/node_names.py` will
+    give it.
     """
     return frozenset(_names(graph))
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of `names_of`."""
     yield from (value.name for value in (*graph.input, *graph.initializer))
     counts: Counter[str] = Counter()
     for node in graph.node:
@@ -63,7 +64,7 @@ def _names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def own_name(node: ir.Node, name: str, source: Sequence[str], known: Collection[str] | None) -> str:
-    """What the user calls an operator, "" where nothing near it has a name of theirs."""
+    """Name of an operator in the user's file, "" if neither it nor a node near it has one."""
     if known is None:
         return name if name in source or not source else source[0]
     for candidate in (name, *source):
@@ -74,9 +75,9 @@ def own_name(node: ir.Node, name: str, source: Sequence[str], known: Collection[
         for value in near.outputs:
             if value.name in known:
                 return value.name or ""
-        found = [use.node for value in near.outputs for use in value.uses()]
-        found += [p for v in near.inputs if v is not None and (p := v.producer()) is not None]
-        for other in found:
+        neighbours = [use.node for value in near.outputs for use in value.uses()]
+        neighbours += [p for v in near.inputs if v is not None and (p := v.producer()) is not None]
+        for other in neighbours:
             if other.name in known:
                 return other.name or ""
             if other not in seen and len(queue) < _MOST:

@@ -1,7 +1,7 @@
-"""What the compiler knows about an ONNX operator: the fields of a row of `operators.py`.
+"""Traits of an ONNX operator: the fields of a row of `operators.py`.
 
-A fact that more than one file needs is a field here, so that no file keeps a list of operator names
-of its own. `operator_sets.py` has the queries.
+A fact that several files need is a field here, so that no file has its own list of operator names.
+`operator_sets.py` has the queries.
 """
 
 from enum import Enum, Flag, IntEnum, auto
@@ -13,7 +13,7 @@ class Pattern(IntEnum):
     """TVM's operator pattern kinds, ordered: combining two kinds takes the larger one."""
 
     ELEM_WISE = 0
-    """One result element from the operands' elements at the same place."""
+    """One result element from the operands' elements at the same index."""
     BROADCAST = 1
     """The operand's axes appear in order among the result's (so no transpose)."""
     INJECTIVE = 2
@@ -43,20 +43,20 @@ _LABELS = {
 
 
 class Moves(Enum):
-    """How results are values of the operands: nothing is computed, so nothing needs rounding."""
+    """How an operator moves data: results are values of the operands and need no rounding."""
 
     COPY = auto()
     """The operand itself."""
     VIEW = auto()
-    """All values in the same order, in another shape."""
+    """All values in unchanged order, in another shape (reshape)."""
     PERMUTE = auto()
-    """All values, axes in another order."""
+    """All values, with permuted axes (transpose)."""
     PIXELS = auto()
-    """All values, moved between channels and pixels."""
+    """All values, moved between channels and pixels (pixel shuffle)."""
     SELECT = auto()
-    """Some of the values."""
+    """Some of the values (slice, gather)."""
     JOIN = auto()
-    """The values of all operands."""
+    """The values of all operands (concatenation)."""
     REPEAT = auto()
     """Values several times. A Resize only in mode nearest."""
     PAD = auto()
@@ -64,9 +64,9 @@ class Moves(Enum):
     LARGEST = auto()
     """The largest of several values."""
     RECTIFY = auto()
-    """The value or zero, which is a number of every scale."""
+    """The value or zero, which every scale can represent."""
     CLAMP = auto()
-    """The value or a limit, which need not be a number of the operand's scale."""
+    """The value or a limit, which the scale of the operand need not represent."""
 
 
 class Window(Enum):
@@ -79,9 +79,10 @@ class Window(Enum):
 
 
 class Weights(Struct, frozen=True, kw_only=True):
-    """The second operand, of an operator that adds up products. axis: of the output channels (of a
-    Gemm with transB = 1, of a ConvTranspose without groups); bias: position of the operand that is
-    added to the sums, None where the operator has none.
+    """The weights (second operand) of an operator that accumulates products.
+
+    axis: of the output channels (for a Gemm with transB = 1, a ConvTranspose without groups).
+    bias: position of the bias operand; None if the operator has none.
     """
 
     axis: int
@@ -89,59 +90,60 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 
 class Trait(Flag):
-    """Facts that are true or false."""
+    """Boolean traits of an operator."""
 
     NONE = 0
     QUANTISED = auto()
     """The quantiser rounds its float operands and results to int8."""
     REAL_CONSTANTS = auto()
-    """So does it where the operator's constants are known. They stay floats: the machine holds
-    them in registers and parameters, not in int8."""
+    """The quantiser rounds operands and results if the further operands are constants. These remain
+    floats: the machine holds them in registers and parameters, not as int8."""
     NUMBERS = auto()
-    """Quantised, and further operands say what it does. No machine runs it where these are
+    """Quantised, with further operands that are parameters. No machine runs it if these are
     computed."""
     FUNCTION = auto()
-    """A function of one value where its other operands are single constants: a table of its own."""
+    """A function of one value if the other operands are scalar constants: a table by itself."""
     PART = auto()
-    """The same, but it becomes part of a table only next to a FUNCTION: modules run it alone."""
+    """Like FUNCTION, but part of a table only next to a FUNCTION, since modules run it alone."""
     AFFINE = auto()
-    """An affine function of one operand where the others are constants."""
+    """An affine function of one operand if the others are constants."""
     SLOPES = auto()
-    """A slope above zero and constant ones below, which the machine holds as 16-bit multiples of a
-    power of two."""
+    """One slope above zero and constant slopes below it. The machine holds the slopes as 16-bit
+    multiples of a power of two."""
     HOMOGENEOUS = auto()
-    """Commutes with a positive factor for each channel."""
+    """Commutes with a positive per-channel factor."""
     OWN_SCALE = auto()
-    """Its results can be much smaller than what it reads, so they have a scale of their own."""
+    """Results can be much smaller than the operands, so they have their own scale."""
     AVERAGES = auto()
     """Means of several values."""
     NONEXPANSIVE = auto()
-    """Results differ by no more than the sum of the differences of the operands. (So do results of
-    what moves values or averages them.)"""
+    """Lipschitz constant 1: results differ by at most the sum of the differences of the operands.
+    (This also holds for data movement and averages, without this trait.)"""
     CONVERTS = auto()
-    """The same numbers in another type."""
+    """Returns the values of its operand in another element type."""
     PAIR = auto()
     """One half of a QuantizeLinear/DequantizeLinear pair: carries a scale and a zero point."""
     DYNAMIC_SCALES = auto()
-    """Of models quantised at run time: there are no scales to compile with."""
+    """Operator of dynamically quantised models, which have no scales at compile time."""
     TRUTH = auto()
-    """Gives truth values, element by element."""
+    """Returns booleans, element-wise."""
     BODIES = auto()
-    """Has graphs inside."""
+    """Has subgraphs (bodies)."""
     RANDOM = auto()
-    """Two of them are two draws. (Dropout draws in training mode only; without it, it is
-    removed.)"""
+    """Random: two equal nodes have different results. (Dropout only in training mode. Otherwise it
+    is removed.)"""
     SIZED_BY_NUMBERS = auto()
-    """The numbers that it reads say how large its result is."""
+    """The result size depends on values of operands."""
     TRAPS = auto()
-    """Of integers, it may divide by zero."""
+    """May divide by zero on integers."""
     MAKES_SEQUENCE = auto()
     READS_SEQUENCE = auto()
 
 
 class HostReason(Enum):
-    """Why no machine runs an operator, whatever its data flow (`fuse/rules/host_reasons.py` has the
-    sentences).
+    """Why no machine runs an operator, regardless of its data flow.
+
+    `fuse/rules/host_reasons.py` has the messages.
     """
 
     MOVES_CHANNELS = auto()
@@ -160,9 +162,12 @@ class HostReason(Enum):
 class Operator(Struct, frozen=True, kw_only=True):
     """An operator of the ONNX standard.
 
-    pattern: of the operator on the host (opaque without); moves: how its results are values of its
-    operands; weights: of those that add up products; window: of those that slide one; host: why no
-    machine runs it, None where one may.
+    pattern: TVM pattern kind of the operator on the host CPU.
+    moves: how it moves data; None if it computes new values.
+    weights: its weights, if it accumulates products.
+    window: its window type, if it has a sliding window.
+    traits: its boolean traits.
+    host: why no machine runs it; None if a machine may.
     """
 
     pattern: Pattern = Pattern.OPAQUE

@@ -1,4 +1,4 @@
-"""Sets of ONNX operators, each by what its members have in common (`operators.py`)."""
+"""Sets of ONNX operators with a common trait, derived from the table in `operators.py`."""
 
 from collections.abc import Callable
 
@@ -28,77 +28,77 @@ def _has_weights(holds: Callable[[Weights], bool]) -> frozenset[str]:
     return operators_that(lambda o: o.weights is not None and holds(o.weights))
 
 
-# What the quantiser and the machines make of an operator.
+# How the quantiser and the machines handle an operator.
 QUANTISED = having(Trait.QUANTISED)
 BY_NUMBERS = having(Trait.NUMBERS)
 REAL_CONSTANTS = having(Trait.REAL_CONSTANTS)
 OWN_SCALE = having(Trait.OWN_SCALE)
 DYNAMIC_SCALES = having(Trait.DYNAMIC_SCALES)
 
-# Sums of products.
+# Accumulate products.
 WEIGHTED = _has_weights(lambda _: True)
 LAYERS = _has_weights(lambda w: w.bias is not None)
-"""With a bias: where a scale and a shift can be folded into."""
+"""Weighted operators with a bias, into which a scale and a shift can be folded."""
 ROWS_FIRST = _has_weights(lambda w: w.axis == 0)
-"""Output channels are the first axis of the weights, input channels of a group the second."""
+"""Weight axis 0 is the output channel, axis 1 the input channel in a group."""
 CONVOLUTIONS = operators_that(lambda o: o.window is not None and o.weights is not None)
 POOLS = operators_that(lambda o: o.window is not None and o.weights is None)
 WINDOWS_OF_OPERAND = operators_that(
     lambda o: o.window is Window.GATHERS and Trait.QUANTISED in o.traits
 )
-"""Windows that machines slide over what they read."""
+"""Operators with a window that machines slide over the operand."""
 
 # Element by element.
 FUNCTIONS = having(Trait.FUNCTION)
 ELEMENT_WISE = FUNCTIONS | having(Trait.PART)
 AFFINE = having(Trait.AFFINE)
 COMMUTATIVE = having(Trait.AFFINE, Trait.PART)
-"""Sums and products: the constant may be either operand, and they join a table next to them."""
+"""Sums and products. Either operand may be the constant. They join an adjacent table."""
 SUMS = having(Trait.AFFINE, Trait.NONEXPANSIVE)
 SLOPES = having(Trait.SLOPES)
 HOMOGENEOUS = having(Trait.HOMOGENEOUS)
 TRUTHS = having(Trait.TRUTH)
 
-# What gives values of its operands.
+# Data movement: results are values of the operands.
 VIEWS = moving(Moves.VIEW)
 UNMOVED = VIEWS | moving(Moves.COPY)
-"""All values in their order."""
+"""All values in unchanged order."""
 PERMUTES = moving(Moves.PERMUTE, Moves.PIXELS)
 """All values in another order."""
 SELECTS = moving(Moves.SELECT)
 ALONG_AXIS = QUANTISED & moving(Moves.SELECT, Moves.JOIN)
-"""Cut or join along the axis that an attribute names."""
+"""Split or join along the axis in an attribute."""
 REARRANGES = UNMOVED | PERMUTES | SELECTS
-"""Some or all values, each once."""
+"""Some or all values, each at most once."""
 TRANSFERS = REARRANGES | moving(Moves.JOIN)
-"""Nothing but values of the operands: neither constants nor a choice by value."""
+"""Pure data movement: no constants, and no selection by value."""
 MOVES_VALUES = operators_that(lambda o: o.moves not in {None, Moves.CLAMP})
-"""Results are values of the operands, or constants that every scale has: with one scale throughout,
-nothing is rounded."""
+"""Results are values of the operands, or constants that every scale represents. Nothing is rounded
+if operands and results share a scale."""
 KEEPS_NUMBERS = MOVES_VALUES - moving(Moves.PAD)
-"""The same, without a filling that need not be a number of the operand's scale."""
+"""MOVES_VALUES without Pad, whose padding value the operand's scale need not represent."""
 MONOTONE = (
     operators_that(lambda o: o.moves in {Moves.JOIN, Moves.LARGEST, Moves.RECTIFY, Moves.CLAMP})
     | UNMOVED
     | PERMUTES
 )
-"""A monotone function of all values: rounding before or after it gives the same integers, and the
-scale of the result suits the operands. (Part of a map may need another scale than the whole.)"""
+"""Monotone functions of all values. Rounding before or after gives equal integers, and the scale of
+the result fits the operands. (SELECT is excluded: part of a map may need another scale.)"""
 AVERAGES = having(Trait.AVERAGES)
 WITHIN_RANGE = MOVES_VALUES | moving(Moves.CLAMP) | AVERAGES
-"""Results lie between values of the operands, zero, and limits."""
+"""Results are within the range of the operands, zero, and limits."""
 NONEXPANSIVE = WITHIN_RANGE | having(Trait.NONEXPANSIVE)
-"""Results differ by no more than the operands together."""
+"""Lipschitz constant 1: results differ by at most the sum of the operand differences."""
 TIES_SCALES = (QUANTISED & WITHIN_RANGE) - OWN_SCALE
-"""Results have the scale of the operands when the quantiser chooses it."""
+"""Results share the scale of the operands if the quantiser chooses it."""
 COMPUTES = (QUANTISED | REAL_CONSTANTS | FUNCTIONS) - WITHIN_RANGE | (QUANTISED & AVERAGES)
-"""Makes new values, after which a machine rounds."""
+"""Computes new values, which a machine requantises."""
 
-# What stands at the border of a quantised graph.
+# Borders of a quantised graph.
 PAIRS = having(Trait.PAIR)
 CONVERTS = having(Trait.CONVERTS)
 
-# Control flow, chance, sizes.
+# Control flow, random numbers, dynamic sizes.
 BODIES = having(Trait.BODIES)
 RANDOM = having(Trait.RANDOM)
 SIZED_BY_NUMBERS = having(Trait.SIZED_BY_NUMBERS)

@@ -1,7 +1,7 @@
-"""Facts about ONNX operators, a row for each: everything that the compiler knows by name.
+"""Table of ONNX operator traits, one row each: the only place with facts by operator name.
 
-What the fields mean is said in `operator_record.py`; the queries are in `operator_sets.py`. An
-operator without a row has no trait: it is opaque and stays on the host.
+`operator_record.py` documents the fields, and `operator_sets.py` has the queries. An operator
+without a row has no traits: it is opaque and runs on the host CPU.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Operator sets that the installed ONNX Runtime takes.
+"""Lowers the opset version of a model to one that the installed ONNX Runtime supports.
 
-It refuses a model that is stamped with a newer set than it knows, and of a set that it knows it may
-lack an operator (1.32 takes set 28, but not its QuantizeLinear), although most operators have not
-changed for years: such a model gets the stamp of an older set in which its nodes mean the same.
+ONNX Runtime rejects a model of a newer opset than it supports. It may also lack an operator of an
+opset that it supports (1.32 supports opset 28, but not its QuantizeLinear). Most operators have not
+changed for years, so the model gets the oldest version in which its nodes have the same semantics.
 """
 
 import functools
@@ -17,41 +17,42 @@ HOST_DOMAINS = (
     *("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
     *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "com.ms.internal.nhwc"),
 )
-"""Of operators that ONNX Runtime has by itself."""
+"""Domains of the operators that ONNX Runtime has built in."""
 KNOWN = 23
-"""Every ONNX Runtime that we run with takes this one."""
+"""Opset that all supported versions of ONNX Runtime accept."""
 IR_VERSION = 10
-"""Newer forms of the file brought nothing that is needed here."""
+"""IR version of the models. Newer ones have no feature that is needed here."""
 REAL_FLOOR_MOD = 28
-"""The set that brought Mod of real numbers with the sign of the divisor (fmod = 0)."""
+"""Opset that added Mod of floats with the sign of the divisor (fmod = 0)."""
 _REWORDED = frozenset({"BitShift", "Mod"})
-"""Set 28 describes them in other words and takes more; what it took before means the same."""
+"""Operators whose documentation changed in opset 28, which added types. Their semantics did not."""
 
 _Types = tuple[str | None, ...]
-"""Of each operand, as schemas call them; None where it is absent or unknown."""
+"""Type string of each operand, as in schemas; None if it is absent or unknown."""
 
 
 def runnable_opsets(nodes: Iterable[ir.Node], imports: Mapping[str, int]) -> dict[str, int]:
-    """Imports for the nodes of a model with `imports`: the oldest standard set from KNOWN on that
-    has all of them as they are.
+    """Opset imports with the oldest standard opset from KNOWN on that supports all nodes as is.
+
+    imports: opset imports of the model of these nodes.
     """
-    given = next((imports[domain] for domain in STANDARD if domain in imports), KNOWN)
-    needed = given
-    if given > KNOWN:
+    version = next((imports[domain] for domain in STANDARD if domain in imports), KNOWN)
+    needed = version
+    if version > KNOWN:
         kinds = {_kind(node) for node in nodes if node.domain in STANDARD}
-        needed = max([KNOWN, *(_oldest_form(*kind, given) for kind in kinds)])
+        needed = max([KNOWN, *(_oldest_form(*kind, version) for kind in kinds)])
     return {d: v for d, v in imports.items() if d not in STANDARD} | {"": needed}
 
 
 def is_real_floor_mod(node: ir.Node) -> bool:
-    """Mod that older sets than REAL_FLOOR_MOD have for integers only."""
+    """Whether a node is a Mod that opsets before REAL_FLOOR_MOD define for integers only."""
     dtype = node.outputs[0].dtype
     real = dtype is not None and dtype.is_floating_point()
     return node.op_type == "Mod" and real and not node.attributes.get_int("fmod", 0)
 
 
 def _kind(node: ir.Node) -> tuple[str, _Types, _Types, bool]:
-    """Operator, types of its operands and results, whether it is a Mod of reals."""
+    """Operator, types of its operands and results, and whether it is a floor Mod of floats."""
     return node.op_type, _types(node.inputs), _types(node.outputs), is_real_floor_mod(node)
 
 
@@ -63,8 +64,9 @@ def _types(values: Sequence[ir.Value | None]) -> _Types:
 def _oldest_form(
     op_type: str, operands: _Types, results: _Types, floors_reals: bool, version: int
 ) -> int:
-    """The oldest set from KNOWN on in which an operator has the words of `version` and takes these
-    types.
+    """Oldest opset from KNOWN on whose schema of an operator equals that of `version`.
+
+    Only schemas that accept the given types are considered.
     """
     schema = _schema(op_type, version)
     if schema is None or floors_reals:
@@ -89,15 +91,15 @@ def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
 
 
 def _takes(formal: Sequence[onnx.defs.OpSchema.FormalParameter], types: _Types) -> bool:
-    """Whether operands or results may have these types; the last formal one may repeat."""
+    """Whether a schema accepts these types. The last formal parameter may be variadic."""
     return all(
-        found is None or found in formal[min(i, len(formal) - 1)].types
-        for i, found in enumerate(types)
+        dtype is None or dtype in formal[min(i, len(formal) - 1)].types
+        for i, dtype in enumerate(types)
     )
 
 
 def _words(schema: onnx.defs.OpSchema) -> tuple[str | None, list[str], list[str], list[str]]:
-    """What an operator does, without the types it does it on."""
+    """Documentation, attributes and parameter names of a schema, without types."""
     names = ([p.name for p in schema.inputs], [p.name for p in schema.outputs])
     doc = None if schema.name in _REWORDED else schema.doc
     return doc, sorted(schema.attributes), *names

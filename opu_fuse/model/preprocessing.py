@@ -1,10 +1,10 @@
-"""What a model does with the bytes of an image before its first layer.
+"""Finds the image preprocessing at the head of a model, from input bytes to the first layer.
 
-A camera gives bytes, networks are trained on numbers around zero: models that hold their own
-preprocessing begin with a Cast, divisions, a mean that is taken off, a Transpose to channels first,
-channels in another order. All of it is a function of one byte, by channel: 256 numbers that a port
-looks up while it packs the image. So no machine and no host computes it, and nothing is rounded
-between.
+A camera delivers bytes, and networks are trained on normalised values. A model that includes its
+preprocessing begins with a Cast, divisions, a subtraction of the mean, a Transpose to channels
+first, a permutation of the channels. All of it is a function of one byte and its channel: a table
+of 256 values that an input port applies while it packs the image. Neither the machine nor the host
+CPU computes these nodes, and no inner value is rounded.
 """
 
 import onnx_ir as ir
@@ -19,31 +19,32 @@ _REALS = frozenset((ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE))
 
 
 def preprocessing(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Node, ...]]:
-    """For each input of bytes the nodes behind it, in order, up to the map of numbers that the
-    network reads; without those where there is no such map, or it only changes places.
+    """Preprocessing nodes of each 8-bit input, in order, up to the float map of the first layer.
 
-    Each reads constants and what the one before makes, for nobody else. Where a quantised model
-    rounds what one of them makes, only moves follow.
+    An input is omitted if there is no such map, or the nodes only move data. Each node reads
+    constants and the result of its predecessor, which has no other reader. After a result that a
+    quantised model rounds, only nodes that move data follow.
     """
-    given = [value for value in graph.inputs if value.dtype in _BYTES]
-    found = {value: _behind(value) for value in given}
-    return {value: nodes for value, nodes in found.items() if nodes}
+    inputs = [value for value in graph.inputs if value.dtype in _BYTES]
+    chains = {value: _behind(value) for value in inputs}
+    return {value: nodes for value, nodes in chains.items() if nodes}
 
 
 def preprocessing_nodes(graph: ir.Graph) -> frozenset[ir.Node]:
-    """All nodes of all inputs."""
+    """Preprocessing nodes of all inputs."""
     return frozenset(node for nodes in preprocessing(graph).values() for node in nodes)
 
 
 def after_bytes(graph: ir.Graph) -> list[ir.Value]:
-    """For each input of bytes the value behind all that its port could do."""
-    given = [value for value in graph.inputs if value.dtype in _BYTES]
-    chains = [_chain(value) for value in given]
-    ends = zip(given, chains, strict=True)
+    """For each 8-bit input the value after the longest chain that its port could compute."""
+    inputs = [value for value in graph.inputs if value.dtype in _BYTES]
+    chains = [_chain(value) for value in inputs]
+    ends = zip(inputs, chains, strict=True)
     return [nodes[-1].outputs[0] if nodes else value for value, nodes in ends]
 
 
 def _behind(given: ir.Value) -> tuple[ir.Node, ...]:
+    """Preprocessing nodes of an input: the chain up to its last float map."""
     nodes = _chain(given)
     while nodes and not _is_map(nodes[-1].outputs[0]):
         nodes.pop()
@@ -51,6 +52,7 @@ def _behind(given: ir.Value) -> tuple[ir.Node, ...]:
 
 
 def _chain(given: ir.Value) -> list[ir.Node]:
+    """Longest chain of nodes after an input that a port could compute."""
     nodes: list[ir.Node] = []
     value, rounded = given, None
     while (node := _reader(value)) is not None and _takes(node, value, rounded is None):
@@ -64,7 +66,7 @@ def _chain(given: ir.Value) -> list[ir.Node]:
 
 
 def _reader(value: ir.Value) -> ir.Node | None:
-    """Who alone reads it."""
+    """Only reader of a value, in the same graph; else None."""
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output() or uses[0].node.graph is not value.graph:
         return None
@@ -72,7 +74,10 @@ def _reader(value: ir.Value) -> ir.Node | None:
 
 
 def _takes(node: ir.Node, value: ir.Value, computes: bool) -> bool:
-    """Whether a node moves what it reads, or makes of each number another."""
+    """Whether a port can compute a node that reads `value`.
+
+    computes: whether element-wise functions are allowed, too, not only moves of data.
+    """
     others = [v for v in node.inputs if v is not None and v is not value]
     known = all(const_array(v) is not None and META_KEY not in v.meta for v in others)
     if node.domain not in STANDARD or not known:

@@ -1,5 +1,6 @@
-"""Whether a model holds anything that nobody needs: the library that removes it looks at every node
-and its schema, and most of the time there is nothing.
+"""Tells whether a model has dead code, so that the slow library pass runs only if needed.
+
+The pass looks up the schema of every node, and most models have nothing to remove.
 """
 
 import onnx_ir as ir
@@ -8,19 +9,20 @@ from opu_fuse.model.folding import holds_graphs
 
 
 def anything_unused(model: ir.Model) -> bool:
-    """Whether any node, result, constant, function or operand left out at the end can go; True when
-    in doubt (functions and subgraphs).
+    """Whether a node, result, constant, function or absent trailing operand can be removed.
+
+    True for functions and subgraphs, which are not analysed.
     """
     graph = model.graph
-    shown = frozenset(graph.outputs)
-    if model.functions or any(_unread(v, shown) for v in graph.initializers.values()):
+    outputs_of_graph = frozenset(graph.outputs)
+    if model.functions or any(_unread(v, outputs_of_graph) for v in graph.initializers.values()):
         return True
     for node in graph:
         inputs, outputs = node.inputs, node.outputs
         if not outputs or (inputs and inputs[-1] is None) or holds_graphs(node):
             return True
         for value in outputs:
-            if _unread(value, shown):
+            if _unread(value, outputs_of_graph):
                 return True
     return False
 

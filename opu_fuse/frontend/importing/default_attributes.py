@@ -1,4 +1,4 @@
-"""Defaults of operators that onnx's inference does not know: written out before it looks."""
+"""Adds default attributes that onnx's shape inference does not apply."""
 
 import onnx
 from onnx import helper
@@ -6,13 +6,13 @@ from onnx import helper
 from opu_fuse.model.opsets import STANDARD
 
 _DEFAULTS = {"MeanVarianceNormalization": {"axes": [0, 2, 3]}}
-"""It is a function, whose body onnx makes without the default: then no shape is known behind it."""
+"""onnx expands this function without its default, and then infers no shape for its result."""
 
 
 def spell_out_defaults(graph: onnx.GraphProto) -> None:
-    """Change a graph in place."""
+    """Add the missing default attributes to the nodes of a graph, in place."""
     for node in graph.node:
         known = _DEFAULTS.get(node.op_type, {}) if node.domain in STANDARD else {}
-        given = {attribute.name for attribute in node.attribute}
-        missing = [name for name in known if name not in given]
+        existing = {attribute.name for attribute in node.attribute}
+        missing = [name for name in known if name not in existing]
         node.attribute.extend(helper.make_attribute(name, known[name]) for name in missing)

@@ -1,4 +1,4 @@
-"""Sizes that the user gives to dynamic dimensions: by input, or by the name of the dimension."""
+"""Fixes dynamic dimensions to sizes that the user sets, by input or by dimension name."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,10 @@ from opu_fuse.errors import ModelError
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """shapes: of inputs, by name. dims: of dimensions that the model has a name for, as `height`,
-    wherever they stand.
+    """Sizes of dynamic dimensions.
+
+    shapes: of inputs, by input name.
+    dims: of symbolic dimensions such as `height`, by their name, in all inputs.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -22,8 +24,9 @@ NO_SIZES = Sizes()
 
 
 def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -> None:
-    """Write sizes into the inputs of a model, in place. Raises ModelError where a name is wrong, a
-    rank does not fit, or a dimension would have two sizes.
+    """Set the sizes of the inputs of a model, in place.
+
+    Raises ModelError if a name is unknown, a rank does not match, or two sizes contradict.
     """
     for name, size in sizes.dims.items():
         names = {dim.dim_param for dim in _dims(inputs)} - {""}
@@ -38,8 +41,9 @@ def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -
 
 
 def forget_unknown(values: Iterable[onnx.ValueInfoProto]) -> None:
-    """Some exporters write -1 where a dimension has no size, or call all of them "?": make it
-    dynamic, without a name, in place.
+    """Make dimensions of size -1 or name "?" dynamic and unnamed, in place.
+
+    Some exporters write these for a dimension of unknown size.
     """
     for dim in _dims(values):
         if dim.dim_value == -1 or dim.dim_param == "?":
@@ -65,6 +69,7 @@ def _fix_shape(
     shape: Sequence[int],
     place: str,
 ) -> None:
+    """Set the shape of one input, in place. A named dimension is set in all inputs."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
@@ -85,8 +90,9 @@ def _fix_shape(
 
 
 def shape_text(value: onnx.ValueInfoProto, unknown: str = "?") -> str:
-    """The shape of an input as `--shape` takes it; names of dynamic dimensions as they are, unnamed
-    ones as `unknown`.
+    """The shape of an input in the syntax of `--shape`.
+
+    Symbolic dimensions are shown by name, unnamed ones as `unknown`.
     """
     return ",".join(
         str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or unknown

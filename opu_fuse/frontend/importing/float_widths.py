@@ -1,7 +1,7 @@
-"""Networks in float16, bfloat16 or float64 become networks in float32, which are quantised then.
+"""Converts networks in float16, bfloat16 or float64 to float32, before they are quantised.
 
-Inputs and outputs stay what they are: a Cast stands behind and in front of them. Those in bfloat16,
-which numpy has not, become float32, too.
+Inputs and outputs keep their types: a Cast follows each input and precedes each output. Those in
+bfloat16, which numpy lacks, become float32, too.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def is_of_other_width(model: ir.Model) -> bool:
 
 
 def to_float32(model: ir.Model) -> None:
-    """In place; types and shapes of all results are known, and stay so."""
+    """Convert a model to float32 in place. All types and shapes are known before and after."""
     graph, kinds = model.graph, [value.dtype for value in model.graph.outputs]
     for node in graph:
         for value in node.outputs:
@@ -47,7 +47,7 @@ def to_float32(model: ir.Model) -> None:
 
 
 def _float32(data: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what becomes infinite is looked at later
+    with np.errstate(over="ignore"):  # overflow gives infinity, which `check_network` reports
         return data.astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Compute what does not depend on the input: constants, shape arithmetic, weights of any size."""
+"""Constant folding, including shape arithmetic and weights of any size."""
 
 import math
 import warnings
@@ -24,27 +24,28 @@ from opu_fuse.model.unused import anything_unused
 from opu_fuse.process.sandbox import ForeignError, complaints
 
 _NEVER = frozenset({"Dropout"})
-"""Draws random numbers, where it is more than an Identity."""
+"""Not folded: in training mode it draws random numbers."""
 _FEW = 64
-"""Elements; what sizes are written in is no larger."""
+"""Elements. A constant that holds sizes is no larger."""
 _SIZE_LIMIT = 1 << 40
 
 
 def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
-    """Fold in place; Constant nodes become initialisers, nodes nobody reads go. Returns whether
-    anything may have been folded.
+    """Fold constants in place. Return whether anything may have been folded.
 
-    largest: elements that a constant may have; nodes that make larger ones stay. Raises
-    ForeignError where the library fails.
+    Constant nodes become initialisers, and unused nodes are removed. largest: size limit of a
+    result in elements; nodes with larger results are not folded. Raises ForeignError if the library
+    fails.
     """
     folded = can_fold(model)
     if folded:
         with complaints(), np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of numpy, on the user's numbers
+            # numpy warns about overflow and the like in the user's constants.
+            warnings.simplefilter("ignore", RuntimeWarning)
             _fold_single(model, largest)
             while _fold_several(model, largest):
                 _fold_single(model, largest)
-    if folded or anything_unused(model):  # Constant nodes may be folded
+    if folded or anything_unused(model):  # `folded` is also true for Constant nodes
         lift_constants(model)
         common.RemoveUnusedNodesPass()(model)
         common.RemoveUnusedFunctionsPass()(model)
@@ -52,12 +53,12 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Constant nodes become initialisers, in place, those of graphs inside nodes too."""
+    """Turn Constant nodes, also those of subgraphs, into initialisers, in place."""
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 
 def _fold_single(model: ir.Model, largest: int) -> None:
-    """Nodes of one result, and those that say something of a shape."""
+    """Fold nodes with one result, and shape arithmetic, with the library."""
     fold(
         model,
         largest_input=_SIZE_LIMIT,
@@ -67,8 +68,9 @@ def _fold_single(model: ir.Model, largest: int) -> None:
 
 
 def _fold_several(model: ir.Model, largest: int) -> bool:
-    """Nodes of several results, which the library leaves (Split, TopK, and the batch norm that
-    standardises weights); whether there were any.
+    """Fold nodes with several results. Return whether any was folded.
+
+    The library does not fold these: Split, TopK, and the batch norm that standardises weights.
     """
     graph, changed = model.graph, False
     for node in list(graph):
@@ -84,8 +86,9 @@ def _fold_several(model: ir.Model, largest: int) -> bool:
 
 
 def _results(model: ir.Model, node: ir.Node) -> list[tuple[ir.Value, np.ndarray]]:
-    """What a node of constants makes of them, of the results that are read; none where the
-    reference of onnx cannot tell.
+    """(value, data) of the used results of a node on constants, by onnx's reference evaluator.
+
+    Empty if the evaluator cannot compute them.
     """
     from onnx.reference import ReferenceEvaluator  # slow to import
 
@@ -99,22 +102,26 @@ def _results(model: ir.Model, node: ir.Node) -> list[tuple[ir.Value, np.ndarray]
     try:
         with complaints():
             alone = onnx.helper.make_model(graph, opset_imports=opsets)
-            found = [np.asarray(d) for d in ReferenceEvaluator(alone).run(None, operands)]
+            arrays = [np.asarray(d) for d in ReferenceEvaluator(alone).run(None, operands)]
     except ForeignError:
         return []
-    if any(data.dtype == object for data in found):  # strings
+    if any(data.dtype == object for data in arrays):  # strings
         return []
-    return list(zip(read, found, strict=True))
+    return list(zip(read, arrays, strict=True))
 
 
 def _may_fold(node: ir.Node, largest: int) -> bool:
-    """Numpy has an answer where integers are divided by zero; `check_network` is to see these."""
+    """Whether a node may be folded.
+
+    An integer division by zero is not folded, although numpy returns a result for it, so that
+    `check_network` reports it.
+    """
     wrong = is_standard(node, "Div", "Mod") and mistake_of_numbers(node) is not None
     return not wrong and not is_preserved(node) and _bound(node) <= largest
 
 
 def _bound(node: ir.Node) -> float:
-    """At most so many elements has the largest result."""
+    """Upper bound on the elements of the largest result of a node."""
     shapes = [static_shape(value) for value in node.outputs]
     known = [math.prod(shape) for shape in shapes if shape is not None]
     operands = [data for v in node.inputs if (data := constant(v)) is not None]

@@ -1,7 +1,8 @@
-"""From a file or an object to a plain float or QDQ model.
+"""Loads a file or object as a normalised float or QDQ model.
 
-Every mistake of the user ends here with one line. What comes out: opset >= 17, batch 1, known
-shapes, all nodes named, constants as initialisers, no functions, nothing computable left over.
+Every user error is reported here as a one-line ModelError. The normalised model has opset >= 17,
+batch 1, static shapes, names for all nodes, constants as initialisers, no functions, and all
+constants folded.
 """
 
 import hashlib
@@ -53,10 +54,12 @@ _log = logging.getLogger(__name__)
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """model: our own copy, normalised; where: how messages name it.
+    """A loaded model.
 
-    warnings: what the user should know, each was logged too. source_hash: sha256 of the bytes that
-    were read (of the serialised model when it came as an object).
+    model: normalised copy of the input.
+    where: its name in messages.
+    warnings: messages for the user. Each has been logged, too.
+    source_hash: sha256 of the bytes of the file, or of the serialised object.
     """
 
     model: ir.Model
@@ -73,22 +76,23 @@ def load_model(model: ModelLike) -> ir.Model:
 def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> Loaded:
     """Read and normalise a model; the caller's object is not changed.
 
-    budget: how many times the usual size it may have (`budget.py`). sizes: of dynamic dimensions
-    (`dynamic_dims.py`). Raises ModelError where the file cannot be read, is not valid ONNX, or
-    holds what neither a machine nor the host can run (docs/models.md has the list).
+    budget: factor on the usual size limits (`size_limits.py`). sizes: of dynamic dimensions
+    (`dynamic_dims.py`). Raises ModelError if the file cannot be read, is not valid ONNX, or has
+    operators that neither a machine nor the host CPU can run (docs/models.md has the list).
     """
     return telling_step("load", nothing(), lambda _: _load(model, budget, sizes))[1]
 
 
 def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
+    """The steps of `load`, in their order."""
     where, data, folder = _read(given)
     source_hash = hashlib.sha256(data).hexdigest()
     proto = parse_model(data, where)
     del data  # as large as the weights, which are in `proto` now
-    batches = dynamic_batches(proto)  # before sizes are given to them
+    batches = dynamic_batches(proto)  # before `check_file` fixes their sizes
     check_file(proto, where, sizes, budget=budget)
     _load_external_data(where, proto, folder)
-    sort_nodes(proto.graph)  # of a cycle onnx tells
+    sort_nodes(proto.graph)  # onnx reports cycles later
     known = names_of(proto.graph)
     spell_out_defaults(proto.graph)
     own_domain(proto)
@@ -105,7 +109,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
         step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
-    lift_constants(model)  # scales and zero points are looked at next
+    lift_constants(model)  # the next step reads scales and zero points
     if is_to_spell_out(model) or has_integer_operators(model):
         step("spell out", model, lambda model: _spell_out(model, where))
     check_budget(model, where, budget)  # before anything is computed
@@ -126,14 +130,14 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
 
 
 def _changed(model: ir.Model, change: Callable[[ir.Model], object], where: str) -> None:
-    """Make a change that leaves new nodes without names and shapes, and give them some."""
+    """Apply a change to a model, then name its new nodes and infer their shapes."""
     change(model)
     name_everything(model)
     infer_shapes(model, where)
 
 
 def _spell_out(model: ir.Model, where: str) -> None:
-    """Operators of other libraries, then those on integers."""
+    """Decompose operators of other domains, then convert integer operators."""
     changed = to_standard(model)
     if has_integer_operators(model):
         spell_out(model)
@@ -144,7 +148,7 @@ def _spell_out(model: ir.Model, where: str) -> None:
 
 
 def _stamp(model: ir.Model) -> None:
-    """Ask for nothing newer than ONNX Runtime takes."""
+    """Lower opset and IR version to those that ONNX Runtime supports, in place."""
     opsets = runnable_opsets(model.graph, model.opset_imports)
     model.opset_imports.clear()
     model.opset_imports.update(opsets)
@@ -152,7 +156,7 @@ def _stamp(model: ir.Model) -> None:
 
 
 def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:
-    """How to call it, its bytes, and the folder of external data."""
+    """Name for messages, bytes, and folder of external data of a model."""
     if isinstance(model, ir.Model):
         model = ir.to_proto(model)
     if isinstance(model, onnx.ModelProto):
@@ -172,7 +176,7 @@ def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:
 
 
 def parse_model(data: bytes, where: str) -> onnx.ModelProto:
-    """The model of an ONNX or TFLite file's bytes. where: how to call it. Raises ModelError."""
+    """Parse the bytes of an ONNX or TFLite file. where: name for messages. Raises ModelError."""
     if is_tflite(data):
         data = to_onnx(data, where)
     try:
@@ -182,6 +186,7 @@ def parse_model(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None) -> None:
+    """Read weights from external files, in place. Raises ModelError if they cannot be read."""
     if not any(external_data_helper.uses_external_data(t) for t in proto.graph.initializer):
         return
     if folder is None:
@@ -212,7 +217,7 @@ def _from_proto(proto: onnx.ModelProto, where: str) -> ir.Model:
 
 
 def _own(model: ir.Model, where: str) -> None:
-    """Give the model arrays of its own."""
+    """Decode all initialisers to arrays. Raises ModelError if their data have a wrong size."""
     try:
         own_tensors(model)
     except ValueError as error:
@@ -224,13 +229,15 @@ def _own(model: ir.Model, where: str) -> None:
 
 
 def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> bool:
-    """Compute constants, and the shapes that depend on them, until nothing more is known; whether
-    sizes may be others now.
+    """Fold constants and infer shapes until a fixed point. Return whether sizes may have changed.
+
+    The shapes that the file declares, and then runs of ONNX Runtime, are the fallback for shapes
+    that cannot be inferred.
     """
     changed = False
     while True:
         unknown = count_unknown(model)
-        if spelt := to_standard(model):
+        if decomposed := to_standard(model):
             name_everything(model)
             infer_shapes(model, where)
         try:
@@ -239,16 +246,16 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
             raise ModelError(
                 where, f"its constants cannot be computed ({error})", "check the export"
             ) from error
-        left = count_unknown(model)
+        remaining = count_unknown(model)
         if folded:
             name_everything(model)
-            if left:
+            if remaining:
                 infer_shapes(model, where)
-                left = count_unknown(model)
-        changed |= spelt or folded
-        if spelt or (folded and left < unknown):
+                remaining = count_unknown(model)
+        changed |= decomposed or folded
+        if decomposed or (folded and remaining < unknown):
             continue
-        if not left or not (believe_declared(model, findings.declared) or ask_shapes(model)):
+        if not remaining or not (believe_declared(model, findings.declared) or ask_shapes(model)):
             return changed
         changed = True
         infer_shapes(model, where)

@@ -1,4 +1,4 @@
-"""Names and origins: every node gets a unique name and remembers itself as its origin."""
+"""Unique node names, and origins: every node is recorded as its own origin."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,12 +15,14 @@ _QUANTISER = (
     *("_quantized", "_scale", "_zero_point", "_quantized_scale", "_quantized_zero_point"),
     *("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output"),
 )
-"""What ONNX Runtime's quantiser appends to a value's name, for those that it adds."""
+"""Suffixes by which ONNX Runtime's quantiser derives names of new values."""
 
 
 def name_everything(model: ir.Model) -> None:
-    """Unnamed nodes become `<OpType>_<n>`; of equal names the later ones get `_<n>`; values without
-    a name get one. Nodes that have no origin yet become their own."""
+    """Give all nodes and values unique names, and nodes without an origin themselves as origin.
+
+    Unnamed nodes become `<OpType>_<n>`. Of nodes with equal names the later ones get `_<n>`.
+    """
     taken = {node.name for node in model.graph}
     seen: set[str] = set()
     counts: Counter[str] = Counter()
@@ -39,7 +41,7 @@ def name_everything(model: ir.Model) -> None:
 
 
 def _name_sources(outer: ir.Node) -> None:
-    """Nodes of graphs inside a node are their own origins; those without a name have the node's."""
+    """Set the origins of nodes in subgraphs: themselves, or the outer node's if unnamed."""
     for graph in bodies(outer):
         for node in graph:
             own = node.name or outer.metadata_props[SOURCE_KEY]
@@ -48,19 +50,21 @@ def _name_sources(outer: ir.Node) -> None:
 
 
 def fix_names(model: ir.Model) -> None:
-    """Unique names for all nodes and values. The library's pass looks long at each: it runs where
-    one has none, where two are equal, and when in doubt (functions and subgraphs).
+    """Give all nodes and values unique names, in place.
+
+    The library's pass is slow. It runs only if a name is missing or repeated, and for functions and
+    subgraphs.
     """
     graph, nodes = model.graph, list(model.graph)
     values = [v.name for n in nodes for v in n.outputs]
     values += [v.name for v in (*graph.inputs, *graph.initializers.values())]
-    right = all(_are_unique(names) for names in ([n.name for n in nodes], values))
-    if not right or model.functions or any(map(holds_graphs, nodes)):
+    unique = all(_are_unique(names) for names in ([n.name for n in nodes], values))
+    if not unique or model.functions or any(map(holds_graphs, nodes)):
         common.NameFixPass()(model)
 
 
 def part_names(graph: onnx.GraphProto) -> None:
-    """Of nodes with equal names the later ones, which the quantiser appended, get `.<n>`."""
+    """Make node names unique: later nodes, which the quantiser appended, get `.<n>`."""
     taken: set[str] = set()
     for node in graph.node:
         name, count = node.name, 0
@@ -74,10 +78,10 @@ def _are_unique(names: list[str | None]) -> bool:
 
 
 def free_names(model: ir.Model, quantised: Iterable[ir.Value]) -> None:
-    """Give other names to values that are called as the quantiser would call what it makes for
-    `quantised` ones.
+    """Rename values whose names the quantiser needs for the values that it derives.
 
-    Raises ModelError for inputs and outputs of the model: their names are the user's.
+    quantised: the values that will be quantised. Raises ModelError for inputs and outputs of the
+    model, since their names are the user's.
     """
     graph = model.graph
     values = [*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)]

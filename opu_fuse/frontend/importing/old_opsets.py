@@ -1,7 +1,7 @@
-"""What onnx's version converter leaves undone: operators whose defaults mean something else since.
+"""Corrects the results of onnx's version converter, where the semantics of an operator changed.
 
-tests/frontend/test_old_opsets.py compares these and those of common networks, from opset 7 on, with
-ONNX Runtime before the conversion.
+tests/frontend/test_old_opsets.py compares these operators, and those of common networks, from opset
+7 on. The reference is ONNX Runtime on the model before the conversion.
 """
 
 import numpy as np
@@ -14,17 +14,18 @@ from opu_fuse.model.opsets import STANDARD
 
 _RESIZE_CAME = 10
 _UPSAMPLE = np.ones(1, np.float32)
-"""Before, there was Upsample, which never shrinks, whatever its scales."""
+"""Scales for an Upsample (before opset 10), which never shrinks, whatever its actual scales."""
 _RESIZE_GOT_MODES = 11
 _HARDMAX_GOT_ONE_AXIS = 13
 _SCAN_LOST_THE_BATCH = 9
 _TRAINING_GOT_A_MODE = 14
-"""Before, a BatchNormalization was in training mode where it had more than one result."""
+"""Before, a BatchNormalization with more than one result was in training mode."""
 
 
 def check_modes(proto: onnx.ModelProto, where: str, opset: int) -> None:
-    """Raises ModelError for a node in training mode, of which onnx's converter only says that its
-    results are not supported.
+    """Raise ModelError for a node in training mode.
+
+    onnx's converter would only report that its results are not supported.
     """
     for node in proto.graph.node if opset < _TRAINING_GOT_A_MODE else ():
         standard = node.op_type == "BatchNormalization" and node.domain in STANDARD
@@ -34,8 +35,9 @@ def check_modes(proto: onnx.ModelProto, where: str, opset: int) -> None:
 
 
 def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
-    """Give a converted model, in place, the meaning that it had in `opset`. Raises ModelError for a
-    node that cannot have it.
+    """Restore the semantics that a converted model had in `opset`, in place.
+
+    Raises ModelError for a node that has no equivalent.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
@@ -67,8 +69,10 @@ def _place(node: onnx.NodeProto, where: str) -> str:
 
 
 def _mend_resize(node: onnx.NodeProto, scales: np.ndarray | None, place: str) -> None:
-    """Old ones read at x / scale, the nearest rounded towards the start where they enlarge and
-    towards the end where they shrink.
+    """Set the coordinate and rounding modes of a Resize of opset 10 or an Upsample.
+
+    They sample at x / scale. Mode nearest rounds down when it enlarges and up when it shrinks.
+    scales: None if computed.
     """
     node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
     if any(a.name == "mode" and a.s != b"nearest" for a in node.attribute):

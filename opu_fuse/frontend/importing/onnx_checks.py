@@ -1,7 +1,7 @@
-"""What onnx finds out of a file: whether it is valid, the same at a later opset, all shapes.
+"""Runs onnx's checker, version converter and shape inference on a model file.
 
-All in child processes (`sandbox.py`), which see the model without its weights: the checker, the
-version converter and inference copy what they look at several times, and may abort.
+They run in child processes (`sandbox.py`), since they may abort. They get the model without its
+weights, since each of them copies a model several times.
 """
 
 import math
@@ -21,9 +21,12 @@ from opu_fuse.process.sandbox import ForeignError, beside, complaints, first_lin
 
 
 class Findings(Struct, frozen=True, kw_only=True):
-    """shapes: waits for the types of all that nodes write, as far as they can be inferred (once).
-    declared: what the file says of inner values and outputs. converted: the model without weights
-    at TARGET_OPSET, where it was older (`take`).
+    """Results of onnx on one model.
+
+    shapes: waits for shape inference and returns the types of all node results, as far as they can
+    be inferred. Call it once.
+    declared: types that the file declares for inner values and outputs.
+    converted: the model without weights at TARGET_OPSET (`take`); None if it was not older.
     """
 
     shapes: Callable[[], Shapes]
@@ -33,11 +36,11 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Generator[Findings]:
-    """Check a model, convert it to TARGET_OPSET if it is older, and infer its shapes while the
-    block goes on. Its functions get its operator sets, in place.
+    """Check a model, upgrade it to TARGET_OPSET if it is older, and infer its shapes.
 
-    sized: the user has given sizes. Raises ModelError where onnx finds the model wrong, crashes, or
-    comes to no end.
+    Inference runs concurrently with the block. The functions of the model get its operator sets, in
+    place. sized: whether the user has set sizes (for messages). Raises ModelError if onnx rejects
+    the model, crashes, or exceeds its time limit.
     """
     declared = _declared(proto.graph)
     weightless = without_weights(proto)
@@ -45,7 +48,7 @@ def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Gene
         "seconds": patience(len(proto.graph.node)),
         "memory_bytes": MEMORY_BYTES,
     }
-    onnx.defs.has("Conv")  # makes its tables of operators, once, which each child would make again
+    onnx.defs.has("Conv")  # builds onnx's schema tables before the fork, so that no child has to
     with _about(where, sized=sized):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
     converted = onnx.ModelProto.FromString(upgraded) if upgraded else None
@@ -60,21 +63,23 @@ def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Gene
 
 
 def _declared(graph: onnx.GraphProto) -> Shapes:
-    """What the file says of inner values and outputs; an output that is an input has the input's
-    type from here on, whatever the file says.
+    """Types that the file declares for inner values and outputs.
+
+    An output that is also an input gets the type of the input, in place.
     """
     declared = {v.name: v.type for v in graph.value_info}
-    given = {v.name: v.type for v in graph.input}
+    input_types = {v.name: v.type for v in graph.input}
     for output in graph.output:
         declared[output.name] = onnx.TypeProto()
         declared[output.name].CopyFrom(output.type)
-        if output.name in given:
-            output.type.CopyFrom(given[output.name])
+        if output.name in input_types:
+            output.type.CopyFrom(input_types[output.name])
     return declared
 
 
 @contextmanager
 def _about(where: str, *, sized: bool) -> Generator[None]:
+    """Turn a ForeignError inside the block into a ModelError about the graph."""
     what, help_ = "the graph is invalid", "check the export with onnx.checker"
     if sized:
         what = f"{what} at the sizes given"
@@ -86,7 +91,7 @@ def _about(where: str, *, sized: bool) -> Generator[None]:
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with all but small weights as inputs."""
+    """A copy of the model in which weights of LARGE elements or more are graph inputs."""
     graph = proto.graph
     named = {value.name for value in graph.input}
     weights = [
@@ -110,15 +115,16 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
-    """The model at TARGET_OPSET where it was older; nothing where it can stay."""
+    """The serialised model at TARGET_OPSET; empty if it is not older."""
     with complaints():
         if not all(o.type.tensor_type.HasField("shape") for o in proto.graph.output):
-            proto = onnx.shape_inference.infer_shapes(proto)  # ONNX Runtime asks for none either
+            # The checker requires shapes of outputs, ONNX Runtime does not.
+            proto = onnx.shape_inference.infer_shapes(proto)
         onnx.checker.check_model(proto)
     opset = opset_of(proto)
     if opset is None or opset >= TARGET_OPSET:
         return b""
-    if proto.functions:  # conversion would leave them as they are
+    if proto.functions:  # the converter does not convert functions
         _share_opsets(proto)
         proto = onnx.inliner.inline_local_functions(proto)
     check_modes(proto, where, opset)
@@ -128,8 +134,10 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
 
 
 def _share_opsets(proto: onnx.ModelProto) -> None:
-    """Give functions the operator sets of a model in which the checker has found their operators
-    to be the same: inlining wants equal numbers.
+    """Set the opset versions of functions to those of the model, in place.
+
+    The inliner requires equal versions. The checker has verified before that the operators of the
+    functions are the same in both versions.
     """
     opsets = {opset.domain: opset.version for opset in proto.opset_import}
     for function in proto.functions:
@@ -138,9 +146,10 @@ def _share_opsets(proto: onnx.ModelProto) -> None:
 
 
 def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProto:
+    """The model at TARGET_OPSET. Raises ModelError if onnx cannot convert it."""
     try:
         return onnx.version_converter.convert_version(proto, TARGET_OPSET)
-    except Exception as error:  # its C++ raises what it likes
+    except Exception as error:  # its C++ code raises exceptions of many types
         raise ModelError(
             where,
             f"opset {opset} cannot be upgraded to {TARGET_OPSET} ({first_line(error)})",
@@ -149,8 +158,9 @@ def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProt
 
 
 def take(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
-    """Put the converted nodes, and constants that they need, in place of the old ones; these have
-    no functions.
+    """Replace the nodes of a model by converted ones and add the constants that these need.
+
+    The functions are dropped, since the converted nodes have them inlined.
     """
     proto.ClearField("functions")
     graph, known = proto.graph, {w.name for w in proto.graph.initializer}

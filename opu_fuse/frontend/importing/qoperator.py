@@ -1,8 +1,8 @@
-"""Operators on integers become operators on reals between DequantizeLinear and QuantizeLinear.
+"""Converts integer operators (QOperator format) to float operators between Q/DQ pairs.
 
-ONNX Runtime's quantiser writes networks so, too: QLinearConv, QGemm and the like, and between them
-operators that move integers as they are (Reshape, MaxPool). Brevitas clips them, for fewer than
-eight bits. All become what they mean; the QDQ form may round a tie the other way.
+ONNX Runtime's quantiser can write the QOperator format: QLinearConv, QGemm and the like, and
+operators between them that move integers (Reshape, MaxPool). Brevitas adds a Clip of the integers
+for fewer than eight bits. All are rewritten in QDQ form, which may round a tie the other way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,17 @@ from opu_fuse.model.operators import OPERATORS
 from opu_fuse.quant import as_int8
 
 _MOVERS = (MOVES_VALUES | moving(Moves.CLAMP)) - moving(Moves.JOIN, Moves.RECTIFY)
-"""Move integers, too, with limits, a filling and neighbours that are integers. The zero of a Relu
-is not the integer zero."""
+"""Operators that also move integers, if their limits and padding values are integers. Relu is not
+among them: its zero is the zero point, not the integer 0."""
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """What an operator on integers means. reals: places of operands, whose scale and zero point
-    follow (None: of all from the third on, behind those of the result); result: place of the
-    result's scale and zero point; bias: place of a bias in steps of the product.
+    """The float operator that an integer operator represents, and the positions of its operands.
+
+    reals: positions of the quantised operands. Scale and zero point follow each of them. None: all
+    operands from the third on, after scale and zero point of the result.
+    result: position of the scale of the result. Its zero point follows.
+    bias: position of an int32 bias, in units of the product of the operand scales.
     """
 
     op_type: str
@@ -49,17 +52,19 @@ _FORMS: Mapping[str, Form] = {
     "QLinearSoftmax": Form(op_type="Softmax", reals=(0,), result=3),
 }
 _PER_AXIS = 13
-"""From this opset on a softmax is over one axis, whichever; before it was over all from one on."""
+"""Opset from which on a Softmax is over one axis. Before, it flattened all axes from one on."""
 
 
 def has_integer_operators(model: ir.Model) -> bool:
-    """Whether `spell_out` has anything to do."""
+    """Whether a model has integer operators that `spell_out` converts."""
     return any(_form(n) is not None or _moves_integers(n) for n in model.graph)
 
 
 def spell_out(model: ir.Model) -> None:
-    """In place. Shapes and names have to be found anew; of what is written otherwise (channels
-    last, a bias that is computed) nothing changes.
+    """Convert all integer operators to QDQ form, in place.
+
+    Shapes and names have to be inferred again afterwards. Unsupported variants (channels last, a
+    computed bias) are not changed.
     """
     for node in list(model.graph):
         form = _form(node)
@@ -70,6 +75,7 @@ def spell_out(model: ir.Model) -> None:
 
 
 def _form(node: ir.Node) -> Form | None:
+    """Form of an integer operator; None for other nodes and for unsupported variants."""
     form = _FORMS.get(node.op_type) if node.domain in DOMAINS else None
     if form is None or node.attributes.get_int("channels_last", 0):
         return None
@@ -88,8 +94,9 @@ def _places(node: ir.Node, form: Form) -> Sequence[int]:
 
 
 def _step_of_products(node: ir.Node) -> np.ndarray | None:
-    """The scale of a QLinearConv's or QGemm's sums, for each output channel where it has several;
-    None where it is computed.
+    """Scale of the accumulator of a QLinearConv or QGemm, per tensor or per output channel.
+
+    None if it is not constant.
     """
     x_scale, w_scale = constant(operand(node, 1)), constant(operand(node, 4))
     if x_scale is None or w_scale is None or x_scale.size != 1:
@@ -98,6 +105,7 @@ def _step_of_products(node: ir.Node) -> np.ndarray | None:
 
 
 def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
+    """Convert one integer operator: DequantizeLinear, float operator, QuantizeLinear."""
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
     weights = OPERATORS[form.op_type].weights
     axis = weights.axis if weights else 0
@@ -122,7 +130,7 @@ def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
 
 
 def _moves_integers(node: ir.Node) -> bool:
-    """Whether a node moves what was rounded in front of it."""
+    """Whether a node moves integers, the result of a QuantizeLinear, without computing."""
     source = node.inputs[0] if is_standard(node, *_MOVERS) and node.inputs else None
     quantise = None if source is None else source.producer()
     if quantise is None or not is_quantize(quantise):
@@ -135,17 +143,20 @@ def _moves_integers(node: ir.Node) -> bool:
     if node.op_type == "Clip" or numbers:
         known = all(number is not None and number.ndim == 0 for number in numbers)
         return known and activation_params(quantise) is not None
-    filled = node.op_type == "Pad" and node.attributes.get_string("mode", "constant") == "constant"
-    return not filled and (len(node.outputs) == 1 or node.op_type == "Split")
+    constant_pad = (
+        node.op_type == "Pad" and node.attributes.get_string("mode", "constant") == "constant"
+    )
+    return not constant_pad and (len(node.outputs) == 1 or node.op_type == "Split")
 
 
 def _numbers(node: ir.Node) -> list[tuple[int, ir.Value]]:
-    """Operands that are integers of the same steps, and their places: limits, a filling."""
-    places = {"Clip": (1, 2), "Pad": (2,)}.get(node.op_type, ())
-    return [(at, value) for at in places if (value := operand(node, at)) is not None]
+    """(operand index, value) of limits and padding values, quantised like the data."""
+    positions = {"Clip": (1, 2), "Pad": (2,)}.get(node.op_type, ())
+    return [(index, value) for index in positions if (value := operand(node, index)) is not None]
 
 
 def _move_reals(node: ir.Node) -> None:
+    """Put a node that moves integers between DequantizeLinear and QuantizeLinear."""
     source = node.inputs[0]
     quantise = None if source is None else source.producer()
     assert quantise is not None
@@ -157,21 +168,21 @@ def _move_reals(node: ir.Node) -> None:
 
 
 def _make_real(node: ir.Node, quantise: ir.Node) -> None:
-    """A Clip's limits, a Pad's filling become the numbers that their integers stand for."""
+    """Dequantise the limits of a Clip and the padding value of a Pad."""
     quant, graph = activation_params(quantise), node.graph
     assert graph is not None
-    for at, value in _numbers(node):
+    for position, value in _numbers(node):
         number = constant(value)
         assert quant is not None
         assert number is not None
         steps = int(as_int8(number) if number.dtype == np.uint8 else number) - quant.zero_point
         real = steps * quant.per_tensor
         name = f"{value.name}/real"
-        node.replace_input_with(at, add_constant(graph, name, np.asarray(real, np.float32)))
+        node.replace_input_with(position, add_constant(graph, name, np.asarray(real, np.float32)))
 
 
 def _dequantised(node: ir.Node, *operands: ir.Value | None, axis: int = 0) -> ir.Value:
-    """What integers that a node reads stand for. operands: they, their scale and zero point."""
+    """Insert a DequantizeLinear before `node`. operands: integers, scale, zero point."""
     integers = operands[0]
     assert integers is not None
     name = f"{node.name}/{integers.name}"
@@ -184,7 +195,7 @@ def _dequantised(node: ir.Node, *operands: ir.Value | None, axis: int = 0) -> ir
 
 
 def _quantise(node: ir.Node, index: int, *steps: ir.Value | None) -> None:
-    """Round a result of a node, which all that read it now read rounded, under its name."""
+    """Insert a QuantizeLinear after a result of `node`. It takes over the name and all readers."""
     real, graph = node.outputs[index], node.graph
     assert graph is not None
     name = real.name

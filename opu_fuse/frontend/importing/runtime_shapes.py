@@ -1,8 +1,8 @@
-"""Shapes behind operators that onnx knows nothing of, as ONNX Runtime computes them.
+"""Shapes of the results of non-standard operators, observed in a run of ONNX Runtime.
 
-Asked only where neither inference nor the file says anything. ONNX Runtime runs the float model
-twice, on zeros and on noise, in a child process: a shape that differs depends on data, and stays
-unknown, as does what it cannot run.
+This is a fallback where neither shape inference nor the file has a shape. ONNX Runtime runs the
+float model twice in a child process, on zeros and on noise. A shape that differs between the runs
+is data-dependent and remains unknown. So does the shape of any value that it cannot compute.
 """
 
 import logging
@@ -23,28 +23,34 @@ Found = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def ask_shapes(model: ir.Model) -> bool:
-    """Give results of operators of other domains the type and shape that ONNX Runtime computes, in
-    place; whether there was one. What standard operators make of them is to be inferred.
+    """Set types and shapes of results of non-standard operators from runs of ONNX Runtime.
+
+    In place. Returns whether any was set. Run shape inference afterwards for the standard operators
+    that read these results.
     """
-    asked = _to_ask(model)
-    if not asked:
+    values = _to_ask(model)
+    if not values:
         return False
-    names = [value.name or "" for value in asked]
+    names = [value.name or "" for value in values]
     try:
-        found = in_child(lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS))
+        computed = in_child(
+            lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS)
+        )
     except ForeignError as error:
         _log.info("ONNX Runtime tells no shapes behind %s: %s", names[0], error)
         return False
-    for value in asked:
-        if value.name in found:
-            kind, shape = found[value.name]
+    for value in values:
+        if value.name in computed:
+            kind, shape = computed[value.name]
             value.type, value.shape = ir.TensorType(ir.DataType[kind]), ir.Shape(shape)
-    return any(value.name in found for value in asked)
+    return any(value.name in computed for value in values)
 
 
 def _to_ask(model: ir.Model) -> list[ir.Value]:
-    """Results of other domains' operators, but not behind a standard one whose result nobody can
-    infer although its operands are known: that depends on data.
+    """Results of non-standard operators with an unknown shape that is not data-dependent.
+
+    A shape is data-dependent if a standard operator has known operand shapes, but its result cannot
+    be inferred. All results that depend on such a result are excluded (`tainted`).
     """
     tainted: set[ir.Value] = set()
     asked: list[ir.Value] = []
@@ -53,9 +59,9 @@ def _to_ask(model: ir.Model) -> list[ir.Value]:
         if not unknown:
             continue
         read = [v for v in node.inputs if v is not None]
-        behind = not tainted.isdisjoint(read)
-        by_data = node.domain in STANDARD and all(_is_given(v) for v in read)
-        if behind or by_data:
+        after_tainted = not tainted.isdisjoint(read)
+        data_dependent = node.domain in STANDARD and all(_is_given(v) for v in read)
+        if after_tainted or data_dependent:
             tainted.update(unknown)
         elif node.domain not in STANDARD:
             asked += [v for v in unknown if v.uses() or v.is_graph_output()]
@@ -63,14 +69,15 @@ def _to_ask(model: ir.Model) -> list[ir.Value]:
 
 
 def _is_given(value: ir.Value) -> bool:
+    """Whether a value is constant, or has a known type and static shape."""
     return value.const_value is not None or (
         value.dtype is not None and static_shape(value) is not None
     )
 
 
 def _computed(model: ir.Model, names: list[str]) -> Found:
-    """Element type and shape of values, where two runs agree."""
-    from opu_fuse.frontend.calibration import noise_samples  # most models ask for nothing
+    """Name of the element type, and shape, of each value on which two runs agree."""
+    from opu_fuse.frontend.calibration import noise_samples  # slow to import, and rarely needed
     from opu_fuse.frontend.qdq_reference import session
 
     (noise, *_) = noise_samples(model)

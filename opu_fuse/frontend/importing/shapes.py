@@ -1,7 +1,7 @@
-"""Static shapes: what inference says, and what the file says where inference cannot tell.
+"""Static shapes: inferred ones, and those that the file declares as a fallback.
 
-A declared shape is only believed where nothing is inferred (behind operators of other domains, or
-where a shape depends on data). Where the two contradict each other the user is told.
+A declared shape is only used if none is inferred (after operators of other domains, or if a shape
+is data-dependent). The user gets a warning if the two contradict.
 """
 
 import logging
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def infer_shapes(model: ir.Model, where: str = "model") -> None:
-    """Types and shapes of all results, in place. Raises ModelError where the model is wrong."""
+    """Infer types and shapes of all results in place. Raises ModelError for an invalid model."""
     try:
         infer(model)
     except ForeignError as error:
@@ -28,7 +28,7 @@ def infer_shapes(model: ir.Model, where: str = "model") -> None:
 
 
 def set_inferred(model: ir.Model, shapes: Shapes) -> None:
-    """Forget what the file declares of results, and write what was inferred."""
+    """Replace the declared shapes of all results by the inferred ones, in place."""
     for node in model.graph:
         for value in node.outputs:
             value.shape = None
@@ -37,7 +37,7 @@ def set_inferred(model: ir.Model, shapes: Shapes) -> None:
 
 
 def believe_declared(model: ir.Model, declared: Shapes) -> bool:
-    """Take the declared shape of results that have none; returns whether there was one."""
+    """Set declared shapes of results that have no inferred one. Return whether any was set."""
     believed = False
     for node in model.graph:
         for value in node.outputs:
@@ -51,7 +51,7 @@ def believe_declared(model: ir.Model, declared: Shapes) -> bool:
 
 
 def _may_be(value: ir.Value, size: tuple[int, ...] | None) -> bool:
-    """Whether a declared shape contradicts nothing that is known."""
+    """Whether a declared shape is compatible with the known dimensions of a value."""
     if size is None or value.shape is None:
         return size is not None
     if len(value.shape) != len(size):
@@ -61,7 +61,7 @@ def _may_be(value: ir.Value, size: tuple[int, ...] | None) -> bool:
 
 
 def contradictions(declared: Shapes, shapes: Shapes) -> tuple[str, ...]:
-    """A warning where the file declares other shapes than its operators make."""
+    """A warning if declared shapes differ from the inferred ones, else ()."""
     wrong = [
         (name, size, right)
         for name, kind in declared.items()
@@ -74,8 +74,8 @@ def contradictions(declared: Shapes, shapes: Shapes) -> tuple[str, ...]:
         return ()
     name, size, right = wrong[0]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    made = f"its operators make {_text(right)}{more}: what they make is used"
-    return (f"the file declares {name!r} as {_text(size)}, {made}",)
+    correction = f"its operators make {_text(right)}{more}: what they make is used"
+    return (f"the file declares {name!r} as {_text(size)}, {correction}",)
 
 
 def _text(size: tuple[int, ...]) -> str:
@@ -83,15 +83,15 @@ def _text(size: tuple[int, ...]) -> str:
 
 
 def shapes_known(model: ir.Model) -> bool:
-    """Whether inference has nothing to add: all results have a type and fixed dimensions."""
+    """Whether all results have a type and a static shape."""
     return not count_unknown(model)
 
 
 def count_unknown(model: ir.Model) -> int:
-    """Results without a type or with dimensions that are not fixed."""
+    """Count of results without a type or a static shape."""
     return sum(not is_known(value) for node in model.graph for value in node.outputs)
 
 
 def is_known(value: ir.Value) -> bool:
-    """Whether type and shape are known."""
+    """Whether a value has a type and a static shape."""
     return value.dtype is not None and static_shape(value) is not None

@@ -1,9 +1,9 @@
-"""How large a network may be: what would take hours, or more memory than there is, ends at once.
+"""Size limits of a network, so that a model which would take hours or exhaust memory is rejected.
 
-The usual limits, which `--budget` multiplies: elements of one value, of one constant, of all
-values, multiplications (of convolutions, dense layers, products of matrices, windows of pools), and
-instructions of a program. YOLOv3 with 416 rows takes a quarter of the third and an eighth of the
-fourth; ResNet-50 on `opu-tiny` a quarter of the last.
+`--budget` multiplies the limits. They apply to the elements of one value, of one constant and of
+all values, to multiplications (of convolutions, dense layers, matrix products, windows of pools),
+and to the instructions of a program. YOLOv3 with 416 rows uses a quarter of ALL_ELEMENTS and an
+eighth of MULTIPLICATIONS. ResNet-50 on `opu-tiny` uses a quarter of INSTRUCTIONS.
 """
 
 import functools
@@ -18,17 +18,17 @@ from opu_fuse.model.operator_sets import POOLS
 
 VALUE_ELEMENTS = 1 << 25
 CONSTANT_ELEMENTS = 1 << 27
-"""Weights of a dense layer may be larger than any map: VGG-16 has one of 103 million."""
+"""Higher than for values: a dense layer of VGG-16 has 103 million weights."""
 ALL_ELEMENTS = 1 << 29
 MULTIPLICATIONS = 1 << 38
 INSTRUCTIONS = 1 << 20
-"""Of compute and post; loads and stores come to them. Such a program takes minutes to make."""
+"""Instructions of compute and post, without loads and stores. Scheduling takes minutes then."""
 
 _LARGE_BUDGET = 1 << 40
 
 
 def check_budget(model: ir.Model, where: str, factor: float) -> None:
-    """Raises ModelError, naming the node, where a network is larger than `factor` usual ones."""
+    """Raise ModelError, naming the node, if a network exceeds `factor` times the limits."""
     elements = products = 0
     for value in model.graph.inputs:
         _require(f"{where}: input {value.name!r}", _size(value), VALUE_ELEMENTS, factor)
@@ -54,8 +54,9 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
 
 
 def check_instructions(count: int, where: str, machine: str, factor: float) -> None:
-    """Raises ModelError where the tiles of a network take more instructions of compute and post on
-    a machine than `factor` usual programs have. count: at least so many.
+    """Raise ModelError if a program exceeds `factor` times the limit of instructions.
+
+    count: lower bound of the instructions of compute and post on the machine.
     """
     scope, instead = f"or more on {machine}", "a smaller network or a larger machine"
     _require(where, count, INSTRUCTIONS, factor, scope, "instructions", instead)
@@ -82,27 +83,27 @@ def effort(model: ir.Model) -> tuple[int, int]:
 
 
 def calibration_seconds(model: ir.Model, samples: int) -> float:
-    """That ONNX Runtime may take for so many, even on a slow and busy machine."""
+    """Time limit in seconds for ONNX Runtime to run `samples` samples on a slow, loaded machine."""
     elements, products = effort(model)
     return 10.0 + samples * (elements / 2e6 + products / 2e8)
 
 
 def _products(node: ir.Node) -> int:
-    """Multiplications, with those that the windows of pools stand for."""
+    """Multiplications of a node. An element of a pooling window counts as one."""
     if is_standard(node, *POOLS) and node.outputs:
         return _size(node.outputs[0]) * math.prod(node.attributes.get_ints("kernel_shape", ()))
     return multiplications(node)
 
 
 def _size(value: ir.Value) -> int:
-    """Elements; a dimension that is not known counts as one."""
+    """Elements of a value. An unknown dimension counts as 1; an unknown shape as 0 elements."""
     shape = value.shape
     return 0 if shape is None else _product(shape.dims)
 
 
 @functools.lru_cache(maxsize=1024)
 def _product(dims: tuple[int | ir.SymbolicDim, ...]) -> int:
-    """Networks repeat few of them often."""
+    """Product of dimensions, cached since a network has few distinct shapes."""
     return math.prod([d if isinstance(d, int) else 1 for d in dims])
 
 
@@ -115,6 +116,7 @@ def _require(
     what: str = "elements",
     instead: str = "a smaller network",
 ) -> None:
+    """Raise ModelError if `count` exceeds `factor` times the limit `usual`."""
     if count <= usual * factor:
         return
     needed = math.ceil(count / usual)

@@ -1,4 +1,4 @@
-"""Sparse weights become dense ones, as ONNX Runtime makes them when it loads a model."""
+"""Expands sparse weights to dense ones, as ONNX Runtime does when it loads a model."""
 
 import math
 
@@ -12,12 +12,14 @@ from opu_fuse.model.operator_sets import BODIES
 from opu_fuse.process.sandbox import ForeignError, complaints
 
 _HOLDERS = BODIES | {"Constant"}
-"""Operators with graphs or sparse constants inside."""
+"""Operators with subgraphs or sparse constants."""
 
 
 def make_dense(graph: onnx.GraphProto, where: str, budget: float = 1.0) -> None:
-    """In place, in graphs inside nodes, too. budget: how many times the usual size one may have.
-    Raises ModelError, naming the weight, where places and values do not fit each other.
+    """Expand all sparse weights of a graph and its subgraphs, in place.
+
+    budget: factor on the size limit of a constant. Raises ModelError, naming the weight, if its
+    indices and values do not match.
     """
     for weight in graph.sparse_initializer:
         place = f"{where}: sparse weight {weight.values.name!r}"
@@ -37,7 +39,10 @@ def make_dense(graph: onnx.GraphProto, where: str, budget: float = 1.0) -> None:
 
 
 def _dense(weight: onnx.SparseTensorProto, place: str, budget: float) -> onnx.TensorProto:
-    """indices: one number for each value, its place in the flat weight, or one for each axis."""
+    """Expand one weight. place: its name in messages. Raises ModelError.
+
+    The indices of its values are either flat offsets [values] or coordinates [values, rank].
+    """
     shape = tuple(weight.dims)
     if any(size < 0 for size in shape) or math.prod(shape) > CONSTANT_ELEMENTS * budget:
         what = f"its shape {list(shape)} has no size, or too large a one"
@@ -50,14 +55,14 @@ def _dense(weight: onnx.SparseTensorProto, place: str, budget: float) -> onnx.Te
         raise ModelError(place, f"its data are damaged ({error})", "export it again") from error
     limits = np.asarray(shape if indices.ndim == 2 else [math.prod(shape)], np.int64)
     rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
-    right = indices.ndim == 1 or (indices.ndim == 2 and rows.shape[1] == len(shape) > 0)
-    if not right or len(indices) != len(values) or rows.dtype != np.int64:
+    well_formed = indices.ndim == 1 or (indices.ndim == 2 and rows.shape[1] == len(shape) > 0)
+    if not well_formed or len(indices) != len(values) or rows.dtype != np.int64:
         what = f"it has {len(values)} values, and places of shape {list(indices.shape)}"
         raise ModelError(place, what, "check the export with onnx.checker")
     if np.any((rows < 0) | (rows >= limits)):
         what = f"it has a value outside its shape {list(shape)}"
         raise ModelError(place, what, "check the export with onnx.checker")
-    flat = rows[:, 0] if indices.ndim == 1 else np.ravel_multi_index(tuple(rows.T), shape)
+    offsets = rows[:, 0] if indices.ndim == 1 else np.ravel_multi_index(tuple(rows.T), shape)
     dense = np.zeros(math.prod(shape), values.dtype)
-    dense[flat] = values
+    dense[offsets] = values
     return numpy_helper.from_array(dense.reshape(shape), weight.values.name)

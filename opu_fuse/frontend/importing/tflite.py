@@ -1,7 +1,7 @@
-"""TFLite files: tf2onnx makes ONNX of them (extra `tflite`).
+"""Converts TFLite files to ONNX with tf2onnx (extra `tflite`).
 
-It reads them with TensorFlow, which takes seconds to start, writes to the screen and may abort: it
-gets a process of its own (`tflite_process.py`).
+tf2onnx imports TensorFlow, which takes seconds to start, prints to the terminal and may abort.
+Therefore it runs in a separate process (`tflite_process.py`).
 """
 
 import importlib.util
@@ -28,28 +28,29 @@ def is_tflite(data: bytes) -> bool:
 
 
 def to_onnx(data: bytes, where: str) -> bytes:
-    """An ONNX file of the same network, its int8 values with the file's scales. Raises ModelError
-    where the extra is missing, and for what tf2onnx does not convert.
+    """Convert the bytes of a TFLite file to those of an ONNX file with the same scales.
+
+    Raises ModelError if the extra is not installed, or tf2onnx cannot convert the file.
     """
     if not all(importlib.util.find_spec(name) for name in _PACKAGES):
         what = "TFLite files are read through tf2onnx and TensorFlow, which are not installed"
         raise ModelError(where, what, "pip install 'opu-fuse[tflite]'")
     with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder) / "given.tflite", Path(folder) / "made.onnx"
-        given.write_bytes(data)
-        files = (given, given.with_name("rewritten.tflite"), made)
+        source, target = Path(folder) / "given.tflite", Path(folder) / "made.onnx"
+        source.write_bytes(data)
+        files = (source, source.with_name("rewritten.tflite"), target)
         process = [sys.executable, "-m", "opu_fuse.frontend.importing.tflite_process"]
         command = [*process, *map(str, files), str(TARGET_OPSET)]
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 command, capture_output=True, check=False, text=True, timeout=SECONDS
             )
         except subprocess.TimeoutExpired:
             raise _refused(where, f"no end within {SECONDS:.0f} s") from None
-        if done.returncode or not made.exists():
-            lines = done.stderr.strip().splitlines()
-            raise _refused(where, lines[-1] if lines else f"exit status {done.returncode}")
-        converted = made.read_bytes()
+        if completed.returncode or not target.exists():
+            lines = completed.stderr.strip().splitlines()
+            raise _refused(where, lines[-1] if lines else f"exit status {completed.returncode}")
+        converted = target.read_bytes()
     if foreign := _left_over(converted):
         what = f"tf2onnx knows nothing in ONNX for some of its operators ({', '.join(foreign)})"
         help_ = "leave the part with these out of the export, or export the network to ONNX"
@@ -58,10 +59,10 @@ def to_onnx(data: bytes, where: str) -> bytes:
 
 
 def _left_over(converted: bytes) -> list[str]:
-    """Operators of the file for which tf2onnx has none of ONNX; it lets them stand."""
+    """TFLite operators that tf2onnx could not convert and left in its result."""
     nodes = onnx.ModelProto.FromString(converted).graph.node
-    found = {n.op_type for n in nodes if n.op_type.startswith(_PREFIX)}
-    return sorted(name.removeprefix(_PREFIX) for name in found)
+    unconverted = {n.op_type for n in nodes if n.op_type.startswith(_PREFIX)}
+    return sorted(name.removeprefix(_PREFIX) for name in unconverted)
 
 
 def _refused(where: str, why: str) -> ModelError:

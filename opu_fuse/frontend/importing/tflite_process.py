@@ -1,11 +1,11 @@
-"""What converts a TFLite file, in a process of its own (`tflite.py`): it imports TensorFlow.
+"""Converter of a TFLite file to ONNX. `tflite.py` runs it in a process, as it imports TensorFlow.
 
-    python -m opu_fuse.frontend.importing.tflite_process GIVEN.tflite REWRITTEN.tflite MADE.onnx
+    python -m opu_fuse.frontend.importing.tflite_process SOURCE.tflite REWRITTEN.tflite TARGET.onnx
     OPSET
 
-What tf2onnx does not know is written in other words first, in the file itself:
+Operators that tf2onnx does not support are first rewritten in the TFLite file:
 
-1. Weights stored sparse, behind a DENSIFY, become dense.
+1. Sparse weights (read through a DENSIFY) become dense.
 2. MediaPipe's own Convolution2DTransposeBias becomes TRANSPOSE_CONV and ADD.
 """
 
@@ -20,22 +20,23 @@ from typing import Any
 import numpy as np
 
 _SAME = 1
-"""Of the C interface of TensorFlow Lite, 0 in its files."""
+"""SAME padding in the C interface of TensorFlow Lite. Its files write 0 for it."""
 _STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _TYPES = {"FLOAT32": np.float32, "FLOAT16": np.float16, "INT8": np.int8}
 
 
 def main() -> None:
-    """Rewrite and convert; what goes wrong is the last line of the error output."""
-    given, rewritten, made, opset = sys.argv[1:]
-    Path(rewritten).write_bytes(rewrite(Path(given).read_bytes()))
-    sys.argv[1:] = ["--tflite", rewritten, "--output", made, "--opset", opset]
+    """Rewrite and convert a file. The last line of stderr tells why it failed."""
+    source, rewritten, target, opset = sys.argv[1:]
+    Path(rewritten).write_bytes(rewrite(Path(source).read_bytes()))
+    sys.argv[1:] = ["--tflite", rewritten, "--output", target, "--opset", opset]
     runpy.run_module("tf2onnx.convert", run_name="__main__", alter_sys=True)
 
 
 def rewrite(data: bytes) -> bytes:
-    """The same network without what tf2onnx does not know; the same bytes where there is nothing
-    to change.
+    """Rewrite the operators of a TFLite file that tf2onnx does not support.
+
+    Returns `data` itself if nothing changes. Exits with a message if the network is stateful.
     """
     schema = importlib.import_module("tensorflow.lite.python.schema_py_generated")
     model = schema.ModelT.InitFromPackedBuf(data, 0)
@@ -50,15 +51,16 @@ def rewrite(data: bytes) -> bytes:
 
 
 def stateful(schema: Any, model: Any) -> list[str]:
-    """Operators with which a network remembers, as streaming ones do; ONNX has none."""
+    """Names of the stateful operators of a network (streaming models). ONNX has none of them."""
     codes = {name: getattr(schema.BuiltinOperator, name) for name in _STATE}
     used = {op.opcodeIndex for graph in model.subgraphs for op in graph.operators}
     kinds = [model.operatorCodes[index] for index in used]
-    found = {max(kind.builtinCode, kind.deprecatedBuiltinCode) for kind in kinds}
-    return [name for name, code in codes.items() if code in found]
+    used_codes = {max(kind.builtinCode, kind.deprecatedBuiltinCode) for kind in kinds}
+    return [name for name, code in codes.items() if code in used_codes]
 
 
 def _densify(schema: Any, model: Any) -> bool:
+    """Case 1: expand sparse weights and remove DENSIFY, in place. Return whether any changed."""
     types = {getattr(schema.TensorType, name): kind for name, kind in _TYPES.items()}
     changed = False
     for graph in model.subgraphs:
@@ -67,12 +69,12 @@ def _densify(schema: Any, model: Any) -> bool:
             stored = np.asarray(model.buffers[tensor.buffer].data, np.uint8).view(
                 types[tensor.type]
             )
-            whole = dense(stored, list(tensor.shape), tensor.sparsity)
+            expanded = dense(stored, list(tensor.shape), tensor.sparsity)
             buffer = schema.BufferT()
-            buffer.data = np.frombuffer(whole.tobytes(), np.uint8)
+            buffer.data = np.frombuffer(expanded.tobytes(), np.uint8)
             tensor.buffer, tensor.sparsity = len(model.buffers), None
             model.buffers.append(buffer)
-        plain = {
+        source_by_result = {
             op.outputs[0]: op.inputs[0]
             for op in graph.operators
             if _is(model, op, schema.BuiltinOperator.DENSIFY)
@@ -80,47 +82,50 @@ def _densify(schema: Any, model: Any) -> bool:
         graph.operators = [
             op for op in graph.operators if not _is(model, op, schema.BuiltinOperator.DENSIFY)
         ]
-        for op in graph.operators if plain else ():
-            op.inputs = [plain.get(i, i) for i in op.inputs]
-        changed = changed or bool(sparse or plain)
+        for op in graph.operators if source_by_result else ():
+            op.inputs = [source_by_result.get(i, i) for i in op.inputs]
+        changed = changed or bool(sparse or source_by_result)
     return changed
 
 
 def dense(values: np.ndarray, shape: Iterable[int], sparsity: Any) -> np.ndarray:
-    """All numbers of a tensor whose file holds `values` and where they belong.
+    """Expand a sparse tensor (TACO format) of stored `values` to a dense array of `shape`.
 
-    sparsity: traversalOrder, the axes from the outermost to the innermost, those of blocks behind
-    those of the tensor; blockMap, the axis that each of these divides; dimMetadata, for each in
-    that order denseSize, or segments and indices (arraySegments, arrayIndices; format 1).
+    Fields of sparsity:
+    traversalOrder: the axes, outermost first. Block axes have numbers after those of the tensor.
+    blockMap: the tensor axis that each block axis divides.
+    dimMetadata: one level per axis in that order, either dense (format 0: denseSize) or CSR
+    (format 1: arraySegments, arrayIndices).
     """
     shape = list(shape)
     order = list(sparsity.traversalOrder)
     blocks = [] if sparsity.blockMap is None else list(sparsity.blockMap)
-    places = np.zeros((1, 0), np.int64)  # one row for each number, one column for each axis so far
-    at = np.zeros(1, np.int64)  # its place among those of its level
+    positions = np.zeros((1, 0), np.int64)  # [values, axes so far]
+    offsets = np.zeros(1, np.int64)  # offset of each value within its level
     for level in sparsity.dimMetadata:
         if level.format == 0:
             size = level.denseSize
-            inner = np.tile(np.arange(size), len(at))
-            counts, at = np.full(len(at), size), np.repeat(at * size, size) + inner
+            inner = np.tile(np.arange(size), len(offsets))
+            counts, offsets = np.full(len(offsets), size), np.repeat(offsets * size, size) + inner
         else:
             segments = np.asarray(level.arraySegments.values, np.int64)
-            starts, counts = segments[at], segments[at + 1] - segments[at]
+            starts, counts = segments[offsets], segments[offsets + 1] - segments[offsets]
             first = np.repeat(starts - np.cumsum(counts) + counts, counts)
-            at = first + np.arange(counts.sum())
-            inner = np.asarray(level.arrayIndices.values, np.int64)[at]
-        places = np.column_stack([np.repeat(places, counts, axis=0), inner])
+            offsets = first + np.arange(counts.sum())
+            inner = np.asarray(level.arrayIndices.values, np.int64)[offsets]
+        positions = np.column_stack([np.repeat(positions, counts, axis=0), inner])
     sizes = {axis: level.denseSize for axis, level in zip(order, sparsity.dimMetadata, strict=True)}
-    index = [places[:, order.index(axis)] for axis in range(len(shape))]
+    index = [positions[:, order.index(axis)] for axis in range(len(shape))]
     for number, axis in enumerate(blocks):
         block = len(shape) + number
-        index[axis] = index[axis] * sizes[block] + places[:, order.index(block)]
-    found = np.zeros(shape, values.dtype)
-    found[tuple(index)] = values[: len(places)]
-    return found
+        index[axis] = index[axis] * sizes[block] + positions[:, order.index(block)]
+    result = np.zeros(shape, values.dtype)
+    result[tuple(index)] = values[: len(positions)]
+    return result
 
 
 def _spell_out_transposed(schema: Any, model: Any) -> bool:
+    """Case 2: replace Convolution2DTransposeBias, in place. Return whether any was replaced."""
     changed = False
     for graph in model.subgraphs:
         operators = []
@@ -137,7 +142,10 @@ def _spell_out_transposed(schema: Any, model: Any) -> bool:
 
 
 def _transposed(schema: Any, model: Any, graph: Any, op: Any, options: bytes) -> list[Any]:
-    """TRANSPOSE_CONV and ADD for the convolution and its bias."""
+    """Equivalent TRANSPOSE_CONV and ADD of a Convolution2DTransposeBias.
+
+    options: padding, stride along the width and along the height, as three int32.
+    """
     padding, stride_w, stride_h = struct.unpack("<3i", options)
     x, weight, bias = op.inputs
     (y,) = op.outputs
@@ -175,7 +183,7 @@ def _is(model: Any, op: Any, code: int) -> bool:
 
 
 def _code(schema: Any, model: Any, code: int) -> int:
-    """Where a new operator's code stands in the file's list."""
+    """Append an operator code to the file's table and return its index."""
     kind = schema.OperatorCodeT()
     kind.builtinCode = kind.deprecatedBuiltinCode = code
     kind.version = 1

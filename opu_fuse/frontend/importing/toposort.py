@@ -1,19 +1,21 @@
-"""Producers first, as ONNX wants it: libraries append what they add."""
+"""Sorts nodes topologically, as ONNX requires. Some libraries append new nodes at the end."""
 
 import onnx
 
 
 def sort_nodes(graph: onnx.GraphProto) -> str | None:
-    """In place; nodes that need not move keep their order. Returns the name of a node that reads
-    its own result, by way of others, where there is one: then nothing is moved.
+    """Sort the nodes of a graph topologically in place. Nodes that need not move keep their order.
+
+    If the graph has a cycle, it is not changed, and the name of a node of the cycle is returned.
     """
     nodes = list(graph.node)
     producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     read = ((i, name) for i, node in enumerate(nodes) for name in node.input)
     if all(producer.get(name, -1) < i for i, name in read):
         return None
+    # Depth-first search; a node is emitted when it is popped for the second time (ready).
     order: dict[int, None] = {}
-    begun: set[int] = set()
+    visited: set[int] = set()
     stack = [(i, False) for i in reversed(range(len(nodes)))]
     while stack:
         index, ready = stack.pop()
@@ -22,9 +24,9 @@ def sort_nodes(graph: onnx.GraphProto) -> str | None:
         if ready:
             order[index] = None
             continue
-        if index in begun:
+        if index in visited:
             return nodes[index].name
-        begun.add(index)
+        visited.add(index)
         stack.append((index, True))
         stack.extend((producer[i], False) for i in reversed(nodes[index].input) if i in producer)
     copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]

@@ -1,8 +1,8 @@
-"""What a model must be before anything else reads it; every rule is one line for the user.
+"""Validates a model before compilation. Every error is one line for the user.
 
-`check_file` looks at the message as it was read: operators' version, inputs, weights. onnx's own
-checker and its inference come next (`onnx_checks.py`). `check_network` looks at what is left when
-constants are computed: kinds of values, shapes, attributes of windows. `budget.py`: sizes.
+`check_file` checks the protobuf message as read: opset, inputs, weights. Then onnx's own checker
+and shape inference run (`onnx_checks.py`). After constant folding `check_network` checks the types
+of values, shapes and window attributes. `size_limits.py` checks sizes.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ from opu_fuse.model.opsets import HOST_DOMAINS, STANDARD
 
 OLDEST_OPSET = 7
 TARGET_OPSET = 17
-"""Models below are converted upwards to this; newer ones keep their opset."""
+"""Models of an older opset are upgraded to this one. Newer ones keep their opset."""
 
 _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
@@ -54,9 +54,10 @@ EVALUATION = "export the network in evaluation mode (model.eval() in PyTorch)"
 def check_file(
     proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES, *, budget: float = 1.0
 ) -> None:
-    """Raises ModelError for what onnx need not look at any more. Dynamic dimensions get the sizes
-    that are given, a dynamic batch becomes 1, sparse weights become dense (up to `budget` times the
-    usual size).
+    """Check the message of a model file, and fix its input shapes in place.
+
+    Dynamic dimensions get the given sizes, a dynamic batch becomes 1, and sparse weights become
+    dense (up to `budget` times the usual size). Raises ModelError for an invalid file.
     """
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
         raise not_onnx(where, "it holds no ONNX graph")
@@ -80,14 +81,15 @@ def check_file(
 
 
 def not_onnx(where: str, reason: str) -> ModelError:
-    """The file is something else."""
+    """The error for a file that is no ONNX model."""
     return ModelError(where, f"this is not an ONNX model, {reason}", "export the network to ONNX")
 
 
 def _check_texts(message: Any, where: str) -> None:
-    """All names of a message are UTF-8: what is not is read as bytes, and can never be written.
+    """Raise ModelError for text in a message that is not UTF-8.
 
-    Looks at no weights, which it would copy.
+    Protobuf reads such text as bytes and cannot serialise it again. Weights are skipped, since the
+    check would copy them.
     """
     for field, value in message.ListFields():
         if type(value) is str:
@@ -103,11 +105,12 @@ def _check_texts(message: Any, where: str) -> None:
 
 
 def opset_of(proto: onnx.ModelProto) -> int | None:
-    """The version of the standard operators."""
+    """Version of the standard operator set; None if it is not imported."""
     return next((o.version for o in proto.opset_import if o.domain in STANDARD), None)
 
 
 def _check_opset(proto: onnx.ModelProto, where: str) -> None:
+    """Raise ModelError for an opset that is missing, too old, or newer than that of onnx."""
     newest = onnx.defs.onnx_opset_version()
     opset = opset_of(proto)
     if opset is None:
@@ -127,13 +130,14 @@ def _check_opset(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _check_layouts(graph: onnx.GraphProto, where: str) -> None:
-    """Operators that ONNX Runtime's optimiser writes for one kind of processor: their weights are
-    packed for its vectors.
+    """Raise ModelError for operators that ONNX Runtime's optimiser writes for one type of CPU.
+
+    Their weights are packed for its vector units.
     """
-    found = Counter(n.op_type for n in graph.node if n.domain in _LAYOUT_DOMAINS)
-    if found:
+    counts = Counter(n.op_type for n in graph.node if n.domain in _LAYOUT_DOMAINS)
+    if counts:
         domain = next(n.domain for n in graph.node if n.domain in _LAYOUT_DOMAINS)
-        named = ", ".join(f"{name} ({count})" for name, count in found.most_common(_NAMED))
+        named = ", ".join(f"{name} ({count})" for name, count in counts.most_common(_NAMED))
         raise ModelError(
             where,
             f"ONNX Runtime's optimiser has packed it for one kind of processor ({domain}: {named})",
@@ -143,6 +147,7 @@ def _check_layouts(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
+    """Set a dynamic batch to 1, in place. Raises ModelError unless the input is a static tensor."""
     kind = value.type.WhichOneof("value")
     tensor = value.type.tensor_type
     if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
@@ -173,13 +178,13 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
 
 
 def _options(value: onnx.ValueInfoProto, dim: onnx.TensorShapeProto.Dimension) -> str:
-    """What fixes a dynamic dimension."""
+    """Command line options that fix a dynamic dimension."""
     by_name = f"--dim {dim.dim_param}=… or " if dim.dim_param else ""
     return f"{by_name}--shape {value.name}={shape_text(value)}, all in numbers"
 
 
 def _check_weights(graph: onnx.GraphProto, where: str) -> None:
-    """What the checker would say of weights if it saw them."""
+    """Raise ModelError for invalid weights, which onnx's checker does not get."""
     names: set[str] = set()
     for weight in graph.initializer:
         wrong = _mistake(weight, names)
@@ -189,7 +194,7 @@ def _check_weights(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
-    """names: of the weights before."""
+    """Error text for an invalid weight, else None. names: of the preceding weights."""
     if not weight.name:
         return "a weight has no name"
     if isinstance(weight.name, bytes) or isinstance(weight.doc_string, bytes):
@@ -204,24 +209,25 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
 
 
 def dynamic_batches(proto: onnx.ModelProto) -> frozenset[str]:
-    """Inputs whose first size the file leaves open."""
+    """Names of the inputs with a dynamic first dimension."""
     shapes = {v.name: v.type.tensor_type.shape.dim for v in proto.graph.input}
     first = {name: dims[0] for name, dims in shapes.items() if dims}
     return frozenset(n for n, d in first.items() if not d.HasField("dim_value") or d.dim_value < 0)
 
 
 def check_network(model: ir.Model, where: str, batches: Collection[str] = ()) -> None:
-    """Raises ModelError, naming the node, for what neither a machine nor the host can run. batches:
-    see `dynamic_batches`.
+    """Check a network after constant folding. batches: see `dynamic_batches`.
+
+    Raises ModelError, naming the node, for what neither a machine nor the host CPU can run.
     """
     _check_domains(model, where)
     for value in model.graph.initializers.values():
-        stored = value.const_value  # which need not be what the file declares
+        stored = value.const_value  # its type may differ from the declared one
         if stored and stored.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
             what = f"its operand {value.name!r} holds strings"
             raise ModelError(_place(uses[0].node, where), what, _ONLY_TENSORS)
-        if (found := mistake_of_constant(value)) is not None:
-            raise ModelError(_place(found[0], where), found[1], _CHECK)
+        if (mistake := mistake_of_constant(value)) is not None:
+            raise ModelError(_place(mistake[0], where), mistake[1], _CHECK)
     for node in model.graph:
         wrong = _mistake_of_results(node) or _mistake_of_node(node)
         if wrong is not None:
@@ -230,8 +236,10 @@ def check_network(model: ir.Model, where: str, batches: Collection[str] = ()) ->
 
 
 def _check_domains(model: ir.Model, where: str) -> None:
-    """Operators that ONNX Runtime cannot load run nowhere, and nothing is known of what they make:
-    what comes next would blame that.
+    """Raise ModelError for operators of domains that ONNX Runtime cannot load.
+
+    No shapes are known after such an operator. Without this check the shapes would be reported
+    instead of the operator.
     """
     refuse_left_over(model, where)
     foreign = Counter(
@@ -253,7 +261,7 @@ def _place(node: ir.Node, where: str) -> str:
 
 
 def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
-    """What is wrong with results that are used, and what would help."""
+    """(error, help) for results that are used but are no valid tensors; None if all are valid."""
     for value in node.outputs:
         if not (value.uses() or value.is_graph_output()):
             continue
@@ -272,8 +280,9 @@ def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
 
 
 def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
-    if holds_graphs(node) and (found := why_not(node)) is not None:
-        why, help_ = found
+    """(error, help) for an operator that cannot be compiled, else None."""
+    if holds_graphs(node) and (refusal := why_not(node)) is not None:
+        why, help_ = refusal
         return f"control flow cannot be compiled: {why}", help_
     if _is_in_training(node):
         return IN_TRAINING, EVALUATION
@@ -287,18 +296,22 @@ def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
 
 
 def _is_in_training(node: ir.Node) -> bool:
-    """Whether the statistics that training has found are there, and would go unused. (Constants are
-    normalised by their own on purpose.)
+    """Whether a BatchNormalization in training mode would ignore its trained statistics.
+
+    Constants are excluded: exporters standardise weights by their own statistics on purpose.
     """
     training = node.attributes.get_int("training_mode", 0) == 1
     if not training or not is_standard(node, "BatchNormalization"):
         return False
-    x, _, _, *found = [constant(operand(node, i)) for i in range(5)]
-    return x is None and all(data is not None for data in found)
+    x, _, _, *parameters = [constant(operand(node, i)) for i in range(5)]
+    return x is None and all(data is not None for data in parameters)
 
 
 def _mistake_of_texts(node: ir.Node) -> str | None:
-    """Standard operators have texts only; onnx's checker looks at few of them."""
+    """Error text for a string attribute of a standard operator that is not UTF-8, else None.
+
+    onnx's checker looks at few of these attributes.
+    """
     if node.domain in STANDARD:
         for attribute in node.attributes.values():
             if attribute.type is ir.AttributeType.STRING and isinstance(attribute.value, bytes):
@@ -307,7 +320,10 @@ def _mistake_of_texts(node: ir.Node) -> str | None:
 
 
 def _check_machine_operators(model: ir.Model, where: str, batches: Collection[str]) -> None:
-    """A network of convolutions that would run on the host alone, and need not, is refused."""
+    """Raise ModelError for a static batch other than 1 of a convolutional network.
+
+    The host CPU would run all of it, although `compile --batch` can run it on a machine.
+    """
     convolutions = standard_nodes(model.graph, *CONVOLUTIONS)
     weighted = any(constant(operand(n, 1)) is not None for n in convolutions)
     for value in model.graph.inputs if weighted else ():

@@ -1,4 +1,4 @@
-"""Numbers of operators that onnx's checker and inference let pass: they see no weights."""
+"""Checks of constant operands, which onnx's checker and shape inference do not get."""
 
 import math
 
@@ -11,13 +11,13 @@ from opu_fuse.model.opsets import REAL_FLOOR_MOD, is_real_floor_mod
 
 _WEIGHTED = WEIGHTED | {"BatchNormalization"}
 LARGEST = 2.0**120
-"""Weights up to here can be added up and scaled without leaving float32."""
+"""Largest magnitude of a weight. Sums and scaled values up to it do not overflow float32."""
 
 _NEEDS_FMOD = f"it takes integers, of real numbers it needs fmod=1 or opset {REAL_FLOOR_MOD}"
 
 
 def mistake_of_numbers(node: ir.Node) -> str | None:
-    """What is wrong with what a node makes of its constants, None when nothing is."""
+    """Error text for invalid constant operands of a node, None if they are valid."""
     if is_standard(node, "BatchNormalization"):
         return _normalised(node)
     if is_standard(node, "Div", "Mod"):
@@ -30,10 +30,10 @@ def mistake_of_numbers(node: ir.Node) -> str | None:
 
 
 def mistake_of_constant(value: ir.Value) -> tuple[ir.Node, str] | None:
-    """A node whose weight holds no numbers that it can compute with, and what it holds; None when
-    there is none. Looked at once, however many nodes read it.
+    """(node, error text) if a weight has NaN, infinite or too large values, else None.
 
-    Infinity is welcome where it says something: bounds of Clip, masks that are added.
+    The constant is checked once for all nodes that read it. Infinity is valid in other constants,
+    such as bounds of Clip and additive masks.
     """
     reader = next((use.node for use in value.uses() if is_standard(use.node, *_WEIGHTED)), None)
     if reader is None or not _is_real(value):
@@ -45,15 +45,13 @@ def mistake_of_constant(value: ir.Value) -> tuple[ir.Node, str] | None:
 
 
 def in_range(data: np.ndarray) -> bool:
-    """Whether these are numbers, none of them beyond LARGEST."""
-    # The extremes take no memory; NaN is both.
+    """Whether all values are numbers with a magnitude up to LARGEST."""
+    # min and max allocate no temporary array, and propagate NaN.
     return not data.size or (float(data.min()) >= -LARGEST and float(data.max()) <= LARGEST)
 
 
 def are_scales(data: np.ndarray) -> bool:
-    """Whether weights can have these as scales: positive, none so large or small that it leaves
-    float32 on the way.
-    """
+    """Whether these are valid scales of weights: all between 1 / LARGEST and LARGEST."""
     return bool(np.all((data > 1.0 / LARGEST) & (data < LARGEST)))
 
 
@@ -64,7 +62,7 @@ def _worst(data: np.ndarray) -> str:
 
 
 def _resized(node: ir.Node) -> str | None:
-    """Inference takes the shape that is written, whatever the operand holds."""
+    """Error text for a Reshape to another count of elements, which inference does not check."""
     data = operand(node, 0)
     source, target = data and static_shape(data), static_shape(node.outputs[0])
     if data is None or source is None or target is None or math.prod(source) == math.prod(target):
@@ -73,7 +71,7 @@ def _resized(node: ir.Node) -> str | None:
 
 
 def _normalised(node: ir.Node) -> str | None:
-    """Its scale and shift, as one function of its operand, must be in range too."""
+    """Error text for a BatchNormalization whose combined scale or shift is out of range."""
     parts = [constant(operand(node, i)) for i in range(1, 5)]
     if any(p is None or not p.size for p in parts):
         return None
@@ -89,6 +87,7 @@ def _normalised(node: ir.Node) -> str | None:
 
 
 def _divisor(node: ir.Node) -> str | None:
+    """Error text for a Div or Mod of integers by zero, or a Mod that its opset lacks."""
     if is_real_floor_mod(node):
         opset = node.graph.opset_imports.get("", 0) if node.graph is not None else 0
         return None if opset >= REAL_FLOOR_MOD else _NEEDS_FMOD
@@ -99,13 +98,13 @@ def _divisor(node: ir.Node) -> str | None:
 
 
 def _indices(node: ir.Node) -> str | None:
-    """Places that a Gather takes are there."""
-    shape, places = static_shape(node.inputs[0]), constant(operand(node, 1))
+    """Error text for a Gather with an index out of bounds."""
+    shape, indices = static_shape(node.inputs[0]), constant(operand(node, 1))
     axis = node.attributes.get_int("axis", 0)
-    if shape is None or places is None or not places.size or not -len(shape) <= axis < len(shape):
+    if shape is None or indices is None or not indices.size or not -len(shape) <= axis < len(shape):
         return None
-    size, ends = shape[axis], (int(places.min()), int(places.max()))
-    wrong = [place for place in ends if not -size <= place < size]
+    size, ends = shape[axis], (int(indices.min()), int(indices.max()))
+    wrong = [index for index in ends if not -size <= index < size]
     return f"it takes place {wrong[0]} of axis {axis}, which has {size}" if wrong else None
 
 

@@ -1,4 +1,4 @@
-"""Attributes of operators with windows that onnx's inference lets pass: convolutions and pools."""
+"""Attribute checks of convolutions and pools that onnx's shape inference does not do."""
 
 import functools
 import math
@@ -17,14 +17,14 @@ _AUTOMATIC = {"", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"}
 
 
 def mistake_of_window(node: ir.Node) -> str | None:
-    """What is wrong with a convolution or pool; None when nothing is, and for other operators.
+    """Error text for a convolution or pool; None if it is valid, and for other operators.
 
-    Shapes are known. An operator with fewer than three dimensions has no window.
+    Shapes have to be inferred before. An operand needs three dimensions or more to have a window.
     """
     if not is_standard(node, *CONVOLUTIONS, *POOLS):
         return None
-    given = [(name, a.value) for name, a in node.attributes.data.items() if name in _READ]
-    return _mistake(node.op_type, tuple(map(static_shape, node.inputs[:3])), tuple(given))
+    attributes = [(name, a.value) for name, a in node.attributes.data.items() if name in _READ]
+    return _mistake(node.op_type, tuple(map(static_shape, node.inputs[:3])), tuple(attributes))
 
 
 _Shape = tuple[int, ...] | None
@@ -35,22 +35,23 @@ _Given = Mapping[str, Any]
 def _mistake(
     op_type: str, shapes: tuple[_Shape, ...], attributes: tuple[tuple[str, Any], ...]
 ) -> str | None:
-    """Remembered, since networks repeat few layers often. shapes: of the operands."""
+    """Error text, cached since a network has few distinct layers. shapes: of the operands."""
     size, weight, bias = (*shapes, None, None)[:3]
-    given = dict(attributes)
+    values = dict(attributes)
     if size is None:
         return None
     if len(size) < 3:
         return f"its operand has {len(size)} dimensions, at least 3 are needed"
-    wrong = _lists(given, len(size) - 2)
+    wrong = _lists(values, len(size) - 2)
     if wrong is None and op_type in POOLS:
-        wrong = _padding(given, len(size) - 2)
+        wrong = _padding(values, len(size) - 2)
     elif wrong is None and weight is not None:
-        wrong = _weight(given, size, weight, bias, turned=op_type == "ConvTranspose")
-    return wrong or (None if op_type == "ConvTranspose" else _reach(given, size[2:], weight))
+        wrong = _weight(values, size, weight, bias, turned=op_type == "ConvTranspose")
+    return wrong or (None if op_type == "ConvTranspose" else _reach(values, size[2:], weight))
 
 
 def _lists(given: _Given, rank: int) -> str | None:
+    """Error text for attributes of a wrong length or range. rank: of the window."""
     for name, least in _AT_LEAST.items():
         if name not in given:
             continue
@@ -64,7 +65,7 @@ def _lists(given: _Given, rank: int) -> str | None:
 
 
 def _padding(given: _Given, rank: int) -> str | None:
-    """ONNX Runtime has it so: no window of a pool lies in the padding alone."""
+    """Error text if a window of a pool could cover padding only, which ONNX Runtime rejects."""
     if "kernel_shape" not in given:
         return "kernel_shape is missing"
     pads, spans = _pads(given, rank), _spans(given, given["kernel_shape"])
@@ -76,6 +77,7 @@ def _padding(given: _Given, rank: int) -> str | None:
 def _weight(
     given: _Given, size: Sequence[int], weight: tuple[int, ...], bias: _Shape, *, turned: bool
 ) -> str | None:
+    """Error text for a weight, group or bias that does not fit the operand of shape `size`."""
     group = given.get("group", 1)
     if len(weight) != len(size) or math.prod(weight) == 0:
         return f"its weight is {_text(weight)}, its operand {_text(size)}"
@@ -93,16 +95,19 @@ def _weight(
 
 
 def _reach(given: _Given, size: Sequence[int], weight: _Shape) -> str | None:
-    """A window must fit into the map and its padding: inference rounds towards zero there."""
+    """Error text if the dilated window is larger than the padded map.
+
+    onnx does not report it: its division rounds towards zero.
+    """
     kernel = given.get("kernel_shape", weight[2:] if weight else None)
     automatic = given.get("auto_pad") in {"SAME_UPPER", "SAME_LOWER"}
     if kernel is None or automatic or 0 in size:
         return None
     rank = len(size)
     pads, spans = _pads(given, rank), _spans(given, kernel)
-    room = [n + a + b for n, a, b in zip(size, pads[:rank], pads[rank:], strict=True)]
-    if any(s > n for s, n in zip(spans, room, strict=True)):
-        return f"its window {_text(spans)} is larger than its padded operand {_text(room)}"
+    padded = [n + a + b for n, a, b in zip(size, pads[:rank], pads[rank:], strict=True)]
+    if any(s > n for s, n in zip(spans, padded, strict=True)):
+        return f"its window {_text(spans)} is larger than its padded operand {_text(padded)}"
     return None
 
 
@@ -111,7 +116,7 @@ def _pads(given: _Given, rank: int) -> Sequence[int]:
 
 
 def _spans(given: _Given, kernel: Sequence[int]) -> list[int]:
-    """Rows and columns that a window covers, dilated."""
+    """Extent of the dilated window along each axis, in rows and columns."""
     dilations = given.get("dilations", (1,) * len(kernel))
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
 

@@ -1,8 +1,8 @@
-"""ONNX Runtime's own operators that mean operators of the standard become these.
+"""Decomposes ONNX Runtime's contrib operators (com.microsoft) into standard operators.
 
-Its optimiser writes them into the models that it saves from level "extended" on: a convolution with
-its activation is one FusedConv, x · sigmoid(x) one QuickGelu. No machine knows them, and onnx knows
-no shape behind them.
+The optimiser of ONNX Runtime writes them into the models that it saves from level "extended" on: a
+convolution with its activation becomes a FusedConv, x · sigmoid(x) a QuickGelu. No machine supports
+them, and onnx infers no shapes for them.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,30 +17,32 @@ from opu_fuse.model.opsets import STANDARD
 
 DOMAIN = "com.microsoft"
 _OWN_IN_STANDARD = "SimplifiedLayerNormalization"
-"""Of ONNX Runtime, in the standard's domain, where onnx's checker does not know it."""
+"""Contrib operator that exporters put into the standard domain, where onnx's checker rejects it."""
 _FLOATS = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 )
 
 
 def own_domain(proto: onnx.ModelProto) -> None:
-    """Give operators of ONNX Runtime that stand in the standard's domain its own, in place."""
+    """Move contrib operators from the standard domain to the contrib domain, in place."""
     nodes = proto.graph.node
-    found = [n for n in nodes if n.op_type == _OWN_IN_STANDARD and n.domain in STANDARD]
-    for node in found:
+    misplaced = [n for n in nodes if n.op_type == _OWN_IN_STANDARD and n.domain in STANDARD]
+    for node in misplaced:
         node.domain = DOMAIN
-    if found and all(opset.domain != DOMAIN for opset in proto.opset_import):
+    if misplaced and all(opset.domain != DOMAIN for opset in proto.opset_import):
         proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
 
 
 def spell_out_contrib(model: ir.Model) -> bool:
-    """In place; whether a node was replaced. Shapes and names have to be found anew: what needs the
-    rank of an operand that is not known yet is left for the next time.
+    """Decompose contrib operators in place. Return whether a node was replaced.
+
+    Shapes and names have to be inferred again afterwards. An operator that needs the unknown rank
+    of an operand is left for the next call.
     """
     changed = False
-    found = [n for n in model.graph if n.domain == DOMAIN and _is_whole(n)]
-    single = _only_float_type(model) if found else None
-    for node in found:
+    candidates = [n for n in model.graph if n.domain == DOMAIN and _is_whole(n)]
+    single = _only_float_type(model) if candidates else None
+    for node in candidates:
         known = [v.dtype for v in node.inputs if v is not None and v.dtype in _FLOATS]
         dtype = known[0] if known else single
         if dtype is not None:
@@ -50,8 +52,9 @@ def spell_out_contrib(model: ir.Model) -> bool:
 
 
 def _is_whole(node: ir.Node) -> bool:
-    """Whether a node has a meaning, the operands that it needs, and attributes of their kinds; what
-    has not is left to ONNX Runtime, which says what is wrong.
+    """Whether a node has a decomposition, all required operands, and attributes of the right type.
+
+    Any other node is left to ONNX Runtime, which reports the error.
     """
     if node.op_type not in MEANINGS or not has_kinds(node, _KINDS):
         return False
@@ -60,13 +63,14 @@ def _is_whole(node: ir.Node) -> bool:
 
 
 def _only_float_type(model: ir.Model) -> ir.DataType | None:
-    """The type of all floats of a model, where they have one: nothing is inferred behind ONNX
-    Runtime's operators.
+    """The only float type of a model; None if it has several, or none.
+
+    It serves as the type of results of contrib operators, for which onnx infers nothing.
     """
     graph = model.graph
-    found = {v.dtype for v in (*graph.inputs, *graph.initializers.values())}
+    dtypes = {v.dtype for v in (*graph.inputs, *graph.initializers.values())}
     casts = {n.attributes.get_int("to", 0) for n in graph if n.op_type == "Cast"}
-    floats = {kind for kind in _FLOATS if kind in found or int(kind) in casts}
+    floats = {kind for kind in _FLOATS if kind in dtypes or int(kind) in casts}
     return next(iter(floats)) if len(floats) == 1 else None
 
 
@@ -113,16 +117,16 @@ def _same(op_type: str) -> "Meaning":
 
 
 def _grid_sample(s: Spelling) -> bool:
-    """The standard called its modes anew in set 20."""
-    kept = dict(s.node.attributes.data)
+    """Decomposition of GridSample. Opset 20 of the standard renamed its modes."""
+    attributes = dict(s.node.attributes.data)
     mode = s.node.attributes.get_string("mode", "bilinear")
     names = {"bilinear": "linear", "bicubic": "cubic"} if s.opset >= 20 else {}
-    set_attributes(s.node, kept | attributes_of({"mode": names.get(mode, mode)}))
+    set_attributes(s.node, attributes | attributes_of({"mode": names.get(mode, mode)}))
     return _same("GridSample")(s)
 
 
 Meaning = Callable[[Spelling], bool]
-"""Replaces a node; False where it cannot, or not yet."""
+"""Replaces a node. Returns False if it cannot, or cannot yet."""
 MEANINGS: Mapping[str, Meaning] = {
     "BiasAdd": _bias_add,
     "BiasDropout": _bias_dropout,
@@ -146,7 +150,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "TransposeMatMul": fused.fused_matmul,
     "Trilu": _same("Trilu"),
 }
-"""Attention, products of weights in blocks and the like stay: they are a network each."""
+"""Attention, block-quantised matrix products and the like are not decomposed (too large)."""
 _NEEDED: Mapping[str, int] = {
     "BiasAdd": 3,
     "SkipLayerNormalization": 3,
@@ -160,7 +164,7 @@ _NEEDED: Mapping[str, int] = {
         2,
     ),
 }
-"""Operands that must be there, where it is more than one."""
+"""Count of required operands, if it is more than one."""
 _KINDS: Mapping[str, ir.AttributeType] = {
     "activation": ir.AttributeType.STRING,
     "activation_params": ir.AttributeType.FLOATS,

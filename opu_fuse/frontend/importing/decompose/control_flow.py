@@ -1,8 +1,8 @@
-"""Control flow that is known when the network is compiled: Loop, Scan and If become their bodies.
+"""Static control flow: unrolls Loop and Scan, and inlines the taken branch of an If.
 
-A Loop with a constant trip count whose condition stays true is unrolled, as is a Scan, whose length
-is a size. Of an If with a constant condition one branch remains. Results of iterations that are
-collected are stacked by a Concat.
+A Loop is unrolled if its trip count is constant and its condition is always true. A Scan is
+unrolled if its length is static. An If with a constant condition becomes one of its branches. A
+Concat stacks the results that a Loop or Scan collects over its iterations.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,20 @@ from opu_fuse.model.folding import bodies
 from opu_fuse.model.opsets import STANDARD
 
 NODES = 4096
-"""That one Loop or Scan may become."""
+"""Limit on the nodes into which one Loop or Scan is unrolled."""
 
 Values = Sequence[ir.Value]
 
 
 def spell_out_control_flow(model: ir.Model) -> bool:
-    """In place, also of those that stand in bodies; whether a node was replaced. Names and shapes
-    have to be found anew. What cannot be unrolled stays (`why_not`).
+    """Unroll and inline static control flow in place. Return whether a node was replaced.
+
+    Nested control flow is replaced as well. Names and shapes have to be inferred again afterwards.
+    A node that cannot be unrolled is unchanged (`why_not` tells the reason).
     """
-    found = [n for n in model.graph if n.domain in STANDARD and n.op_type in _FORMS]
+    candidates = [n for n in model.graph if n.domain in STANDARD and n.op_type in _FORMS]
     changed = False
-    for node in found:
+    for node in candidates:
         if why_not(node) is None:
             _FORMS[node.op_type](Spelling(node))
             _release(node)
@@ -43,8 +45,9 @@ def spell_out_control_flow(model: ir.Model) -> bool:
 
 
 def why_not(node: ir.Node) -> tuple[str, str] | None:
-    """What keeps a node of control flow from being its bodies, and what would help; None where
-    nothing does.
+    """Why a control-flow node cannot be unrolled or inlined, and what would help.
+
+    None if it can be.
     """
     if node.domain not in STANDARD or node.op_type not in _FORMS:
         return "it has graphs inside", "export it without conditions and loops"
@@ -67,7 +70,7 @@ def why_not(node: ir.Node) -> tuple[str, str] | None:
 
 
 def _is_whole(node: ir.Node) -> bool:
-    """Whether bodies read and make what the node gives and wants."""
+    """Whether the arity of the bodies matches the operands and results of the node."""
     if node.op_type == "If":
         return all(len(graph.outputs) == len(node.outputs) for graph in bodies(node))
     body, first = _body(node), 2 if node.op_type == "Loop" else 0
@@ -93,27 +96,25 @@ def _scalar(value: ir.Value | None) -> int | None:
 
 
 def _count_of_loop(node: ir.Node) -> int | str:
-    """Trips; a text where they are not known."""
+    """Trip count of a Loop, or the reason (text) why it is not static."""
     limit, condition = operand(node, 0), operand(node, 1)
-    trips, continues_accumulation = _scalar(limit), _scalar(condition)
-    if (continues_accumulation is not None and not continues_accumulation) or (
-        trips is not None and trips <= 0
-    ):
+    trips, keep_going = _scalar(limit), _scalar(condition)
+    if (keep_going is not None and not keep_going) or (trips is not None and trips <= 0):
         return 0
     if limit is not None and trips is None:
         return "how often it runs depends on data"
-    if condition is not None and continues_accumulation is None:
+    if condition is not None and keep_going is None:
         return "its condition is computed"
-    stays = _stays_true(node)
-    if stays is None:
+    always_true = _stays_true(node)
+    if always_true is None:
         return "its condition is computed in each iteration"
-    if stays and trips is None:
+    if always_true and trips is None:
         return "it has no trip count, and its condition stays true"
-    return trips if stays and trips is not None else 1
+    return trips if always_true and trips is not None else 1
 
 
 def _stays_true(node: ir.Node) -> bool | None:
-    """What a Loop's body makes of its condition; None where that is computed."""
+    """Value of the condition that a Loop's body returns; None if it is computed at run time."""
     body = _body(node)
     value: ir.Value | None = body.outputs[0]
     while value is not None and (producer := value.producer()) is not None:
@@ -127,6 +128,7 @@ def _stays_true(node: ir.Node) -> bool | None:
 
 
 def _count_of_scan(node: ir.Node) -> int | str:
+    """Iteration count of a Scan, or the reason (text) why it is not static."""
     scanned = node.attributes.get_int("num_scan_inputs", 0)
     axes = _listed(node, "scan_input_axes", scanned)
     first = len(node.inputs) - scanned
@@ -139,75 +141,78 @@ def _count_of_scan(node: ir.Node) -> int | str:
 
 
 def _carried(node: ir.Node) -> int:
-    """How many values go from one iteration to the next."""
+    """Count of loop-carried values (the state passed from one iteration to the next)."""
     if node.op_type == "Loop":
         return max(len(node.inputs) - 2, 0)
     return len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
 
 
 def _listed(node: ir.Node, name: str, count: int) -> list[int]:
-    """An attribute with a number for each of `count` values."""
+    """An attribute with one integer for each of `count` values; zeros if it is absent."""
     return list(node.attributes.get_ints(name, ())) or [0] * count
 
 
 def _if(s: Spelling) -> None:
-    taken = "then_branch" if _scalar(s.operand(0)) else "else_branch"
-    graph = s.node.attributes[taken].as_graph()
+    """Inline the branch that a constant condition selects."""
+    branch = "then_branch" if _scalar(s.operand(0)) else "else_branch"
+    graph = s.node.attributes[branch].as_graph()
     s.replace(*(_own(s, v) for v in _inlined(s, graph, (), s.node.name or "")))
 
 
 def _loop(s: Spelling) -> None:
+    """Unroll a Loop: one copy of the body per iteration."""
     body, count = _body(s.node), _count_of_loop(s.node)
     assert isinstance(count, int)
     values = [s.operand(i) for i in range(2, len(s.node.inputs))]
-    continues_accumulation = s.constant(_shaped(True, body.inputs[1]))
+    condition = s.constant(_shaped(True, body.inputs[1]))
     collected: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(values) :]]
     for trip in range(count):
         number = s.constant(_shaped(np.int64(trip), body.inputs[0]))
-        given = [number, continues_accumulation, *values]
-        _, *results = _inlined(s, body, given, f"{s.node.name}/{trip}")
-        for found, value in zip(collected, results[len(values) :], strict=True):
-            found.append(value)
+        arguments = [number, condition, *values]
+        _, *results = _inlined(s, body, arguments, f"{s.node.name}/{trip}")
+        for iterations, value in zip(collected, results[len(values) :], strict=True):
+            iterations.append(value)
         values = results[: len(values)]
-    stacks = [_stacked(s, found, 0) for found in collected]
+    stacks = [_stacked(s, iterations, 0) for iterations in collected]
     s.replace(*(_own(s, v) for v in values), *stacks)
 
 
 def _shaped(value: bool | np.generic, port: ir.Value) -> np.ndarray:
-    """A number, in a list of one where the body declares it so."""
+    """A scalar in the rank that the body declares for it: [] or [1, ...]."""
     return np.full((1,) * (0 if port.shape is None else len(port.shape)), value)
 
 
 def _scan(s: Spelling) -> None:
-    node, body, carried = s.node, _body(s.node), _carried(s.node)
+    """Unroll a Scan: one copy of the body per slice of the scanned values."""
+    node, body, state_count = s.node, _body(s.node), _carried(s.node)
     count = _count_of_scan(node)
     assert isinstance(count, int)
-    values = [s.operand(i) for i in range(carried)]
-    scanned = [s.operand(i) for i in range(carried, len(node.inputs))]
+    values = [s.operand(i) for i in range(state_count)]
+    scanned = [s.operand(i) for i in range(state_count, len(node.inputs))]
     axes = _listed(node, "scan_input_axes", len(scanned))
-    turned = _listed(node, "scan_input_directions", len(scanned))
-    collected: list[list[ir.Value]] = [[] for _ in body.outputs[carried:]]
+    reversed_inputs = _listed(node, "scan_input_directions", len(scanned))
+    collected: list[list[ir.Value]] = [[] for _ in body.outputs[state_count:]]
     for trip in range(count):
-        places = [count - 1 - trip if turn else trip for turn in turned]
+        indices = [count - 1 - trip if is_reversed else trip for is_reversed in reversed_inputs]
         rows = [
-            s.make("Gather", value, s.constant(np.asarray(place, np.int64)), axis=axis)
-            for value, place, axis in zip(scanned, places, axes, strict=True)
+            s.make("Gather", value, s.constant(np.asarray(index, np.int64)), axis=axis)
+            for value, index, axis in zip(scanned, indices, axes, strict=True)
         ]
         results = _inlined(s, body, [*values, *rows], f"{node.name}/{trip}")
-        for found, value in zip(collected, results[carried:], strict=True):
-            found.append(value)
-        values = list(results[:carried])
-    ends = _listed(node, "scan_output_axes", len(collected))
-    backwards = _listed(node, "scan_output_directions", len(collected))
+        for iterations, value in zip(collected, results[state_count:], strict=True):
+            iterations.append(value)
+        values = list(results[:state_count])
+    output_axes = _listed(node, "scan_output_axes", len(collected))
+    directions = _listed(node, "scan_output_directions", len(collected))
     stacks = [
-        _stacked(s, found[::-1] if back else found, axis)
-        for found, axis, back in zip(collected, ends, backwards, strict=True)
+        _stacked(s, iterations[::-1] if in_reverse else iterations, axis)
+        for iterations, axis, in_reverse in zip(collected, output_axes, directions, strict=True)
     ]
     s.replace(*(_own(s, v) for v in values), *stacks)
 
 
 def _stacked(s: Spelling, values: Values, axis: int) -> ir.Value | None:
-    """The results of all iterations along a new axis; None of no iteration."""
+    """Stack the results of all iterations along a new axis; None if no iteration ran."""
     if not values:
         return None
     axes = s.constant(np.asarray([axis], np.int64))
@@ -215,12 +220,15 @@ def _stacked(s: Spelling, values: Values, axis: int) -> ir.Value | None:
 
 
 def _own(s: Spelling, value: ir.Value) -> ir.Value:
-    """A value that may take the name of a result: nobody else's, and no constant."""
+    """Copy a value through an Identity, so that it may take the name of a graph result.
+
+    The value itself may be a constant, or have other readers.
+    """
     return s.make("Identity", value)
 
 
 def _inlined(s: Spelling, body: ir.Graph, given: Values, prefix: str) -> Values:
-    """The results of a copy of a body, whose nodes are put before the node itself."""
+    """Insert a copy of a body before the control-flow node and return the results of the copy."""
     _own_results(body)
     copy = body.clone(allow_outer_scope_values=True)
     for old, new in zip(copy.inputs, given, strict=True):
@@ -236,13 +244,13 @@ def _inlined(s: Spelling, body: ir.Graph, given: Values, prefix: str) -> Values:
     for node in nodes:
         node.name = f"{prefix}/{node.name or node.op_type}"
         for value in node.outputs:
-            value.shape = None  # declared, and nobody has looked at it
+            value.shape = None  # declared by the file and not verified: shape inference sets it
     s.graph.insert_before(s.node, nodes)
     return results
 
 
 def _release(node: ir.Node) -> None:
-    """Let the bodies of a node that is gone read nothing any more."""
+    """Drop all uses that the bodies of a removed node hold, so that dead code can be removed."""
     for graph in bodies(node):
         graph.outputs.clear()
         for inner in graph.all_nodes():
@@ -252,7 +260,11 @@ def _release(node: ir.Node) -> None:
 
 
 def _own_results(graph: ir.Graph) -> None:
-    """Give a body, and those in it, results that its own nodes make: each another one."""
+    """Make every result of a body (nested bodies, too) the output of one of its own nodes.
+
+    An Identity is appended where a result is an input, a value of an outer scope, or a repeated
+    result. A body can then be cloned and inlined without two results that are one value.
+    """
     for node in graph:
         for inner in bodies(node):
             _own_results(inner)

@@ -1,4 +1,4 @@
-"""Convolutions and products of matrices with what ONNX Runtime fused into them."""
+"""Decomposes convolutions and matrix products with activations fused by ONNX Runtime."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,14 +25,14 @@ _NUMBERS: Mapping[str, tuple[str, ...]] = {
     "Selu": ("alpha", "gamma"),
     "Clip": ("min", "max"),
 }
-"""Activations that may be fused, and the numbers that they have."""
+"""Activations that may be fused, with the names of their parameters."""
 _INNER = {"ParametricSoftplus": "Softplus", "ScaledTanh": "Tanh"}
-"""alpha · f(beta · x); the standard has no such operators any more."""
+"""alpha · f(beta · x) with this f. The standard has no such operators any more."""
 _GREEK = ("alpha", "beta", "gamma")
 
 
 def fused_conv(s: Spelling) -> bool:
-    """act(Conv(x, w, b) + z)."""
+    """Decompose FusedConv: act(Conv(x, w, b) + z)."""
     kind = s.node.attributes.get_string("activation", "")
     listed = s.node.attributes.get_floats("activation_params", ())
     numbers = dict(zip(_NUMBERS.get(kind, ()), listed, strict=False))
@@ -47,7 +47,7 @@ def fused_conv(s: Spelling) -> bool:
 
 
 def fused_gemm(s: Spelling) -> bool:
-    """act(Gemm(a, b, c))."""
+    """Decompose FusedGemm: act(Gemm(a, b, c))."""
     values = values_of(s.node)
     kind, numbers = _taken(values)
     if not _is_whole(kind, numbers):
@@ -58,19 +58,19 @@ def fused_gemm(s: Spelling) -> bool:
 
 
 def fused_matmul(s: Spelling) -> bool:
-    """act(alpha · a' b'), with a' and b' transposed as asked."""
+    """Decompose FusedMatMul: act(alpha · a' b'), with a' and b' transposed by attributes."""
     values = values_of(s.node)
     kind, numbers = _taken(values)
     if "activation_axis" in values or (kind and not _is_whole(kind, numbers)):
         return False
     orders: list[Sequence[int] | None] = []
     for index, side in enumerate("AB"):
-        turned, batch_turned = (bool(values.get(f"trans{x}{side}", 0)) for x in ("", "Batch"))
+        swap, batch_last = (bool(values.get(f"trans{x}{side}", 0)) for x in ("", "Batch"))
         shape = s.operand(index).shape
-        if (turned or batch_turned) and shape is None:
+        if (swap or batch_last) and shape is None:
             return False
         rank = 0 if shape is None else len(shape)
-        orders.append(_order(rank, turned=turned, batch_turned=batch_turned))
+        orders.append(_order(rank, turned=swap, batch_turned=batch_last))
     sides = [
         s.operand(i) if order is None else s.make("Transpose", s.operand(i), perm=order)
         for i, order in enumerate(orders)
@@ -83,8 +83,9 @@ def fused_matmul(s: Spelling) -> bool:
 
 
 def _order(rank: int, *, turned: bool, batch_turned: bool) -> list[int] | None:
-    """The Transpose that an operand gets: its first axis goes behind those of the batch, its last
-    two change places. None where it gets none.
+    """`perm` of the Transpose of an operand; None if it needs none.
+
+    batch_turned: move the first axis after the batch axes. turned: swap the last two axes.
     """
     order = list(range(rank))
     if batch_turned and rank > 2:
@@ -95,18 +96,19 @@ def _order(rank: int, *, turned: bool, batch_turned: bool) -> list[int] | None:
 
 
 def _taken(values: dict[str, Any]) -> tuple[str, dict[str, float]]:
-    """Take an activation and its numbers out of attributes."""
+    """Remove an activation and its parameters from attributes and return them."""
     kind = values.pop("activation", "")
-    given = {key: values.pop(f"activation_{key}", None) for key in _GREEK}
-    return kind, {key: number for key, number in given.items() if number is not None}
+    parameters = {key: values.pop(f"activation_{key}", None) for key in _GREEK}
+    return kind, {key: number for key, number in parameters.items() if number is not None}
 
 
 def _is_whole(kind: str, numbers: Mapping[str, float]) -> bool:
-    """Whether an activation is known, and has its numbers: without them ONNX Runtime refuses it."""
+    """Whether an activation is supported and has all parameters that ONNX Runtime requires."""
     return kind in _NUMBERS and all(key in numbers for key in _NUMBERS[kind])
 
 
 def _activated(s: Spelling, x: ir.Value, kind: str, numbers: Mapping[str, float]) -> ir.Value:
+    """Insert the nodes of an activation of `x`; return their result."""
     if kind == "Clip":
         return s.make(kind, x, *(s.number(numbers[key]) for key in _NUMBERS[kind]))
     if kind in _INNER:

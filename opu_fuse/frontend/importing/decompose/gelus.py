@@ -1,4 +1,4 @@
-"""Gelus of ONNX Runtime, with what is added to their operand."""
+"""Decomposes Gelu variants of ONNX Runtime and the sums fused into them."""
 
 import math
 
@@ -9,23 +9,23 @@ from opu_fuse.frontend.editing import static_shape
 from opu_fuse.frontend.importing.decompose.replacement import Spelling
 
 _FAST = math.sqrt(2.0 / math.pi), math.sqrt(2.0 / math.pi) * 0.044715
-"""Factors of x and of its cube."""
+"""Coefficients of x and x³ in the tanh approximation of Gelu."""
 
 
 def gelu(s: Spelling) -> bool:
-    """X · Φ(x)."""
+    """Decompose Gelu: x · Φ(x)."""
     s.replace(_gelu(s, s.operand(0)))
     return True
 
 
 def bias_gelu(s: Spelling) -> bool:
-    """Gelu(x + b)."""
+    """Decompose BiasGelu: Gelu(x + b)."""
     s.replace(_gelu(s, s.make("Add", s.operand(0), s.operand(1))))
     return True
 
 
 def bias_split_gelu(s: Spelling) -> bool:
-    """One half of the channels of x + b, times Gelu of the other."""
+    """Decompose BiasSplitGelu: first half of the channels of x + b, times Gelu of the second."""
     size = (static_shape(s.operand(1)) or (0,))[-1]
     if not size or size % 2:
         return False
@@ -37,7 +37,7 @@ def bias_split_gelu(s: Spelling) -> bool:
 
 
 def fast_gelu(s: Spelling) -> bool:
-    """X · (0.5 + 0.5 · tanh(…)), of x + b where there is a b."""
+    """Decompose FastGelu: x · (0.5 + 0.5 · tanh(…)), of x + b if b is present."""
     x = s.make("Add", s.operand(0), s.operand(1)) if s.has(1) else s.operand(0)
     linear, cubic = map(s.number, _FAST)
     factor = s.make("Add", s.make("Mul", s.make("Mul", x, x), cubic), linear)
@@ -47,7 +47,7 @@ def fast_gelu(s: Spelling) -> bool:
 
 
 def quick_gelu(s: Spelling) -> bool:
-    """X · sigmoid(alpha · x)."""
+    """Decompose QuickGelu: x · sigmoid(alpha · x)."""
     x, alpha = s.operand(0), s.node.attributes.get_float("alpha", 1.702)
     scaled = x if alpha == 1.0 else s.make("Mul", x, s.number(alpha))
     s.replace(s.make("Mul", x, s.make("Sigmoid", scaled)))
@@ -55,6 +55,7 @@ def quick_gelu(s: Spelling) -> bool:
 
 
 def _gelu(s: Spelling, x: ir.Value) -> ir.Value:
+    """Insert the exact Gelu with Erf."""
     error = s.make("Erf", s.make("Mul", x, s.number(math.sqrt(0.5))))
-    whole = s.make("Mul", x, s.make("Add", error, s.number(1.0)))
-    return s.make("Mul", whole, s.number(0.5))
+    doubled = s.make("Mul", x, s.make("Add", error, s.number(1.0)))
+    return s.make("Mul", doubled, s.number(0.5))

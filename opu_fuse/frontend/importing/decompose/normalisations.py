@@ -1,4 +1,4 @@
-"""Layer normalisations of ONNX Runtime, with what is added to their operand."""
+"""Decomposes layer normalisations of ONNX Runtime and the sums fused into them."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from opu_fuse.frontend.editing import operand
 from opu_fuse.frontend.importing.decompose.replacement import Spelling, is_read
 
 _AXES_ARE_OPERANDS = 18
-"""The operator set from which on a ReduceMean reads its axes."""
+"""Opset from which on the axes of a ReduceMean are an operand."""
 
 
 def skip_layer_normalization(s: Spelling) -> bool:
-    """LayerNormalization(x + skip + b); the sum is a result, too."""
+    """Decompose to LayerNormalization(x + skip + b). The sum is a result, too."""
     if _reads_statistics(s.node):
         return False
     sums = _sums(s, 4)
@@ -26,7 +26,7 @@ def skip_layer_normalization(s: Spelling) -> bool:
 
 
 def skip_simplified_layer_normalization(s: Spelling) -> bool:
-    """The same, divided by the root of the mean of squares."""
+    """Decompose to an RMS normalisation of x + skip + b. The sum is a result, too."""
     if _reads_statistics(s.node):
         return False
     sums = _sums(s, 3)
@@ -36,7 +36,7 @@ def skip_simplified_layer_normalization(s: Spelling) -> bool:
 
 
 def simplified_layer_normalization(s: Spelling) -> bool:
-    """X over the root of the mean of squares."""
+    """Decompose to an RMS normalisation: x / sqrt(mean(x²) + epsilon) · gamma."""
     if _reads_statistics(s.node) or s.node.attributes.get_int("axis", -1) != -1:
         return False
     epsilon = s.node.attributes.get_float("epsilon", 1e-5)
@@ -45,22 +45,24 @@ def simplified_layer_normalization(s: Spelling) -> bool:
 
 
 def _reads_statistics(node: ir.Node) -> bool:
-    """Whether somebody reads the mean and the deviation, as in training."""
+    """Whether the mean and inverse deviation have readers, as in training."""
     return any(map(is_read, node.outputs[1:3]))
 
 
 def _sums(s: Spelling, bias: int) -> ir.Value:
+    """Insert x + skip + b. bias: position of b, which is optional."""
     sums = s.make("Add", s.operand(0), s.operand(1))
     return s.make("Add", sums, s.operand(bias)) if s.has(bias) else sums
 
 
 def _read_sum(node: ir.Node, sums: ir.Value) -> ir.Value | None:
+    """The sum if the node has readers of it, else None."""
     results: Sequence[ir.Value] = node.outputs[3:]
     return sums if any(map(is_read, results)) else None
 
 
 def _by_squares(s: Spelling, x: ir.Value, gamma: ir.Value, epsilon: float) -> ir.Value:
-    """As exporters spell it."""
+    """Insert an RMS normalisation in the form that exporters write."""
     squares = s.make("Mul", x, x)
     if s.opset < _AXES_ARE_OPERANDS:
         mean = s.make("ReduceMean", squares, axes=[-1])

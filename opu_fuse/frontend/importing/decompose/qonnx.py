@@ -1,8 +1,8 @@
-"""Quant nodes of QONNX (Brevitas, QKeras, hls4ml) become QuantizeLinear, Clip, DequantizeLinear.
+"""Converts Quant nodes of QONNX (Brevitas, QKeras, hls4ml) to QCDQ form.
 
-As qonnx's own conversion to QCDQ does. A Quant rounds to so many bits: where that is fewer than
-eight, or the range is narrow, a Clip of the integers says so. A constant that is rounded becomes
-its integers and a DequantizeLinear; a bias may have up to 32 bits.
+QCDQ is QuantizeLinear, Clip, DequantizeLinear, as in qonnx's own conversion. The Clip of the
+integers is present for fewer than eight bits, and for a narrow range. A quantised constant becomes
+an integer constant and a DequantizeLinear. A bias may have up to 32 bits.
 """
 
 from collections import Counter
@@ -26,7 +26,11 @@ _QCDQ = (
 
 
 class _Steps(Struct, frozen=True, kw_only=True):
-    """scale, zero: one number, or one for each index along `axis`; lowest, highest: integers."""
+    """Parameters of a Quant.
+
+    scale, zero: scalar, or one element for each index along `axis`.
+    lowest, highest: integer limits.
+    """
 
     scale: np.ndarray
     zero: np.ndarray
@@ -36,7 +40,7 @@ class _Steps(Struct, frozen=True, kw_only=True):
 
     @property
     def dtype(self) -> type[np.int8] | type[np.uint8] | type[np.int32]:
-        """The narrowest type of integers that a DequantizeLinear reads."""
+        """Narrowest integer type of a DequantizeLinear that holds the limits."""
         for kind in (np.int8, np.uint8):
             info = np.iinfo(kind)
             if info.min <= self.lowest and self.highest <= info.max:
@@ -45,12 +49,15 @@ class _Steps(Struct, frozen=True, kw_only=True):
 
 
 def is_of_qonnx(domain: str, op_type: str) -> bool:
-    """Whether it is an operator of QONNX that rounds."""
+    """Whether an operator is a quantiser of QONNX."""
     return domain in DOMAINS and op_type in _OPERATORS
 
 
 def spell_out_qonnx(model: ir.Model) -> bool:
-    """In place; whether a node was replaced. What has no such form stays (`refuse_left_over`)."""
+    """Convert Quant nodes in place. Return whether a node was replaced.
+
+    Nodes without a QCDQ form are not changed (`refuse_left_over`).
+    """
     changed = False
     for node in list(model.graph):
         if not is_of_qonnx(node.domain, node.op_type) or isinstance(steps := _steps(node), str):
@@ -65,19 +72,19 @@ def spell_out_qonnx(model: ir.Model) -> bool:
 
 
 def refuse_left_over(model: ir.Model, where: str) -> None:
-    """Raises ModelError for the operators of QONNX that have no form in the standard."""
-    left = [n for n in model.graph if is_of_qonnx(n.domain, n.op_type)]
-    if not left:
+    """Raise ModelError for operators of QONNX that were not converted."""
+    unconverted = [n for n in model.graph if is_of_qonnx(n.domain, n.op_type)]
+    if not unconverted:
         return
-    kinds = Counter(f"{n.domain}:{n.op_type}" for n in left)
+    kinds = Counter(f"{n.domain}:{n.op_type}" for n in unconverted)
     named = ", ".join(f"{name} ({count})" for name, count in kinds.most_common())
-    why = _steps(left[0])
-    what = f"node {left[0].name!r} ({named} in all): {why}"
+    why = _steps(unconverted[0])
+    what = f"node {unconverted[0].name!r} ({named} in all): {why}"
     raise ModelError(where, what, f"round to 8 bits or fewer and {_QCDQ}")
 
 
 def _steps(node: ir.Node) -> _Steps | str:
-    """How a Quant rounds, or why no machine does."""
+    """Parameters of a Quant, or the reason (text) why it cannot be converted."""
     if node.op_type not in ("Quant", "IntQuant"):
         return f"{node.op_type} has no form in operators of the ONNX standard"
     if not has_kinds(node, _KINDS):
@@ -134,8 +141,10 @@ _KINDS = {
 
 
 def _axis(data: np.ndarray, size: tuple[int, ...] | None) -> int | None:
-    """Along which axis of what is rounded there are several numbers; None for one, -1 where that
-    is not one axis.
+    """Axis of the quantised value along which scales or zero points vary.
+
+    None for a scalar, -1 if they vary along several axes or do not broadcast. size: shape of the
+    value.
     """
     if data.size == 1:
         return None
@@ -147,6 +156,7 @@ def _axis(data: np.ndarray, size: tuple[int, ...] | None) -> int | None:
 
 
 def _round_computed(s: Spelling, steps: _Steps) -> None:
+    """Replace a Quant of a computed value by QuantizeLinear, Clip, DequantizeLinear."""
     kind = steps.dtype
     scale, zero = _spread(steps)
     constants = s.constant(scale.astype(np.float32)), s.constant(zero.astype(kind))
@@ -160,19 +170,20 @@ def _round_computed(s: Spelling, steps: _Steps) -> None:
 
 
 def _spread(steps: _Steps) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point of one size, as Q and DQ ask for."""
+    """Scale and zero point, broadcast to one shape as Q and DQ require."""
     zero = np.broadcast_to(steps.zero, steps.scale.shape)
     return np.broadcast_to(steps.scale, zero.shape), zero
 
 
 def _round_constant(s: Spelling, steps: _Steps, data: np.ndarray) -> None:
+    """Replace a Quant of a constant by an integer constant and a DequantizeLinear."""
     scale, zero = _spread(steps)
     shape = [1] * data.ndim
     if scale.ndim:
         shape[steps.axis] = scale.size
     spread = zero.reshape(shape if scale.ndim else ())
-    places = data.astype(np.float32) / scale.reshape(spread.shape).astype(np.float32)
-    integers = np.clip(np.round(places) + spread, steps.lowest, steps.highest)
+    quotients = data.astype(np.float32) / scale.reshape(spread.shape).astype(np.float32)
+    integers = np.clip(np.round(quotients) + spread, steps.lowest, steps.highest)
     stored = s.constant(integers.astype(steps.dtype))
     zeros = (
         [s.constant(zero.astype(steps.dtype))] if np.any(zero) or steps.dtype != np.int32 else []

@@ -1,7 +1,7 @@
-"""An operator of another library becomes operators of the standard, under its own name.
+"""Replaces a node by a decomposition into standard operators.
 
-The new nodes are called after the user's node and remember it as their origin, so that reports
-speak of what the file holds. Their types and shapes have to be inferred.
+The names of the new nodes derive from the user's node, which is recorded as their origin, so that
+reports name operators of the file. Types and shapes have to be inferred afterwards.
 """
 
 from collections import Counter
@@ -22,9 +22,9 @@ from opu_fuse.frontend.editing import (
 
 
 class Spelling:
-    """The nodes that stand for one; they are put in its place one after the other.
+    """Builder of the nodes that replace one node. They are inserted before it, in order.
 
-    dtype: of the numbers that its operator computes with; opset: the model's standard operators.
+    dtype: element type of the operator's arithmetic. opset: standard opset of the model.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Spelling:
         self._made: set[ir.Node | None] = set()
 
     def operand(self, index: int) -> ir.Value:
-        """One that is there; see `has`."""
+        """A present operand; see `has`."""
         value = operand(self.node, index)
         assert value is not None
         return value
 
     def has(self, index: int) -> bool:
-        """Whether an operand is there."""
+        """Whether an operand is present."""
         return operand(self.node, index) is not None
 
     def make(
@@ -52,7 +52,7 @@ class Spelling:
         name: str | None = None,
         **attributes: Any,
     ) -> ir.Value:
-        """The result of a new node."""
+        """Insert a node with one result; return that."""
         return self.make_several(op_type, 1, *operands, name=name, **attributes)[0]
 
     def make_several(
@@ -63,7 +63,7 @@ class Spelling:
         name: str | None = None,
         **attributes: Any,
     ) -> Sequence[ir.Value]:
-        """The results of a new node. name: the user's, where it is the main one of those made."""
+        """Insert a node; return its results. name: of the user's node, for the main new node."""
         new = ir.Node(
             "",
             op_type,
@@ -85,35 +85,39 @@ class Spelling:
         return f"{self.node.name}/{op_type}{f'_{count}' if count else ''}"
 
     def number(self, value: float) -> ir.Value:
-        """A constant of the operator's type."""
+        """Add a scalar constant of the operator's element type."""
         return self.constant(np.asarray(value, self.dtype.numpy()))
 
     def constant(self, data: np.ndarray) -> ir.Value:
-        """A constant."""
+        """Add a constant."""
         return add_constant(self.graph, f"{self.node.name}/constant", data)
 
     def replace(self, *results: ir.Value | None) -> None:
-        """Those that read the node's results read these, which take over their names; the node
-        goes. None: of a result that nobody reads.
+        """Replace the results of the node by `results` and remove the node.
+
+        The new results take over the readers and names of the old ones. None: a result without
+        readers.
         """
         for old, new in zip(self.node.outputs, results, strict=False):
             if new is None:
                 continue
-            name, was_output, made = old.name, old.is_graph_output(), new.producer() in self._made
+            name, was_output, is_new = old.name, old.is_graph_output(), new.producer() in self._made
             replace_value(old, new)
-            if made and not was_output:  # else it has that name, or is the user's
+            # An output has passed on its name already. A value of the user's model keeps its own.
+            if is_new and not was_output:
                 old.name, new.name = None, name
             new.type, new.shape = new.type or old.type, new.shape or old.shape
         detach(self.node)
 
 
 def has_kinds(node: ir.Node, kinds: Mapping[str, ir.AttributeType]) -> bool:
-    """Whether attributes of these names are of these kinds: nobody checks those of other
-    libraries.
+    """Whether attributes of these names have these types.
+
+    onnx does not check attributes of operators of other domains.
     """
     return all(a.type is kinds.get(a.name, a.type) for a in node.attributes.values())
 
 
 def is_read(value: ir.Value) -> bool:
-    """Whether a node reads a value, or the model hands it out."""
+    """Whether a value has a reader or is a model output."""
     return bool(value.uses()) or value.is_graph_output()

@@ -1,7 +1,7 @@
-"""Sequences of tensors whose length is known become the tensors: SplitToSequence is a Split.
+"""Replaces sequences of static length by their tensors: a SplitToSequence becomes a Split.
 
-PyTorch's `unbind`, `chunk` and `split` write them so. What is not known when the network is
-compiled (how long, which element) stays.
+PyTorch exports `unbind`, `chunk` and `split` as sequences. Nodes with a dynamic length or index are
+left unchanged.
 """
 
 import numpy as np
@@ -12,19 +12,22 @@ from opu_fuse.frontend.importing.decompose.replacement import Spelling, is_read
 from opu_fuse.model.operator_sets import MAKES_SEQUENCES, READS_SEQUENCES
 
 _LONGEST = 4096
-"""Elements that a sequence may have."""
+"""Largest count of elements in a sequence."""
 
 Elements = list[ir.Value]
 
 
 def spell_out_sequences(model: ir.Model) -> bool:
-    """In place; whether a node was replaced. Names and shapes have to be found anew."""
+    """Replace static sequences in place. Return whether a node was replaced.
+
+    Names and shapes have to be inferred again afterwards.
+    """
     known: dict[ir.Value, Elements] = {}
     makers, changed = [], False
     for node in list(model.graph):
         if is_standard(node, *MAKES_SEQUENCES):
-            if (found := _elements(node, known)) is not None:
-                known[node.outputs[0]] = found
+            if (elements := _elements(node, known)) is not None:
+                known[node.outputs[0]] = elements
                 makers.append(node)
         elif is_standard(node, *READS_SEQUENCES) and (sequence := operand(node, 0)) in known:
             changed |= _read(Spelling(node), known[sequence])
@@ -35,7 +38,7 @@ def spell_out_sequences(model: ir.Model) -> bool:
 
 
 def _elements(node: ir.Node, known: dict[ir.Value, Elements]) -> Elements | None:
-    """What a sequence holds, where that is known."""
+    """Elements of the sequence that a node returns; None if they are not static."""
     if node.op_type == "SplitToSequence":
         return _parts(node)
     if node.op_type in {"SequenceConstruct", "SequenceEmpty"}:
@@ -44,18 +47,21 @@ def _elements(node: ir.Node, known: dict[ir.Value, Elements]) -> Elements | None
     if source is None or source not in known:
         return None
     inserts = node.op_type == "SequenceInsert"
-    found, place = list(known[source]), operand(node, 1 + inserts)
-    at = len(found) - (not inserts) if place is None else _place(place, len(found) + inserts)
+    elements, index = list(known[source]), operand(node, 1 + inserts)
+    at = len(elements) - (not inserts) if index is None else _place(index, len(elements) + inserts)
     if at is None:
         return None
     if inserts:
         value = operand(node, 1)
-        return None if value is None else [*found[:at], value, *found[at:]]
-    return [*found[:at], *found[at + 1 :]]
+        return None if value is None else [*elements[:at], value, *elements[at:]]
+    return [*elements[:at], *elements[at + 1 :]]
 
 
 def _place(value: ir.Value | None, count: int) -> int | None:
-    """One of `count` places, which may be counted from the end."""
+    """Constant index into `count` elements; None if it is computed or out of bounds.
+
+    A negative index counts from the end.
+    """
     data = constant(value)
     if data is None or data.size != 1 or not -count <= data.item() < count:
         return None
@@ -63,7 +69,7 @@ def _place(value: ir.Value | None, count: int) -> int | None:
 
 
 def _parts(node: ir.Node) -> Elements | None:
-    """The parts of a SplitToSequence, as results of a Split before it."""
+    """Results of a new Split that is equivalent to a SplitToSequence; None if not static."""
     s = Spelling(node)
     size, axis = static_shape(operand(node, 0)), node.attributes.get_int("axis", 0)
     if size is None or not -len(size) <= axis < len(size) or not is_read(node.outputs[0]):
@@ -86,7 +92,10 @@ def _parts(node: ir.Node) -> Elements | None:
 
 
 def _lengths(node: ir.Node, whole: int) -> list[int] | None:
-    """Of the parts: as listed, of one length (the last may be shorter), or 1 each."""
+    """Lengths of the parts: as listed, equal (the last may be shorter), or 1 each.
+
+    None if they are computed or invalid. whole: size of the axis.
+    """
     if operand(node, 1) is None:
         return [1] * whole if whole <= _LONGEST else None
     split = constant(operand(node, 1))
@@ -101,7 +110,7 @@ def _lengths(node: ir.Node, whole: int) -> list[int] | None:
 
 
 def _read(s: Spelling, elements: Elements) -> bool:
-    """Replace a node that reads a sequence; False where it asks for what is not known."""
+    """Replace a node that reads a sequence. Returns False if its index is not static."""
     match s.node.op_type:
         case "SequenceLength":
             result = s.constant(np.asarray(len(elements), np.int64))
@@ -114,7 +123,7 @@ def _read(s: Spelling, elements: Elements) -> bool:
             if not elements or (joined := _joined(s, elements)) is None:
                 return False
             result = joined
-    if s.node.outputs[0].is_graph_output():  # it keeps its name, the element has one of its own
+    if s.node.outputs[0].is_graph_output():  # both keep their names
         result = s.make("Identity", result)
     s.replace(result)
     return True

@@ -1,4 +1,4 @@
-"""One round of everything that becomes operators of the standard."""
+"""One iteration of all decompositions into standard operators."""
 
 import onnx_ir as ir
 
@@ -14,13 +14,14 @@ _OF_THE_STANDARD = BODIES | READS_SEQUENCES
 
 
 def is_to_spell_out(model: ir.Model) -> bool:
-    """Whether a round may find something."""
+    """Whether a model may have nodes to decompose."""
     return any(n.domain not in STANDARD or n.op_type in _OF_THE_STANDARD for n in model.graph)
 
 
 def to_standard(model: ir.Model) -> bool:
-    """In place; whether a node was replaced: then names and shapes have to be found anew, and there
-    may be more to do with what is known by then.
+    """Run all decompositions once, in place. Return whether a node was replaced.
+
+    If so, names and shapes have to be inferred again. Another iteration may then replace more.
     """
     if not is_to_spell_out(model):
         return False
