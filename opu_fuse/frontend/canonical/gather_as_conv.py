@@ -133,6 +133,7 @@ def join(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice, why: str) 
     """
     conv, apart = _reader_by_weights(node), choice.apart
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # callers have looked at it
+    # Duplicates would add up in one weight, which int8 may not hold.
     if conv is None or any(n % apart for n in size) or choice.is_twice:
         return False
     ints, weight = conv.attributes.get_ints, conv.inputs[1]

@@ -82,9 +82,8 @@ def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     graph, changed = model.graph, False
     nodes = standard_nodes(graph, *_RULES)
-    for node in sorted(
-        nodes, key=lambda n: n.op_type != "Concat"
-    ):  # Concats first: they absorb their Slices
+    # Concats first: they absorb the Slices that they read.
+    for node in sorted(nodes, key=lambda n: n.op_type != "Concat"):
         if _is_image(node.inputs[0]) or node.op_type == "Reshape":
             changed |= _RULES[node.op_type](graph, node)
     return changed

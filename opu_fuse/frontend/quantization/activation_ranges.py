@@ -1,4 +1,4 @@
-"""Activation range observers: one pass over the calibration samples with all float tensors observed.
+"""Activation range observers: one pass over the calibration samples observes all float tensors.
 
 The extremes are exact. A regular subset of each tensor is recorded, from which the error of any
 scale can be estimated later. ONNX Runtime runs in a child process (`sandbox.py`), which returns the

@@ -247,8 +247,8 @@ def _least_scale(x_scale: float, y_scale: float) -> float:
 def _row_scales(rows: np.ndarray) -> np.ndarray:
     """The better scale for each row: the one that clips nothing, or half of it; 0 for zero rows.
 
-    Halving saves a quarter of the rounding noise, which is a twelfth of the squared step per weight.
-    It pays if that exceeds the squared clipping error.
+    Rounding noise is a twelfth of the squared step per weight. Halving the step pays if it saves
+    more of that than the squared clipping error it adds.
     """
     magnitudes = np.abs(rows)
     largest = magnitudes.max(axis=1).astype(np.float64)

@@ -57,11 +57,11 @@ def equalise(model: ir.Model, calibration: Calibration) -> None:
     links = list(_links(model.graph))
     if not links:
         return
-    batches, _ = samples(model, calibration)
+    calibration_samples, _ = samples(model, calibration)
     proto, weights = lean_proto(model, list(model.graph))
     names = {v.name or "": static_shape(v) or () for link in links for v in link.values}
-    seconds = calibration_seconds(model, len(batches))
-    ranges = collect(proto, names, batches, weights, by_channel=names, seconds=seconds)
+    seconds = calibration_seconds(model, len(calibration_samples))
+    ranges = collect(proto, names, calibration_samples, weights, by_channel=names, seconds=seconds)
     for link in links:
         _scale(link, _factors(link, _sizes(link, ranges)))
 
