@@ -1,9 +1,10 @@
-"""A Slice of rows and columns that no operator takes is a pass of the array.
+"""A crop that no operator absorbs becomes a pass of the array.
 
-The pads of a ConvTranspose cut its result: over one pixel, with a weight of one for each channel,
-it is nothing but the cut, and rounds anew where the model does. After the network's input as well,
-but for a part that is handed out: nothing quantised touches it. What the host makes, the host cuts.
-The user's graph has a Slice there: only strategies that ask for it see this.
+The pads of a ConvTranspose crop its result. A depthwise 1x1 ConvTranspose with weights of one is
+only the crop, and requantises if the model does. Crops of a model input are rewritten too, unless
+the result is a model output, where nothing is quantised. The host crops maps that it computes. This
+rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
+(`REWRITES`).
 """
 
 import numpy as np

@@ -1,9 +1,10 @@
 """Every pure change of view becomes one Reshape with a constant shape.
 
 1. Flatten, Squeeze, Unsqueeze, Reshape, and a Transpose that only moves dimensions of size 1.
-2. A Reshape that alone reads another Reshape reads that one's operand, as does one that undoes it.
-3. A Reshape to the shape the operand already has is removed.
-4. Of an input, Reshapes to one shape are one: the port does it.
+2. A Reshape that is the only reader of another one reads that one's operand. So does a Reshape
+   back to the operand's shape, even if there are other readers.
+3. A Reshape to the shape of its operand is removed.
+4. Reshapes of a model input to the same shape are merged: the input port performs them.
 """
 
 import numpy as np
@@ -61,8 +62,10 @@ def _share(graph: ir.Graph, given: ir.Value) -> bool:
 
 
 def is_view(node: ir.Node) -> bool:
-    """Whether a node moves no value of a map of known shape. One whose numbers are computed may do
-    something else than the file declares."""
+    """Whether a node only changes the view: it moves no value, and the shapes are known.
+
+    A shape that is computed at run time may differ from the declared one, so it does not count.
+    """
     if not is_standard(node, "Transpose", *VIEWS) or not node.inputs:
         return False
     if any(v and constant(v) is None for v in node.inputs[1:]):
@@ -98,8 +101,8 @@ def _merge(node: ir.Node) -> bool:
     assert source is not None
     before, after = quant_of(middle), quant_of(node.outputs[0])
     if sole_reader(middle) is not node:
-        undone = static_shape(source) == static_shape(node.outputs[0])
-        if not undone or before not in {None, quant_of(source)}:
+        restores = static_shape(source) == static_shape(node.outputs[0])
+        if not restores or before not in {None, quant_of(source)}:
             return False
         node.replace_input_with(0, source)
         return True

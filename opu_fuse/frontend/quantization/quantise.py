@@ -206,8 +206,8 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
     Returns the nodes that ONNX Runtime's quantiser handles and all quantised values, both in graph
     order, and the set of nodes that read or write quantised values.
     """
-    composite_of = composites(graph)
-    composite_nodes = {node for composite in composite_of.values() for node in composite.nodes}
+    wholes = composites(graph)
+    composite_nodes = {node for composite in wholes.values() for node in composite.nodes}
     nodes: list[ir.Node] = []
     values: dict[ir.Value, None] = {}
     of_node: dict[ir.Node, list[ir.Value]] = {}
@@ -215,7 +215,7 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
     float_nodes |= preprocessing_nodes(graph)  # a port's lookup table replaces them
     for node in graph:
         if node in float_nodes or (
-            node in composite_of and not float_nodes.isdisjoint(composite_of[node].nodes)
+            node in wholes and not float_nodes.isdisjoint(wholes[node].nodes)
         ):
             continue
         operands = [v for v in node.inputs if v is not None]
@@ -224,8 +224,8 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
             continue  # empty, or of unknown size
         if any(is_dequantize(v.producer()) for v in operands):
             continue  # ONNX Runtime quantises no reader of a DequantizeLinear
-        if node in composite_of:
-            source = composite_of[node].source
+        if node in wholes:
+            source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
                 continue
             operands = [source]
@@ -239,12 +239,8 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
         computed = [v for v in (*operands, *node.outputs) if v.const_value is None]
         of_node[node] = [v for v in computed if v.dtype == ir.DataType.FLOAT]
         values.update(dict.fromkeys(of_node[node]))
-    touched = {
-        n
-        for node in of_node
-        for n in (composite_of[node].nodes if node in composite_of else (node,))
-    }
-    idle = _leave_float(needless(graph, touched, composite_of))
+    touched = {n for node in of_node for n in (wholes[node].nodes if node in wholes else (node,))}
+    idle = _leave_float(needless(graph, touched, wholes))
     if idle:
         values = dict.fromkeys(v for node in of_node if node not in idle for v in of_node[node])
     return [node for node in nodes if node not in idle], values, touched - idle
@@ -297,7 +293,7 @@ def _is_difference(node: ir.Node) -> bool:
 
 
 def _has_float_constants(node: ir.Node) -> bool:
-    """Whether a node is a normalisation or slope with constant parameters, which can be quantised."""
+    """Whether a node is a normalisation or slope with constant parameters."""
     known = all(constant(v) is not None for v in node.inputs[1:])
     return is_standard(node, *REAL_CONSTANTS) and known and _is_map(node.outputs[0])
 
