@@ -30,5 +30,7 @@ def _widens(node: ir.Node) -> bool:
         return False
     fill = real_constant(operand(node, 2))
     zeros = operand(node, 2) is None or (fill is not None and not np.any(fill))
-    plain = node.attributes.get_string("mode", "constant") == "constant"
-    return zeros and plain and amounts.min() >= 0 and not np.any(np.delete(amounts, (1, 5)))
+    is_constant_mode = node.attributes.get_string("mode", "constant") == "constant"
+    return (
+        zeros and is_constant_mode and amounts.min() >= 0 and not np.any(np.delete(amounts, (1, 5)))
+    )

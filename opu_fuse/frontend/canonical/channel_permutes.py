@@ -85,16 +85,16 @@ def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
     count = int(np.prod(shape))
     if count > _LARGEST or 0 in shape:
         return None
-    numbers = np.arange(count).reshape(shape)
+    elements = np.arange(count).reshape(shape)
     values = [link.inputs[0] for link in chain[:-1]]
     for link, result in zip(reversed(chain), [*reversed(values), chain[0].outputs[0]], strict=True):
-        permuted = _MOVES[link.op_type](numbers, link, result)  # type: ignore[arg-type]  # links read what they are linked by
+        permuted = _MOVES[link.op_type](elements, link, result)  # type: ignore[arg-type]  # links read what they are linked by
         if permuted is None:
             return None
-        numbers = permuted
-    order = numbers[0, :, 0, 0] // (shape[2] * shape[3])
+        elements = permuted
+    order = elements[0, :, 0, 0] // (shape[2] * shape[3])
     expected = np.arange(count).reshape(shape)[:, order]
-    return order if np.array_equal(numbers, expected) else None
+    return order if np.array_equal(elements, expected) else None
 
 
 def _reshape(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:

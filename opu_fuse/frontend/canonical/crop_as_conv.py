@@ -25,8 +25,8 @@ def run(model: ir.Model) -> bool:
         shape = static_shape(x)
         if cut is None or x is None or shape is None or shape[0] != 1:
             continue
-        rounded = {quant is None for quant in (quant_of(x), quant_of(y))}
-        if len(rounded) > 1 or not (is_computed(x) or x.is_graph_input()):
+        is_float = {quant is None for quant in (quant_of(x), quant_of(y))}
+        if len(is_float) > 1 or not (is_computed(x) or x.is_graph_input()):
             continue
         if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
             continue

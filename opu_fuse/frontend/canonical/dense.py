@@ -68,8 +68,8 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
         new_w = _weight(graph, w, weight, transposed=transposed, alpha=alpha)
     inputs = [x, new_w]
     if bias is not None and b is not None:
-        same = beta == 1.0 and constant(b).shape == (outputs,)  # type: ignore[union-attr]  # `bias` came from it
-        keep = b if same else add_constant(graph, f"{b.name}/vector", np.float32(beta) * bias)
+        is_vector = beta == 1.0 and constant(b).shape == (outputs,)  # type: ignore[union-attr]  # `bias` came from it
+        keep = b if is_vector else add_constant(graph, f"{b.name}/vector", np.float32(beta) * bias)
         inputs.append(keep)
     rewrite(node, "Gemm", inputs, _CANONICAL)
     return True
@@ -99,18 +99,20 @@ def _turn_back(graph: ir.Graph, node: ir.Node) -> bool:
     transpose = _alone(transposed, "Transpose")
     source = None if transpose is None else transpose.inputs[0]
     shape = static_shape(transposed)
-    plain = node.attributes.get_int("transB", 0) and not node.attributes.get_int("transA", 0)
+    is_final_form = node.attributes.get_int("transB", 0) and not node.attributes.get_int(
+        "transA", 0
+    )
     if (
         x is None
         or view is None
         or transpose is None
         or source is None
         or shape is None
-        or not plain
+        or not is_final_form
     ):
         return False
-    rounded = {quant_of(v) for v in (x, transposed, source) if v}
-    if len(rounded - {None}) > 1 or (rounded != {None} and quant_of(source) is None):
+    quants = {quant_of(v) for v in (x, transposed, source) if v}
+    if len(quants - {None}) > 1 or (quants != {None} and quant_of(source) is None):
         return False  # it would be requantised
     order = transpose.attributes.get_ints("perm", range(len(shape))[::-1])
     inverse = [1 + int(axis) for axis in np.argsort(order)]

@@ -92,7 +92,7 @@ def _convolve(node: ir.Node, source: ir.Value, weights: Sequence[ir.Value]) -> N
 
 
 def _behind(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 3."""
+    """Case 3: let an elementwise operator read the maps, with the Reshape to rows after it."""
     maps = {v: m for v in node.inputs if v is not None and (m := _map_of(v)) is not None}
     sizes = {static_shape(m) for m in maps.values()}
     others = [v for v in node.inputs if v is not None and v not in maps]
@@ -126,8 +126,8 @@ def _map_of(rows: ir.Value | None) -> ir.Value | None:
     source, size, shape = node.inputs[0], static_shape(node.inputs[0]), static_shape(rows)
     if source is None or size is None or shape is None or not _is_map(source):
         return None
-    same = quant_of(rows) in {None, quant_of(source)}
-    return source if same and shape == (math.prod(size[:-1]), size[-1]) else None
+    same_quant = quant_of(rows) in {None, quant_of(source)}
+    return source if same_quant and shape == (math.prod(size[:-1]), size[-1]) else None
 
 
 def _is_map(value: ir.Value) -> bool:

@@ -88,8 +88,8 @@ def _terms(equation: str, ranks: Sequence[int]) -> list[str] | None:
     )
     if not arrow:
         labels = left_side.replace(",", "").replace("...", "")
-        single = sorted(label for label in {*labels} if labels.count(label) == 1)
-        result = ("..." if "..." in left_side else "") + "".join(single)
+        unrepeated = sorted(label for label in {*labels} if labels.count(label) == 1)
+        result = ("..." if "..." in left_side else "") + "".join(unrepeated)
     if min(ellipsis_ranks) < 0 or hidden > len(_SPARE):
         return None
     terms = []
@@ -101,7 +101,7 @@ def _terms(equation: str, ranks: Sequence[int]) -> list[str] | None:
 
 
 def _of_one(graph: ir.Graph, node: ir.Node, labels: str, result: str) -> bool:
-    """Case 1."""
+    """Case 1, for an Einsum of one operand."""
     x = node.inputs[0]
     if {*labels} == {*result}:
         rewrite(node, "Transpose", [x], {"perm": [labels.index(n) for n in result]})
@@ -140,7 +140,7 @@ def _weighted(
     terms: Sequence[str],
     result: str,
 ) -> bool:
-    """Case 3. values: computed, constant."""
+    """Case 3, as a 1x1 Conv or a MatMul. values: the computed and the constant operand."""
     (x, w), (labels, of_weight) = values, terms
     sizes = dict(zip(of_weight, static_shape(w) or (), strict=True))
     summed = [n for n in labels if n in of_weight and n not in result]
@@ -158,7 +158,7 @@ def _weighted(
         taps = [sizes[n] for n in order] + ones
         weight = _turn(node, w, of_weight, order, "filters")
         weight = _reshape(graph, node, weight, taps, f"{node.name}/taps")
-        rewrite(node, "Conv", [x, weight])  # `convolutions` spells out the rest
+        rewrite(node, "Conv", [x, weight])  # `convolutions` adds its attributes
         return True
     _matmul(graph, node, (x, w), (labels, of_weight), (free_labels, summed, new_labels), result)
     return True

@@ -91,8 +91,8 @@ def _from_constant(graph: ir.Graph, node: ir.Node) -> bool:
     ):  # a scalar is part of a lookup table
         return False
     ones, name = np.ones(shape[1], np.float32), node.name
-    numbers = {"scale": -ones, "shift": data.reshape(-1), "mean": 0 * ones, "variance": ones}
-    constants = [add_constant(graph, f"{name}/{part}", v) for part, v in numbers.items()]
+    parameters = {"scale": -ones, "shift": data.reshape(-1), "mean": 0 * ones, "variance": ones}
+    constants = [add_constant(graph, f"{name}/{part}", v) for part, v in parameters.items()]
     rewrite(node, "BatchNormalization", [x, *constants], {"epsilon": 0.0})
     return True
 
@@ -128,8 +128,8 @@ def _max(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     for x, other in (node.inputs, reversed(node.inputs)):
         limit = constant(other)
-        same = static_shape(x) == static_shape(node.outputs[0])
-        if limit is not None and same and not np.any(limit) and limit.dtype == np.float32:
+        same_shape = static_shape(x) == static_shape(node.outputs[0])
+        if limit is not None and same_shape and not np.any(limit) and limit.dtype == np.float32:
             rewrite(node, "Relu", [x])
             return True
     return False

@@ -90,8 +90,8 @@ def _cut(graph: ir.Graph, node: ir.Node, amounts: np.ndarray) -> bool:
     size = np.asarray(shape[2:])
     if np.any(starts + ends >= size):
         return False
-    numbers = {"starts": starts, "ends": size - ends, "axes": np.array([2, 3])}
-    operands = [add_constant(graph, f"{node.name}/{n}", v) for n, v in numbers.items()]
+    slice_operands = {"starts": starts, "ends": size - ends, "axes": np.array([2, 3])}
+    operands = [add_constant(graph, f"{node.name}/{n}", v) for n, v in slice_operands.items()]
     positive = np.maximum(0, amounts)
     if not positive.any():
         rewrite(node, "Slice", [x, *operands])

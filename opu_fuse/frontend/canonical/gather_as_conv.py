@@ -71,7 +71,7 @@ def choose(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice) -> None:
     """Replace a node that selects from `x` by a Conv, or absorb it into its only reader."""
     if join(graph, node, x, choice, "pixels chosen by the weights of the convolution behind"):
         return
-    channels = static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
+    channels = static_shape(x)[1]  # type: ignore[index]  # callers have checked it
     size = (len(choice.channels), channels, choice.rows.max() + 1, choice.columns.max() + 1)
     ones = np.zeros(size, np.int8)
     ones[np.arange(size[0]), choice.channels, choice.rows, choice.columns] = 1
@@ -93,12 +93,12 @@ def convolve(
 
     This is bit-exact if result and operand have the same quantisation. apart: the stride.
     """
-    rounded = quant_of(node.outputs[0]) is not None
+    is_quantised = quant_of(node.outputs[0]) is not None
     weight = add_constant(
         graph,
         f"{node.name}/ones",
-        ones if rounded else ones.astype(np.float32),
-        QuantParams(scale=(1.0,)) if rounded else None,
+        ones if is_quantised else ones.astype(np.float32),
+        QuantParams(scale=(1.0,)) if is_quantised else None,
     )
     attributes = {
         "kernel_shape": ones.shape[2:],
@@ -119,7 +119,7 @@ def take_order(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if quant_of(x) != quant_of(node.outputs[0]):
         return False
-    order = order % static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
+    order = order % static_shape(x)[1]  # type: ignore[index]  # callers have checked it
     zeros = np.zeros_like(order)
     choice = Choice(apart=1, channels=order, rows=zeros, columns=zeros)
     return join(graph, node, x, choice, "channels taken in the order in which they lie")
@@ -131,27 +131,29 @@ def join(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice, why: str) 
     Kernel, strides and pads grow by the factor `choice.apart`. Returns whether it was absorbed.
     why: the explanation for the user.
     """
-    conv, apart = _reader_by_weights(node), choice.apart
-    _, channels, *size = static_shape(x)  # type: ignore[misc]  # callers have looked at it
+    conv, stride = _reader_by_weights(node), choice.apart
+    _, channels, *size = static_shape(x)  # type: ignore[misc]  # callers have checked it
     # Duplicates would add up in one weight, which int8 may not hold.
-    if conv is None or any(n % apart for n in size) or choice.is_twice:
+    if conv is None or any(n % stride for n in size) or choice.is_twice:
         return False
     ints, weight = conv.attributes.get_ints, conv.inputs[1]
     filters = constant(weight)
     assert weight is not None
     assert filters is not None
-    if apart > 1 and ({*ints("dilations", ())} != {1} or apart * max(filters.shape[2:]) > _LARGEST):
+    if stride > 1 and (
+        {*ints("dilations", ())} != {1} or stride * max(filters.shape[2:]) > _LARGEST
+    ):
         return False
     rows, columns = filters.shape[2:]
-    kernel_shape = (len(filters), channels, rows * apart, columns * apart)
-    blocks = np.zeros((*kernel_shape[:2], rows, apart, columns, apart), filters.dtype)
+    kernel_shape = (len(filters), channels, rows * stride, columns * stride)
+    blocks = np.zeros((*kernel_shape[:2], rows, stride, columns, stride), filters.dtype)
     # numpy moves the axis of index arrays that slices separate to the front.
     blocks[:, choice.channels, :, choice.rows, :, choice.columns] = filters.swapaxes(0, 1)
     attributes = {
         "kernel_shape": kernel_shape[2:],
-        "strides": [apart * n for n in ints("strides", ())],
+        "strides": [stride * n for n in ints("strides", ())],
         "dilations": ints("dilations", ()),
-        "pads": [apart * n for n in ints("pads", ())],
+        "pads": [stride * n for n in ints("pads", ())],
         "group": 1,
     }
     taps = add_constant(

@@ -42,8 +42,10 @@ def _changes_nothing(node: ir.Node) -> bool:
         return True
     if is_standard(node, "Dropout"):
         training = operand(node, 2)
-        off = training is None or ((c := constant(training)) is not None and not np.any(c))
-        return off and not any(out.uses() or out.is_graph_output() for out in node.outputs[1:])
+        is_inference = training is None or ((c := constant(training)) is not None and not np.any(c))
+        return is_inference and not any(
+            out.uses() or out.is_graph_output() for out in node.outputs[1:]
+        )
     if is_standard(node, *_WRAPPERS):
         return len(node.inputs) == 1
     if is_standard(node, "Cast"):
@@ -65,7 +67,7 @@ def _unchanged(node: ir.Node) -> int | None:
         data = constant(other)
         if operand_value is None or other is None or data is None or quant_of(other) is not None:
             continue
-        same = static_shape(operand_value) == static_shape(node.outputs[0])
-        if same and np.all(data == _NEUTRAL[node.op_type]):
+        same_shape = static_shape(operand_value) == static_shape(node.outputs[0])
+        if same_shape and np.all(data == _NEUTRAL[node.op_type]):
             return i
     return None

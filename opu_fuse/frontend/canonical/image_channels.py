@@ -44,7 +44,7 @@ def _join(graph: ir.Graph, whole: ir.Value) -> bool:
     order: list[int] = []
     for part in join.inputs:
         indices_of_part = None if part is None else _places(part, shape, axis)
-        if indices_of_part is None or quant_of(part) not in {None, quant_of(whole)}:  # type: ignore[arg-type]  # None has no places
+        if indices_of_part is None or quant_of(part) not in {None, quant_of(whole)}:  # type: ignore[arg-type]  # None has no indices
             return False
         order += indices_of_part
     merge_sources(join, cutters)
@@ -74,5 +74,5 @@ def _places(part: ir.Value, shape: tuple[int, ...], axis: int) -> list[int] | No
         indices = constant(operand(node, 1))
         return None if indices is None else (indices % shape[axis]).tolist()
     ends = np.cumsum([0, *((static_shape(v) or shape)[axis] for v in node.outputs)])
-    first = ends[part.index() or 0]
-    return [*range(first, first + own[axis])]
+    first_index = ends[part.index() or 0]
+    return [*range(first_index, first_index + own[axis])]

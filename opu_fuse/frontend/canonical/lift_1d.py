@@ -65,8 +65,8 @@ def _widen(graph: ir.Graph, node: ir.Node) -> bool:
         node.replace_input_with(index, value)
     for name, row in _ALONG.items():
         if name in node.attributes:
-            numbers = node.attributes.get_ints(name, ())
-            node.attributes[name] = ir.AttrInt64s(name, [row, *numbers])
+            spatial_values = node.attributes.get_ints(name, ())
+            node.attributes[name] = ir.AttrInt64s(name, [row, *spatial_values])
     if node.op_type != "Pad" and (pads := node.attributes.get_ints("pads")):
         node.attributes["pads"] = ir.AttrInt64s("pads", [0, pads[0], 0, pads[1]])
     if node.op_type in ALONG_AXIS:
@@ -93,8 +93,12 @@ def _image(value: ir.Value | None) -> ir.Value | None:
     if value is None or node is None or not is_standard(node, "Reshape") or not _is_line(value):
         return None
     source = node.inputs[0]
-    same = source is not None and quant_of(value) in {None, quant_of(source)}
-    return source if same and static_shape(source) == _with_row(static_shape(value) or ()) else None
+    same_quant = source is not None and quant_of(value) in {None, quant_of(source)}
+    return (
+        source
+        if same_quant and static_shape(source) == _with_row(static_shape(value) or ())
+        else None
+    )
 
 
 def _with_row(shape: Sequence[int]) -> tuple[int, ...]:
@@ -113,24 +117,24 @@ def _inputs(graph: ir.Graph, node: ir.Node) -> list[ir.Value | None] | None:
         if not all(_can_widen(v) for v in node.inputs):
             return None
         return [_wide(graph, node, v) for v in node.inputs]
-    numbers = [constant(v) for v in rest]
+    constants = [constant(v) for v in rest]
     match node.op_type:
         case "ConvTranspose":
-            weight, w = numbers[0], rest[0]
+            weight, w = constants[0], rest[0]
             if weight is None or w is None:
                 return None
             data = weight[:, :, None, :]
             rest[0] = add_constant(graph, f"{w.name}/wide", data, quant_of(w))
         case "Slice":
-            if numbers[0] is None or (operand(node, 3) and numbers[2] is None):
+            if constants[0] is None or (operand(node, 3) and constants[2] is None):
                 return None
-            axes = range(numbers[0].size) if operand(node, 3) is None else numbers[2]
+            axes = range(constants[0].size) if operand(node, 3) is None else constants[2]
             axes = np.array([_axis(int(a)) for a in axes])  # type: ignore[union-attr]  # None is ruled out above
             rest[2:3] = [add_constant(graph, f"{node.name}/wide_axes", axes)]
         case "Pad":
-            if numbers[0] is None or operand(node, 3) is not None:
+            if constants[0] is None or operand(node, 3) is not None:
                 return None
-            pads = np.insert(numbers[0].reshape(2, -1), 2, 0, axis=1).reshape(-1)
+            pads = np.insert(constants[0].reshape(2, -1), 2, 0, axis=1).reshape(-1)
             rest[0] = add_constant(graph, f"{node.name}/wide_pads", pads)
         case _ if (
             len(node.outputs) > 1 and node.op_type != "Split"

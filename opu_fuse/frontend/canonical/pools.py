@@ -80,12 +80,12 @@ def _division(node: ir.Node) -> ir.Node | None:
         return None
     if quant_of(result) is not None or static_shape(reader.outputs[0]) != shape:
         return None
-    first = reader.inputs[0] is result
-    factor = real_constant(reader.inputs[1 if first else 0])
+    sum_is_first = reader.inputs[0] is result
+    factor = real_constant(reader.inputs[1 if sum_is_first else 0])
     count = np.float32(math.prod(source) / math.prod(shape))
     expected = count if reader.op_type == "Div" else 1 / count
     is_count = factor is not None and np.all(np.float32(factor) == np.float32(expected))
-    return reader if is_count and (first or reader.op_type == "Mul") else None
+    return reader if is_count and (sum_is_first or reader.op_type == "Mul") else None
 
 
 def reduced_axes(node: ir.Node) -> frozenset[int] | None:
@@ -151,7 +151,7 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
     if average and kernel == tuple(size) and not any(pads) and dilations == (1, 1):
         rewrite(node, "GlobalAveragePool", node.inputs)  # Case 1
         return True
-    before = {name: str(value) for name, value in node.attributes.items()}
+    old_attributes = {name: str(value) for name, value in node.attributes.items()}
     attributes: dict[str, list[int] | int] = {
         "kernel_shape": list(kernel),
         "strides": list(strides),
@@ -168,7 +168,7 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
             for a in zip(size, kernel, strides, dilations, pads[:2], pads[2:], strict=True)
         ]
         _correct_shape(node.outputs[0], out)
-    return before != {name: str(value) for name, value in node.attributes.items()}
+    return old_attributes != {name: str(value) for name, value in node.attributes.items()}
 
 
 def _rows(size: int, kernel: int, stride: int, dilation: int, begin: int, end: int) -> int:

@@ -49,8 +49,10 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     if size is None or size[0] != 1 or 0 in size:
         return False
     collapsed = {order[axis] for axis in axes}
-    kept = [place for axis, place in enumerate(order) if axis not in axes and size[place] > 1]
-    if kept != sorted(kept) or (quant_of(x) is None) != (quant_of(y) is None):
+    remaining_axes = [
+        place for axis, place in enumerate(order) if axis not in axes and size[place] > 1
+    ]
+    if remaining_axes != sorted(remaining_axes) or (quant_of(x) is None) != (quant_of(y) is None):
         return False
     mean, rounded = node.op_type == "ReduceMean", quant_of(y) is not None
     if mean and _CHANNELS not in collapsed:  # `pools` converts it

@@ -38,8 +38,8 @@ def run(model: ir.Model) -> bool:
         changed |= _merge(node)  # Case 2
         if static_shape(node.inputs[0]) == static_shape(node.outputs[0]):  # Case 3
             changed |= bypass(node)
-    for given in model.graph.inputs:
-        changed |= _share(model.graph, given)  # Case 4
+    for model_input in model.graph.inputs:
+        changed |= _share(model.graph, model_input)  # Case 4
     return changed
 
 
@@ -83,8 +83,8 @@ def is_view(node: ir.Node) -> bool:
 def _to_reshape(graph: ir.Graph, node: ir.Node) -> bool:
     target = np.asarray(static_shape(node.outputs[0]), np.int64)
     written = constant(operand(node, 1))
-    plain = node.op_type == "Reshape" and not node.attributes.get_int("allowzero", 0)
-    if plain and written is not None and np.array_equal(written, target):
+    is_reshape = node.op_type == "Reshape" and not node.attributes.get_int("allowzero", 0)
+    if is_reshape and written is not None and np.array_equal(written, target):
         return False
     shape = add_constant(graph, f"{node.name}/shape", target)
     rewrite(node, "Reshape", [node.inputs[0], shape])
@@ -94,23 +94,23 @@ def _to_reshape(graph: ir.Graph, node: ir.Node) -> bool:
 def _merge(node: ir.Node) -> bool:
     middle = node.inputs[0]
     assert middle is not None
-    first = middle.producer()
-    if first is None or not is_standard(first, "Reshape"):
+    first_view = middle.producer()
+    if first_view is None or not is_standard(first_view, "Reshape"):
         return False
-    source = first.inputs[0]
+    source = first_view.inputs[0]
     assert source is not None
-    before, after = quant_of(middle), quant_of(node.outputs[0])
+    middle_quant, result_quant = quant_of(middle), quant_of(node.outputs[0])
     if sole_reader(middle) is not node:
         restores = static_shape(source) == static_shape(node.outputs[0])
-        if not restores or before not in {None, quant_of(source)}:
+        if not restores or middle_quant not in {None, quant_of(source)}:
             return False
         node.replace_input_with(0, source)
         return True
-    if before is not None and after is not None and before != after:
+    if middle_quant is not None and result_quant is not None and middle_quant != result_quant:
         return False
-    if before is not None:
-        node.outputs[0].meta[META_KEY] = before
+    if middle_quant is not None:
+        node.outputs[0].meta[META_KEY] = middle_quant
     node.replace_input_with(0, source)
-    merge_sources(node, [first])
-    detach(first)
+    merge_sources(node, [first_view])
+    detach(first_view)
     return True

@@ -100,7 +100,7 @@ def _shrink(graph: ir.Graph, node: ir.Node) -> bool:
         and strides[0] == strides[1]
         and all(t.kernel == t.first + 1 for t in taps)
     ):
-        channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has looked at it
+        channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has checked it
         choose(graph, node, x, whole_pixels(channels, strides[0], [(taps[0].first, taps[1].first)]))
         return True
     if all(t.kernel == len(t.weights) and len({*t.weights}) == 1 for t in taps):  # Case 2
@@ -113,7 +113,7 @@ def _shrink(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _convolve(graph: ir.Graph, node: ir.Node, x: ir.Value, taps: Sequence[_Taps]) -> bool:
-    channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has looked at it
+    channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has checked it
     window = np.outer(taps[0].window, taps[1].window)
     weights, quant = np.tile(window.astype(np.float32), (channels, 1, 1, 1)), None
     if quant_of(node.outputs[0]) is not None:

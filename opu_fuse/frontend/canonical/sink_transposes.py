@@ -81,23 +81,26 @@ def _moves(shape: Sequence[int], order: Order) -> bool:
 
 
 def _merge(node: ir.Node) -> bool:
-    first, second = _turned(node.inputs[0]) or _moved(node.inputs[0]), _any_order(node)
-    if first is None or second is None:
+    first_transpose, second_order = (
+        _turned(node.inputs[0]) or _moved(node.inputs[0]),
+        _any_order(node),
+    )
+    if first_transpose is None or second_order is None:
         return False
-    source, order = first
-    between = node.inputs[0]
-    rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second]})
-    drop_unread(between)
+    source, order = first_transpose
+    intermediate = node.inputs[0]
+    rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second_order]})
+    drop_unread(intermediate)
     return True
 
 
 def _skip(node: ir.Node) -> bool:
     """Let a Reshape that moves an axis read the operand of one before it (case 1)."""
-    first, between = _moved(node.inputs[0]), node.inputs[0]
-    if first is None or _moved(node.outputs[0]) is None:
+    moved_before, intermediate = _moved(node.inputs[0]), node.inputs[0]
+    if moved_before is None or _moved(node.outputs[0]) is None:
         return False
-    node.replace_input_with(0, first[0])
-    drop_unread(between)
+    node.replace_input_with(0, moved_before[0])
+    drop_unread(intermediate)
     return True
 
 
@@ -105,7 +108,7 @@ def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
     order = _order(node)
-    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has looked at it
+    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has checked it
 
 
 def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
@@ -130,13 +133,13 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
         shape=[shape[axis] for axis in order],
     )
     pads = amounts.reshape(2, -1)[:, order].reshape(-1)
-    rest = pad.inputs[2:]
+    fill_operands = pad.inputs[2:]
     mode = pad.attributes.get_string("mode", "constant")
     merge_sources(node, [pad])
     rewrite(
         node,
         "Pad",
-        [transposed, add_constant(graph, f"{pad.name}/pads", pads), *rest],
+        [transposed, add_constant(graph, f"{pad.name}/pads", pads), *fill_operands],
         {"mode": mode},
     )
     detach(pad)
@@ -189,7 +192,7 @@ def _sources(
 
 
 def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
-    """As `_turned`, for a node that only moves the one axis that is not 1.
+    """Operand and permutation of a node that only moves the one axis that is not 1.
 
     It is a Reshape that `reshapes` made of a Transpose of [n, c, 1, 1], or such a Transpose.
     """
@@ -220,14 +223,14 @@ def _inputs(
     source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # who reads nothing has no sources
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
-    rest = [*node.inputs[1:]]
+    other_operands = [*node.inputs[1:]]
     if node.op_type == "Slice":
         starts, axes = constant(operand(node, 1)), constant(operand(node, 3))
         if starts is None or (operand(node, 3) is not None and axes is None):
             return None
         axes = np.asarray(order)[np.arange(starts.size) if axes is None else axes]
-        rest[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
-    return [source, *rest]
+        other_operands[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
+    return [source, *other_operands]
 
 
 def _unturned(

@@ -90,28 +90,28 @@ def run(model: ir.Model) -> bool:
 
 
 def _space_to_depth(graph: ir.Graph, node: ir.Node) -> bool:
-    apart = node.attributes.get_int("blocksize", 1)
-    return _into_channels(graph, node, node.inputs[0], apart, channels_first=False)
+    block_size = node.attributes.get_int("blocksize", 1)
+    return _into_channels(graph, node, node.inputs[0], block_size, channels_first=False)
 
 
 def _depth_to_space(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 2."""
-    x, apart = node.inputs[0], node.attributes.get_int("blocksize", 1)
+    """Case 2, for a DepthToSpace."""
+    x, block_size = node.inputs[0], node.attributes.get_int("blocksize", 1)
     if x is None or quant_of(x) != quant_of(node.outputs[0]):
         return False
     if _behind(node, x):
         return True
-    if not _is_inside(node, x, apart):
+    if not _is_inside(node, x, block_size):
         return False
-    channels = static_shape(x)[1]  # type: ignore[index]  # `run` has looked at it
-    result_channels = channels // apart**2
+    channels = static_shape(x)[1]  # type: ignore[index]  # `run` has checked it
+    result_channels = channels // block_size**2
     channels_first = node.attributes.get_string("mode", "DCR") == "CRD"
     target = all_pixels(
-        result_channels, apart, channels_first=channels_first
+        result_channels, block_size, channels_first=channels_first
     )  # the inverse mapping
-    ones = np.zeros((channels, result_channels, apart, apart), np.int8)
+    ones = np.zeros((channels, result_channels, block_size, block_size), np.int8)
     ones[np.arange(channels), target.channels, target.rows, target.columns] = 1
-    convolve(graph, node, "ConvTranspose", x, ones, apart)
+    convolve(graph, node, "ConvTranspose", x, ones, block_size)
     return True
 
 
@@ -160,21 +160,25 @@ def _reshape(graph: ir.Graph, node: ir.Node) -> bool:
         or len(split) != 6
     ):
         return False
-    _, channels, rows, columns = static_shape(x)  # type: ignore[misc]  # `_is_image` has looked
+    _, channels, rows, columns = static_shape(x)  # type: ignore[misc]  # `_is_image` has checked it
     order = (*transpose.attributes.get_ints("perm", ()),)
-    apart = split[2 if order in _INTO_PIXELS else 3]
+    block_size = split[2 if order in _INTO_PIXELS else 3]
     if mode := _INTO_PIXELS.get(order):
-        size = (1, channels // apart**2, rows * apart, columns * apart)
-        split_sizes = (size[1], apart, apart) if mode == "CRD" else (apart, apart, size[1])
+        size = (1, channels // block_size**2, rows * block_size, columns * block_size)
+        split_sizes = (
+            (size[1], block_size, block_size)
+            if mode == "CRD"
+            else (block_size, block_size, size[1])
+        )
         if (split, target) == ((1, *split_sizes, rows, columns), size):
             merge_sources(node, [split_view, transpose])
-            rewrite(node, "DepthToSpace", [x], {"blocksize": apart, "mode": mode})
+            rewrite(node, "DepthToSpace", [x], {"blocksize": block_size, "mode": mode})
             return True
-    size = (1, channels * apart**2, rows // apart, columns // apart)
-    split_sizes = (size[2], apart, size[3], apart)
+    size = (1, channels * block_size**2, rows // block_size, columns // block_size)
+    split_sizes = (size[2], block_size, size[3], block_size)
     if order not in _INTO_CHANNELS or (split, target) != ((1, channels, *split_sizes), size):
         return False
-    return _into_channels(graph, node, x, apart, channels_first=_INTO_CHANNELS[order])
+    return _into_channels(graph, node, x, block_size, channels_first=_INTO_CHANNELS[order])
 
 
 def _only_for(node: ir.Node | None) -> ir.Node | None:
@@ -188,33 +192,33 @@ def _only_for(node: ir.Node | None) -> ir.Node | None:
 def _into_channels(
     graph: ir.Graph, node: ir.Node, x: ir.Value | None, apart: int, *, channels_first: bool
 ) -> bool:
-    """Case 1. channels_first: as `all_pixels` has it."""
+    """Case 1: replace a node by a Conv with stride `apart`. channels_first: see `all_pixels`."""
     if x is None or not _is_inside(node, x, apart):
         return False
-    channels = static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
+    channels = static_shape(x)[1]  # type: ignore[index]  # callers have checked it
     choose(graph, node, x, all_pixels(channels, apart, channels_first=channels_first))
     return True
 
 
 def _concat(graph: ir.Graph, node: ir.Node) -> bool:
-    """Cases 1 and 4."""
+    """Cases 1 and 4, for a Concat of strided Slices."""
     if node.attributes.get_int("axis", 0) not in {1, -3} or len(node.inputs) < 2:
         return False
     slices = [every_nth(value) for value in node.inputs]
-    (x, apart, _), offsets = slices[0], [offset for _, _, offset in slices]
-    if x is None or any((source, steps) != (x, apart) for source, steps, _ in slices):
+    (x, block_size, _), offsets = slices[0], [offset for _, _, offset in slices]
+    if x is None or any((source, steps) != (x, block_size) for source, steps, _ in slices):
         return False
-    if apart not in _APART or quant_of(x) != quant_of(node.outputs[0]):
+    if block_size not in _APART or quant_of(x) != quant_of(node.outputs[0]):
         return False
-    _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has looked at it
+    _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has checked it
     computed = is_computed(x)
-    if not computed and (not _is_at_input(x) or any(n % apart for n in size)):
+    if not computed and (not _is_at_input(x) or any(n % block_size for n in size)):
         return False
     merge_sources(node, [p for v in node.inputs if v is not None and (p := v.producer())])
     if computed:
-        choose(graph, node, x, whole_pixels(channels, apart, offsets))
+        choose(graph, node, x, whole_pixels(channels, block_size, offsets))
     else:
-        _turn(graph, node, x, apart, offsets)
+        _turn(graph, node, x, block_size, offsets)
     return True
 
 
@@ -222,7 +226,7 @@ def _turn(
     graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, places: Sequence[tuple[int, int]]
 ) -> None:
     """Case 4 for a Concat: SpaceToDepth and a Gather of channels."""
-    _, channels, *size = static_shape(x)  # type: ignore[misc]  # the caller has looked at it
+    _, channels, *size = static_shape(x)  # type: ignore[misc]  # the caller has checked it
     shape = (1, channels * apart**2, *(n // apart for n in size))
     attributes = {"blocksize": apart}
     name = f"{node.name}/pixels"
@@ -237,20 +241,20 @@ def _turn(
 
 
 def _slice(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 3."""
+    """Case 3, for a Slice or MaxPool that selects every n-th pixel."""
     y = node.outputs[0]
-    x, apart, offset = every_nth(y)
+    x, stride, offset = every_nth(y)
     if (
         x is None
-        or apart not in _APART
+        or stride not in _APART
         or offset == (0, 0)
         or not (y.uses() or y.is_graph_output())
     ):
         return False
     if quant_of(x) != quant_of(y) or not is_computed(x):
         return False
-    channels = static_shape(x)[1]  # type: ignore[index]  # `every_nth` has looked at it
-    choose(graph, node, x, whole_pixels(channels, apart, [offset]))
+    channels = static_shape(x)[1]  # type: ignore[index]  # `every_nth` has checked it
+    choose(graph, node, x, whole_pixels(channels, stride, [offset]))
     return True
 
 

@@ -63,9 +63,9 @@ def collect(
     """
     share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
     counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
-    kept = _shared(sum(counts) * len(samples))
+    subsets = _shared(sum(counts) * len(samples))
     ends = np.cumsum(np.multiply(counts, len(samples)))
-    parts = dict(zip(tensors, np.split(kept, ends[:-1]), strict=True))
+    parts = dict(zip(tensors, np.split(subsets, ends[:-1]), strict=True))
     channels = {name: _shared(2 * tensors[name][1]).reshape(2, -1) for name in by_channel}
     try:
         extremes = in_child(

@@ -47,9 +47,9 @@ def correct_biases(
         means, real = ranges[x].means, constant(node.inputs[1])
         assert means is not None
         assert real is not None
-        rounded = numpy_helper.to_array(tensors[weight + QUANTIZED]).astype(np.float64)
+        integers = numpy_helper.to_array(tensors[weight + QUANTIZED]).astype(np.float64)
         scale = numpy_helper.to_array(tensors[weight + SCALE]).astype(np.float64)
-        errors = rounded * scale.reshape(-1, *[1] * (real.ndim - 1)) - real
+        errors = integers * scale.reshape(-1, *[1] * (real.ndim - 1)) - real
         # [groups, outputs of a group, inputs of a group]
         sums = errors.reshape(len(means) // real.shape[1], -1, real.shape[1], _taps(real)).sum(
             axis=3

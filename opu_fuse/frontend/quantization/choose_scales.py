@@ -263,10 +263,10 @@ def _row_scales(rows: np.ndarray) -> np.ndarray:
 
 
 def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) -> None:
-    """Round scale and shift of every BatchNormalization, in place, to what a machine can write:
-    per channel `scale = a / 2**k`, `shift = b * x_scale / 2**k` with a in int16, b in NORM_BITS.
+    """Round scale and shift of every BatchNormalization, in place, to numbers a machine can encode.
 
-    scales: powers of two, by tensor. Sums then are exact in float32 too.
+    Per channel these are `scale = a / 2**k` and `shift = b * x_scale / 2**k`, with a in int16 and b
+    in NORM_BITS bits. Their sums are then exact in float32, too. scales: powers of two by tensor.
     """
     tensors = {t.name: t for t in graph.initializer}
     for node in graph.node:
@@ -283,8 +283,10 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or of a
-    coarser power: their products with int8 values then are exact in float32 too.
+    """Round all slopes, constants or attributes, in place, to numbers a machine can encode.
+
+    These are int16 multiples of 2**-15 or of a coarser power of two. Their products with int8
+    values are then exact in float32, too.
     """
     tensors = {t.name: t for t in graph.initializer}
     nodes = [n for n in graph.node if n.op_type in SLOPES]

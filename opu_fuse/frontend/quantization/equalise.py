@@ -127,13 +127,13 @@ def _factors(link: _Link, sizes: np.ndarray) -> np.ndarray:
     nonzero = (sizes > 0.0) & (columns > 0.0)
     if not nonzero.any():
         return np.ones_like(sizes)
-    wanted = np.ones_like(sizes)
+    factors = np.ones_like(sizes)
     if all(_is_depthwise(r) for r in link.readers):
-        wanted[nonzero] = sizes[nonzero]
+        factors[nonzero] = sizes[nonzero]
     else:
-        wanted[nonzero] = np.sqrt(sizes[nonzero] / columns[nonzero])
-        wanted[nonzero] /= np.exp2(np.median(np.log2(wanted[nonzero])))
-    return np.exp2(np.clip(np.rint(np.log2(wanted)), -FURTHEST, FURTHEST))
+        factors[nonzero] = np.sqrt(sizes[nonzero] / columns[nonzero])
+        factors[nonzero] /= np.exp2(np.median(np.log2(factors[nonzero])))
+    return np.exp2(np.clip(np.rint(np.log2(factors)), -FURTHEST, FURTHEST))
 
 
 def _is_depthwise(node: ir.Node) -> bool:

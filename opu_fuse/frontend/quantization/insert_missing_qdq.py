@@ -118,7 +118,7 @@ def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
 
 
 def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) -> _Found | None:
-    """Case 1."""
+    """Case 1, for the operand of a function."""
     result_quant = _rounding_behind(last.outputs[0])
     read_only_here = all(use.node in nodes for use in source.uses())
     if result_quant is None or not read_only_here or not _is_layer(source):
@@ -188,9 +188,9 @@ def _scale_before(function: _Function, behind: QuantParams) -> tuple[QuantParams
             _flat_until(-points, results, tolerance),
         )
         quant = _between(low, -high, like=(behind,))
-        off = _moved(function, quant, points, results)
-        if off <= LIMIT and (best is None or off < best[1]):  # NaN compares false
-            best = quant, off
+        error = _moved(function, quant, points, results)
+        if error <= LIMIT and (best is None or error < best[1]):  # NaN compares false
+            best = quant, error
     return best
 
 
@@ -286,7 +286,7 @@ def _number(value: ir.Value) -> np.ndarray | None:
 def _rounding_behind(value: ir.Value) -> QuantParams | None:
     """The quantisation of a value whose readers all quantise it alike.
 
-    Operators that commute with rounding are looked through. None if there is no such.
+    Operators that commute with rounding are skipped. None if the readers differ.
     """
     while not value.is_graph_output():
         readers = [use.node for use in value.uses()]

@@ -44,9 +44,9 @@ _COMMUTING = MOVES_VALUES | MONOTONE
 
 def spell_out_requantisations(model: ir.Model) -> None:
     """Insert the pairs, in place. Expects a QDQ model as `load` returns it."""
-    before = len(model.graph)
+    old_size = len(model.graph)
     _Requantising(model.graph).run()
-    if len(model.graph) != before:
+    if len(model.graph) != old_size:
         fix_names(model)
 
 
@@ -93,16 +93,16 @@ class _Requantising:
         return quants.pop() if len(quants) == 1 else None
 
     def _mover(self, node: ir.Node) -> None:
-        """Cases 2 and 3."""
+        """Cases 2 and 3, for an operator that moves or selects values."""
         source, results = node.inputs[0], _results(node)
         source_quant = None if source is None else self.known.get(source)
         if source is None or source_quant is None or not _commutes(node):
             return
         for value in results:
             self._note(value)
-        wanted = {self.wanted.get(value) for value in results if value.uses()}
-        if len(wanted) == 1 and is_standard(node, *_BEFORE, "Split"):
-            (result_quant,) = wanted
+        result_quants = {self.wanted.get(value) for value in results if value.uses()}
+        if len(result_quants) == 1 and is_standard(node, *_BEFORE, "Split"):
+            (result_quant,) = result_quants
             if result_quant is not None:
                 if result_quant != source_quant:
                     node.replace_input_with(0, self._rounded(source, result_quant, node))
@@ -116,7 +116,7 @@ class _Requantising:
         return any(is_quantize(n) and activation_params(n) not in {None, have} for n in readers)
 
     def _concat(self, node: ir.Node) -> None:
-        """Cases 1 and 4."""
+        """Cases 1 and 4, for a Concat."""
         result = node.outputs[0]
         if any(_is_constant(value) for value in node.inputs):
             return  # no machine joins constants

@@ -49,11 +49,11 @@ def _losses(values: np.ndarray, lows: np.ndarray, highs: np.ndarray) -> np.ndarr
     power = float(np.sum(np.square(values)))
     if power == 0.0:
         return np.zeros((len(lows), len(highs)))
-    above, many = _beyond(np.sort(values), highs)
-    below, few = _beyond(np.sort(-values), -lows)
-    rounded = np.count_nonzero(values) - few[:, None] - many  # zeros are exact
+    clipped_above, count_above = _beyond(np.sort(values), highs)
+    clipped_below, count_below = _beyond(np.sort(-values), -lows)
+    unclipped = np.count_nonzero(values) - count_below[:, None] - count_above  # zeros are exact
     steps = (highs - lows[:, None]) / 255.0
-    return (rounded * np.square(steps) / 12.0 + below[:, None] + above) / power
+    return (unclipped * np.square(steps) / 12.0 + clipped_below[:, None] + clipped_above) / power
 
 
 def _beyond(ordered: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
