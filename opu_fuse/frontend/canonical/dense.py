@@ -99,16 +99,14 @@ def _turn_back(graph: ir.Graph, node: ir.Node) -> bool:
     transpose = _alone(transposed, "Transpose")
     source = None if transpose is None else transpose.inputs[0]
     shape = static_shape(transposed)
-    is_final_form = node.attributes.get_int("transB", 0) and not node.attributes.get_int(
-        "transA", 0
-    )
+    is_plain = node.attributes.get_int("transB", 0) and not node.attributes.get_int("transA", 0)
     if (
         x is None
         or view is None
         or transpose is None
         or source is None
         or shape is None
-        or not is_final_form
+        or not is_plain
     ):
         return False
     quants = {quant_of(v) for v in (x, transposed, source) if v}

@@ -122,6 +122,7 @@ def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
         plan.whole.add(value)
         return value not in plan.cuts
     if value in plan.cuts or value in plan.whole:
+        # All paths to a value must agree on its crop.
         return plan.cuts.get(value) == cut
     node, shape = value.producer(), static_shape(value)
     if node is None or shape is None or len(shape) != 4 or value.is_graph_output():

@@ -1,4 +1,4 @@
-"""A channel permutation of a byte image by Slices and a Concat becomes one Gather.
+"""A channel permutation of a byte image, cut and joined by a Concat, becomes one Gather.
 
 Models trained on BGR images split their input into channels and join them in reverse. An input port
 permutes channels as it applies its lookup table (`model/preprocessing.py`).

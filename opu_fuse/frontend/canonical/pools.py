@@ -144,6 +144,7 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
     ceil = bool(node.attributes.get_int("ceil_mode", 0))
     if ceil:
         ceil_end_pads = ceil_pads(size, kernel, strides, dilations, pads)
+        # ONNX Runtime rejects pads that reach the kernel size.
         runnable = all(p < k for p, k in zip(ceil_end_pads, kernel * 2, strict=True))
         if ceil_end_pads != pads and (counts_padding or not runnable):
             return False

@@ -201,6 +201,7 @@ def _pattern(rows: np.ndarray, *, exact: bool) -> _Taps | None:
     if stride < 1 or first + width + stride * (count - 1) > size:
         return None
     indices = first + stride * np.arange(count)[:, None] + np.arange(width)
+    # The weights of a strided window, the same in each row; any deviation rules it out.
     expected = np.zeros_like(rows)
     np.put_along_axis(expected, indices, np.broadcast_to(weights, indices.shape), axis=1)
     if np.abs(expected - rows).max() > 0.0:

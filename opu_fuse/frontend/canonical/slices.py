@@ -108,7 +108,7 @@ def every_nth(value: ir.Value | None) -> tuple[ir.Value | None, int, tuple[int, 
     The selection may have several steps if none requantises. The source is None if the value is no
     such selection.
     """
-    no_selection, source = (None, 1, (0, 0)), value
+    no_match, source = (None, 1, (0, 0)), value
     starts, steps = [0, 0], [1, 1]
     while source is not None and (ranges := _every(source)) is not None:
         starts = [t.start + t.step * s for t, s in zip(ranges, starts, strict=True)]
@@ -116,16 +116,12 @@ def every_nth(value: ir.Value | None) -> tuple[ir.Value | None, int, tuple[int, 
         quant, node = quant_of(source), source.producer()
         source = None if node is None else node.inputs[0]
         if source is None or quant_of(source) != quant:
-            return no_selection
+            return no_match
     shape, result_shape = static_shape(source), static_shape(value)
     if shape is None or result_shape is None or steps[0] != steps[1] or max(starts) >= steps[0]:
-        return no_selection
-    expected = [math.ceil((n - s) / steps[0]) for n, s in zip(shape[2:], starts, strict=True)]
-    return (
-        (source, steps[0], (starts[0], starts[1]))
-        if [*result_shape[2:]] == expected
-        else no_selection
-    )
+        return no_match
+    size = [math.ceil((n - s) / steps[0]) for n, s in zip(shape[2:], starts, strict=True)]
+    return (source, steps[0], (starts[0], starts[1])) if [*result_shape[2:]] == size else no_match
 
 
 def _every(value: ir.Value) -> list[range] | None:

@@ -295,6 +295,7 @@ def _absorb_again(value: ir.Value) -> None:
         node = pending.pop()
         if quant is None or not is_quantize(node) or activation_params(node) != quant:
             continue
+        # Removing a pair moves the readers of its result here; they may be pairs, too.
         known = {u.node for u in value.uses()}
         _remove_pair(value, node, quant)
         pending += [u.node for u in value.uses() if u.node not in known]

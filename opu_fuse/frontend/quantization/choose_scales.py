@@ -54,6 +54,7 @@ def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]
     """Partition the named activations into groups that share a scale, all in graph order."""
     parent = {name: name for name in tensors}
 
+    # Union-find with path halving.
     def find(name: str) -> str:
         while parent[name] != name:
             parent[name] = parent[parent[name]]

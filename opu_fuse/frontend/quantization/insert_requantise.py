@@ -65,6 +65,7 @@ class _Requantising:
         self.pairs: dict[tuple[ir.Value, QuantParams], ir.Value] = {}
 
     def run(self) -> None:
+        # Readers first: the quantisation that they want is known when their producer is visited.
         for node in reversed(list(self.graph)):
             if is_standard(node, "Concat"):
                 self._concat(node)

@@ -104,6 +104,7 @@ def _steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         is_candidate = _multiples(rows, top)
         integers, scales = np.zeros(rows.shape, np.int16), np.zeros(len(rows), np.float32)
         pending_rows = np.arange(len(rows))
+        # Multiples in ascending order: the first that reproduces a row gives its coarsest scale.
         while pending_rows.size:
             if not is_candidate[pending_rows].any(1).all():
                 return None
@@ -117,10 +118,8 @@ def _steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _multiples(rows: np.ndarray, top: np.ndarray) -> np.ndarray:
     """[rows, multiples]: whether the largest number of a row may be 1, 2, … steps of its scale."""
-    sampled = rows[:, :: -(-rows.shape[1] // _LOOKED_AT)]
-    steps = (sampled / top[:, None]).astype(np.float64)[:, None] * np.arange(1, _LARGEST + 1)[
-        :, None
-    ]
+    probe = rows[:, :: -(-rows.shape[1] // _LOOKED_AT)]
+    steps = (probe / top[:, None]).astype(np.float64)[:, None] * np.arange(1, _LARGEST + 1)[:, None]
     return np.asarray((np.abs(steps - np.rint(steps)) <= _TOLERANCE).all(2))
 
 
