@@ -1,7 +1,7 @@
 """The canonical form, step by step; each step is one file with `run(model) -> changed`.
 
-All steps work with and without quantisation annotations and keep operator names, origins, and what
-is rounded where.
+All steps run with and without quantisation annotations. They preserve operator names, origins and
+quantisation.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,12 +43,13 @@ from opu_fuse.model.unused import anything_unused
 from opu_fuse.passes import LOWEST_LEVEL, FixedPoint, Pass, Sequential, lookup, module_pass
 
 Step = Callable[[ir.Model], bool]
-"""Changes a model in place; says whether it changed anything."""
+"""A function that changes a model in place and returns whether it changed anything."""
 
 
 def _pools_step(model: ir.Model) -> bool:
-    """Pools may correct shapes that others were derived from. Behind operators of other domains
-    none is known from the beginning.
+    """Run `pools` and infer the shapes that it clears.
+
+    Shapes after operators of other domains may be unknown before; these do not count.
     """
     unknown = _without_shape(model)
     changed = pools.run(model)
@@ -63,40 +64,40 @@ def _remove_unused(model: ir.Model) -> bool:
 
 STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
-    "identities": identities.run,  # so that the others see neighbours, not wrappers
-    "einsums": einsums.run,  # before all that know what they become
-    "preprocessing": image_channels.run,  # before all that would leave parts where they are
-    "lines": lift_1d.run,  # before pools: they are to see images
-    "pools": _pools_step,  # before all that write shapes: it may correct them
-    "rows": dense_to_conv1x1.run,  # before transposes: it makes some
-    "transposes": sink_transposes.run,  # before all that knows channels by their place
+    "identities": identities.run,  # first: other steps match adjacent operators
+    "einsums": einsums.run,  # before the steps that convert its results
+    "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
+    "lines": lift_1d.run,  # before pools: they expect images
+    "pools": _pools_step,  # before the steps that write shapes: it may correct them
+    "rows": dense_to_conv1x1.run,  # before transposes: it inserts some
+    "transposes": sink_transposes.run,  # before the steps that depend on the channel axis
     "slices": slices.run,
     "tiles": repeats.run,
     "views": reshapes.run,
-    "shuffles": channel_permutes.run,  # after views: they are all Reshapes
+    "shuffles": channel_permutes.run,  # after views: all of them are Reshapes then
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
-    "elementwise": elementwise.run,  # before affine: constants stand second, without batch
+    "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
     "affine": fold_affine.run,
     "padding": fold_pads.run,  # after pools and convolutions: automatic padding is resolved there
-    "crops": fold_crops.run,  # after padding: less of it is what makes less of a map
+    "crops": fold_crops.run,  # after padding: crops reduce it
 }
 REWRITES: Mapping[str, Step] = {
-    "branches": pools_before_concat.run,  # after padding: a pool has what belongs to it
+    "branches": pools_before_concat.run,  # after padding: pools have their pads
     "resizes": resize_linear.run,
     "shrinking": resize_down.run,
-    "sums": reductions_as_conv.run,  # before averages: it makes some
+    "sums": reductions_as_conv.run,  # before averages: it inserts some
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
-    "crop_passes": crop_as_conv.run,  # after crops: what no operator took
-    "widening": channel_pads.run,  # after padding: a pad has its eight amounts
+    "crop_passes": crop_as_conv.run,  # after crops: those that no operator absorbed
+    "widening": channel_pads.run,  # after padding: pads have eight amounts
 }
-"""Steps that give fusing another graph than the user's, behind the others. They run for strategies
-that ask for them, and say in `REWRITE_KEY` what they did.
+"""Steps that replace operators of the user's graph before fusing. They run after the others, for
+strategies that ask for them, and explain their changes in `REWRITE_KEY`.
 """
 STEP_LEVEL = {"affine": 1}
-"""Steps that only make faster: folding batch norm and scales into weights."""
+"""Optimisations only: folding batch norm and scales into weights."""
 
 _OPTIONAL = Sequential(
     [lookup(n) for n in ("FoldConstant", "EliminateCommonSubexpr", "DeadCodeElimination")],
@@ -118,17 +119,17 @@ _CANONICAL = _until_rest(STEPS)
 _FOR_FUSING = _until_rest({**STEPS, **REWRITES})
 
 PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes))
-"""All that may be named besides registered passes and steps of the front end."""
+"""Passes that can be named in addition to registered passes and steps of the front end."""
 
 
 def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Bring a model (float, or int8 with annotations) into canonical form, in place.
+    """Convert a model (float, or int8 with annotations) to canonical form, in place.
 
-    Expects static shapes and unique names. rewriting: for fusing, too (`REWRITES`). Raises
-    InternalError when a step still changes something after many rounds.
+    Expects static shapes and unique names. rewriting: also run `REWRITES`, for fusing. Raises
+    InternalError if the steps reach no fixed point.
     """
     form = _FOR_FUSING if rewriting else _CANONICAL
-    Sequential([_OPTIONAL, form]).run_once(model)  # those that the context enables
+    Sequential([_OPTIONAL, form]).run_once(model)  # only steps that the context enables
     step("names", model, fix_names)
 
 

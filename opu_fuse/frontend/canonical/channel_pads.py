@@ -1,7 +1,7 @@
-"""A Pad by channels of zeros becomes a choice of channels, which the array makes.
+"""A Pad by channels of zeros becomes a selection of channels, which the array computes.
 
-Pipelines of published machines know it as a pad: only strategies that ask for it see the other
-operator.
+Published machines support it as a pad. So only strategies that ask for it mark the operator
+(`REWRITES`).
 """
 
 import numpy as np
@@ -14,15 +14,15 @@ _WHY = "a choice of channels and zeros: the array makes it as it shuffles channe
 
 
 def run(model: ir.Model) -> bool:
-    """Returns whether a node was marked; `model/composites.py` reads the mark."""
-    found = [n for n in standard_nodes(model.graph, "Pad") if _widens(n)]
-    for node in found:
+    """Mark such Pads for `model/composites.py`. Returns whether a node was marked."""
+    pads = [n for n in standard_nodes(model.graph, "Pad") if _widens(n)]
+    for node in pads:
         node.metadata_props[REWRITE_KEY] = _WHY
-    return bool(found)
+    return bool(pads)
 
 
 def _widens(node: ir.Node) -> bool:
-    """Not marked yet; rows and columns stay. `fold_pads.py` has made its amounts eight."""
+    """Whether an unmarked Pad adds only channels of zeros. Expects the form of `fold_pads.py`."""
     shape, amounts = static_shape(node.inputs[0]), constant(operand(node, 1))
     if REWRITE_KEY in node.metadata_props or shape is None or shape[0] != 1:
         return False
@@ -30,5 +30,7 @@ def _widens(node: ir.Node) -> bool:
         return False
     fill = real_constant(operand(node, 2))
     zeros = operand(node, 2) is None or (fill is not None and not np.any(fill))
-    plain = node.attributes.get_string("mode", "constant") == "constant"
-    return zeros and plain and amounts.min() >= 0 and not np.any(np.delete(amounts, (1, 5)))
+    is_constant_mode = node.attributes.get_string("mode", "constant") == "constant"
+    return (
+        zeros and is_constant_mode and amounts.min() >= 0 and not np.any(np.delete(amounts, (1, 5)))
+    )

@@ -1,10 +1,11 @@
-"""Channels that are chosen or put in another order, however it is spelt, become one Gather.
+"""Selections and permutations of channels become one Gather, however the model spells them.
 
-Exporters write it in operators that move single values: Reshape, Transpose and Gather, or Slice,
-Squeeze, Split. Each chain of those between two images is run on the numbers of its values; where
-these come out as whole channels, the Gather of channels (which machines know) takes its place, or
-nothing where all stay where they are.
-A Reshape, Transpose, Reshape that interleaves groups is known as it is (`model/composites.py`).
+Exporters write them as chains of Reshape, Transpose, Gather, Slice, Squeeze and Split. Each chain
+between two images is evaluated on element indices. If the result consists of whole channels, a
+Gather of channels, which machines support, replaces the chain. An identity disappears.
+
+A Reshape, Transpose, Reshape that interleaves groups does not change: it is a composite operator
+(`model/composites.py`).
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.model.composites import interleaving, slice_ranges
 
 _LARGEST = 1 << 22
-"""Values of an image that are looked at."""
+"""Largest number of elements of an image that is analysed."""
 Move = Callable[[np.ndarray, ir.Node, ir.Value], np.ndarray | None]
 
 
@@ -42,8 +43,8 @@ def _choose(graph: ir.Graph, node: ir.Node) -> bool:
     if target is None or len(target) != 4 or interleaving(node) is not None:
         return False
     chain = _chain(node, target)
-    several = len(chain) > 1
-    source = chain[-1].inputs[0] if several or (chain and node.op_type == "Gather") else None
+    is_chain = len(chain) > 1
+    source = chain[-1].inputs[0] if is_chain or (chain and node.op_type == "Gather") else None
     shape = static_shape(source)
     order = None if shape is None else _order(chain, shape)
     if source is None or order is None:
@@ -51,7 +52,7 @@ def _choose(graph: ir.Graph, node: ir.Node) -> bool:
     if np.array_equal(order, np.arange(shape[1])):  # type: ignore[index]  # `order` came from it
         rewrite(node, "Identity", [source])
         return True
-    if not several:
+    if not is_chain:
         return False
     merge_sources(node, chain[1:])
     indices = add_constant(graph, f"{node.name}/order", order.astype(np.int64))
@@ -60,8 +61,9 @@ def _choose(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
-    """From a node back to the nearest image of as many rows and columns, all that only moves
-    values; empty without one.
+    """The nodes from `node` back to the nearest image with as many rows and columns.
+
+    All of them only move values. Empty if there is no such chain, or if it requantises.
     """
     chain, rounding = [node], quant_of(node.outputs[0])
     while is_standard(chain[-1], *_MOVES):
@@ -79,20 +81,20 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
 
 
 def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
-    """For each channel of the result that of the image; None where they do not stay whole."""
+    """Source channel of each result channel; None if the chain splits channels."""
     count = int(np.prod(shape))
     if count > _LARGEST or 0 in shape:
         return None
-    numbers = np.arange(count).reshape(shape)
+    elements = np.arange(count).reshape(shape)
     values = [link.inputs[0] for link in chain[:-1]]
-    for link, made in zip(reversed(chain), [*reversed(values), chain[0].outputs[0]], strict=True):
-        moved = _MOVES[link.op_type](numbers, link, made)  # type: ignore[arg-type]  # links read what they are linked by
-        if moved is None:
+    for link, result in zip(reversed(chain), [*reversed(values), chain[0].outputs[0]], strict=True):
+        permuted = _MOVES[link.op_type](elements, link, result)  # type: ignore[arg-type]  # links read what they are linked by
+        if permuted is None:
             return None
-        numbers = moved
-    order = numbers[0, :, 0, 0] // (shape[2] * shape[3])
-    wanted = np.arange(count).reshape(shape)[:, order]
-    return order if np.array_equal(numbers, wanted) else None
+        elements = permuted
+    order = elements[0, :, 0, 0] // (shape[2] * shape[3])
+    expected = np.arange(count).reshape(shape)[:, order]
+    return order if np.array_equal(elements, expected) else None
 
 
 def _reshape(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
@@ -115,8 +117,8 @@ def _gather(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | 
 
 def _slice(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
     del made
-    taken = slice_ranges(node)
-    return None if taken is None else numbers[np.ix_(*taken)]
+    ranges = slice_ranges(node)
+    return None if ranges is None else numbers[np.ix_(*ranges)]
 
 
 def _split(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:

@@ -1,8 +1,10 @@
-"""Conv with everything explicit: kernel_shape, strides, dilations, pads, group; 1-D becomes 2-D.
-ConvTranspose likewise, with output_padding (2-D only); output_shape becomes pads, dilations zeros
-between the weights, and groups of several filters one group, with zeros for what they do not read.
+"""Conv and ConvTranspose with explicit attributes: kernel_shape, strides, dilations, pads, group.
 
-Only convolutions with a constant weight are touched; the others stay as they are (host).
+1-D Conv becomes 2-D. ConvTranspose (2-D only) also gets output_padding. Its output_shape becomes
+pads, dilations become zeros between the weights, and grouped ConvTransposes with several filters
+become dense, with zeros between groups.
+
+Only convolutions with a constant weight change; the others run on the host.
 """
 
 import functools
@@ -42,14 +44,16 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
     size = static_shape(x)
     if weight is None or x is None or size is None or weight.ndim not in {3, 4}:
         return False
-    given = values_of(node)
-    attributes, made = _explicit_attributes(tuple(given.items()), size[2:], weight.shape[2:])
+    written = values_of(node)
+    attributes, onnx_attributes = _explicit_attributes(
+        tuple(written.items()), size[2:], weight.shape[2:]
+    )
     if weight.ndim == 3:
         _widen(graph, node, attributes)
-    elif given == attributes:
+    elif written == attributes:
         return False
     else:
-        set_attributes(node, made)
+        set_attributes(node, onnx_attributes)
     return True
 
 
@@ -92,8 +96,9 @@ def _transposed(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _spread(graph: ir.Graph, node: ir.Node, dilations: Sequence[int]) -> bool:
-    """Zeros between the weights of a ConvTranspose instead of dilations; whether groups became one:
-    not where each channel has one filter, which machines know.
+    """Write dilations and groups of a ConvTranspose as zeros in its weights.
+
+    Returns whether groups became dense. Depthwise ones do not: machines support them.
     """
     w, group = node.inputs[1], node.attributes.get_int("group", 1)
     weight = constant(w)
@@ -123,9 +128,10 @@ def _spread(graph: ir.Graph, node: ir.Node, dilations: Sequence[int]) -> bool:
 def _explicit_attributes(
     given: tuple[tuple[str, Any], ...], size: Ints, kernel: Ints
 ) -> tuple[Mapping[str, Any], Mapping[str, ir.Attr]]:
-    """All attributes of a Conv, auto_pad resolved, as values and as ONNX has them. given: names
-    and values of those that were written; size: input rows and columns. Networks repeat few of
-    them often.
+    """All attributes of a Conv, auto_pad resolved, as values and as ONNX attributes.
+
+    given: names and values of the explicit attributes. size: input rows and columns. Cached, since
+    networks repeat few combinations often.
     """
     known, ones = dict(given), (1,) * len(size)
     strides, dilations = (tuple(known.get(name, ones)) for name in ("strides", "dilations"))
@@ -141,7 +147,7 @@ def _explicit_attributes(
 
 
 def _widen(graph: ir.Graph, node: ir.Node, attributes: Mapping[str, Any]) -> None:
-    """[1, c, l] is treated as [1, c, 1, l]."""
+    """Replace a 1-D Conv on [1, c, l] by a 2-D one on [1, c, 1, l] between two Reshapes."""
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     source, target = static_shape(x), static_shape(y)
     weight = constant(w)

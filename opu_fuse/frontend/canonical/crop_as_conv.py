@@ -1,9 +1,10 @@
-"""A Slice of rows and columns that no operator takes is a pass of the array.
+"""A crop that no operator absorbs becomes a pass of the array.
 
-The pads of a ConvTranspose cut its result: over one pixel, with a weight of one for each channel,
-it is nothing but the cut, and rounds anew where the model does. After the network's input as well,
-but for a part that is handed out: nothing quantised touches it. What the host makes, the host cuts.
-The user's graph has a Slice there: only strategies that ask for it see this.
+The pads of a ConvTranspose crop its result. A depthwise 1x1 ConvTranspose with weights of one is
+only the crop, and requantises if the model does. Crops of a model input are rewritten too, unless
+the result is a model output, where nothing is quantised. The host crops maps that it computes. This
+rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
+(`REWRITES`).
 """
 
 import numpy as np
@@ -24,8 +25,8 @@ def run(model: ir.Model) -> bool:
         shape = static_shape(x)
         if cut is None or x is None or shape is None or shape[0] != 1:
             continue
-        rounded = {quant is None for quant in (quant_of(x), quant_of(y))}
-        if len(rounded) > 1 or not (is_computed(x) or x.is_graph_input()):
+        is_float = {quant is None for quant in (quant_of(x), quant_of(y))}
+        if len(is_float) > 1 or not (is_computed(x) or x.is_graph_input()):
             continue
         if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
             continue

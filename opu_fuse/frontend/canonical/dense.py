@@ -3,9 +3,9 @@
 
 1. MatMul with a two-dimensional left side of one row.
 2. Gemm of any number of rows: W is transposed, alpha and beta are folded into W and the bias, which
-   becomes [n]. A bias that differs from row to row stays as it is, and with it the Gemm.
-3. What reads a map with turned axes as a row, as behind a flatten with channels last: the columns
-   of W are turned, not the map.
+   becomes [n]. A Gemm whose bias differs from row to row does not change.
+3. Gemm of a flattened transposed map, as channels-last models have it: the columns of W are
+   permuted instead of the map.
 """
 
 import math
@@ -68,8 +68,8 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
         new_w = _weight(graph, w, weight, transposed=transposed, alpha=alpha)
     inputs = [x, new_w]
     if bias is not None and b is not None:
-        same = beta == 1.0 and constant(b).shape == (outputs,)  # type: ignore[union-attr]  # `bias` came from it
-        keep = b if same else add_constant(graph, f"{b.name}/vector", np.float32(beta) * bias)
+        is_vector = beta == 1.0 and constant(b).shape == (outputs,)  # type: ignore[union-attr]  # `bias` came from it
+        keep = b if is_vector else add_constant(graph, f"{b.name}/vector", np.float32(beta) * bias)
         inputs.append(keep)
     rewrite(node, "Gemm", inputs, _CANONICAL)
     return True
@@ -93,32 +93,39 @@ def _turn_back(graph: ir.Graph, node: ir.Node) -> bool:
     if w is None or weight is None or not is_standard(node, "Gemm"):
         return False
     if (static_shape(x) or ())[:1] != (1,):
-        return False  # several rows of a map, not all of it
+        return False  # rows are parts of a map, not all of it
     view = _alone(x, "Reshape")
-    turned = None if view is None else view.inputs[0]
-    turn = _alone(turned, "Transpose")
-    source = None if turn is None else turn.inputs[0]
-    shape = static_shape(turned)
-    plain = node.attributes.get_int("transB", 0) and not node.attributes.get_int("transA", 0)
-    if x is None or view is None or turn is None or source is None or shape is None or not plain:
+    transposed = None if view is None else view.inputs[0]
+    transpose = _alone(transposed, "Transpose")
+    source = None if transpose is None else transpose.inputs[0]
+    shape = static_shape(transposed)
+    is_plain = node.attributes.get_int("transB", 0) and not node.attributes.get_int("transA", 0)
+    if (
+        x is None
+        or view is None
+        or transpose is None
+        or source is None
+        or shape is None
+        or not is_plain
+    ):
         return False
-    rounded = {quant_of(v) for v in (x, turned, source) if v}
-    if len(rounded - {None}) > 1 or (rounded != {None} and quant_of(source) is None):
-        return False  # it would be rounded otherwise
-    order = turn.attributes.get_ints("perm", range(len(shape))[::-1])
-    back = [1 + int(axis) for axis in np.argsort(order)]
-    columns = weight.reshape(-1, *shape).transpose(0, *back).reshape(weight.shape)
+    quants = {quant_of(v) for v in (x, transposed, source) if v}
+    if len(quants - {None}) > 1 or (quants != {None} and quant_of(source) is None):
+        return False  # it would be requantised
+    order = transpose.attributes.get_ints("perm", range(len(shape))[::-1])
+    inverse = [1 + int(axis) for axis in np.argsort(order)]
+    columns = weight.reshape(-1, *shape).transpose(0, *inverse).reshape(weight.shape)
     name = f"{w.name}/turned"
     node.replace_input_with(1, add_constant(graph, name, columns, quant_of(w)))
     view.replace_input_with(0, source)
-    x.meta.pop(TENSOR_KEY, None)  # in another order than that one
-    merge_sources(view, [turn])
-    detach(turn)
+    x.meta.pop(TENSOR_KEY, None)  # the model's tensor has another order
+    merge_sources(view, [transpose])
+    detach(transpose)
     return True
 
 
 def _alone(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    """The node of this kind that makes a value which one node reads."""
+    """The producer of a value, if it is of this type and the value has one reader; else None."""
     node = None if value is None else value.producer()
     if value is None or node is None or sole_reader(value) is None:
         return None
@@ -134,8 +141,9 @@ def _bias(b: ir.Value | None, outputs: int) -> np.ndarray | None:
 
 
 def _keeps_integers(quant: QuantParams | None, alpha: float) -> bool:
-    """Whether a factor of rounded weights can be one of their scales: it is not where it is
-    negative (no int8 is 128), zero or not a number.
+    """Whether a factor can fold into the scales of quantised weights.
+
+    It cannot if it is negative (-128 has no negative in int8), zero or NaN.
     """
     return quant is None or are_scales(np.array(quant.scale) * alpha)
 
@@ -153,7 +161,7 @@ def _weight(
 
 
 def weight_rows(quant: QuantParams, outputs: int) -> QuantParams:
-    """A per-tensor weight annotation spelt out per output channel (axis 0)."""
+    """Expand a per-tensor weight annotation to one scale per output channel (axis 0)."""
     if quant.axis is not None:
         return quant
     return replace(quant, scale=quant.scale * outputs, axis=0)

@@ -1,15 +1,16 @@
-"""Dense layers of every pixel become convolutions of one pixel.
+"""Pointwise dense layers become 1x1 convolutions.
 
-Frameworks that keep channels last write the dense layers of a ConvNeXt, or a squeeze and excite,
-as MatMuls over the last axis of a map, or make rows of its pixels first.
+Channels-last frameworks write the dense layers of a ConvNeXt or of squeeze-and-excite blocks as
+MatMuls over the last axis of a map, or reshape the map to rows of pixels first.
 
 1. MatMul of (1, l, c) or (1, h, w, c) with a constant matrix: a 1x1 Conv between two Transposes,
-   which `transposes` merges with the network's own; of a line, a Conv over one axis.
-2. MatMul or Gemm of rows, (h·w, c), that a Reshape made of such a map: as case 1 on that map, and
-   the Reshape behind.
-3. Element by element: behind it the Reshape of case 2, so that the next layer finds it.
+   which `transposes` merges with the network's own. For a 1-D tensor it is a 1-D Conv.
+2. MatMul or Gemm of rows (h·w, c) that a Reshape made of such a map: as case 1 on that map, with
+   the Reshape after it.
+3. An elementwise operator of such rows: the Reshape of case 2 moves after it, so that the next
+   layer matches case 2.
 
-Rows that no map was made into are several samples; they stay rows.
+Rows that are not the pixels of a map are several samples; they do not change.
 """
 
 import math
@@ -36,7 +37,7 @@ from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.quant import META_KEY
 
 _MAPS = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
-"""Ranks of maps with channels last, and the order that puts them first."""
+"""Ranks of channels-last maps, and their permutation to channels-first."""
 
 
 def run(model: ir.Model) -> bool:
@@ -54,7 +55,7 @@ def _dense(graph: ir.Graph, node: ir.Node) -> bool:
     if x is None or w is None or weight is None or weight.ndim != 2:
         return False
     if (quant_of(x) is None) != (quant_of(w) is None) or x.dtype != ir.DataType.FLOAT:
-        return False  # the host computes it, as it is
+        return False  # the host computes it unchanged
     if node.op_type == "Gemm":
         source = _map_of(x) if is_final(node) else None  # Case 2
         bias = operand(node, 2)
@@ -75,7 +76,7 @@ def _dense(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _convolve(node: ir.Node, source: ir.Value, weights: Sequence[ir.Value]) -> None:
-    """Case 1: the node reads `source`, its result has the same axes."""
+    """Case 1: replace a node that reads `source` by a Conv between two Transposes."""
     size, target = static_shape(source), static_shape(node.outputs[0])
     assert size is not None
     assert target is not None
@@ -84,31 +85,31 @@ def _convolve(node: ir.Node, source: ir.Value, weights: Sequence[ir.Value]) -> N
     x = insert_before(node, "Transpose", [source], {"perm": order}, name=name, shape=shape)
     if (quant := quant_of(source)) is not None:
         x.meta[META_KEY] = quant
-    back = {"perm": np.argsort(order).tolist()}
+    inverse = {"perm": np.argsort(order).tolist()}
     name, shape = f"{node.name}/last", [target[axis] for axis in order]
-    insert_after(node, node.outputs[0], "Transpose", (), back, name=name, shape=shape)
-    rewrite(node, "Conv", [x, *weights])  # `convolutions` spells out the rest
+    insert_after(node, node.outputs[0], "Transpose", (), inverse, name=name, shape=shape)
+    rewrite(node, "Conv", [x, *weights])  # `convolutions` adds its attributes
 
 
 def _behind(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 3."""
+    """Case 3: let an elementwise operator read the maps, with the Reshape to rows after it."""
     maps = {v: m for v in node.inputs if v is not None and (m := _map_of(v)) is not None}
     sizes = {static_shape(m) for m in maps.values()}
-    rest = [v for v in node.inputs if v is not None and v not in maps]
+    others = [v for v in node.inputs if v is not None and v not in maps]
     result = node.outputs[0]
-    if len(sizes) != 1 or not all(_is_for_channels(v) for v in rest):
+    if len(sizes) != 1 or not all(_is_for_channels(v) for v in others):
         return False
     if result.dtype != ir.DataType.FLOAT or static_shape(result) not in map(static_shape, maps):
         return False
     _rows_behind(graph, node, next(iter(maps.values())))
-    for place, value in enumerate(node.inputs):
+    for index, value in enumerate(node.inputs):
         if value in maps:
-            node.replace_input_with(place, maps[value])
+            node.replace_input_with(index, maps[value])
     return True
 
 
 def _rows_behind(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
-    """The node's result has the axes of `source`, and becomes rows behind."""
+    """Let a node's result have the axes of `source`, and insert a Reshape to rows after it."""
     rows, size = static_shape(node.outputs[0]), static_shape(source)
     assert rows is not None
     assert size is not None
@@ -118,15 +119,15 @@ def _rows_behind(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
 
 
 def _map_of(rows: ir.Value | None) -> ir.Value | None:
-    """The map with channels last that a Reshape made rows of, rounded as they are."""
+    """The channels-last map that a Reshape made these rows of; None if it requantises."""
     node = None if rows is None else rows.producer()
     if rows is None or node is None or not is_standard(node, "Reshape"):
         return None
     source, size, shape = node.inputs[0], static_shape(node.inputs[0]), static_shape(rows)
     if source is None or size is None or shape is None or not _is_map(source):
         return None
-    same = quant_of(rows) in {None, quant_of(source)}
-    return source if same and shape == (math.prod(size[:-1]), size[-1]) else None
+    same_quant = quant_of(rows) in {None, quant_of(source)}
+    return source if same_quant and shape == (math.prod(size[:-1]), size[-1]) else None
 
 
 def _is_map(value: ir.Value) -> bool:
@@ -135,7 +136,7 @@ def _is_map(value: ir.Value) -> bool:
 
 
 def _is_for_channels(value: ir.Value) -> bool:
-    """Whether a constant is the same for all pixels."""
+    """Whether a value is a constant vector of channels or a scalar."""
     shape, quant = static_shape(value), quant_of(value)
     if constant(value) is None or shape is None or (quant is not None and quant.axis is not None):
         return False

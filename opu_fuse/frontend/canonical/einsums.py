@@ -1,13 +1,13 @@
-"""An Einsum becomes the operators that it spells.
+"""An Einsum becomes the ordinary operators that it is equivalent to.
 
-1. One operand: a Transpose, or a ReduceSum.
-2. Products of what lies at the same place: Mul, of an operand that lacks axes behind a Reshape.
-3. A sum over axes of a computed value and a constant: Conv of one pixel where the axis is that of
-   channels; else MatMul of its last axis, between Transposes and Reshapes. Weights may be behind a
-   DequantizeLinear.
+1. One operand: a Transpose or a ReduceSum.
+2. Elementwise product: a Mul. An operand that lacks axes is reshaped first.
+3. Contraction of a computed value and a constant: a 1x1 Conv if the contracted axis is the channel
+   axis, else a MatMul over the last axis between Transposes and Reshapes. The constant may be
+   dequantised.
 
-An ellipsis stands for axes of the computed operand. Products of two computed values that sum up,
-and labels that are given twice in one operand, stay.
+An ellipsis denotes axes of the computed operand. Contractions of two computed values do not change,
+nor do equations that repeat a label in one operand.
 """
 
 import math
@@ -29,9 +29,9 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.frontend.qdq import is_dequantize
 
 _SPARE = "".join(map(chr, range(0x3B1, 0x3B1 + 16)))
-"""Labels of axes that an ellipsis stands for."""
+"""Labels assigned to the axes of an ellipsis."""
 _MAPS = (3, 4)
-"""Ranks of values with channels in their second axis: lines and images."""
+"""Ranks of values with channels in their second axis: 1-D tensors and images."""
 
 
 def run(model: ir.Model) -> bool:
@@ -46,7 +46,7 @@ def _einsum(graph: ir.Graph, node: ir.Node) -> bool:
     if len(inputs) > 2 or any(s is None or 0 in s for s in shapes):
         return False
     if any(v.dtype is not ir.DataType.FLOAT or quant_of(v) is not None for v in inputs):
-        return False  # in integers its weights would have to be
+        return False  # an integer form would need quantised weights
     terms = _terms(node.attributes.get_string("equation", ""), [len(s) for s in shapes if s])
     if terms is None or any(len({*term}) < len(term) for term in terms):
         return False
@@ -65,27 +65,35 @@ def _einsum(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _is_constant(value: ir.Value) -> bool:
-    made = value.producer()
-    pair = made is not None and is_dequantize(made) and constant(made.inputs[0]) is not None
-    return constant(value) is not None or pair
+    producer = value.producer()
+    dequantised = (
+        producer is not None
+        and is_dequantize(producer)
+        and constant(producer.inputs[0]) is not None
+    )
+    return constant(value) is not None or dequantised
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> list[str] | None:
-    """Labels of every operand and of the result; None for what is none of ours."""
-    given, arrow, result = equation.replace(" ", "").partition("->")
-    operands = given.split(",")
+    """Labels of every operand and of the result; None for an unsupported equation."""
+    left_side, arrow, result = equation.replace(" ", "").partition("->")
+    operands = left_side.split(",")
     if len(operands) != len(ranks):
         return None
-    spread = [rank - len(t.replace("...", "")) for t, rank in zip(operands, ranks, strict=True)]
-    hidden = max((n for t, n in zip(operands, spread, strict=True) if "..." in t), default=0)
+    ellipsis_ranks = [
+        rank - len(t.replace("...", "")) for t, rank in zip(operands, ranks, strict=True)
+    ]
+    hidden = max(
+        (n for t, n in zip(operands, ellipsis_ranks, strict=True) if "..." in t), default=0
+    )
     if not arrow:
-        letters = given.replace(",", "").replace("...", "")
-        single = sorted(label for label in {*letters} if letters.count(label) == 1)
-        result = ("..." if "..." in given else "") + "".join(single)
-    if min(spread) < 0 or hidden > len(_SPARE):
+        labels = left_side.replace(",", "").replace("...", "")
+        unrepeated = sorted(label for label in {*labels} if labels.count(label) == 1)
+        result = ("..." if "..." in left_side else "") + "".join(unrepeated)
+    if min(ellipsis_ranks) < 0 or hidden > len(_SPARE):
         return None
     terms = []
-    for term, count in zip((*operands, result), (*spread, hidden), strict=True):
+    for term, count in zip((*operands, result), (*ellipsis_ranks, hidden), strict=True):
         if "..." not in term and count and term is not result:
             return None
         terms.append(term.replace("...", _SPARE[hidden - count : hidden]))
@@ -93,7 +101,7 @@ def _terms(equation: str, ranks: Sequence[int]) -> list[str] | None:
 
 
 def _of_one(graph: ir.Graph, node: ir.Node, labels: str, result: str) -> bool:
-    """Case 1."""
+    """Case 1, for an Einsum of one operand."""
     x = node.inputs[0]
     if {*labels} == {*result}:
         rewrite(node, "Transpose", [x], {"perm": [labels.index(n) for n in result]})
@@ -112,7 +120,7 @@ def _product(
     terms: Sequence[str],
     result: str,
 ) -> bool:
-    """Case 2, where axes stand in one order."""
+    """Case 2, if the axes of both operands have the order of the result."""
     if any([n for n in result if n in term] != [*term] for term in terms):
         return False
     operands = []
@@ -132,24 +140,27 @@ def _weighted(
     terms: Sequence[str],
     result: str,
 ) -> bool:
-    """Case 3. values: computed, constant."""
+    """Case 3, as a 1x1 Conv or a MatMul. values: the computed and the constant operand."""
     (x, w), (labels, of_weight) = values, terms
     sizes = dict(zip(of_weight, static_shape(w) or (), strict=True))
     summed = [n for n in labels if n in of_weight and n not in result]
-    kept, new = [n for n in labels if n not in summed], [n for n in result if n in of_weight]
-    if not summed or {*summed, *new} != {*of_weight} or {*kept} & {*of_weight}:
+    free_labels, new_labels = (
+        [n for n in labels if n not in summed],
+        [n for n in result if n in of_weight],
+    )
+    if not summed or {*summed, *new_labels} != {*of_weight} or {*free_labels} & {*of_weight}:
         return False
-    if {*kept, *new} != {*result} or any(n in new for n in labels):
+    if {*free_labels, *new_labels} != {*result} or any(n in new_labels for n in labels):
         return False
-    maps = len(labels) in _MAPS and summed == [labels[1]] and len(new) == 1
-    if maps and result == labels.replace(summed[0], new[0]):
-        order, ones = [*new, *summed], [1] * (len(labels) - 2)
+    is_channel_axis = len(labels) in _MAPS and summed == [labels[1]] and len(new_labels) == 1
+    if is_channel_axis and result == labels.replace(summed[0], new_labels[0]):
+        order, ones = [*new_labels, *summed], [1] * (len(labels) - 2)
         taps = [sizes[n] for n in order] + ones
         weight = _turn(node, w, of_weight, order, "filters")
         weight = _reshape(graph, node, weight, taps, f"{node.name}/taps")
-        rewrite(node, "Conv", [x, weight])  # `convolutions` spells out the rest
+        rewrite(node, "Conv", [x, weight])  # `convolutions` adds its attributes
         return True
-    _matmul(graph, node, (x, w), (labels, of_weight), (kept, summed, new), result)
+    _matmul(graph, node, (x, w), (labels, of_weight), (free_labels, summed, new_labels), result)
     return True
 
 
@@ -161,26 +172,28 @@ def _matmul(
     groups: Sequence[Sequence[str]],
     result: str,
 ) -> None:
-    (x, w), (labels, of_weight), (kept, summed, new) = values, terms, groups
+    (x, w), (labels, of_weight), (free_labels, contracted, new_labels) = values, terms, groups
     sizes = {
         label: size
         for term, value in zip(terms, values, strict=True)
         for label, size in zip(term, static_shape(value) or (), strict=True)
     }
-    width, depth = (math.prod(sizes[n] for n in group) for group in (summed, new))
-    rows = [sizes[n] for n in kept]
-    x = _turn(node, x, labels, [*kept, *summed], "rows")
+    width, depth = (math.prod(sizes[n] for n in group) for group in (contracted, new_labels))
+    rows = [sizes[n] for n in free_labels]
+    x = _turn(node, x, labels, [*free_labels, *contracted], "rows")
     x = _reshape(graph, node, x, [*rows, width], f"{node.name}/row")
-    weight = _turn(node, w, of_weight, [*summed, *new], "columns")
+    weight = _turn(node, w, of_weight, [*contracted, *new_labels], "columns")
     weight = _reshape(graph, node, weight, [width, depth], f"{node.name}/matrix")
-    given, y = [*kept, *new], node.outputs[0]
-    if given != [*result]:
-        perm = {"perm": [given.index(n) for n in result]}
-        shape = [sizes[n] for n in given]
+    labels_of_result, y = [*free_labels, *new_labels], node.outputs[0]
+    if labels_of_result != [*result]:
+        perm = {"perm": [labels_of_result.index(n) for n in result]}
+        shape = [sizes[n] for n in labels_of_result]
         insert_after(node, y, "Transpose", (), perm, name=f"{node.name}/turned", shape=shape)
         y = node.outputs[0]
-    if len(new) != 1:
-        shape = add_constant(graph, f"{node.name}/shape", np.array([sizes[n] for n in given]))
+    if len(new_labels) != 1:
+        shape = add_constant(
+            graph, f"{node.name}/shape", np.array([sizes[n] for n in labels_of_result])
+        )
         name = f"{node.name}/axes"
         insert_after(node, y, "Reshape", (shape,), name=name, shape=[*rows, depth])
     rewrite(node, "MatMul", [x, weight])
@@ -191,8 +204,8 @@ def _turn(node: ir.Node, value: ir.Value, labels: str, order: Sequence[str], nam
         return value
     perm, shape = [labels.index(n) for n in order], static_shape(value) or ()
     if (data := constant(value)) is not None and node.graph is not None:
-        turned = np.ascontiguousarray(data.transpose(perm))
-        return add_constant(node.graph, f"{value.name}/{name}", turned)
+        transposed = np.ascontiguousarray(data.transpose(perm))
+        return add_constant(node.graph, f"{value.name}/{name}", transposed)
     size = [shape[axis] for axis in perm]
     name = f"{node.name}/{name}"
     return insert_before(node, "Transpose", [value], {"perm": perm}, name=name, shape=size)

@@ -1,4 +1,4 @@
-"""Element-wise operators in the few forms the machines know.
+"""Elementwise operators in the few forms that machines support.
 
 1. Sum of n -> chain of n - 1 Adds; Add and Mul with the constant second, shaped [c, 1, 1].
 2. Sub of a constant -> Add; Div by a constant -> Mul; a Sub from a constant for each channel ->
@@ -24,7 +24,7 @@ from opu_fuse.model.preprocessing import preprocessing_nodes
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    at_ports = preprocessing_nodes(model.graph)  # looked up: they keep the numbers that they give
+    at_ports = preprocessing_nodes(model.graph)  # computed by a lookup table, not rewritten
     nodes = [n for n in standard_nodes(model.graph, *_RULES) if n not in at_ports]
     changed = [_RULES[n.op_type](model.graph, n) for n in nodes]
     return any(changed)
@@ -83,11 +83,16 @@ def _from_constant(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if shape is None or len(shape) != 4 or static_shape(x) != shape or shape[1] == 1:
         return False
-    if (1,) * (4 - data.ndim) + data.shape != (1, shape[1], 1, 1):  # one number: part of a table
+    if (1,) * (4 - data.ndim) + data.shape != (
+        1,
+        shape[1],
+        1,
+        1,
+    ):  # a scalar is part of a lookup table
         return False
     ones, name = np.ones(shape[1], np.float32), node.name
-    numbers = {"scale": -ones, "shift": data.reshape(-1), "mean": 0 * ones, "variance": ones}
-    constants = [add_constant(graph, f"{name}/{part}", v) for part, v in numbers.items()]
+    parameters = {"scale": -ones, "shift": data.reshape(-1), "mean": 0 * ones, "variance": ones}
+    constants = [add_constant(graph, f"{name}/{part}", v) for part, v in parameters.items()]
     rewrite(node, "BatchNormalization", [x, *constants], {"epsilon": 0.0})
     return True
 
@@ -123,8 +128,8 @@ def _max(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     for x, other in (node.inputs, reversed(node.inputs)):
         limit = constant(other)
-        same = static_shape(x) == static_shape(node.outputs[0])
-        if limit is not None and same and not np.any(limit) and limit.dtype == np.float32:
+        same_shape = static_shape(x) == static_shape(node.outputs[0])
+        if limit is not None and same_shape and not np.any(limit) and limit.dtype == np.float32:
             rewrite(node, "Relu", [x])
             return True
     return False

@@ -1,17 +1,17 @@
-"""Per-channel scaling and shifting goes into the convolution before it.
+"""Fold per-channel affine operators into the preceding layer.
 
 1. BatchNormalization, or Mul or Add by per-channel constants, right after a Conv, ConvTranspose or
-   Gemm that nobody else reads: folded into weight and bias.
-2. The same after one with int8 weights whose sum is not rounded in between, as training with fakes
-   of rounding leaves it: factors go into the scales, shifts become the bias (real numbers; made
-   int32 later).
-3. Any other BatchNormalization gets mean 0, variance 1, epsilon 0: scale and shift are all it has.
-4. Two of these that follow each other, unrounded and unread in between, become one
-   BatchNormalization, unless both scale and shift by single numbers.
+   Gemm with no other reader: folded into weight and bias.
+2. As case 1 after a layer with int8 weights whose accumulator is not quantised before, as
+   quantisation-aware training exports it: factors fold into the scales, shifts into the bias
+   (float; int32 later).
+3. Any other BatchNormalization gets mean 0, variance 1, epsilon 0, so only scale and shift remain.
+4. Two consecutive affine operators become one BatchNormalization, unless the value between is
+   quantised or has other readers, or both have only scalars.
 
-One sweep in graph order does chains (Conv, BatchNormalization, Mul, Add): each step finds the
-convolution, or the BatchNormalization, that swallowed the step before. What float32 cannot hold as
-one number stays two steps.
+One pass in graph order folds chains (Conv, BatchNormalization, Mul, Add): each operator finds the
+layer, or the BatchNormalization, that absorbed its predecessor. Operators whose combined constants
+exceed float32's range do not fold.
 """
 
 import numpy as np
@@ -66,8 +66,10 @@ def run(model: ir.Model) -> bool:
 
 
 def _affine(node: ir.Node) -> Affine | None:
-    """The per-channel function of a node on axis 1 of its first operand, None when it is not
-    one, or none of usual numbers."""
+    """The per-channel affine function of a node on axis 1 of its first operand.
+
+    None for other nodes, and if its constants are out of float32's range.
+    """
     if not is_standard(node, "BatchNormalization", "Mul", "Add"):
         return None
     shape = static_shape(node.outputs[0]) if node.outputs else None
@@ -145,14 +147,14 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
 def _product(
     weight: np.ndarray, quant: QuantParams | None, factors: np.ndarray, axis: int
 ) -> tuple[np.ndarray, QuantParams | None] | None:
-    """Weights times a factor for each output channel; None where their integers cannot be kept."""
+    """Weights times a factor per output channel; None if integer weights cannot absorb it."""
     dims = [-1 if i == axis else 1 for i in range(weight.ndim)]
     if quant is None:
         if weight.dtype != np.float32:
             return None
         with np.errstate(over="ignore"):  # infinite then, which is out of range
             return weight * factors.reshape(dims).astype(np.float32), None
-    # Signs, and zeros, go into the integers: a scale is positive.
+    # Scales are positive: signs and zeros of the factors go into the integers.
     signed = narrowed(weight * np.sign(factors).astype(np.int16).reshape(dims))
     scales = np.array(quant.scale) * np.where(factors == 0.0, 1.0, np.abs(factors))
     if quant.axis not in {None, axis} or not are_scales(scales):
@@ -162,7 +164,7 @@ def _product(
 
 
 def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None) -> ir.Value:
-    """The scaled weight: in place of the old one when nobody else reads that (saves its memory)."""
+    """The scaled weight; it replaces the old one if that has no other reader (saves memory)."""
     if len(w.uses()) > 1 or quant is not None:
         return add_constant(graph, f"{w.name}/scaled", data, quant)
     w.const_value = ir.tensor(data, name=w.name)
@@ -170,20 +172,23 @@ def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams 
 
 
 def _with_step_before(node: ir.Node, affine: Affine) -> tuple[ir.Node, Affine] | None:
-    """The step that a node goes on with, and what both do, when the two can become one."""
+    """The preceding affine node and the composition of both; None if they cannot merge."""
     x = node.inputs[0]
-    before = None if x is None else x.producer()
-    if x is None or before is None or sole_reader(x) is not node or quant_of(x) is not None:
+    predecessor = None if x is None else x.producer()
+    if x is None or predecessor is None or sole_reader(x) is not node or quant_of(x) is not None:
         return None
-    first = _affine(before)
-    numbers = all(
-        (c := constant(operand(n, 1))) is not None and c.size == 1 for n in (before, node)
+    first_affine = _affine(predecessor)
+    are_scalars = all(
+        (c := constant(operand(n, 1))) is not None and c.size == 1 for n in (predecessor, node)
     )
-    if first is None or numbers:
+    if first_affine is None or are_scalars:
         return None
-    scale, shift = first.scale * affine.scale, first.shift * affine.scale + affine.shift
-    both = Affine(scale=scale, shift=shift)
-    return (before, both) if in_range(scale) and in_range(shift) else None
+    scale, shift = (
+        first_affine.scale * affine.scale,
+        first_affine.shift * affine.scale + affine.shift,
+    )
+    composed = Affine(scale=scale, shift=shift)
+    return (predecessor, composed) if in_range(scale) and in_range(shift) else None
 
 
 def _merge(graph: ir.Graph, node: ir.Node, before: ir.Node, both: Affine) -> None:
@@ -199,7 +204,7 @@ def _is_plain(node: ir.Node) -> bool:
 
 
 def _spell_out(graph: ir.Graph, node: ir.Node, x: ir.Value | None, affine: Affine) -> None:
-    """BatchNormalization without moments."""
+    """Rewrite a node as BatchNormalization with mean 0, variance 1 and epsilon 0."""
     parts = {
         "scale": affine.scale,
         "shift": affine.shift,

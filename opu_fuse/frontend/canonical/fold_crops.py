@@ -1,12 +1,12 @@
-"""A Slice that cuts rows or columns off a map's ends: whatever makes the map makes less of it.
+"""Fold a crop, a Slice of border rows or columns, into the operators that compute the map.
 
-1. Conv, MaxPool, AveragePool: less padding. Where windows begin or end inside the operand, that is
-   cut in turn, by the operator that makes it.
-2. ConvTranspose: its pads cut the result. A Pad pads less.
-3. Element-wise operators, normalisations and joined channels between hand the cut on to their
-   operands; what has one row and one column has nothing to cut.
+1. Conv, MaxPool, AveragePool: less padding. If the remaining windows do not reach the operand's
+   border, the crop continues into the operand's producer.
+2. ConvTranspose: its pads crop the result. A Pad pads less.
+3. Elementwise operators, normalisations and channel Concats pass the crop on to their operands.
+   Operands of one row and one column broadcast and are not cropped.
 
-Only where nobody reads what is cut off. The rest of the map has the bits it had.
+Only if nobody reads the cropped border. The remaining map is bit-exact.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,18 @@ from opu_fuse.model.composites import slice_ranges
 from opu_fuse.model.operator_sets import ELEMENT_WISE, WINDOWS_OF_OPERAND
 
 Cut = tuple[int, int, int, int]
-"""Rows and columns less: top, left, bottom, right, as `pads` count them."""
+"""Rows and columns to remove: top, left, bottom, right, in the order of `pads`."""
 
 _NOTHING = (0, 0, 0, 0)
 
 
 class _Plan(Struct):
-    """What becomes smaller, by how much; whole: what does not; pads: new ones, by node; made: nodes
-    that make what becomes smaller.
+    """Planned changes, applied only if the whole crop folds.
+
+    cuts: crop of each value that becomes smaller.
+    whole: values that must not become smaller.
+    pads: new pads by node.
+    made: producers of the values in `cuts`.
     """
 
     cuts: dict[ir.Value, Cut] = field(default_factory=dict)
@@ -57,15 +61,19 @@ def run(model: ir.Model) -> bool:
 
 
 def cut_of(node: ir.Node) -> Cut | None:
-    """What a Slice of an image cuts off, where it does no more but for rounding."""
+    """The crop of a Slice of an image; None if it is no crop. It may also requantise."""
     x = node.inputs[0]
-    shape, taken = static_shape(x), slice_ranges(node)
-    if x is None or shape is None or len(shape) != 4 or taken is None:
+    shape, ranges = static_shape(x), slice_ranges(node)
+    if x is None or shape is None or len(shape) != 4 or ranges is None:
         return None
-    whole = [range(size) for size in shape]
-    if taken[:2] != whole[:2] or taken == whole or any(t.step != 1 or not t for t in taken[2:]):
+    full_ranges = [range(size) for size in shape]
+    if (
+        ranges[:2] != full_ranges[:2]
+        or ranges == full_ranges
+        or any(t.step != 1 or not t for t in ranges[2:])
+    ):
         return None
-    rows, columns = taken[2:]
+    rows, columns = ranges[2:]
     return rows.start, columns.start, shape[2] - rows.stop, shape[3] - columns.stop
 
 
@@ -82,23 +90,25 @@ def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
             made.replace_input_with(1, add_constant(graph, f"{made.name}/pads", amounts))
         else:
             made.attributes["pads"] = ir.AttrInt64s("pads", pads)
-    for value, less in plan.cuts.items():
-        value.shape = ir.Shape(_less(static_shape(value) or (), less))
+    for value, value_cut in plan.cuts.items():
+        value.shape = ir.Shape(_less(static_shape(value) or (), value_cut))
         value.meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
     bypass(node)
     return True
 
 
 def _hands_on(node: ir.Node, x: ir.Value) -> bool:
-    """Whether its result is rounded as its operand, or its operand not at all and read by it alone:
-    then it is rounded there.
+    """Whether removing the Slice preserves quantisation.
+
+    Its result is quantised as its operand, or the operand is float and has no other reader: then
+    the operand takes over the result's quantisation.
     """
-    before, behind = quant_of(x), quant_of(node.outputs[0])
-    return behind in {None, before} or (before is None and sole_reader(x) is node)
+    source_quant, result_quant = quant_of(x), quant_of(node.outputs[0])
+    return result_quant in {None, source_quant} or (source_quant is None and sole_reader(x) is node)
 
 
 def _is_alive(node: ir.Node) -> bool:
-    """What other steps have left behind has no reader."""
+    """Whether a node has a reader; nodes that other steps replaced have none."""
     return any(v.uses() or v.is_graph_output() for v in node.outputs)
 
 
@@ -107,17 +117,18 @@ def _less(shape: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
 
 
 def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
-    """Whether what makes a value can make less; the plan says how."""
+    """Whether the producer of a value can compute less of it; extends the plan."""
     if cut == _NOTHING:
         plan.whole.add(value)
         return value not in plan.cuts
     if value in plan.cuts or value in plan.whole:
+        # All paths to a value must agree on its crop.
         return plan.cuts.get(value) == cut
     node, shape = value.producer(), static_shape(value)
     if node is None or shape is None or len(shape) != 4 or value.is_graph_output():
         return False
     if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
-        return False  # the places of maxima count from the whole
+        return False  # indices of maxima refer to the whole map
     plan.cuts[value] = cut
     plan.made.add(node)
     if is_standard(node, *WINDOWS_OF_OPERAND):
@@ -136,7 +147,7 @@ def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
 
 
 def _operand(plan: _Plan, value: ir.Value, shape: tuple[int, ...], cut: Cut) -> bool:
-    """Of an operator whose result has a shape."""
+    """Whether an operand of an operator with result shape `shape` can be cropped, or broadcasts."""
     own = static_shape(value)
     if own is None or {1} >= {*own[-2:]}:
         return own is not None
@@ -170,16 +181,18 @@ def _windows(plan: _Plan, node: ir.Node, shape: tuple[int, ...], cut: Cut) -> bo
 
 
 def _side(size: int, reach: int, stride: int, *, first: int, count: int) -> Cut:
-    """Of one axis: padding before and behind, and what to cut off before and behind, for so many
-    windows from a place of the operand on. reach: of a window.
+    """Begin pad, end pad, begin crop and end crop of an operand along one axis.
+
+    size: of the operand. reach: dilated kernel size. first, count: coordinate of the first window,
+    and number of windows.
     """
     end = first + (count - 1) * stride + reach
-    unread = max(0, size - end) // stride * stride  # less than a stride makes no window more
-    return max(0, -first), max(0, end - size), max(0, first), unread
+    excess = max(0, size - end) // stride * stride  # a remainder below the stride holds no window
+    return max(0, -first), max(0, end - size), max(0, first), excess
 
 
 def _padding(plan: _Plan, node: ir.Node, cut: Cut) -> bool:
-    """A Pad in canonical form; what it has not added is cut from its operand."""
+    """Case 2 for a Pad in canonical form; its operand is cropped by what exceeds the padding."""
     x, amounts = node.inputs[0], constant(operand(node, 1))
     if x is None or amounts is None or amounts.size != 8 or operand(node, 3) is not None:
         return False
@@ -188,10 +201,10 @@ def _padding(plan: _Plan, node: ir.Node, cut: Cut) -> bool:
     if any(amounts[[0, 1, 4, 5]]):
         return False
     sides = amounts[[2, 3, 6, 7]].tolist()
-    left = [max(0, side - less) for side, less in zip(sides, cut, strict=True)]
-    more = [max(0, less - side) for side, less in zip(sides, cut, strict=True)]
-    plan.pads[node] = (left[0], left[1], left[2], left[3])
-    return _can_cut(plan, x, (more[0], more[1], more[2], more[3]))
+    remaining = [max(0, side - less) for side, less in zip(sides, cut, strict=True)]
+    excess = [max(0, less - side) for side, less in zip(sides, cut, strict=True)]
+    plan.pads[node] = (remaining[0], remaining[1], remaining[2], remaining[3])
+    return _can_cut(plan, x, (excess[0], excess[1], excess[2], excess[3]))
 
 
 def _explicit(node: ir.Node) -> bool:

@@ -1,13 +1,14 @@
-"""An explicit Pad of rows and columns goes into the operator that reads it alone.
+"""Fold an explicit Pad of rows and columns into its only reader.
 
 1. Zeros before a Conv: into its pads.
-2. Before an AveragePool that counts padding (or has none): into its pads, counted.
-3. Before a MaxPool: -inf always; zeros where nothing is below zero (after Relu, Clip with min >=
-   0); copies of the edge where windows have no gaps: each that reaches them covers the edge.
-4. One that pads rows or columns by less than nothing is a Slice, and a Pad behind it by the rest.
-5. A Pad that stays gets eight constant pads and no axes.
+2. Zeros before an AveragePool that counts padding (or has none): into its pads, counted.
+3. Before a MaxPool: -inf always; zeros if no value is negative (after Relu, Clip with min >= 0);
+   mode `edge` without dilations, since each window that reaches the padding contains the edge.
+4. A Pad with negative amounts of rows or columns becomes a Slice, followed by a Pad with the
+   positive amounts.
+5. A Pad that remains gets eight constant pads and no axes.
 
-Pooling takes padding only below the size of its window, as ONNX Runtime demands.
+Pooling absorbs padding only below its kernel size, as ONNX Runtime requires.
 """
 
 import math
@@ -64,7 +65,7 @@ def _pad(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _amounts(node: ir.Node) -> list[int] | None:
-    """Begins then ends for all four dimensions."""
+    """Pads of all four axes, begins before ends; None if they are unknown."""
     shape, pads = static_shape(node.inputs[0]), constant(operand(node, 1))
     if shape is None or len(shape) != 4 or pads is None:
         return None
@@ -89,23 +90,25 @@ def _cut(graph: ir.Graph, node: ir.Node, amounts: np.ndarray) -> bool:
     size = np.asarray(shape[2:])
     if np.any(starts + ends >= size):
         return False
-    numbers = {"starts": starts, "ends": size - ends, "axes": np.array([2, 3])}
-    operands = [add_constant(graph, f"{node.name}/{n}", v) for n, v in numbers.items()]
-    rest = np.maximum(0, amounts)
-    if not rest.any():
+    slice_operands = {"starts": starts, "ends": size - ends, "axes": np.array([2, 3])}
+    operands = [add_constant(graph, f"{node.name}/{n}", v) for n, v in slice_operands.items()]
+    positive = np.maximum(0, amounts)
+    if not positive.any():
         rewrite(node, "Slice", [x, *operands])
         return True
-    cut = (*shape[:2], *(size - starts - ends).tolist())
-    made = insert_before(node, "Slice", [x, *operands], name=f"{node.name}/cut", shape=cut)
+    cropped_shape = (*shape[:2], *(size - starts - ends).tolist())
+    cropped = insert_before(
+        node, "Slice", [x, *operands], name=f"{node.name}/cut", shape=cropped_shape
+    )
     if (quant := quant_of(x)) is not None:
-        made.meta[META_KEY] = quant
-    pads = add_constant(graph, f"{node.name}/pads", rest)
-    rewrite(node, "Pad", [made, pads, *node.inputs[2:3]], {"mode": mode})
+        cropped.meta[META_KEY] = quant
+    pads = add_constant(graph, f"{node.name}/pads", positive)
+    rewrite(node, "Pad", [cropped, pads, *node.inputs[2:3]], {"mode": mode})
     return True
 
 
 def _value(node: ir.Node, reader: ir.Node | None) -> float | None:
-    """What it pads with, as its reader sees it; None where that is no single number."""
+    """The fill value as its reader sees it; None if it is no single number."""
     mode = node.attributes.get_string("mode", "constant")
     if mode == "edge" and reader is not None and is_standard(reader, "MaxPool"):
         return None if set(reader.attributes.get_ints("dilations", ())) - {1} else -math.inf

@@ -1,6 +1,8 @@
-"""Remove what changes nothing: Identity, inference-time Dropout, one-operand Sum and Concat, Cast
-to the same type, Pad by nothing, reductions over no axis or over axes of size 1, sums with zeros
-(Python's `sum` begins with one), products with ones.
+"""Remove identity operators.
+
+These are Identity, inference-time Dropout, Sum and Concat of one operand, Cast to the same type,
+Pad by zero, reductions over no axis or over axes of size 1, sums with zeros (Python's `sum` begins
+with one) and products with ones.
 """
 
 import numpy as np
@@ -21,7 +23,7 @@ from opu_fuse.model.operator_sets import COMMUTATIVE
 _WRAPPERS = ("Sum", "Concat", "Max", "Min", "Mean")
 _REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
-"""The constant that changes nothing, as either operand of a sum or product, else as the second."""
+"""Neutral constant: either operand of Add and Mul, the second one of Sub and Div."""
 
 
 def run(model: ir.Model) -> bool:
@@ -40,8 +42,10 @@ def _changes_nothing(node: ir.Node) -> bool:
         return True
     if is_standard(node, "Dropout"):
         training = operand(node, 2)
-        off = training is None or ((c := constant(training)) is not None and not np.any(c))
-        return off and not any(out.uses() or out.is_graph_output() for out in node.outputs[1:])
+        is_inference = training is None or ((c := constant(training)) is not None and not np.any(c))
+        return is_inference and not any(
+            out.uses() or out.is_graph_output() for out in node.outputs[1:]
+        )
     if is_standard(node, *_WRAPPERS):
         return len(node.inputs) == 1
     if is_standard(node, "Cast"):
@@ -57,13 +61,13 @@ def _changes_nothing(node: ir.Node) -> bool:
 
 
 def _unchanged(node: ir.Node) -> int | None:
-    """Which operand a sum, a difference, a product or a quotient is."""
+    """Index of the operand that an arithmetic node returns unchanged; None if there is none."""
     for i in (0, 1) if node.op_type in COMMUTATIVE else (0,):
-        kept, other = node.inputs[i], node.inputs[1 - i]
+        operand_value, other = node.inputs[i], node.inputs[1 - i]
         data = constant(other)
-        if kept is None or other is None or data is None or quant_of(other) is not None:
+        if operand_value is None or other is None or data is None or quant_of(other) is not None:
             continue
-        same = static_shape(kept) == static_shape(node.outputs[0])
-        if same and np.all(data == _NEUTRAL[node.op_type]):
+        same_shape = static_shape(operand_value) == static_shape(node.outputs[0])
+        if same_shape and np.all(data == _NEUTRAL[node.op_type]):
             return i
     return None

@@ -1,8 +1,7 @@
-"""Channels of an image of bytes that parts put into another order become one Gather.
+"""A channel permutation of a byte image, cut and joined by a Concat, becomes one Gather.
 
-Models that were trained on images with blue first cut red, green and blue out of what they are
-given and join them the other way round. A port does so while it looks bytes up
-(`model/preprocessing.py`).
+Models trained on BGR images split their input into channels and join them in reverse. An input port
+permutes channels as it applies its lookup table (`model/preprocessing.py`).
 """
 
 import numpy as np
@@ -31,7 +30,7 @@ def run(model: ir.Model) -> bool:
 
 
 def _join(graph: ir.Graph, whole: ir.Value) -> bool:
-    """whole: a value with several readers, or one that cuts it."""
+    """Replace the nodes that cut `whole` and the Concat of all parts by one Gather."""
     cutters = list(dict.fromkeys(use.node for use in whole.uses()))
     shape = static_shape(whole)
     if shape is None or not all(is_standard(n, *SELECTS) and n.inputs[0] is whole for n in cutters):
@@ -44,10 +43,10 @@ def _join(graph: ir.Graph, whole: ir.Value) -> bool:
     axis = join.attributes.get_int("axis", 0) % len(shape)
     order: list[int] = []
     for part in join.inputs:
-        places = None if part is None else _places(part, shape, axis)
-        if places is None or quant_of(part) not in {None, quant_of(whole)}:  # type: ignore[arg-type]  # None has no places
+        indices_of_part = None if part is None else _places(part, shape, axis)
+        if indices_of_part is None or quant_of(part) not in {None, quant_of(whole)}:  # type: ignore[arg-type]  # None has no indices
             return False
-        order += places
+        order += indices_of_part
     merge_sources(join, cutters)
     indices = add_constant(graph, f"{join.name}/order", np.array(order, np.int64))
     rewrite(join, "Gather", [whole, indices], {"axis": axis})
@@ -57,23 +56,23 @@ def _join(graph: ir.Graph, whole: ir.Value) -> bool:
 
 
 def _places(part: ir.Value, shape: tuple[int, ...], axis: int) -> list[int] | None:
-    """Which of the whole's places along the axis a part is; None where it is cut otherwise."""
+    """Indices of a part along `axis` of the whole; None if it is cut along another axis."""
     node, own = part.producer(), static_shape(part)
     if node is None or own is None or len(own) != len(shape):
         return None
     if node.op_type == "Slice":
-        taken = slice_ranges(node)
-        rest = taken is not None and all(
-            places == range(size)
-            for i, (places, size) in enumerate(zip(taken, shape, strict=True))
+        ranges = slice_ranges(node)
+        only_this_axis = ranges is not None and all(
+            axis_range == range(size)
+            for i, (axis_range, size) in enumerate(zip(ranges, shape, strict=True))
             if i != axis
         )
-        return [*taken[axis]] if rest and taken is not None else None
+        return [*ranges[axis]] if only_this_axis and ranges is not None else None
     if node.attributes.get_int("axis", 0) % len(shape) != axis:
         return None
     if node.op_type == "Gather":
         indices = constant(operand(node, 1))
         return None if indices is None else (indices % shape[axis]).tolist()
     ends = np.cumsum([0, *((static_shape(v) or shape)[axis] for v in node.outputs)])
-    first = ends[part.index() or 0]
-    return [*range(first, first + own[axis])]
+    first_index = ends[part.index() or 0]
+    return [*range(first_index, first_index + own[axis])]

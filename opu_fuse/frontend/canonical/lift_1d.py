@@ -1,11 +1,11 @@
-"""What is done to lines of values, [n, c, l], is done to images of one row, [n, c, 1, l].
+"""Lift operators on 1-D tensors [n, c, l] to images of one row [n, c, 1, l].
 
 1. Pools, BatchNormalization, ConvTranspose with a constant weight: always. (Conv: `convolutions`.)
-2. Element by element, Concat, Split, Slice, Pad, mean and maximum of the whole line: where such an
-   image made a line is an operand. Constants get a row, too.
+2. Elementwise operators, Concat, Split, Slice, Pad, mean and maximum over the whole length: if an
+   operand is such an image reshaped to 1-D. Constants get a row axis, too.
 
-Reshapes before and behind are merged by `views`, so that networks of lines keep those at their
-inputs and outputs.
+`views` merges the Reshapes before and after lifted operators. In a 1-D network only those at its
+inputs and outputs remain.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _CHANNELS_FIRST = frozenset(
 _ALL_OPERANDS = ELEMENT_WISE | {"Concat"}
 _OTHERS = frozenset(("Pad", "Slice", "Split", *WHOLE_MAP))
 _ALONG = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
-"""Attributes with a number for each axis of a map, and the one for rows."""
+"""Attributes with one number per spatial axis, and the number for the new row axis."""
 _RANK = 3
 
 
@@ -61,12 +61,12 @@ def _widen(graph: ir.Graph, node: ir.Node) -> bool:
     if inputs is None:
         return False
     node.resize_inputs(len(inputs))
-    for place, value in enumerate(inputs):
-        node.replace_input_with(place, value)
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)
     for name, row in _ALONG.items():
         if name in node.attributes:
-            numbers = node.attributes.get_ints(name, ())
-            node.attributes[name] = ir.AttrInt64s(name, [row, *numbers])
+            spatial_values = node.attributes.get_ints(name, ())
+            node.attributes[name] = ir.AttrInt64s(name, [row, *spatial_values])
     if node.op_type != "Pad" and (pads := node.attributes.get_ints("pads")):
         node.attributes["pads"] = ir.AttrInt64s("pads", [0, pads[0], 0, pads[1]])
     if node.op_type in ALONG_AXIS:
@@ -88,13 +88,17 @@ def _is_line(value: ir.Value | None) -> bool:
 
 
 def _image(value: ir.Value | None) -> ir.Value | None:
-    """What a Reshape made a line of, rounded as the line is or the line not at all."""
+    """The image that a Reshape made this 1-D tensor of; None if it requantises."""
     node = None if value is None else value.producer()
     if value is None or node is None or not is_standard(node, "Reshape") or not _is_line(value):
         return None
     source = node.inputs[0]
-    same = source is not None and quant_of(value) in {None, quant_of(source)}
-    return source if same and static_shape(source) == _with_row(static_shape(value) or ()) else None
+    same_quant = source is not None and quant_of(value) in {None, quant_of(source)}
+    return (
+        source
+        if same_quant and static_shape(source) == _with_row(static_shape(value) or ())
+        else None
+    )
 
 
 def _with_row(shape: Sequence[int]) -> tuple[int, ...]:
@@ -102,37 +106,39 @@ def _with_row(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _axis(axis: int) -> int:
-    """An axis of a line, as one of the image."""
+    """The image axis of a 1-D tensor's axis."""
     return (0, 1, 3)[axis]
 
 
 def _inputs(graph: ir.Graph, node: ir.Node) -> list[ir.Value | None] | None:
-    """Those of the operator on images; None where it cannot be one."""
+    """The operands of the lifted operator; None if it cannot be lifted."""
     first, *rest = node.inputs
     if node.op_type in _ALL_OPERANDS:
         if not all(_can_widen(v) for v in node.inputs):
             return None
         return [_wide(graph, node, v) for v in node.inputs]
-    numbers = [constant(v) for v in rest]
+    constants = [constant(v) for v in rest]
     match node.op_type:
         case "ConvTranspose":
-            weight, w = numbers[0], rest[0]
+            weight, w = constants[0], rest[0]
             if weight is None or w is None:
                 return None
             data = weight[:, :, None, :]
             rest[0] = add_constant(graph, f"{w.name}/wide", data, quant_of(w))
         case "Slice":
-            if numbers[0] is None or (operand(node, 3) and numbers[2] is None):
+            if constants[0] is None or (operand(node, 3) and constants[2] is None):
                 return None
-            axes = range(numbers[0].size) if operand(node, 3) is None else numbers[2]
+            axes = range(constants[0].size) if operand(node, 3) is None else constants[2]
             axes = np.array([_axis(int(a)) for a in axes])  # type: ignore[union-attr]  # None is ruled out above
             rest[2:3] = [add_constant(graph, f"{node.name}/wide_axes", axes)]
         case "Pad":
-            if numbers[0] is None or operand(node, 3) is not None:
+            if constants[0] is None or operand(node, 3) is not None:
                 return None
-            pads = np.insert(numbers[0].reshape(2, -1), 2, 0, axis=1).reshape(-1)
+            pads = np.insert(constants[0].reshape(2, -1), 2, 0, axis=1).reshape(-1)
             rest[0] = add_constant(graph, f"{node.name}/wide_pads", pads)
-        case _ if len(node.outputs) > 1 and node.op_type != "Split":  # places of maxima, statistics
+        case _ if (
+            len(node.outputs) > 1 and node.op_type != "Split"
+        ):  # indices of maxima, statistics
             return None
         case _:
             pass

@@ -1,17 +1,17 @@
 """Pooling with everything explicit.
 
-1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean and ReduceMax over rows and columns,
-   wherever a Transpose has put them -> GlobalAveragePool and GlobalMaxPool (followed by a Reshape
-   where channels do not stay where they are), as is ReduceSum where a division by the count of its
-   values follows; over rows or columns alone -> AveragePool and MaxPool; AveragePool with a window
-   of the map's size -> GlobalAveragePool.
-2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
-   count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
-   is equivalent (max, or an average that does not count padding) and ONNX Runtime takes them (less
-   than the kernel, however dilated).
+1. Whole-map reductions, possibly after a Transpose:
+   - GlobalMaxPool -> MaxPool over the whole map; AveragePool of the map's size -> GlobalAveragePool
+   - ReduceMean and ReduceMax over rows and columns -> GlobalAveragePool and GlobalMaxPool, with a
+     Reshape if the shape differs; over rows or columns alone -> AveragePool and MaxPool
+   - ReduceSum followed by a division by the number of its values -> as ReduceMean
+2. MaxPool, AveragePool: explicit kernel_shape, strides, dilations and pads; auto_pad is resolved;
+   count_include_pad is set only with padding. ceil_mode becomes larger end pads if that is
+   equivalent (max, or an average that does not count padding) and ONNX Runtime accepts them (pads
+   below the undilated kernel size).
 
-ONNX's shape inference counts a last window that starts in the end padding, its definition and ONNX
-Runtime do not. Where that makes a difference the shapes behind are forgotten, to be inferred again.
+ONNX's shape inference counts a last window that starts in the end padding; its specification and
+ONNX Runtime do not. If the shapes differ, those of all successors are cleared and inferred again.
 """
 
 import math
@@ -38,9 +38,9 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.quant import META_KEY
 
 WHOLE_MAP = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
-"""The pool that does what a reduction over rows and columns does."""
+"""The pool equivalent to a reduction over rows and columns."""
 _SUM = "ReduceSum"
-"""A mean where it is divided by how many it has summed up, as JAX writes it."""
+"""Part of a mean if a division by the number of values follows, as JAX writes it."""
 _POOLS = ("GlobalMaxPool", "MaxPool", "AveragePool")
 
 
@@ -73,27 +73,25 @@ def _pool(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _division(node: ir.Node) -> ir.Node | None:
-    """What alone reads a sum, and makes the mean of it."""
+    """The only reader of a sum, if it divides by the number of values; else None."""
     result, source = node.outputs[0], static_shape(node.inputs[0])
     reader, shape = sole_reader(result), static_shape(result)
     if reader is None or not shape or source is None or not is_standard(reader, "Div", "Mul"):
         return None
     if quant_of(result) is not None or static_shape(reader.outputs[0]) != shape:
         return None
-    first = reader.inputs[0] is result
-    factor = real_constant(reader.inputs[1 if first else 0])
+    sum_is_first = reader.inputs[0] is result
+    factor = real_constant(reader.inputs[1 if sum_is_first else 0])
     count = np.float32(math.prod(source) / math.prod(shape))
-    wanted = count if reader.op_type == "Div" else 1 / count
-    suits = factor is not None and np.all(np.float32(factor) == np.float32(wanted))
-    return reader if suits and (first or reader.op_type == "Mul") else None
+    expected = count if reader.op_type == "Div" else 1 / count
+    is_count = factor is not None and np.all(np.float32(factor) == np.float32(expected))
+    return reader if is_count and (sum_is_first or reader.op_type == "Mul") else None
 
 
 def reduced_axes(node: ir.Node) -> frozenset[int] | None:
-    """Axes of a reduction, not negative; none where it changes nothing; None where they are
-    computed.
-    """
-    size, given = static_shape(node.inputs[0]), operand(node, 1)
-    axes = node.attributes.get_ints("axes", ()) if given is None else constant(given)
+    """Nonnegative axes of a reduction; empty if it is the identity; None if they are computed."""
+    size, axes_operand = static_shape(node.inputs[0]), operand(node, 1)
+    axes = node.attributes.get_ints("axes", ()) if axes_operand is None else constant(axes_operand)
     if size is None or axes is None:
         return None
     if not len(axes) and not node.attributes.get_int("noop_with_empty_axes", 0):
@@ -102,19 +100,19 @@ def reduced_axes(node: ir.Node) -> frozenset[int] | None:
 
 
 def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
-    x, result, gone = node.inputs[0], node.outputs[0], reduced_axes(node)
-    if x is None or gone is None or x.dtype is not ir.DataType.FLOAT:
+    x, result, axes_reduced = node.inputs[0], node.outputs[0], reduced_axes(node)
+    if x is None or axes_reduced is None or x.dtype is not ir.DataType.FLOAT:
         return False
     order, x = before_turning(x)
-    kept = [place for axis, place in enumerate(order) if axis not in gone]
+    kept_axes = [place for axis, place in enumerate(order) if axis not in axes_reduced]
     size, target = static_shape(x), static_shape(result)
-    if kept not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
+    if kept_axes not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
         return False
-    shape = tuple([n if axis in kept else 1 for axis, n in enumerate(size)])
+    shape = tuple([n if axis in kept_axes else 1 for axis, n in enumerate(size)])
     attributes = None
-    if kept != [0, 1]:
+    if kept_axes != [0, 1]:
         pool = pool.removeprefix("Global")
-        window = [n // kept for n, kept in zip(size[2:], shape[2:], strict=True)]
+        window = [n // count for n, count in zip(size[2:], shape[2:], strict=True)]
         attributes = {"kernel_shape": window, "strides": [1, 1]}
     if target == shape:
         rewrite(node, pool, [x], attributes)
@@ -128,7 +126,7 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
 
 
 def before_turning(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
-    """What a Transpose turns, and its order; a value that none writes as it is."""
+    """Permutation and operand of the Transpose that computes `x`; the identity and `x` if none."""
     node = x.producer()
     source = None if node is None or not is_standard(node, "Transpose") else node.inputs[0]
     if node is None or source is None or quant_of(x) not in {None, quant_of(source)}:
@@ -142,27 +140,28 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
     dilations = tuple(node.attributes.get_ints("dilations", (1, 1)))
     pads = explicit_pads(values_of(node), size, kernel, strides, dilations)
     average = node.op_type == "AveragePool"
-    counted = average and bool(node.attributes.get_int("count_include_pad", 0)) and any(pads)
+    counts_padding = average and bool(node.attributes.get_int("count_include_pad", 0)) and any(pads)
     ceil = bool(node.attributes.get_int("ceil_mode", 0))
     if ceil:
-        grown = ceil_pads(size, kernel, strides, dilations, pads)
-        runnable = all(p < k for p, k in zip(grown, kernel * 2, strict=True))
-        if grown != pads and (counted or not runnable):
+        ceil_end_pads = ceil_pads(size, kernel, strides, dilations, pads)
+        # ONNX Runtime rejects pads that reach the kernel size.
+        runnable = all(p < k for p, k in zip(ceil_end_pads, kernel * 2, strict=True))
+        if ceil_end_pads != pads and (counts_padding or not runnable):
             return False
-        pads = grown
+        pads = ceil_end_pads
     if average and kernel == tuple(size) and not any(pads) and dilations == (1, 1):
         rewrite(node, "GlobalAveragePool", node.inputs)  # Case 1
         return True
-    before = {name: str(value) for name, value in node.attributes.items()}
+    old_attributes = {name: str(value) for name, value in node.attributes.items()}
     attributes: dict[str, list[int] | int] = {
         "kernel_shape": list(kernel),
         "strides": list(strides),
         "pads": list(pads),
     }
-    if not average or dilations != (1, 1):  # AveragePool knows dilations from opset 19 on
+    if not average or dilations != (1, 1):  # AveragePool has dilations since opset 19
         attributes["dilations"] = list(dilations)
     if average:
-        attributes["count_include_pad"] = int(counted)
+        attributes["count_include_pad"] = int(counts_padding)
     rewrite(node, node.op_type, node.inputs, attributes)
     if ceil:
         out = [
@@ -170,7 +169,7 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
             for a in zip(size, kernel, strides, dilations, pads[:2], pads[2:], strict=True)
         ]
         _correct_shape(node.outputs[0], out)
-    return before != {name: str(value) for name, value in node.attributes.items()}
+    return old_attributes != {name: str(value) for name, value in node.attributes.items()}
 
 
 def _rows(size: int, kernel: int, stride: int, dilation: int, begin: int, end: int) -> int:
@@ -179,13 +178,14 @@ def _rows(size: int, kernel: int, stride: int, dilation: int, begin: int, end: i
 
 
 def _correct_shape(value: ir.Value, out: list[int]) -> None:
+    """Set rows and columns of a value to `out` and clear the shapes of all its successors."""
     shape = static_shape(value)
     if shape is not None and list(shape[2:]) == out:
         return
     todo = [value]
     while todo:
-        behind = todo.pop()
-        for usage in behind.uses():
+        changed = todo.pop()
+        for usage in changed.uses():
             todo += [v for v in usage.node.outputs if v.shape is not None]
             for result in usage.node.outputs:
                 result.shape = None

@@ -1,8 +1,8 @@
 """MaxPool(Concat(a, b, …)) -> Concat(MaxPool(a), MaxPool(b), …), along channels.
 
-Where nobody else reads the operands, each pool can join the operator that makes its branch, and the
-larger map is never stored. A maximum may be taken before or after a rounding to other scales. The
-user's graph has one pool there: only strategies that ask for it see the other one.
+If the operands have no other readers, each pool can fuse with the producer of its branch, so the
+larger map is never stored. A maximum commutes with requantisation. This rewrite replaces an
+operator of the user's graph, so only strategies that ask for it run it (`REWRITES`).
 """
 
 import onnx_ir as ir

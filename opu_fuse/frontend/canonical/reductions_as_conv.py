@@ -1,10 +1,11 @@
-"""Sums and means over channels become convolutions with ones, as do sums over rows and columns.
+"""Sums and means over channels, and sums over rows and columns, become convolutions with ones.
 
-Behind the array each channel goes its own way; the array sums them up. A mean is a sum of ones
-whose scale is one over their count: it is rounded once, as an average is. In floats a mean over
-pixels, too, is that of the averages: it has a scale of its own.
+Only the array accumulates over channels; the post pipeline handles each channel separately. The
+weights of a mean are ones with the scale 1 / count, so it is rounded once, like an average. A float
+mean over channels and pixels is computed from averages over pixels, which get their own scale.
 
-The user's graph has one operator there: only strategies that ask for it see these.
+This rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
+(`REWRITES`).
 """
 
 import math
@@ -26,7 +27,7 @@ from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
 
 _CHANNELS = 1
 _MOST = 1 << 20
-"""Weights of a convolution that are all ones."""
+"""Largest number of weights of such a convolution."""
 
 
 def run(model: ir.Model) -> bool:
@@ -38,40 +39,42 @@ def run(model: ir.Model) -> bool:
 
 def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
-    axes, given, target = reduced_axes(node), static_shape(x), static_shape(y)
-    if x is None or not axes or given is None or target is None or x.dtype is not y.dtype:
+    axes, source_shape, target = reduced_axes(node), static_shape(x), static_shape(y)
+    if x is None or not axes or source_shape is None or target is None or x.dtype is not y.dtype:
         return False
-    if len(given) != 4 or x.dtype is not ir.DataType.FLOAT:
+    if len(source_shape) != 4 or x.dtype is not ir.DataType.FLOAT:
         return False
     order, x = before_turning(x)
     size = static_shape(x)
     if size is None or size[0] != 1 or 0 in size:
         return False
-    gone = {order[axis] for axis in axes}
-    kept = [place for axis, place in enumerate(order) if axis not in axes and size[place] > 1]
-    if kept != sorted(kept) or (quant_of(x) is None) != (quant_of(y) is None):
+    collapsed = {order[axis] for axis in axes}
+    remaining_axes = [
+        place for axis, place in enumerate(order) if axis not in axes and size[place] > 1
+    ]
+    if remaining_axes != sorted(remaining_axes) or (quant_of(x) is None) != (quant_of(y) is None):
         return False
     mean, rounded = node.op_type == "ReduceMean", quant_of(y) is not None
-    if mean and _CHANNELS not in gone:  # `pools` knows it
+    if mean and _CHANNELS not in collapsed:  # `pools` converts it
         return False
-    if mean and not rounded and gone & {2, 3}:
+    if mean and not rounded and collapsed & {2, 3}:
         x, size = (
-            _averages(node, x, size, gone),
-            (*size[:2], *(1 if a in gone else size[a] for a in (2, 3))),
+            _averages(node, x, size, collapsed),
+            (*size[:2], *(1 if a in collapsed else size[a] for a in (2, 3))),
         )
-    kernel = [size[axis] if axis in gone else 1 for axis in (2, 3)]
-    across = _CHANNELS in gone
-    count = math.prod(kernel) * (size[1] if across else 1)
-    filters = (1, size[1]) if across else (size[1], 1)
+    kernel = [size[axis] if axis in collapsed else 1 for axis in (2, 3)]
+    over_channels = _CHANNELS in collapsed
+    count = math.prod(kernel) * (size[1] if over_channels else 1)
+    filters = (1, size[1]) if over_channels else (size[1], 1)
     if math.prod(filters) * math.prod(kernel) > _MOST:
         return False
-    part = 1.0 / count if mean else 1.0
+    weight_scale = 1.0 / count if mean else 1.0
     ones = np.ones((*filters, *kernel), np.int8 if rounded else np.float32)
     weight = add_constant(
         graph,
         f"{node.name}/ones",
-        ones if rounded else ones * np.float32(part),
-        QuantParams(scale=(part,)) if rounded else None,
+        ones if rounded else ones * np.float32(weight_scale),
+        QuantParams(scale=(weight_scale,)) if rounded else None,
     )
     shape = (1, filters[0], *(n // k for n, k in zip(size[2:], kernel, strict=True)))
     if shape != target:
@@ -82,7 +85,7 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         "strides": [1, 1],
         "dilations": [1, 1],
         "pads": [0] * 4,
-        "group": 1 if across else size[1],
+        "group": 1 if over_channels else size[1],
     }
     rewrite(node, "Conv", [x, weight], attributes)
     node.metadata_props[REWRITE_KEY] = "summed up by a convolution with ones: the array adds"

@@ -1,10 +1,10 @@
-"""Tile and Expand of an image, as far as machines repeat values.
+"""Tile and Expand of an image, as far as machines can repeat values.
 
-1. Channels that are repeated as a whole: a Gather of channels, which the array makes.
-2. Rows and columns of which there is one: a nearest Resize.
+1. Repeated channels: a Gather of channels, which the array computes.
+2. A repeated single row or column: a nearest Resize.
 
-Several rows that come again one after the other stay on the host: each pixel that a machine writes
-several times is written side by side.
+Tiling several rows or columns remains on the host: a machine writes the copies of a pixel next to
+each other.
 """
 
 import numpy as np
@@ -46,16 +46,16 @@ def _repeat(graph: ir.Graph, node: ir.Node) -> bool:
         rewrite(node, "Identity", [x])
         return True
     times = [t // s for s, t in zip(source, target, strict=True)]
-    single = all(n == 1 or k == 1 for n, k in zip(source[2:], times[2:], strict=True))
+    no_tiling = all(n == 1 or k == 1 for n, k in zip(source[2:], times[2:], strict=True))
     y_quant = quant_of(node.outputs[0])
-    if source[0] != 1 or times[0] != 1 or not single or x.dtype is not ir.DataType.FLOAT:
+    if source[0] != 1 or times[0] != 1 or not no_tiling or x.dtype is not ir.DataType.FLOAT:
         return False
     if y_quant not in {None, quant_of(x)}:
         return False
-    both = times[1] > 1 and max(times[2:]) > 1
+    repeats_both = times[1] > 1 and max(times[2:]) > 1
     order = np.tile(np.arange(source[1], dtype=np.int64), times[1])
     scales = np.array([1, 1, *times[2:]], np.float32)
-    if both:  # one pixel is repeated before there are many
+    if repeats_both:  # channels first, while there are fewer pixels
         indices = add_constant(graph, f"{node.name}/order", order)
         name, shape = f"{node.name}/channels", (1, target[1], *source[2:])
         x = insert_before(node, "Gather", [x, indices], {"axis": 1}, name=name, shape=shape)

@@ -1,9 +1,10 @@
 """Every pure change of view becomes one Reshape with a constant shape.
 
 1. Flatten, Squeeze, Unsqueeze, Reshape, and a Transpose that only moves dimensions of size 1.
-2. A Reshape that alone reads another Reshape reads that one's operand, as does one that undoes it.
-3. A Reshape to the shape the operand already has is removed.
-4. Of an input, Reshapes to one shape are one: the port does it.
+2. A Reshape that is the only reader of another one reads that one's operand. So does a Reshape
+   back to the operand's shape, even if there are other readers.
+3. A Reshape to the shape of its operand is removed.
+4. Reshapes of a model input to the same shape are merged: the input port performs them.
 """
 
 import numpy as np
@@ -37,8 +38,8 @@ def run(model: ir.Model) -> bool:
         changed |= _merge(node)  # Case 2
         if static_shape(node.inputs[0]) == static_shape(node.outputs[0]):  # Case 3
             changed |= bypass(node)
-    for given in model.graph.inputs:
-        changed |= _share(model.graph, given)  # Case 4
+    for model_input in model.graph.inputs:
+        changed |= _share(model.graph, model_input)  # Case 4
     return changed
 
 
@@ -61,8 +62,10 @@ def _share(graph: ir.Graph, given: ir.Value) -> bool:
 
 
 def is_view(node: ir.Node) -> bool:
-    """Whether a node moves no value of a map of known shape. One whose numbers are computed may do
-    something else than the file declares."""
+    """Whether a node only changes the view: it moves no value, and the shapes are known.
+
+    A shape that is computed at run time may differ from the declared one, so it does not count.
+    """
     if not is_standard(node, "Transpose", *VIEWS) or not node.inputs:
         return False
     if any(v and constant(v) is None for v in node.inputs[1:]):
@@ -80,8 +83,8 @@ def is_view(node: ir.Node) -> bool:
 def _to_reshape(graph: ir.Graph, node: ir.Node) -> bool:
     target = np.asarray(static_shape(node.outputs[0]), np.int64)
     written = constant(operand(node, 1))
-    plain = node.op_type == "Reshape" and not node.attributes.get_int("allowzero", 0)
-    if plain and written is not None and np.array_equal(written, target):
+    is_reshape = node.op_type == "Reshape" and not node.attributes.get_int("allowzero", 0)
+    if is_reshape and written is not None and np.array_equal(written, target):
         return False
     shape = add_constant(graph, f"{node.name}/shape", target)
     rewrite(node, "Reshape", [node.inputs[0], shape])
@@ -91,23 +94,23 @@ def _to_reshape(graph: ir.Graph, node: ir.Node) -> bool:
 def _merge(node: ir.Node) -> bool:
     middle = node.inputs[0]
     assert middle is not None
-    first = middle.producer()
-    if first is None or not is_standard(first, "Reshape"):
+    first_view = middle.producer()
+    if first_view is None or not is_standard(first_view, "Reshape"):
         return False
-    source = first.inputs[0]
+    source = first_view.inputs[0]
     assert source is not None
-    before, after = quant_of(middle), quant_of(node.outputs[0])
+    middle_quant, result_quant = quant_of(middle), quant_of(node.outputs[0])
     if sole_reader(middle) is not node:
-        undone = static_shape(source) == static_shape(node.outputs[0])
-        if not undone or before not in {None, quant_of(source)}:
+        restores = static_shape(source) == static_shape(node.outputs[0])
+        if not restores or middle_quant not in {None, quant_of(source)}:
             return False
         node.replace_input_with(0, source)
         return True
-    if before is not None and after is not None and before != after:
+    if middle_quant is not None and result_quant is not None and middle_quant != result_quant:
         return False
-    if before is not None:
-        node.outputs[0].meta[META_KEY] = before
+    if middle_quant is not None:
+        node.outputs[0].meta[META_KEY] = middle_quant
     node.replace_input_with(0, source)
-    merge_sources(node, [first])
-    detach(first)
+    merge_sources(node, [first_view])
+    detach(first_view)
     return True

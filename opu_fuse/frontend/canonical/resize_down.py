@@ -1,13 +1,13 @@
-"""A Resize that makes a map smaller becomes a window with strides, where all its pixels are made
-alike.
+"""A downsampling Resize becomes a strided window if all its pixels use the same weights.
 
-1. One pixel of every k (nearest, or linear whose places are those of pixels): MaxPool over one
-   element from the first pixel on, else a Conv with ones.
-2. Linear, the same weights for every pixel: AveragePool where they are equal (half of a map, of
-   centres), else a Conv for each channel.
+1. Every k-th pixel (nearest, or linear with coordinates on pixels): MaxPool with a 1x1 kernel if
+   it starts at pixel 0, else a Conv with one-hot weights.
+2. Linear with the same weights at every pixel: AveragePool if the weights are equal (halving a map
+   with `half_pixel` coordinates), else a depthwise Conv.
 
-With antialiasing it reads more pixels, and others at the border; that, and cubic, stay. The user's
-graph has one operator there: only strategies that ask for it see these.
+Antialiased Resizes do not change: they read more pixels, and others at the border. Nor do cubic
+ones. This rewrite replaces an operator of the user's graph, so only strategies that ask for it run
+it (`REWRITES`).
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,19 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
 
 _CLOSE = 1e-4
-"""Places so near to a border between two pixels, not on it, float32 may put on either side."""
+"""Coordinates this close to a pixel border, but not on it, may round either way in float32."""
 _WEIGHT_BITS = 6
-"""Of weights whose integers int8 holds, the largest of them one."""
+"""Fractional bits of int8 weights, of which the largest is at most one."""
 
 
 class _Taps(Struct, frozen=True, kw_only=True):
-    """Along one axis: result i is the sum of `weights` times pixels `apart * i + first` and those
-    behind it. exact: they are what ONNX Runtime multiplies by, to the bit. size, count: pixels
-    before and after.
+    """A strided window along one axis.
+
+    Result i is the sum of `weights` times the pixels from `apart * i + first` on.
+
+    apart: the stride in pixels.
+    exact: `weights` equal those of ONNX Runtime bit for bit.
+    size, count: number of pixels of the operand and of the result.
     """
 
     apart: int
@@ -53,15 +57,16 @@ class _Taps(Struct, frozen=True, kw_only=True):
 
     @property
     def kernel(self) -> int:
-        """Pixels of a window, the first one included, that stands in as many places as there are
-        results; 0 where none does.
+        """Kernel size that, from pixel 0 with this stride, gives exactly `count` results.
+
+        0 if there is none.
         """
         least = max(self.first + len(self.weights), self.size - self.apart * self.count + 1)
         return least if least <= self.size - self.apart * (self.count - 1) else 0
 
     @property
     def window(self) -> np.ndarray:
-        """Weights of all pixels of the window."""
+        """Weights [kernel] of all pixels of the window, zeros included."""
         taps = np.zeros(self.kernel)
         taps[self.first : self.first + len(self.weights)] = self.weights
         return taps
@@ -78,19 +83,24 @@ def _shrink(graph: ir.Graph, node: ir.Node) -> bool:
     taps = _taps(node)
     if x is None or taps is None or x.dtype is not ir.DataType.FLOAT:
         return False
-    rounded = quant_of(y)
-    if (quant_of(x) is None) != (rounded is None):
+    result_quant = quant_of(y)
+    if (quant_of(x) is None) != (result_quant is None):
         return False
-    same = rounded in {None, quant_of(x)}
-    if not same and not all(t.exact for t in taps):
-        return False  # halves between two steps would fall elsewhere
+    same_quant = result_quant in {None, quant_of(x)}
+    if not same_quant and not all(t.exact for t in taps):
+        return False  # ties between two steps would round differently
     strides, picks = [t.apart for t in taps], all(t.picks for t in taps)
-    if picks and same and all(t.kernel == 1 for t in taps):  # Case 1
+    if picks and same_quant and all(t.kernel == 1 for t in taps):  # Case 1
         rewrite(node, "MaxPool", [x], {"kernel_shape": [1, 1], "strides": strides})
         node.metadata_props[REWRITE_KEY] = "every n-th pixel: a pool over one element takes it"
         return True
-    if picks and same and strides[0] == strides[1] and all(t.kernel == t.first + 1 for t in taps):
-        channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has looked at it
+    if (
+        picks
+        and same_quant
+        and strides[0] == strides[1]
+        and all(t.kernel == t.first + 1 for t in taps)
+    ):
+        channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has checked it
         choose(graph, node, x, whole_pixels(channels, strides[0], [(taps[0].first, taps[1].first)]))
         return True
     if all(t.kernel == len(t.weights) and len({*t.weights}) == 1 for t in taps):  # Case 2
@@ -103,7 +113,7 @@ def _shrink(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _convolve(graph: ir.Graph, node: ir.Node, x: ir.Value, taps: Sequence[_Taps]) -> bool:
-    channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has looked at it
+    channels = static_shape(x)[1]  # type: ignore[index]  # `_taps` has checked it
     window = np.outer(taps[0].window, taps[1].window)
     weights, quant = np.tile(window.astype(np.float32), (channels, 1, 1, 1)), None
     if quant_of(node.outputs[0]) is not None:
@@ -125,7 +135,7 @@ def _convolve(graph: ir.Graph, node: ir.Node, x: ir.Value, taps: Sequence[_Taps]
 
 
 def _taps(node: ir.Node) -> list[_Taps] | None:
-    """Of rows and columns; None where results are not made alike, or nothing becomes smaller."""
+    """Windows of rows and columns; None if the weights vary or the Resize is no downsampling."""
     source, target = static_shape(node.inputs[0]), static_shape(node.outputs[0])
     mode = node.attributes.get_string("mode", "nearest")
     if source is None or target is None or len(source) != 4 or source[0] != 1:
@@ -140,66 +150,67 @@ def _taps(node: ir.Node) -> list[_Taps] | None:
     if scales is None:
         return None
     sizes = zip(source[2:], target[2:], scales[2:], strict=True)
-    found = [_along(node, mode, *axis) for axis in sizes]
-    taps = [t for t in found if t is not None and t.kernel]
-    return taps if len(taps) == len(found) else None
+    windows = [_along(node, mode, *axis) for axis in sizes]
+    taps = [t for t in windows if t is not None and t.kernel]
+    return taps if len(taps) == len(windows) else None
 
 
 def _scales(node: ir.Node, source: Sequence[int], target: Sequence[int]) -> list[float] | None:
-    given, sizes = operand(node, 2), operand(node, 3)
-    if given is None or static_shape(given) == (0,):
+    factors, sizes = operand(node, 2), operand(node, 3)
+    if factors is None or static_shape(factors) == (0,):
         if constant(sizes) is None:
             return None
         return [float(np.float32(t / s)) for s, t in zip(source, target, strict=True)]
-    numbers = constant(given)
+    scale_values = constant(factors)
     axes = [a % 4 for a in node.attributes.get_ints("axes", range(4))]
-    if numbers is None or numbers.size != len(axes):
+    if scale_values is None or scale_values.size != len(axes):
         return None
-    scales = dict(zip(axes, map(float, numbers), strict=True))
+    scales = dict(zip(axes, map(float, scale_values), strict=True))
     return [scales.get(axis, 1.0) for axis in range(4)]
 
 
 def _along(node: ir.Node, mode: str, size: int, count: int, scale: float) -> _Taps | None:
-    places = _places(node, size, count, scale)
-    if places is None:
+    coordinates = _places(node, size, count, scale)
+    if coordinates is None:
         return None
     if mode == "nearest":
         rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
-        taken = _nearest(places, rounding)
-        if taken is None:
+        indices = _nearest(coordinates, rounding)
+        if indices is None:
             return None
-        rows, exact = np.eye(size)[np.clip(taken, 0, size - 1)], True
+        rows, exact = np.eye(size)[np.clip(indices, 0, size - 1)], True
     else:
-        places = np.clip(places, 0, size - 1)
-        near = np.abs(places - np.rint(places)) < _CLOSE
-        exact = bool(np.all(places[near] == np.rint(places[near])))
-        places = np.where(near, np.rint(places), places)
-        below = np.floor(places).astype(np.int64)
-        share = (places - below)[:, None]
+        coordinates = np.clip(coordinates, 0, size - 1)
+        on_pixel = np.abs(coordinates - np.rint(coordinates)) < _CLOSE
+        exact = bool(np.all(coordinates[on_pixel] == np.rint(coordinates[on_pixel])))
+        coordinates = np.where(on_pixel, np.rint(coordinates), coordinates)
+        below = np.floor(coordinates).astype(np.int64)
+        fraction = (coordinates - below)[:, None]
         above = np.minimum(below + 1, size - 1)
-        rows = np.eye(size)[below] * (1 - share) + np.eye(size)[above] * share
+        rows = np.eye(size)[below] * (1 - fraction) + np.eye(size)[above] * fraction
     return _pattern(rows, exact=exact)
 
 
 def _pattern(rows: np.ndarray, *, exact: bool) -> _Taps | None:
-    """rows: for every result the weights of all pixels."""
+    """The window of a weight matrix `rows` [results, pixels]; None if the weights vary."""
     count, size = rows.shape
     first = int(np.argmax(rows[0] > 0))
     width = int(np.count_nonzero(rows[0]))
     weights = rows[0, first : first + width]
-    apart = int(np.argmax(rows[1] > 0)) - first if count > 1 else size
-    if apart < 1 or first + width + apart * (count - 1) > size:
+    stride = int(np.argmax(rows[1] > 0)) - first if count > 1 else size
+    if stride < 1 or first + width + stride * (count - 1) > size:
         return None
-    places = first + apart * np.arange(count)[:, None] + np.arange(width)
-    wanted = np.zeros_like(rows)
-    np.put_along_axis(wanted, places, np.broadcast_to(weights, places.shape), axis=1)
-    if np.abs(wanted - rows).max() > 0.0:
+    indices = first + stride * np.arange(count)[:, None] + np.arange(width)
+    # The weights of a strided window, the same in each row; any deviation rules it out.
+    expected = np.zeros_like(rows)
+    np.put_along_axis(expected, indices, np.broadcast_to(weights, indices.shape), axis=1)
+    if np.abs(expected - rows).max() > 0.0:
         return None
-    return _Taps(apart=apart, first=first, weights=weights, exact=exact, size=size, count=count)
+    return _Taps(apart=stride, first=first, weights=weights, exact=exact, size=size, count=count)
 
 
 def _places(node: ir.Node, size: int, count: int, scale: float) -> np.ndarray | None:
-    """Where results lie among the pixels, by ONNX's definition."""
+    """Source coordinates of the results in pixels, by ONNX's definition; None if unsupported."""
     x = np.arange(count, dtype=np.float64)
     match node.attributes.get_string("coordinate_transformation_mode", "half_pixel"):
         case "asymmetric":
@@ -215,14 +226,14 @@ def _places(node: ir.Node, size: int, count: int, scale: float) -> np.ndarray | 
 
 
 def _nearest(places: np.ndarray, rounding: str) -> np.ndarray | None:
-    middle = 0.5 if rounding.startswith("round") else 0.0
-    off = np.abs(places - middle - np.rint(places - middle))
-    if np.any((off > 0.0) & (off < _CLOSE)):
+    tie = 0.5 if rounding.startswith("round") else 0.0
+    distance = np.abs(places - tie - np.rint(places - tie))
+    if np.any((distance > 0.0) & (distance < _CLOSE)):
         return None
-    taken = {
+    rounded = {
         "floor": np.floor(places),
         "ceil": np.ceil(places),
         "round_prefer_floor": np.ceil(places - 0.5),
         "round_prefer_ceil": np.floor(places + 0.5),
     }.get(rounding)
-    return None if taken is None else taken.astype(np.int64)
+    return None if rounded is None else rounded.astype(np.int64)

@@ -1,12 +1,13 @@
-"""A Resize that interpolates between neighbours becomes a nearest one and averages.
+"""A linear upsampling Resize becomes a nearest Resize and average pools.
 
-Every pixel is repeated k times, then the mean is taken over k of them: between the centres of two
-pixels their shares go from one to the other in steps of 1 / k. Where k is even and the coordinates
-are those of centres, the steps lie half a step off; a mean of two more puts them right. Pixels
-outside do not count, so what lies beyond the last centre is the last pixel, as Resize has it. Of a
-single row or column there is nothing to average: whatever interpolates it repeats it.
+Every pixel is repeated k times; then a k-wide mean is computed. Between the centres of two pixels
+their weights change in steps of 1 / k, as in linear interpolation. If k is even and coordinates are
+pixel centres (`half_pixel`), the result is half a step off; a second mean over two corrects it.
+Padding does not count, so beyond the last centre the result is the last pixel, as in Resize. A
+single row or column is only repeated.
 
-The user's graph has one operator there: only strategies that ask for it see these.
+This rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
+(`REWRITES`).
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from opu_fuse.quant import REWRITE_KEY
 _CENTRES = ("half_pixel", "pytorch_half_pixel")
 _CORNERS = ("asymmetric",)
 _BEYOND = "tf_crop_and_resize"
-"""May read beyond the map, where it has a value of its own."""
+"""The coordinate mode that extrapolates: it may read a fill value outside of the map."""
 
 
 def run(model: ir.Model) -> bool:
@@ -47,9 +48,9 @@ def _resize(graph: ir.Graph, node: ir.Node) -> bool:
     size = static_shape(node.outputs[0])[2:]  # type: ignore[index]  # likewise
     repeats = _only_repeats(source, factors)
     if not repeats and quant_of(node.outputs[0]) is not None:
-        return False  # what is quantised already says what one Resize rounds
+        return False  # averages would round differently than the quantised Resize
     if not repeats and x.dtype is not ir.DataType.FLOAT:
-        return False  # ONNX knows no averages of integers
+        return False  # ONNX has no integer averages
     scales = add_constant(graph, f"{node.name}/scales", np.array([1, 1, *factors], np.float32))
     nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     inputs, attributes = [x, None, scales], {"mode": "nearest", **nearest}
@@ -80,14 +81,15 @@ def _resize(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _mean(kernel: list[int], before: list[int], after: list[int]) -> dict[str, list[int] | int]:
-    """An AveragePool over what lies inside the map."""
+    """Attributes of an AveragePool with stride 1 that does not count padding."""
     pads = [*before, *after]
     return {"kernel_shape": kernel, "strides": [1, 1], "pads": pads, "count_include_pad": 0}
 
 
 def _factors(node: ir.Node) -> list[int] | None:
-    """By how much rows and columns grow, whole; None for anything but linear interpolation of an
-    image, or any that has nothing to interpolate between.
+    """Integer scale factors of rows and columns; None for Resizes that are not rewritten.
+
+    Rewritten are linear interpolation of an image, and other modes if they only repeat pixels.
     """
     source, target = static_shape(node.inputs[0]), static_shape(node.outputs[0])
     mode = node.attributes.get_string("mode", "nearest")
@@ -95,23 +97,25 @@ def _factors(node: ir.Node) -> list[int] | None:
         return None
     if len(source) != 4 or source[:1] != (1,) or min(source) < 1 or source[:2] != target[:2]:
         return None
-    found = [t // s for s, t in zip(source, target, strict=True)]
-    whole = all(k >= 1 and s * k == t for s, t, k in zip(source, target, found, strict=True))
+    factors = [t // s for s, t in zip(source, target, strict=True)]
+    is_integer = all(k >= 1 and s * k == t for s, t, k in zip(source, target, factors, strict=True))
     corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     linear = mode == "linear" and corner in {*_CENTRES, *_CORNERS}
-    if not linear and (corner == _BEYOND or not _only_repeats(source[2:], found[2:])):
+    if not linear and (corner == _BEYOND or not _only_repeats(source[2:], factors[2:])):
         return None
-    given = operand(node, 2)
-    if given is not None and static_shape(given) != (0,):
-        scales = constant(given)
+    scale_operand = operand(node, 2)
+    if scale_operand is not None and static_shape(scale_operand) != (0,):
+        scales = constant(scale_operand)
         axes = [a % 4 for a in node.attributes.get_ints("axes", range(4))]
         if scales is None or scales.size != len(axes):
             return None
-        by = zip(axes, scales.tolist(), strict=True)
-        whole = whole and all(source[a] == 1 or scale == found[a] for a, scale in by)
+        axis_scales = zip(axes, scales.tolist(), strict=True)
+        is_integer = is_integer and all(
+            source[a] == 1 or scale == factors[a] for a, scale in axis_scales
+        )
     elif constant(operand(node, 3)) is None:
         return None
-    return found[2:] if whole and max(found) > 1 else None
+    return factors[2:] if is_integer and max(factors) > 1 else None
 
 
 def _only_repeats(size: Sequence[int], factors: Sequence[int]) -> bool:

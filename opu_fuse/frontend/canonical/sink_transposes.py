@@ -1,16 +1,16 @@
-"""Transposes move behind what does the same in any order, until two meet that undo each other.
+"""Sink Transposes through layout-agnostic operators until inverse ones meet and cancel.
 
-Frameworks that keep channels last write an operator that wants them first between two Transposes;
-what the machine could do in one go then stands in pieces.
+Channels-last frameworks wrap channels-first operators in two Transposes. These separate operators
+that a machine could fuse.
 
-1. A Transpose that reads another one reads that one's operand, in both orders at once. So does a
-   Reshape that only moves the one axis that is not 1.
-2. Element by element, Concat, Split, Slice: where the operands are turned alike (constants, and
-   values that turning does not move, are turned the other way), the operator goes before the
-   Transpose.
-3. A Pad that only a Transpose reads goes behind it: it may become part of what follows.
+1. Two consecutive Transposes become one with the composed permutation. A Reshape that only moves
+   the one axis that is not 1 counts as a Transpose.
+2. Elementwise operators, Concat, Split and Slice move before the Transposes of their operands if
+   all have the same permutation. Constants, and values without a moved axis, are permuted the other
+   way.
+3. A Pad that only a Transpose reads moves after it, where its reader may absorb it.
 
-Who else reads the turned value reads it as before. The rounding of the values stays.
+Other readers of a transposed value still read it. Quantisation does not change.
 """
 
 import math
@@ -37,7 +37,7 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 
 _ALONG = {"Concat": None, "Split": 0}
-"""Those with an axis, and which one it is by default."""
+"""Operators with an axis attribute, and its default."""
 Order = tuple[int, ...]
 
 
@@ -46,11 +46,11 @@ def run(model: ir.Model) -> bool:
     changed = False
     for node in model.graph:
         if is_standard(node, "Transpose"):
-            turn: ir.Node | None = node
-            while turn is not None:  # Pad by Pad
-                changed |= _merge(turn)  # Case 1
-                turn = _before_pad(model.graph, turn)  # Case 3
-                changed |= turn is not None
+            transpose: ir.Node | None = node
+            while transpose is not None:  # Pad by Pad
+                changed |= _merge(transpose)  # Case 1
+                transpose = _before_pad(model.graph, transpose)  # Case 3
+                changed |= transpose is not None
         elif is_standard(node, "Reshape"):
             changed |= _skip(node)  # Case 1
         else:
@@ -59,14 +59,14 @@ def run(model: ir.Model) -> bool:
 
 
 def _order(node: ir.Node | None) -> Order | None:
-    """Of a Transpose that moves something."""
+    """The permutation of a Transpose that moves an axis other than 1; None for other nodes."""
     order = _any_order(node)
     shape = None if node is None or order is None else static_shape(node.inputs[0])
     return order if shape is not None and order is not None and _moves(shape, order) else None
 
 
 def _any_order(node: ir.Node | None) -> Order | None:
-    """Of a Transpose whose result is rounded as its operand is, or not at all."""
+    """The permutation of a Transpose that does not requantise; None for other nodes."""
     if node is None or not is_standard(node, "Transpose"):
         return None
     x, shape = node.inputs[0], static_shape(node.inputs[0])
@@ -76,40 +76,43 @@ def _any_order(node: ir.Node | None) -> Order | None:
 
 
 def _moves(shape: Sequence[int], order: Order) -> bool:
-    places = [axis for axis in order if shape[axis] != 1]
-    return places != sorted(places)
+    moved = [axis for axis in order if shape[axis] != 1]
+    return moved != sorted(moved)
 
 
 def _merge(node: ir.Node) -> bool:
-    first, second = _turned(node.inputs[0]) or _moved(node.inputs[0]), _any_order(node)
-    if first is None or second is None:
+    first_transpose, second_order = (
+        _turned(node.inputs[0]) or _moved(node.inputs[0]),
+        _any_order(node),
+    )
+    if first_transpose is None or second_order is None:
         return False
-    source, order = first
-    between = node.inputs[0]
-    rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second]})
-    drop_unread(between)
+    source, order = first_transpose
+    intermediate = node.inputs[0]
+    rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second_order]})
+    drop_unread(intermediate)
     return True
 
 
 def _skip(node: ir.Node) -> bool:
-    """A Reshape that moves an axis reads what was moved before it."""
-    first, between = _moved(node.inputs[0]), node.inputs[0]
-    if first is None or _moved(node.outputs[0]) is None:
+    """Let a Reshape that moves an axis read the operand of one before it (case 1)."""
+    moved_before, intermediate = _moved(node.inputs[0]), node.inputs[0]
+    if moved_before is None or _moved(node.outputs[0]) is None:
         return False
-    node.replace_input_with(0, first[0])
-    drop_unread(between)
+    node.replace_input_with(0, moved_before[0])
+    drop_unread(intermediate)
     return True
 
 
 def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
-    """What a Transpose turns, and how."""
+    """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
     order = _order(node)
-    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has looked at it
+    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has checked it
 
 
 def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
-    """The Transpose in front of what was a Pad before this one."""
+    """Swap a Pad and the Transpose that reads it (case 3). Returns the new Transpose, or None."""
     x, order = node.inputs[0], _any_order(node)
     pad = None if x is None else x.producer()
     if x is None or order is None or pad is None or sole_reader(x) is not node:
@@ -121,7 +124,7 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
         return None
     shape = static_shape(pad.inputs[0])
     assert shape is not None
-    turned = insert_before(
+    transposed = insert_before(
         node,
         "Transpose",
         [pad.inputs[0]],
@@ -130,14 +133,17 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
         shape=[shape[axis] for axis in order],
     )
     pads = amounts.reshape(2, -1)[:, order].reshape(-1)
-    rest = pad.inputs[2:]
+    fill_operands = pad.inputs[2:]
     mode = pad.attributes.get_string("mode", "constant")
     merge_sources(node, [pad])
     rewrite(
-        node, "Pad", [turned, add_constant(graph, f"{pad.name}/pads", pads), *rest], {"mode": mode}
+        node,
+        "Pad",
+        [transposed, add_constant(graph, f"{pad.name}/pads", pads), *fill_operands],
+        {"mode": mode},
     )
     detach(pad)
-    return turned.producer()
+    return transposed.producer()
 
 
 def _before(graph: ir.Graph, node: ir.Node) -> bool:
@@ -145,8 +151,12 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
     sources = _sources(node, _turned)
     if not sources and is_standard(node, *ELEMENT_WISE):
         sources = _sources(node, _moved)
-        rest = {v for v in node.inputs if v not in sources and constant(v) is None and _is_wide(v)}
-        if len(rest) >= len(sources):  # others would be moved instead, and then these again
+        others = {
+            v for v in node.inputs if v not in sources and constant(v) is None and _is_wide(v)
+        }
+        if len(others) >= len(
+            sources
+        ):  # else as many new Transposes arise, and the next run swaps again
             return False
     orders = {order for _, order in sources.values()}
     if not known or len(orders) != 1:
@@ -156,8 +166,8 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
     if inputs is None:
         return False
     node.resize_inputs(len(inputs))
-    for place, value in enumerate(inputs):
-        node.replace_input_with(place, value)
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)
     if node.op_type in _ALONG:
         axis = node.attributes.get_int("axis", _ALONG[node.op_type])
         assert axis is not None
@@ -165,9 +175,9 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
     for result in node.outputs:
         shape = static_shape(result)
         assert shape is not None
-        straight = [shape[axis] for axis in np.argsort(order)]
+        unpermuted = [shape[axis] for axis in np.argsort(order)]
         name, perm = f"{node.name}/turned", {"perm": order}
-        insert_after(node, result, "Transpose", (), perm, name=name, shape=straight)
+        insert_after(node, result, "Transpose", (), perm, name=name, shape=unpermuted)
     return True
 
 
@@ -182,8 +192,9 @@ def _sources(
 
 
 def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
-    """As `_turned`, of what only moves the one axis that is not 1: a Reshape that is left of a
-    Transpose of channels without rows and columns, or a Transpose that was one in this run.
+    """Operand and permutation of a node that only moves the one axis that is not 1.
+
+    It is a Reshape that `reshapes` made of a Transpose of [n, c, 1, 1], or such a Transpose.
     """
     node = None if value is None else value.producer()
     if node is None or not is_standard(node, "Reshape", "Transpose"):
@@ -204,22 +215,22 @@ def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
 def _inputs(
     graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
 ) -> list[ir.Value | None] | None:
-    """What an operator reads when it goes before the Transposes; None where it cannot."""
+    """The operands of an operator that moves before the Transposes; None if it cannot."""
     if is_standard(node, "Concat", *ELEMENT_WISE):
         size = static_shape(node.outputs[0])
-        whole = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
-        return _unturned(graph, node, sources, order) if whole else None  # nothing grows
+        same_shape = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
+        return _unturned(graph, node, sources, order) if same_shape else None  # nothing grows
     source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # who reads nothing has no sources
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
-    rest = [*node.inputs[1:]]
+    other_operands = [*node.inputs[1:]]
     if node.op_type == "Slice":
         starts, axes = constant(operand(node, 1)), constant(operand(node, 3))
         if starts is None or (operand(node, 3) is not None and axes is None):
             return None
         axes = np.asarray(order)[np.arange(starts.size) if axes is None else axes]
-        rest[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
-    return [source, *rest]
+        other_operands[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
+    return [source, *other_operands]
 
 
 def _unturned(
@@ -232,7 +243,7 @@ def _unturned(
 
 
 def _turns_back(value: ir.Value | None, back: Order) -> bool:
-    """Whether a value can be had in the other order for nothing."""
+    """Whether permuting a value needs no data movement at run time."""
     shape, data = static_shape(value), constant(value)
     if value is None or shape is None or data is None:
         return value is None or (len(shape or ()) == len(back) and not _moves(shape or (), back))

@@ -1,10 +1,9 @@
-"""Slices in words that machines know.
+"""Slices as operators that machines support.
 
-1. One that takes everything is removed.
-2. One that takes every n-th row or column from the first on is a MaxPool over one element.
-3. Those of the channels of one map become one Split: machines read its parts where they lie.
-   Exporters write the halves of a map so whose size they do not know. Parts that overlap, and those
-   with steps, stay.
+1. A Slice of the whole tensor is removed.
+2. A Slice of every n-th row or column, starting at 0, becomes a MaxPool with a 1x1 kernel.
+3. Channel Slices of one map become one Split, which is zero-copy. Exporters write halves of a map
+   of unknown size as Slices. Overlapping Slices and those with steps do not change.
 """
 
 import math
@@ -32,25 +31,25 @@ from opu_fuse.model.composites import slice_ranges
 _CHANNELS = 1
 _RANKS = {2, 4}
 Parts = list[tuple[int, int, ir.Node]]
-"""From where to where, of which Slice."""
+"""First channel, last channel + 1, and the Slice."""
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    found: dict[ir.Value, Parts] = defaultdict(list)
+    parts_of: dict[ir.Value, Parts] = defaultdict(list)
     changed = False
     for node in standard_nodes(model.graph, "Slice"):
-        shape, taken = static_shape(node.inputs[0]), slice_ranges(node)
-        if node.inputs[0] is None or shape is None or taken is None:
+        shape, ranges = static_shape(node.inputs[0]), slice_ranges(node)
+        if node.inputs[0] is None or shape is None or ranges is None:
             continue
-        whole = [range(size) for size in shape]
-        if taken == whole:
+        full_ranges = [range(size) for size in shape]
+        if ranges == full_ranges:
             changed |= bypass(node)  # Case 1
-        elif len(shape) == 4 and taken[:2] == whole[:2]:
-            changed |= _stride(node, shape[2:], taken[2:])  # Case 2
-        elif len(shape) in _RANKS and _is_part(taken, whole):
-            found[node.inputs[0]].append((taken[_CHANNELS].start, taken[_CHANNELS].stop, node))
-    for value, parts in reversed(found.items()):  # Case 3; a part of a part before its whole
+        elif len(shape) == 4 and ranges[:2] == full_ranges[:2]:
+            changed |= _stride(node, shape[2:], ranges[2:])  # Case 2
+        elif len(shape) in _RANKS and _is_part(ranges, full_ranges):
+            parts_of[node.inputs[0]].append((ranges[_CHANNELS].start, ranges[_CHANNELS].stop, node))
+    for value, parts in reversed(parts_of.items()):  # Case 3; nested Slices from the inside
         ordered = sorted(parts, key=lambda part: part[0])
         if all(a[1] <= b[0] for a, b in pairwise(ordered)):
             _split(model.graph, value, parts)
@@ -59,9 +58,9 @@ def run(model: ir.Model) -> bool:
 
 
 def _stride(node: ir.Node, size: Sequence[int], taken: Sequence[range]) -> bool:
-    steps = [places.step for places in taken]
-    wanted = [range(n)[::step] if step > 0 else None for n, step in zip(size, steps, strict=True)]
-    if wanted != [*taken]:
+    steps = [indices.step for indices in taken]
+    expected = [range(n)[::step] if step > 0 else None for n, step in zip(size, steps, strict=True)]
+    if expected != [*taken]:
         return False
     attributes = {"kernel_shape": [1, 1], "strides": steps}
     rewrite(node, "MaxPool", node.inputs[:1], attributes)
@@ -69,7 +68,7 @@ def _stride(node: ir.Node, size: Sequence[int], taken: Sequence[range]) -> bool:
 
 
 def _is_part(taken: Sequence[range], whole: Sequence[range]) -> bool:
-    """Some channels in a row, and everything else."""
+    """Whether a Slice selects consecutive channels and all of the other axes."""
     rest = [
         (a, b) for axis, (a, b) in enumerate(zip(taken, whole, strict=True)) if axis != _CHANNELS
     ]
@@ -77,13 +76,13 @@ def _is_part(taken: Sequence[range], whole: Sequence[range]) -> bool:
 
 
 def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:
-    """parts: in the graph's order."""
+    """Replace the Slices `parts` of a value, in graph order, by one Split."""
     shape, nodes = static_shape(value), [node for _, _, node in parts]
     assert shape is not None
     ends = sorted(
         {0, shape[_CHANNELS], *(end for first, last, _ in parts for end in (first, last))}
     )
-    places = {first: node for first, _, node in parts}
+    slice_at = {first: node for first, _, node in parts}
     name = nodes[0].name or ""
     sizes = add_constant(graph, f"{name}/split", np.diff(ends))
     attributes = [ir.AttrInt64("axis", _CHANNELS)]
@@ -93,38 +92,40 @@ def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:
     for part, (first, last) in zip(split.outputs, pairwise(ends), strict=True):
         part.type = value.type
         part.shape = ir.Shape((*shape[:_CHANNELS], last - first, *shape[_CHANNELS + 1 :]))
-        if first not in places:
+        if first not in slice_at:
             part.name = f"{name}/{first}"
             continue
-        old = places[first].outputs[0]
+        old = slice_at[first].outputs[0]
         part.meta.update(old.meta)
         part.name = old.name
         replace_value(old, part)
-        detach(places[first])
+        detach(slice_at[first])
 
 
 def every_nth(value: ir.Value | None) -> tuple[ir.Value | None, int, tuple[int, int]]:
-    """Of which map a value is every n-th pixel, which n, and from which row and column on; no map,
-    else. The value may be taken in several steps; nothing is rounded between.
+    """Source map, stride n and first (row, column) of a value that selects every n-th pixel.
+
+    The selection may have several steps if none requantises. The source is None if the value is no
+    such selection.
     """
-    nothing, source = (None, 1, (0, 0)), value
+    no_match, source = (None, 1, (0, 0)), value
     starts, steps = [0, 0], [1, 1]
-    while source is not None and (taken := _every(source)) is not None:
-        starts = [t.start + t.step * s for t, s in zip(taken, starts, strict=True)]
-        steps = [t.step * s for t, s in zip(taken, steps, strict=True)]
-        rounded, node = quant_of(source), source.producer()
+    while source is not None and (ranges := _every(source)) is not None:
+        starts = [t.start + t.step * s for t, s in zip(ranges, starts, strict=True)]
+        steps = [t.step * s for t, s in zip(ranges, steps, strict=True)]
+        quant, node = quant_of(source), source.producer()
         source = None if node is None else node.inputs[0]
-        if source is None or quant_of(source) != rounded:
-            return nothing
-    shape, given = static_shape(source), static_shape(value)
-    if shape is None or given is None or steps[0] != steps[1] or max(starts) >= steps[0]:
-        return nothing
-    whole = [math.ceil((n - s) / steps[0]) for n, s in zip(shape[2:], starts, strict=True)]
-    return (source, steps[0], (starts[0], starts[1])) if [*given[2:]] == whole else nothing
+        if source is None or quant_of(source) != quant:
+            return no_match
+    shape, result_shape = static_shape(source), static_shape(value)
+    if shape is None or result_shape is None or steps[0] != steps[1] or max(starts) >= steps[0]:
+        return no_match
+    size = [math.ceil((n - s) / steps[0]) for n, s in zip(shape[2:], starts, strict=True)]
+    return (source, steps[0], (starts[0], starts[1])) if [*result_shape[2:]] == size else no_match
 
 
 def _every(value: ir.Value) -> list[range] | None:
-    """Which rows and columns of its operand a Slice, or a MaxPool over one element, takes."""
+    """Rows and columns that a Slice, or a MaxPool with a 1x1 kernel, selects; None for others."""
     node = value.producer()
     shape = None if node is None else static_shape(node.inputs[0])
     if (
@@ -136,10 +137,10 @@ def _every(value: ir.Value) -> list[range] | None:
         return None
     if node.op_type == "MaxPool":
         ints = node.attributes.get_ints
-        single = {*ints("kernel_shape", ())} == {1} and not any(ints("pads", ()))
+        is_1x1 = {*ints("kernel_shape", ())} == {1} and not any(ints("pads", ()))
         steps = ints("strides", (1, 1))
-        return [range(n)[::s] for n, s in zip(shape[2:], steps, strict=True)] if single else None
-    taken = slice_ranges(node)
-    if taken is None or taken[:2] != [range(n) for n in shape[:2]] or 0 in map(len, taken):
+        return [range(n)[::s] for n, s in zip(shape[2:], steps, strict=True)] if is_1x1 else None
+    ranges = slice_ranges(node)
+    if ranges is None or ranges[:2] != [range(n) for n in shape[:2]] or 0 in map(len, ranges):
         return None
-    return taken[2:] if min(t.step for t in taken) > 0 else None
+    return ranges[2:] if min(t.step for t in ranges) > 0 else None

@@ -1,18 +1,18 @@
-"""Pixels that go into channels, and channels into pixels, are convolutions with ones.
+"""SpaceToDepth and DepthToSpace become convolutions with one-hot weights.
 
-A machine reads and writes words of all channels of a pixel; what puts single values elsewhere is
-the host's. Its array can choose them.
+A machine reads and writes words that hold all channels of a pixel. Moving single values would fall
+to the host; the array can select them instead.
 
-1. SpaceToDepth, the same in a Reshape, Transpose, Reshape, and a Concat of every n-th pixel from
-   several places on (the first step of many detectors, "Focus") are a Conv over n by n pixels, n
-   apart; the weights of a Conv that alone reads them do it, too.
-2. DepthToSpace (a pixel shuffle), likewise, is a ConvTranspose.
-3. A Slice of every n-th pixel from another than the first on is a Conv.
-4. Right behind an input a Concat as above is a SpaceToDepth, which a port does, and a choice of
-   channels: the order of the weights behind it.
+1. SpaceToDepth becomes a Conv with an n by n kernel and stride n. So do its spelling as Reshape,
+   Transpose, Reshape and a Concat of strided Slices ("Focus", the first layer of many detectors).
+   If one Conv is the only reader, its weights absorb the selection.
+2. DepthToSpace (pixel shuffle) becomes a ConvTranspose, in both spellings.
+3. A strided Slice that does not start at pixel 0 becomes a Conv.
+4. A Concat as in case 1 right after an input becomes a SpaceToDepth, which the input port performs,
+   and a Gather of channels, which folds into the next weights.
 
-What a port does is left to it. The user's graph has one operator there: only strategies that ask
-for it see these.
+Operators that a port performs do not change. These rewrites replace operators of the user's graph,
+so only strategies that ask for them run them (`REWRITES`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ from opu_fuse.model.operator_sets import (
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 _APART = range(2, 5)
-"""Pixels from one to the next; more make weights that are almost all zeros."""
+"""Strides that are rewritten; larger ones give weights that are almost all zeros."""
 _AT_PORTS = CONVERTS | PERMUTES | {"Reshape"}
 _BETWEEN = (
     ELEMENT_WISE
@@ -70,59 +70,63 @@ _INTO_PIXELS: Mapping[tuple[int, ...], str] = {
     (0, 1, 4, 2, 5, 3): "CRD",
     (0, 3, 4, 1, 5, 2): "DCR",
 }
-"""The mode of the DepthToSpace that a Transpose between two Reshapes is."""
+"""Mode of the DepthToSpace that Reshape, Transpose, Reshape spells, by the permutation."""
 _INTO_CHANNELS: Mapping[tuple[int, ...], bool] = {
     (0, 3, 5, 1, 2, 4): False,
     (0, 1, 3, 5, 2, 4): True,
 }
-"""`channels_first` of what such a Transpose chooses."""
+"""`channels_first` of the SpaceToDepth that Reshape, Transpose, Reshape spells."""
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     graph, changed = model.graph, False
     nodes = standard_nodes(graph, *_RULES)
-    for node in sorted(nodes, key=lambda n: n.op_type != "Concat"):  # Slices of one go with it
+    # Concats first: they absorb the Slices that they read.
+    for node in sorted(nodes, key=lambda n: n.op_type != "Concat"):
         if _is_image(node.inputs[0]) or node.op_type == "Reshape":
             changed |= _RULES[node.op_type](graph, node)
     return changed
 
 
 def _space_to_depth(graph: ir.Graph, node: ir.Node) -> bool:
-    apart = node.attributes.get_int("blocksize", 1)
-    return _into_channels(graph, node, node.inputs[0], apart, channels_first=False)
+    block_size = node.attributes.get_int("blocksize", 1)
+    return _into_channels(graph, node, node.inputs[0], block_size, channels_first=False)
 
 
 def _depth_to_space(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 2."""
-    x, apart = node.inputs[0], node.attributes.get_int("blocksize", 1)
+    """Case 2, for a DepthToSpace."""
+    x, block_size = node.inputs[0], node.attributes.get_int("blocksize", 1)
     if x is None or quant_of(x) != quant_of(node.outputs[0]):
         return False
     if _behind(node, x):
         return True
-    if not _is_inside(node, x, apart):
+    if not _is_inside(node, x, block_size):
         return False
-    channels = static_shape(x)[1]  # type: ignore[index]  # `run` has looked at it
-    few = channels // apart**2
+    channels = static_shape(x)[1]  # type: ignore[index]  # `run` has checked it
+    result_channels = channels // block_size**2
     channels_first = node.attributes.get_string("mode", "DCR") == "CRD"
-    to = all_pixels(few, apart, channels_first=channels_first)  # what goes where, the other way
-    ones = np.zeros((channels, few, apart, apart), np.int8)
-    ones[np.arange(channels), to.channels, to.rows, to.columns] = 1
-    convolve(graph, node, "ConvTranspose", x, ones, apart)
+    target = all_pixels(
+        result_channels, block_size, channels_first=channels_first
+    )  # the inverse mapping
+    ones = np.zeros((channels, result_channels, block_size, block_size), np.int8)
+    ones[np.arange(channels), target.channels, target.rows, target.columns] = 1
+    convolve(graph, node, "ConvTranspose", x, ones, block_size)
     return True
 
 
 def _behind(node: ir.Node, x: ir.Value) -> bool:
-    """A function of one number between a turn of pixels and an output goes in front, so that a
-    port does the turn: networks for super-resolution clip what they give.
+    """Move an elementwise function between a DepthToSpace and an output before the DepthToSpace.
+
+    The output port then performs the DepthToSpace. Super-resolution networks clip their output.
     """
-    turned = node.outputs[0]
-    reader = sole_reader(turned)
-    if reader is None or reader.inputs[0] is not turned or not is_standard(reader, *ELEMENT_WISE):
+    shuffled = node.outputs[0]
+    reader = sole_reader(shuffled)
+    if reader is None or reader.inputs[0] is not shuffled or not is_standard(reader, *ELEMENT_WISE):
         return False
-    numbers = [constant(v) for v in reader.inputs[1:] if v is not None]
-    single = all(data is not None and data.size == 1 for data in numbers)
-    if not single or not _is_at_output(reader.outputs[0]):
+    constants = [constant(v) for v in reader.inputs[1:] if v is not None]
+    all_scalars = all(data is not None and data.size == 1 for data in constants)
+    if not all_scalars or not _is_at_output(reader.outputs[0]):
         return False
     name, attributes = node.name or "", values_of(node)
     reader.replace_input_with(0, x)
@@ -140,33 +144,45 @@ def _behind(node: ir.Node, x: ir.Value) -> bool:
 
 
 def _reshape(graph: ir.Graph, node: ir.Node) -> bool:
-    """Cases 1 and 2 in views and one turn."""
-    turn = _only_for(node)
-    first = _only_for(turn)
-    if turn is None or first is None or not is_standard(turn, "Transpose"):
+    """Cases 1 and 2, spelled as Reshape, Transpose, Reshape."""
+    transpose = _only_for(node)
+    split_view = _only_for(transpose)
+    if transpose is None or split_view is None or not is_standard(transpose, "Transpose"):
         return False
-    x, split, target = first.inputs[0], *map(static_shape, (first.outputs[0], node.outputs[0]))
-    if not is_standard(first, "Reshape") or not _is_image(x) or split is None or len(split) != 6:
+    x, split, target = (
+        split_view.inputs[0],
+        *map(static_shape, (split_view.outputs[0], node.outputs[0])),
+    )
+    if (
+        not is_standard(split_view, "Reshape")
+        or not _is_image(x)
+        or split is None
+        or len(split) != 6
+    ):
         return False
-    _, channels, rows, columns = static_shape(x)  # type: ignore[misc]  # `_is_image` has looked
-    order = (*turn.attributes.get_ints("perm", ()),)
-    apart = split[2 if order in _INTO_PIXELS else 3]
+    _, channels, rows, columns = static_shape(x)  # type: ignore[misc]  # `_is_image` has checked it
+    order = (*transpose.attributes.get_ints("perm", ()),)
+    block_size = split[2 if order in _INTO_PIXELS else 3]
     if mode := _INTO_PIXELS.get(order):
-        size = (1, channels // apart**2, rows * apart, columns * apart)
-        inner = (size[1], apart, apart) if mode == "CRD" else (apart, apart, size[1])
-        if (split, target) == ((1, *inner, rows, columns), size):
-            merge_sources(node, [first, turn])
-            rewrite(node, "DepthToSpace", [x], {"blocksize": apart, "mode": mode})
+        size = (1, channels // block_size**2, rows * block_size, columns * block_size)
+        split_sizes = (
+            (size[1], block_size, block_size)
+            if mode == "CRD"
+            else (block_size, block_size, size[1])
+        )
+        if (split, target) == ((1, *split_sizes, rows, columns), size):
+            merge_sources(node, [split_view, transpose])
+            rewrite(node, "DepthToSpace", [x], {"blocksize": block_size, "mode": mode})
             return True
-    size = (1, channels * apart**2, rows // apart, columns // apart)
-    inner = (size[2], apart, size[3], apart)
-    if order not in _INTO_CHANNELS or (split, target) != ((1, channels, *inner), size):
+    size = (1, channels * block_size**2, rows // block_size, columns // block_size)
+    split_sizes = (size[2], block_size, size[3], block_size)
+    if order not in _INTO_CHANNELS or (split, target) != ((1, channels, *split_sizes), size):
         return False
-    return _into_channels(graph, node, x, apart, channels_first=_INTO_CHANNELS[order])
+    return _into_channels(graph, node, x, block_size, channels_first=_INTO_CHANNELS[order])
 
 
 def _only_for(node: ir.Node | None) -> ir.Node | None:
-    """What makes the operand of a node, for nobody else and rounded no otherwise than the node."""
+    """The producer of a node's operand, if the node is its only reader and quantised alike."""
     x = None if node is None else node.inputs[0]
     if node is None or x is None or sole_reader(x) is not node:
         return None
@@ -176,64 +192,69 @@ def _only_for(node: ir.Node | None) -> ir.Node | None:
 def _into_channels(
     graph: ir.Graph, node: ir.Node, x: ir.Value | None, apart: int, *, channels_first: bool
 ) -> bool:
-    """Case 1. channels_first: as `all_pixels` has it."""
+    """Case 1: replace a node by a Conv with stride `apart`. channels_first: see `all_pixels`."""
     if x is None or not _is_inside(node, x, apart):
         return False
-    channels = static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
+    channels = static_shape(x)[1]  # type: ignore[index]  # callers have checked it
     choose(graph, node, x, all_pixels(channels, apart, channels_first=channels_first))
     return True
 
 
 def _concat(graph: ir.Graph, node: ir.Node) -> bool:
-    """Cases 1 and 4."""
+    """Cases 1 and 4, for a Concat of strided Slices."""
     if node.attributes.get_int("axis", 0) not in {1, -3} or len(node.inputs) < 2:
         return False
-    taken = [every_nth(value) for value in node.inputs]
-    (x, apart, _), places = taken[0], [place for _, _, place in taken]
-    if x is None or any((source, steps) != (x, apart) for source, steps, _ in taken):
+    slices = [every_nth(value) for value in node.inputs]
+    (x, block_size, _), offsets = slices[0], [offset for _, _, offset in slices]
+    if x is None or any((source, steps) != (x, block_size) for source, steps, _ in slices):
         return False
-    if apart not in _APART or quant_of(x) != quant_of(node.outputs[0]):
+    if block_size not in _APART or quant_of(x) != quant_of(node.outputs[0]):
         return False
-    _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has looked at it
+    _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has checked it
     computed = is_computed(x)
-    if not computed and (not _is_at_input(x) or any(n % apart for n in size)):
+    if not computed and (not _is_at_input(x) or any(n % block_size for n in size)):
         return False
     merge_sources(node, [p for v in node.inputs if v is not None and (p := v.producer())])
     if computed:
-        choose(graph, node, x, whole_pixels(channels, apart, places))
+        choose(graph, node, x, whole_pixels(channels, block_size, offsets))
     else:
-        _turn(graph, node, x, apart, places)
+        _turn(graph, node, x, block_size, offsets)
     return True
 
 
 def _turn(
     graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, places: Sequence[tuple[int, int]]
 ) -> None:
-    """Case 4, of a Concat."""
-    _, channels, *size = static_shape(x)  # type: ignore[misc]  # the caller has looked at it
+    """Case 4 for a Concat: SpaceToDepth and a Gather of channels."""
+    _, channels, *size = static_shape(x)  # type: ignore[misc]  # the caller has checked it
     shape = (1, channels * apart**2, *(n // apart for n in size))
     attributes = {"blocksize": apart}
     name = f"{node.name}/pixels"
-    turned = insert_before(node, "SpaceToDepth", [x], attributes, name=name, shape=shape)
+    packed = insert_before(node, "SpaceToDepth", [x], attributes, name=name, shape=shape)
     if (rounded := quant_of(x)) is not None:
-        turned.meta[META_KEY] = rounded
-    first = [(row * apart + column) * channels for row, column in places]
-    order = np.add.outer(first, np.arange(channels)).reshape(-1)
+        packed.meta[META_KEY] = rounded
+    first_channels = [(row * apart + column) * channels for row, column in places]
+    order = np.add.outer(first_channels, np.arange(channels)).reshape(-1)
     indices = add_constant(graph, f"{node.name}/order", order.astype(np.int64))
-    rewrite(node, "Gather", [turned, indices], {"axis": 1})
+    rewrite(node, "Gather", [packed, indices], {"axis": 1})
     node.metadata_props[REWRITE_KEY] = "pixels put into channels as the input is packed"
 
 
 def _slice(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 3."""
+    """Case 3, for a Slice or MaxPool that selects every n-th pixel."""
     y = node.outputs[0]
-    x, apart, place = every_nth(y)
-    if x is None or apart not in _APART or place == (0, 0) or not (y.uses() or y.is_graph_output()):
+    x, stride, offset = every_nth(y)
+    if (
+        x is None
+        or stride not in _APART
+        or offset == (0, 0)
+        or not (y.uses() or y.is_graph_output())
+    ):
         return False
     if quant_of(x) != quant_of(y) or not is_computed(x):
         return False
-    channels = static_shape(x)[1]  # type: ignore[index]  # `every_nth` has looked at it
-    choose(graph, node, x, whole_pixels(channels, apart, [place]))
+    channels = static_shape(x)[1]  # type: ignore[index]  # `every_nth` has checked it
+    choose(graph, node, x, whole_pixels(channels, stride, [offset]))
     return True
 
 
@@ -241,7 +262,7 @@ _RULES = {
     "Concat": _concat,
     "DepthToSpace": _depth_to_space,
     "Gather": take_order,
-    "MaxPool": _slice,  # what `slices` makes of the first pixels of others
+    "MaxPool": _slice,  # the form in which `slices` writes strided Slices from pixel 0
     "Reshape": _reshape,
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
@@ -254,8 +275,9 @@ def _is_image(value: ir.Value | None) -> bool:
 
 
 def _is_inside(node: ir.Node, x: ir.Value, apart: int) -> bool:
-    """Whether a node turns the pixels of a map of the network, where no port does it, and rounds
-    nothing.
+    """Whether a node moves pixels of a computed map without requantising them.
+
+    Nodes at an output do not count: the port performs them.
     """
     y = node.outputs[0]
     if apart not in _APART or quant_of(x) != quant_of(y):
@@ -281,13 +303,14 @@ def _is_at_output(value: ir.Value) -> bool:
 
 
 def is_computed(value: ir.Value) -> bool:
-    """Whether it comes from the array, through what machines run: a map that the host has is moved
-    there.
+    """Whether the array computes a value, possibly followed by operators that machines run.
+
+    A map that the host computes is rearranged by the host.
     """
     node = value.producer()
     while node is not None and not is_standard(node, *LAYERS):
-        above = operand(node, 0)
-        if above is None or not is_standard(node, *_BETWEEN):
+        source = operand(node, 0)
+        if source is None or not is_standard(node, *_BETWEEN):
             return False
-        node = above.producer()
+        node = source.producer()
     return node is not None

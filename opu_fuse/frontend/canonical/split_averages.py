@@ -1,13 +1,13 @@
-"""The average of a map over an even count becomes two: over powers of two, then over an odd count.
+"""An average over an even count becomes two: over a power of two, then over an odd count.
 
-A machine multiplies by the nearest number to one over the count. Of a count that is odd times a
-power of two, halves between two steps arise, which that number rounds to one side and ONNX Runtime
-to even. An average over a power of two is a shift, exact; one over an odd count has no halves, as
-long as its result's scale is not coarser. Up to LARGEST the number is exact enough for all others.
-The gate of a squeeze-and-excite block multiplies a whole map by what becomes of such an average, so
-that one such step is many differences.
+A machine multiplies by an approximation of 1 / count. If the count is even, ties between two steps
+occur; the approximation rounds them to one side, ONNX Runtime to even. An average over a power of
+two is an exact shift. One over an odd count has no ties if its result's scale is not coarser. Up to
+LARGEST the approximation is exact enough for all other values. A single tie matters: the gate of a
+squeeze-and-excite block multiplies a whole map by a function of such an average.
 
-The user's graph has one operator there: only strategies that ask for it see these.
+This rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
+(`REWRITES`).
 """
 
 import onnx_ir as ir
@@ -16,12 +16,12 @@ from opu_fuse.frontend.editing import insert_before, quant_of, standard_nodes, s
 from opu_fuse.quant import REWRITE_KEY
 
 LARGEST = 255
-"""Odd count: results to 127 times the error of a 16-bit multiplier, 2^-16, stay nearer than the
-next half, 1 / (2 * count)."""
+"""Largest odd count. The error of a result up to 127 with a 16-bit multiplier, 127 * 2^-16, must be
+below the distance to the next tie, 1 / (2 * count)."""
 
 
 _LONGEST = 128
-"""Power of two by which windows may stand apart: instructions say strides in 8 bits."""
+"""Largest power of two as a stride: instructions encode strides in 8 bits."""
 
 
 def run(model: ir.Model) -> bool:
@@ -35,7 +35,7 @@ def _part(node: ir.Node) -> bool:
     if x is None or shape is None or len(shape) != 4 or shape[0] != 1 or 0 in shape:
         return False
     if quant_of(node.outputs[0]) is not None or REWRITE_KEY in node.metadata_props:
-        return False  # what is quantised already says what one average rounds
+        return False  # a quantised model defines the rounding of one average
     twos = [size & -size for size in shape[2:]]
     odd = [size // two for size, two in zip(shape[2:], twos, strict=True)]
     if twos == [1, 1] or not 1 < odd[0] * odd[1] <= LARGEST:
@@ -65,5 +65,5 @@ def _part(node: ir.Node) -> bool:
 
 
 def _window(size: int, odd: int) -> int:
-    """Rows or columns of the next average, which leaves a multiple of `odd` of them."""
+    """Window size of the next average along an axis, which leaves a multiple of `odd`."""
     return size // odd if odd == 1 else min(size // odd, _LONGEST)

@@ -9,8 +9,9 @@ Ints = tuple[int, ...]
 def explicit_pads(
     given: Mapping[str, Any], size: Ints, kernel: Ints, strides: Ints, dilations: Ints
 ) -> Ints:
-    """ONNX order (all begins, all ends). given: values of the operator's attributes; size: input
-    rows, columns. Resolves auto_pad.
+    """Pads in ONNX order (all begins, all ends), auto_pad resolved.
+
+    given: values of the operator's attributes. size: input rows and columns.
     """
     rank = len(size)
     mode = given.get("auto_pad") or "NOTSET"
@@ -28,7 +29,7 @@ def explicit_pads(
 
 
 def ceil_pads(size: Ints, kernel: Ints, strides: Ints, dilations: Ints, pads: Ints) -> Ints:
-    """End pads grown so that rounding down gives the output size that rounding up gave.
+    """Pads with ends enlarged so that floor mode gives the output size of ceil mode.
 
     A last window that would start in the end padding is dropped, as ONNX and ONNX Runtime do.
     """

@@ -1,22 +1,21 @@
-"""QDQ model -> annotations: the integers become properties of values, the Q and DQ nodes disappear.
+"""QDQ model -> annotations: quantisation becomes a property of values; Q and DQ nodes disappear.
 
-1. Constants behind DequantizeLinear become int8 or int32 initialisers with an annotation, weights
-   without their zero points (int16 where int8 does not hold the differences). Those of kinds no
-   machine takes become float again, so that their readers run on the host. Activations
-   with a scale for each channel get one for all where that loses nothing
-   (`per_channel_activations.py`).
-2. A value whose readers are all QuantizeLinear nodes with equal scales is rounded: it gets the
-   annotation, and the readers of the DequantizeLinear results read it. Pairs that round it once
-   more, in the same way, disappear.
-3. A model input that is int8 already is annotated; its DequantizeLinear disappears. One that is
-   uint8 keeps its DequantizeLinear, a host operator whose result is annotated (it is exact).
-4. A QuantizeLinear whose result is a model output stays, a host operator; what it reads is rounded.
-5. A pair of a value that is rounded already, to another scale, is a Clip without bounds: an
-   operator that rounds anew, and does nothing else.
-6. All other pairs stay as host operators (a value rounded to several scales, or read unrounded
-   too). What a remaining DequantizeLinear writes is annotated, as in 3.
-7. An input of the model that is rounded, and read unrounded too, becomes two values
-   (`unrounded.py`), so that case 2 holds for one of them.
+1. Dequantised constants become int8 or int32 initialisers with an annotation. Weights lose their
+   zero points; they become int16 where int8 cannot hold the differences. Constants of kinds that no
+   machine supports become float again, so their readers run on the host. Per-channel activation
+   scales become one per-tensor scale where that is lossless (`per_channel_activations.py`).
+2. A value whose readers are all QuantizeLinear nodes with equal parameters is quantised: it gets
+   the annotation and replaces the results of the DequantizeLinear nodes. Further pairs with the
+   same parameters disappear.
+3. An int8 model input gets an annotation; its DequantizeLinear disappears. A uint8 input retains
+   its DequantizeLinear as a host operator, whose result is annotated (it is exact).
+4. A QuantizeLinear that writes a model output remains as a host operator. Its operand is quantised.
+5. A pair that quantises an already quantised value to another scale becomes a Clip without bounds,
+   which only requantises.
+6. All other pairs remain as host operators: a value quantised to several scales, or also read as
+   float. The result of a remaining DequantizeLinear is annotated, as in case 3.
+7. A model input that is read both quantised and as float becomes two values (`unrounded.py`), so
+   case 2 applies to one of them.
 """
 
 import math
@@ -65,11 +64,11 @@ from opu_fuse.model.operator_sets import WEIGHTED
 from opu_fuse.quant import META_KEY, QuantParams
 
 _LARGEST_RATIO = 2.0**15
-"""Of two scales, that a multiplier of 16 bits holds: a pair beyond is left as it is (Case 6)."""
+"""Largest ratio of two scales that a 16-bit multiplier holds; above it case 6 applies."""
 
 
 def ready(model: ir.Model) -> ir.Model:
-    """A QDQ model that a library has made, as `absorb` wants it (the same object)."""
+    """Prepare a QDQ model from a library for `absorb`, in place. Returns the model."""
     own_tensors(model)
     fold_constants(model)
     if not shapes_known(model):
@@ -79,21 +78,21 @@ def ready(model: ir.Model) -> ir.Model:
 
 
 def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Make a QDQ model (ours or a foreign one) the canonical int8 model, in place.
+    """Convert a QDQ model (ours or a foreign one) to the canonical int8 model, in place.
 
-    Expects what `load_model` gives: static shapes, unique names, constants as initialisers. Values
-    keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`. rewriting: see
-    `canonicalise`.
+    Expects the form that `load_model` returns: static shapes, unique names, constants as
+    initialisers. Values retain the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`.
+    rewriting: see `canonicalise`.
     """
     step("absorb", model, _absorb)
-    canonicalise(model)  # rewrites ask what is rounded: they come behind
+    canonicalise(model)  # rewrites read quantisation: they run last
     step("rounding", model, _finish)
     canonicalise(model, rewriting=rewriting)
 
 
 def _absorb(model: ir.Model) -> None:
     graph = model.graph
-    einsums.run(model)  # its weights are kept as those of what it becomes
+    einsums.run(model)  # first, so its weights are quantised as those of its replacement
     _quantise_float_constants(graph)
     for node in list(graph):
         _move_constant(node)
@@ -122,26 +121,28 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
 
 
 def dequantise(model: ir.Model) -> None:
-    """Make a model of which only constants and inputs are quantised a float one, in place."""
+    """Convert a model with only constants and inputs quantised to a float model, in place."""
     _quantise_float_constants(model.graph)
     for node in list(model.graph):
         if is_dequantize(node) and constant(node.inputs[0]) is None:
             _spell_out(node)
         elif is_dequantize(node):
             _replace_by(node, dequantised(node))
-    fold_constants(model)  # what was done to the weights
+    fold_constants(model)  # operators on the weights
 
 
 def _quantise_float_constants(graph: ir.Graph) -> None:
-    """Weights that were trained with rounding: float -> Q -> DQ. The Q is computed now."""
+    """Quantise weights now that the model stores as float -> Q -> DQ (from QAT)."""
     for node in list(graph):
         if is_quantize(node):
             _replace_by(node, quantised(node))
 
 
 def _spell_out(node: ir.Node) -> None:
-    """(x - zero point) * scale: behind a DequantizeLinear ONNX Runtime's quantiser rounds nothing,
-    and waits without end for the scale of what only moves its result.
+    """Replace a DequantizeLinear by (x - zero point) * scale in float operators.
+
+    ONNX Runtime's quantiser quantises no successor of a DequantizeLinear. It does not terminate if
+    an operator that only moves values reads one.
     """
     x, shape, steps = node.inputs[0], static_shape(node.outputs[0]), spread_scales(node)
     if x is None or shape is None or steps is None:
@@ -160,39 +161,46 @@ def _spell_out(node: ir.Node) -> None:
 
 
 def _move_constant(node: ir.Node) -> None:
-    """What moves the numbers of a constant moves its integers, before they become numbers: so do
-    exporters turn the weights of dense layers.
+    """Move a Transpose or view of a dequantised constant before its DequantizeLinear.
+
+    Exporters transpose the weights of dense layers this way.
     """
-    turns = is_standard(node, "Transpose")
-    source = node.inputs[0] if turns or is_view(node) else None
-    made = None if source is None else source.producer()
+    is_transpose = is_standard(node, "Transpose")
+    source = node.inputs[0] if is_transpose or is_view(node) else None
+    dequantize = None if source is None else source.producer()
     result, size = node.outputs[0], static_shape(node.outputs[0])
-    if made is None or not is_dequantize(made) or size is None or result.is_graph_output():
+    if (
+        dequantize is None
+        or not is_dequantize(dequantize)
+        or size is None
+        or result.is_graph_output()
+    ):
         return
-    data, graph = constant(made.inputs[0]), node.graph
-    if data is None or graph is None or made.attributes.get_int("block_size", 0):
+    data, graph = constant(dequantize.inputs[0]), node.graph
+    if data is None or graph is None or dequantize.attributes.get_int("block_size", 0):
         return
     order = node.attributes.get_ints("perm", tuple(reversed(range(data.ndim))))
-    moved = data.transpose(order) if turns else data.reshape(size)
-    axis = made.attributes.get_int("axis", 1) % max(data.ndim, 1)
-    scale = constant(operand(made, 1))
+    moved = data.transpose(order) if is_transpose else data.reshape(size)
+    axis = dequantize.attributes.get_int("axis", 1) % max(data.ndim, 1)
+    scale = constant(operand(dequantize, 1))
     if scale is not None and scale.size > 1:
-        found = order.index(axis) if turns else _same_axis(data.shape, size, axis)
-        if found is None:
+        new_axis = order.index(axis) if is_transpose else _same_axis(data.shape, size, axis)
+        if new_axis is None:
             return
-        axis = found
+        axis = new_axis
     name, form = result.name or "constant", {"axis": axis}
     integers = add_constant(graph, f"{name}/integers", np.ascontiguousarray(moved))
-    operands, name = [integers, *made.inputs[1:]], f"{name}/moved"
-    real = insert_before(node, made.op_type, operands, form, name=name, shape=size)
+    operands, name = [integers, *dequantize.inputs[1:]], f"{name}/moved"
+    real = insert_before(node, dequantize.op_type, operands, form, name=name, shape=size)
     replace_value(result, real)
     detach(node)
     drop_unread(source)
 
 
 def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:
-    """The axis that a change of view leaves as it is: of the same size, as many numbers in front of
-    it; None where there is no such.
+    """The axis of the new view that equals `axis` of the old one; None if there is none.
+
+    Both have the same size and the same number of elements in the axes before them.
     """
     leading = math.prod(before[:axis])
     for index, size in enumerate(after):
@@ -202,7 +210,7 @@ def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | 
 
 
 def _replace_by(node: ir.Node, data: np.ndarray | None) -> None:
-    """A constant in place of a node, where it is known and nobody is shown the node's result."""
+    """Replace a node by a constant, unless its data is unknown or its result a model output."""
     graph, source, result = node.graph, node.inputs[0], node.outputs[0]
     if data is None or graph is None or source is None or result.is_graph_output():
         return
@@ -217,9 +225,9 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
     if result.is_graph_output() or source is None:
         return
     name = (source.name or "constant").removesuffix("_quantized")
-    found = constant_params(node, any_zero=_is_filter(result))
-    if found is not None and _usable(result, found[1]):
-        data, params = found
+    decoded = constant_params(node, any_zero=_is_filter(result))
+    if decoded is not None and _usable(result, decoded[1]):
+        data, params = decoded
         if _is_weight(result):
             params = per_row(params, *_rows(result, data))
         replace_value(result, add_constant(graph, name, data, params))
@@ -229,8 +237,10 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _usable(value: ir.Value, params: QuantParams) -> bool:
-    """Integers are kept for weights with scales along their output channels, biases and operands of
-    Add and Mul; elsewhere reals serve.
+    """Whether a constant can remain in integers.
+
+    So can weights with scales along their output channels, biases and operands of Add and Mul. All
+    other constants become float.
     """
     for use in value.uses():
         weight = is_standard(use.node, *WEIGHTED) and use.idx == 1
@@ -248,17 +258,18 @@ def _is_weight(value: ir.Value) -> bool:
 
 
 def _rows(value: ir.Value, data: np.ndarray) -> tuple[int, int]:
-    """Output channels of a weight or bias, and their axis; (1, 0) for the axis 1 of a dense layer
-    (spelt out by `dense`).
+    """Number of output channels of a weight or bias, and their axis.
+
+    (1, 0) for a dense weight with outputs along axis 1, which `dense` transposes later.
     """
     use = next(iter(value.uses()))
     if use.idx == 1 and filter_axis(use.node):
         return data.shape[1], 1
-    turned = use.idx == 1 and (
+    inputs_first = use.idx == 1 and (
         use.node.op_type == "MatMul"
         or (use.node.op_type == "Gemm" and not use.node.attributes.get_int("transB", 0))
     )
-    return (1 if turned or data.ndim == 0 else data.shape[0]), 0
+    return (1 if inputs_first or data.ndim == 0 else data.shape[0]), 0
 
 
 def _absorb_activation(value: ir.Value) -> None:
@@ -277,45 +288,48 @@ def _absorb_activation(value: ir.Value) -> None:
 
 
 def _absorb_again(value: ir.Value) -> None:
-    """Who rounds what is rounded, in the same way, changes nothing."""
+    """Remove further Q/DQ pairs with the parameters that a value already has: idempotent."""
     quant = quant_of(value)
     pending = [] if quant is None else [u.node for u in value.uses()]
     while pending:
         node = pending.pop()
         if quant is None or not is_quantize(node) or activation_params(node) != quant:
             continue
+        # Removing a pair moves the readers of its result here; they may be pairs, too.
         known = {u.node for u in value.uses()}
         _remove_pair(value, node, quant)
         pending += [u.node for u in value.uses() if u.node not in known]
 
 
 def _round_anew(value: ir.Value) -> None:
-    """Case 5, for each scale in which the value is read, and what is made of it in turn."""
+    """Case 5: one Clip per scale in which the value is read, then the same for its result."""
     pending = [value]
     while pending:
         value = pending.pop()
-        have, shape = quant_of(value), static_shape(value)
+        value_quant, shape = quant_of(value), static_shape(value)
         pairs: dict[QuantParams, list[ir.Node]] = {}
-        for node in [use.node for use in value.uses()] if have is not None and shape else ():
+        for node in [use.node for use in value.uses()] if value_quant is not None and shape else ():
             quant = activation_params(node) if is_quantize(node) else None
-            if quant is None or have is None or quant == have:
+            if quant is None or value_quant is None or quant == value_quant:
                 continue
-            if have.per_tensor < _LARGEST_RATIO * quant.per_tensor:
+            if value_quant.per_tensor < _LARGEST_RATIO * quant.per_tensor:
                 pairs.setdefault(quant, []).append(node)
         for quantizers in pairs.values():
             first = _first(quantizers)
             name = first.outputs[0].name
-            anew = insert_before(first, "Clip", [value], name=f"{name}/anew", shape=shape or ())
+            requantised = insert_before(
+                first, "Clip", [value], name=f"{name}/anew", shape=shape or ()
+            )
             for node in quantizers:
-                node.replace_input_with(0, anew)
-            _absorb_activation(anew)
-            if first.graph is None and (made := anew.producer()) is not None:
-                made.name = first.name
-            pending.append(anew)
+                node.replace_input_with(0, requantised)
+            _absorb_activation(requantised)
+            if first.graph is None and (clip := requantised.producer()) is not None:
+                clip.name = first.name
+            pending.append(requantised)
 
 
 def _first(nodes: Sequence[ir.Node]) -> ir.Node:
-    """In graph order."""
+    """The first of some nodes in graph order."""
     if len(nodes) == 1:
         return nodes[0]
     graph = nodes[0].graph
@@ -324,8 +338,9 @@ def _first(nodes: Sequence[ir.Node]) -> ir.Node:
 
 
 def _of_operand(value: ir.Value) -> QuantParams | None:
-    """The rounding of what a change of view reads, or a DequantizeLinear: they move no byte, so
-    they cannot round anew.
+    """The quantisation of the operand of a view or DequantizeLinear; None for other operators.
+
+    Views and DequantizeLinear move no byte, so they cannot requantise.
     """
     view = value.producer()
     if view is not None and is_dequantize(view):
@@ -333,9 +348,9 @@ def _of_operand(value: ir.Value) -> QuantParams | None:
     source = view.inputs[0] if view is not None and is_view(view) else None
     if source is None:
         return None
-    made_by = source.producer()
-    if made_by is not None and is_dequantize(made_by):
-        return activation_params(made_by)
+    producer = source.producer()
+    if producer is not None and is_dequantize(producer):
+        return activation_params(producer)
     return quant_of(source)
 
 

@@ -1,8 +1,8 @@
-"""What values occur: one pass over the calibration samples with every float tensor shown.
+"""Activation range observers: one pass over the calibration samples observes all float tensors.
 
-The extremes are exact; a regular subset of each tensor is kept, from which the error of any scale
-can be estimated afterwards. ONNX Runtime works in a child process (`sandbox.py`); the subsets come
-back through memory that both share.
+The extremes are exact. A regular subset of each tensor is recorded, from which the error of any
+scale can be estimated later. ONNX Runtime runs in a child process (`sandbox.py`), which returns the
+subsets in shared memory.
 """
 
 import mmap
@@ -24,8 +24,11 @@ Sizes = Mapping[str, tuple[int, ...]]
 
 
 class Range(Struct, frozen=True, kw_only=True):
-    """low, high: extremes over all samples; kept: float32 vector, a regular subset of the values;
-    means, largest_of: of each channel (axis 1), the mean and the largest magnitude, where asked.
+    """Observed values of a tensor.
+
+    low, high: extremes over all samples.
+    kept: float32 vector, a regular subset of the values.
+    means, largest_of: mean and largest magnitude per channel (axis 1), if requested.
     """
 
     low: float
@@ -48,18 +51,21 @@ def collect(
     by_channel: Collection[str] = (),
     seconds: float,
 ) -> dict[str, Range]:
-    """Ranges of the named float tensors (inputs and outputs of the model among them).
+    """Ranges of the named float tensors, model inputs and outputs included.
 
-    tensors: their shapes. weights: those for which the model holds a stand-in (`weights.py`); they
-    are read where they are. by_channel: those looked at channel by channel, too. seconds: how long
-    ONNX Runtime may take. Raises ModelError, naming the tensor, when the float model computes NaN
-    or infinity or another shape, and with what ONNX Runtime says when it cannot run the model.
+    tensors: their shapes.
+    weights: arrays for which the model has placeholders (`weights.py`); they are not copied.
+    by_channel: tensors that are observed per channel, too.
+    seconds: time limit for ONNX Runtime.
+
+    Raises ModelError, naming the tensor, if the float model computes NaN, infinity or another
+    shape; and with ONNX Runtime's message if it cannot run the model.
     """
     share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
     counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
-    kept = _shared(sum(counts) * len(samples))
+    subsets = _shared(sum(counts) * len(samples))
     ends = np.cumsum(np.multiply(counts, len(samples)))
-    parts = dict(zip(tensors, np.split(kept, ends[:-1]), strict=True))
+    parts = dict(zip(tensors, np.split(subsets, ends[:-1]), strict=True))
     channels = {name: _shared(2 * tensors[name][1]).reshape(2, -1) for name in by_channel}
     try:
         extremes = in_child(
@@ -67,7 +73,7 @@ def collect(
             seconds=seconds,
         )
     except ForeignError as error:
-        # Names, shapes and types of the data fit (`calibration.py`): they are not to blame.
+        # `calibration.py` has checked names, shapes and types of the data: the model is at fault.
         raise ModelError(
             "model",
             f"ONNX Runtime cannot run the model ({error})",
@@ -94,8 +100,9 @@ def _measure(
     channels: Mapping[str, np.ndarray],
     share: int,
 ) -> dict[str, tuple[float, float]]:
-    """Fills `parts` and `channels` (means, largest magnitudes); returns the extremes of each
-    tensor.
+    """Fill `parts` and `channels` (means, largest magnitudes); return the extremes per tensor.
+
+    Runs in the child process: `parts` and `channels` are in shared memory.
     """
     inputs = {i.name for i in model.graph.input}
     outputs = {o.name for o in model.graph.output}
@@ -119,7 +126,7 @@ def _measure(
                 axes, (means, largest) = (0, *range(2, array.ndim)), channels[name]
                 means += array.mean(axes) / len(samples)
                 np.maximum(largest, np.abs(array).max(axes), out=largest)
-        del values, arrays  # before the next run makes as much again
+        del values, arrays  # before the next run allocates as much again
     return {name: (lows[name], highs[name]) for name in tensors}
 
 
@@ -144,7 +151,7 @@ def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[flo
 
 
 def _shared(count: int) -> np.ndarray:
-    """Numbers that a child process can write and this one read."""
+    """A float32 vector in memory that a child process shares with this one."""
     return np.frombuffer(mmap.mmap(-1, max(count, 1) * 4), np.float32)[:count]
 
 
@@ -153,5 +160,5 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 def _step(size: int, count: int) -> int:
-    """About `count` elements at odd, hence unaligned, steps."""
+    """Stride that selects about `count` elements; odd, so that it is not aligned with axes."""
     return max(size // count, 1) | 1 if size > count else 1

@@ -1,9 +1,9 @@
-"""Bias correction: what rounding weights adds to the mean of a layer's results is taken off.
+"""Bias correction: subtract the mean error that weight quantisation adds to a layer's results.
 
-Rounded weights of an output channel are off by other amounts than zero on the whole, so its results
-are off by the same sum at every place: the error of each weight times the mean of the channel it
-reads, over the calibration samples. Borders, where padding takes the place of values, are counted
-like any other place.
+The quantisation errors of an output channel's weights do not cancel. They shift its results at
+every pixel by the sum of each weight's error times the mean of its input channel over the
+calibration samples. Borders are treated like any other pixel, although padding replaces values
+there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,12 @@ from opu_fuse.model.operator_sets import ROWS_FIRST
 
 
 def corrected(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """Those whose biases are corrected."""
+    """The layers whose biases are corrected."""
     return [n for n in nodes if is_standard(n, *ROWS_FIRST)]
 
 
 def give_biases(graph: ir.Graph, nodes: Iterable[ir.Node]) -> None:
-    """A bias of zeros for each of these layers that has none, in place."""
+    """Add a bias of zeros to each of these layers that has none, in place."""
     for node in corrected(nodes):
         weight = constant(node.inputs[1])
         if operand(node, 2) is None and weight is not None:
@@ -37,8 +37,9 @@ def give_biases(graph: ir.Graph, nodes: Iterable[ir.Node]) -> None:
 def correct_biases(
     qdq: onnx.GraphProto, nodes: Iterable[ir.Node], ranges: Mapping[str, Range]
 ) -> None:
-    """Change the int32 biases of a quantised graph in place. nodes: the float model's; ranges: of
-    what they read, with the means of channels.
+    """Change the int32 biases of a quantised graph in place.
+
+    nodes: those of the float model. ranges: of their operands, with channel means.
     """
     tensors = {t.name: t for t in qdq.initializer}
     for node in corrected(nodes):
@@ -46,11 +47,13 @@ def correct_biases(
         means, real = ranges[x].means, constant(node.inputs[1])
         assert means is not None
         assert real is not None
-        rounded = numpy_helper.to_array(tensors[weight + QUANTIZED]).astype(np.float64)
+        integers = numpy_helper.to_array(tensors[weight + QUANTIZED]).astype(np.float64)
         scale = numpy_helper.to_array(tensors[weight + SCALE]).astype(np.float64)
-        off = rounded * scale.reshape(-1, *[1] * (real.ndim - 1)) - real
+        errors = integers * scale.reshape(-1, *[1] * (real.ndim - 1)) - real
         # [groups, outputs of a group, inputs of a group]
-        sums = off.reshape(len(means) // real.shape[1], -1, real.shape[1], _taps(real)).sum(axis=3)
+        sums = errors.reshape(len(means) // real.shape[1], -1, real.shape[1], _taps(real)).sum(
+            axis=3
+        )
         added = np.einsum("goi,gi->go", sums, means.reshape(len(sums), -1)).reshape(-1)
         target = tensors[bias + QUANTIZED]
         unit = numpy_helper.to_array(tensors[bias + QUANTIZED + SCALE]).astype(np.float64)

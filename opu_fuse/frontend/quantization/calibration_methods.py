@@ -1,12 +1,12 @@
-"""Calibration methods that look at a map's values alone: which numbers its int8 form has to hold.
+"""Calibration methods that select the range of a map that its int8 form covers.
 
-    max         every number that was seen
-    percentile  all but COVERED of them, as many cut off at either end
-    entropy     the share of the extremes whose rounded values tell most about the values: least
-                divergence (Kullback-Leibler) of their histogram from that of the values, those cut
-                off counted at the ends
+    max         the extremes of all observed values
+    percentile  the range of COVERED percent of them, clipping equally many at either end
+    entropy     the fraction of the extremes with the least Kullback-Leibler divergence between the
+                histograms of the values and of their quantised form; clipped values count at the
+                ends
 
-The method `mse` weighs both losses against each other, in `qparam_range.py` and `choose_scales.py`.
+The method `mse` trades rounding for clipping error, in `qparam_range.py` and `choose_scales.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +19,16 @@ from opu_fuse.frontend.quantization.activation_ranges import Range
 COVERED = 99.99
 """Percent of the values, as in ONNX Runtime's calibrators (99.999 there, of all values)."""
 SHARES = np.linspace(1.0, 0.3, 36)
-"""Of the extremes, tried by `entropy`."""
+"""Fractions of the extremes that `entropy` tries."""
 _LEVELS = 256
 _BINS = 16 * _LEVELS
-"""Of the histogram between the extremes: some for each step even of the narrowest span."""
+"""Histogram bins between the extremes: several per step even of the narrowest range."""
 
 
 def ends(read: Sequence[Range], method: str) -> tuple[float, float]:
-    """(lowest, highest) number to be held for all of these, zero between them; not for `mse`."""
-    found = [(0.0, 0.0), *(_ENDS[method](r) for r in read)]
-    return min(low for low, _ in found), max(high for _, high in found)
+    """(lowest, highest) number to cover for all of `read`, zero included. Not for `mse`."""
+    ranges = [(0.0, 0.0), *(_ENDS[method](r) for r in read)]
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def _extremes(r: Range) -> tuple[float, float]:
@@ -53,21 +53,22 @@ def _entropy(r: Range) -> tuple[float, float]:
 
 
 def _divergence(counts: np.ndarray, middles: np.ndarray, low: float, high: float) -> float:
-    """Of the histogram of values (counts at middles) from that of their rounded form, spread
-    evenly over the bins of a step that hold any.
+    """Kullback-Leibler divergence of a histogram (counts at middles) from its quantised form.
+
+    The count of a quantisation step is distributed evenly over its nonempty bins.
     """
-    inside = (middles >= low) & (middles <= high)
-    seen = counts[inside].astype(np.float64)
-    steps = np.clip((middles[inside] - low) / (high - low) * _LEVELS, 0, _LEVELS - 1).astype(int)
+    in_range = (middles >= low) & (middles <= high)
+    seen = counts[in_range].astype(np.float64)
+    steps = np.clip((middles[in_range] - low) / (high - low) * _LEVELS, 0, _LEVELS - 1).astype(int)
     held, filled = np.bincount(steps, seen), np.bincount(steps, seen > 0.0)
     spread = np.where(seen > 0.0, held[steps] / np.maximum(filled[steps], 1.0), 0.0)
     if not spread.sum():
         return np.inf
     real = seen.copy()
     real[[0, -1]] += counts[middles < low].sum(), counts[middles > high].sum()
-    some = real > 0.0
-    p, q = real[some] / real.sum(), spread[some] / spread.sum()
-    q[q == 0.0] = 1.0 / real.sum()  # at an end, where nothing stands for what was cut off
+    nonzero = real > 0.0
+    p, q = real[nonzero] / real.sum(), spread[nonzero] / spread.sum()
+    q[q == 0.0] = 1.0 / real.sum()  # at an end, where no bin represents the clipped values
     return float(np.sum(p * np.log(p / q)))
 
 

@@ -1,17 +1,20 @@
-"""Choosing scales.
+"""Selection of scales for activations and weights.
 
-Activations: int8, one scale and zero point per group of tensors that must share it, because the
-operators between them move or select values without computing new ones. `pow2`: zero point 0 and
-the power of two with the least squared error on the values that other operators read, while no
-tensor of the group clips more than MAX_CLIPPED of its values. `pow2-asymmetric`: a power of two and
-a zero point, those with the least squared error on these values. `free`: the span with the least
-squared error on these values (`qparam_range.py`). So it is with the method `mse`; with another one
-the method says which numbers are to be held (`calibration_methods.py`), and the scale is the finest
-that does.
+Activations: int8, one scale and zero point per group of tensors. Tensors share a group if the
+operators between them only move or select values. The method `mse` minimises the squared error on
+the values that other operators read:
 
-Weights: int8, per output channel. Powers of two are chosen by the squared error between the one
-that clips nothing and the next smaller one; a channel's scale is at least such that its bias fits
-int32 and the shift of the requantiser stays below MAX_SHIFT.
+    pow2             a power of two with zero point 0, while no tensor of the group clips more than
+                     MAX_CLIPPED of its values
+    pow2-asymmetric  a power of two and a zero point
+    free             any scale and zero point (`qparam_range.py`)
+
+Other methods select the range to cover (`calibration_methods.py`); the scale is then the finest
+that covers it.
+
+Weights: int8, per output channel. Of powers of two the candidates are the one that clips nothing
+and half of it; the squared error decides. Two bounds limit a channel's scale from below: the bias
+fits int32, and the shift of the requantiser is at most MAX_SHIFT.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,24 +36,25 @@ from opu_fuse.quant import QuantParams, covering
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31
 BIAS_LIMIT = float(1 << 30)
-"""Half of int32: the other half is room for the sum of products."""
+"""Half of int32: the other half is headroom for the sum of products."""
 NORM_BITS = 23
-"""Of a normalisation's shift: with the product of 15 + 7 bits it makes 24, what float32 holds."""
+"""Bits of a normalisation's shift: with a product of 15 + 7 bits the sum fits float32's 24."""
 _LEAST_SLOPE = 2.0**-15
 _INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
-"""How many halvings of the scale that clips nothing are tried."""
+"""Number of candidate scales: the one that clips nothing and its halvings."""
 
 _TINY, _SMALLEST = 2.0**-60, 2.0**-7
-"""Maps that stay below the first are zeros, to any scale: they get the second."""
+"""Maps below the first magnitude are zero in any scale; they get the second as their scale."""
 _BLOCK = 1 << 18
-"""Weights looked at together: they stay in the cache."""
+"""Weights processed at a time, so that a block fits the CPU's cache."""
 
 
 def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]]:
-    """The named activations in groups of one scale each, both in graph order."""
+    """Partition the named activations into groups that share a scale, all in graph order."""
     parent = {name: name for name in tensors}
 
+    # Union-find with path halving.
     def find(name: str) -> str:
         while parent[name] != name:
             parent[name] = parent[parent[name]]
@@ -68,30 +72,34 @@ def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]
 
 
 def _ties(graph: ir.Graph, rounded: Collection[str]) -> dict[ir.Node, tuple[ir.Value | None, ...]]:
-    """Nodes that move or select values, to where they are rounded -> what has one scale there."""
-    inside = {node: whole for whole in composites(graph).values() for node in whole.nodes}
-    found: dict[ir.Node, tuple[ir.Value | None, ...]] = {}
+    """Nodes with a quantised result that move or select values -> values that share its scale."""
+    composite_of = {
+        node: composite for composite in composites(graph).values() for node in composite.nodes
+    }
+    ties: dict[ir.Node, tuple[ir.Value | None, ...]] = {}
     for node in graph:
         if not any(v.name in rounded for v in node.outputs):
             continue
-        whole = inside.get(node)
-        if whole is not None and whole.op == SHUFFLE:
-            found[node] = (whole.source, *whole.nodes[-1].outputs)
-        elif whole is None and is_standard(node, *TIES_SCALES) and not is_part_of_mean(node):
+        composite = composite_of.get(node)
+        if composite is not None and composite.op == SHUFFLE:
+            ties[node] = (composite.source, *composite.nodes[-1].outputs)
+        elif composite is None and is_standard(node, *TIES_SCALES) and not is_part_of_mean(node):
             operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-            found[node] = (*operands, *node.outputs)
-    return found
+            ties[node] = (*operands, *node.outputs)
+    return ties
 
 
 def is_part_of_mean(node: ir.Node) -> bool:
-    """An average that only one of the whole map reads: smaller than the map, too."""
+    """Whether a node is an AveragePool that only a GlobalAveragePool reads."""
     reader = sole_reader(node.outputs[0]) if is_standard(node, "AveragePool") else None
     return reader is not None and is_standard(reader, "GlobalAveragePool")
 
 
 def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
-    """Values whose accuracy counts: model outputs and what an operator reads that computes, or
-    whose result is not rounded.
+    """Names of values whose accuracy counts.
+
+    These are model outputs and operands of operators that compute new values or whose result is not
+    quantised.
     """
     names = {v.name or "" for v in graph.outputs}
     ties = _ties(graph, rounded)
@@ -104,13 +112,14 @@ def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
 def activation_quants(
     graph: ir.Graph, ranges: Mapping[str, Range], *, scales: str, method: str = Method.MSE
 ) -> dict[str, QuantParams]:
-    """Scale and zero point of each tensor of `ranges`, equal within tied groups. scales, method:
-    of `names.py`.
+    """Scale and zero point of each tensor of `ranges`, equal within tied groups.
+
+    scales, method: of `choice_names.py`.
     """
-    counts = read_by_others(graph, ranges)
-    found: dict[str, QuantParams] = {}
+    counting = read_by_others(graph, ranges)
+    quants: dict[str, QuantParams] = {}
     for group in tied_groups(graph, list(ranges)):
-        read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
+        read = [ranges[t] for t in group if t in counting] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
         if method != Method.MSE:
             quant = _holding(*ends(read, method), scales)
@@ -120,12 +129,12 @@ def activation_quants(
             quant = _pow2_span(read)
         else:
             quant = free_quant(read)
-        found.update(dict.fromkeys(group, quant))
-    return found
+        quants.update(dict.fromkeys(group, quant))
+    return quants
 
 
 def _holding(low: float, high: float, scales: str) -> QuantParams:
-    """The finest steps that hold all between two numbers, and zero."""
+    """The finest quantisation that covers [low, high], which contains zero."""
     if scales == Scales.FREE:
         return covering(low, high) if high - low >= LEAST else QuantParams(scale=(1.0,))
     largest = max(-low, high)
@@ -142,15 +151,17 @@ def _zero_point(wanted: float) -> int:
 
 
 def _pow2_span(read: Sequence[Range]) -> QuantParams:
-    """The power of two and the zero point with the least error: int8 begins with the lowest value,
-    ends with the highest one, or lies even around zero.
+    """The power of two and the zero point with the least error.
+
+    Zero points are tried for which int8 begins at the lowest value, ends at the highest one, or is
+    symmetric.
     """
     low, high = min(0.0, *(r.low for r in read)), max(0.0, *(r.high for r in read))
     if max(-low, high) < _TINY:
         return QuantParams(scale=(_SMALLEST,))
     widest = _pow2_holding(max(-low, high))
     tried: dict[QuantParams, float] = {}
-    for step in range(CANDIDATES + 1):  # what zero points gain is one halving more
+    for step in range(CANDIDATES + 1):  # one more: a zero point gains a bit
         scale = widest * 2.0**-step
         for zero in (0, _zero_point(-128.0 - low / scale), _zero_point(127.0 - high / scale)):
             quant = QuantParams(scale=(scale,), zero_point=zero)
@@ -160,7 +171,7 @@ def _pow2_span(read: Sequence[Range]) -> QuantParams:
 
 
 def _pow2_holding(largest: float) -> float:
-    """The least power of two of which 127 steps reach so far."""
+    """The least power of two of which 127 steps cover `largest`."""
     return float(2.0 ** np.ceil(np.log2(largest / 127.0)))
 
 
@@ -183,7 +194,7 @@ def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
 
 
 def _clipped(r: Range, scale: float) -> float:
-    """Share of the values that int8 cuts off."""
+    """Fraction of the values that int8 saturates at this scale."""
     if r.largest <= 127.5 * scale:
         return 0.0
     return float(np.mean(np.abs(r.kept) > 127.5 * scale))
@@ -197,19 +208,21 @@ def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarra
     rows = weight.reshape(len(weight), -1)
     step = max(_BLOCK // rows.shape[1], 1)
     scales = np.concatenate([_row_scales(rows[i : i + step]) for i in range(0, len(rows), step)])
-    dead = scales == 0.0
+    is_zero = scales == 0.0
     least = np.full(len(rows), _least_scale(x_scale, y_scale))
     if bias is not None:
         least = np.maximum(least, _scale_with_room(bias, x_scale))
     least = np.exp2(np.ceil(np.log2(least)))
-    # A channel without weights is its bias alone: the finest scale keeps it best.
-    return np.where(dead, least, np.maximum(scales, least))
+    # A channel of zero weights is only its bias: the finest scale quantises it best.
+    return np.where(is_zero, least, np.maximum(scales, least))
 
 
 def roomy_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray | None:
-    """Any scales of a convolution's or Gemm's weight, float64 [output channels]: those of its
-    largest values, larger where the bias would not leave room in an accumulator, or where the
-    weights are so small that no result shows them. None where there is neither.
+    """Arbitrary scales of a convolution's or Gemm's weight, float64 [output channels].
+
+    They cover the largest weight of each channel. They are larger where the bias would overflow the
+    accumulator, or where the weights are too small for the requantiser's shift. None if neither
+    bound applies to any channel.
     """
     weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
     if weight is None:
@@ -223,35 +236,38 @@ def roomy_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray
 
 
 def _scale_with_room(bias: np.ndarray, x_scale: float) -> np.ndarray:
-    """Of a channel's weights, at the least: so that its bias fits an accumulator."""
+    """Least weight scale of each channel for which its bias fits the accumulator."""
     return np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT)
 
 
 def _least_scale(x_scale: float, y_scale: float) -> float:
-    """Of weights: sums of finer products would be shifted out."""
+    """Least weight scale: the requantiser would shift out sums of finer products."""
     return y_scale / x_scale * 2.0**-MAX_SHIFT
 
 
 def _row_scales(rows: np.ndarray) -> np.ndarray:
-    """The scale that loses least for each row: the one that clips nothing or half of it; 0 for rows
-    of zeros."""
+    """The better scale for each row: the one that clips nothing, or half of it; 0 for zero rows.
+
+    Rounding noise is a twelfth of the squared step per weight. Halving the step pays if it saves
+    more of that than the squared clipping error it adds.
+    """
     magnitudes = np.abs(rows)
     largest = magnitudes.max(axis=1).astype(np.float64)
-    dead = largest == 0.0
-    scales = np.exp2(np.ceil(np.log2(np.where(dead, 1.0, largest) / 127.0)))
+    is_zero = largest == 0.0
+    scales = np.exp2(np.ceil(np.log2(np.where(is_zero, 1.0, largest) / 127.0)))
     half = scales / 2.0
     magnitudes -= (127.5 * half).astype(np.float32)[:, None]
     np.maximum(magnitudes, 0.0, out=magnitudes)
-    lost = np.einsum("ij,ij->i", magnitudes, magnitudes, dtype=np.float64)
-    gained = rows.shape[1] * (np.square(scales) - np.square(half)) / 12.0
-    return np.where(dead, 0.0, np.where(lost < gained, half, scales))
+    clipping_error = np.einsum("ij,ij->i", magnitudes, magnitudes, dtype=np.float64)
+    rounding_gain = rows.shape[1] * (np.square(scales) - np.square(half)) / 12.0
+    return np.where(is_zero, 0.0, np.where(clipping_error < rounding_gain, half, scales))
 
 
 def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) -> None:
-    """Round scale and shift of every BatchNormalization, in place, to what a machine can write:
-    per channel `scale = a / 2**k`, `shift = b * x_scale / 2**k` with a in int16, b in NORM_BITS.
+    """Round scale and shift of every BatchNormalization, in place, to numbers a machine can encode.
 
-    scales: powers of two, by tensor. Sums then are exact in float32 too.
+    Per channel these are `scale = a / 2**k` and `shift = b * x_scale / 2**k`, with a in int16 and b
+    in NORM_BITS bits. Their sums are then exact in float32, too. scales: powers of two by tensor.
     """
     tensors = {t.name: t for t in graph.initializer}
     for node in graph.node:
@@ -268,8 +284,10 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round all slopes, constants or attributes, in place, to int16 multiples of 2**-15 or of a
-    coarser power: their products with int8 values then are exact in float32 too.
+    """Round all slopes, constants or attributes, in place, to numbers a machine can encode.
+
+    These are int16 multiples of 2**-15 or of a coarser power of two. Their products with int8
+    values are then exact in float32, too.
     """
     tensors = {t.name: t for t in graph.initializer}
     nodes = [n for n in graph.node if n.op_type in SLOPES]

@@ -1,15 +1,15 @@
-"""Cross-layer equalisation: the channels of a map between two layers are brought to one size.
+"""Cross-layer equalisation: equalise the channel ranges of a map between two layers.
 
-A map has one scale. Where its channels differ in size, as between the depthwise layers of small
-networks, the small ones keep few steps. What makes channel c smaller by a factor in the layer that
-computes it, and larger in the layers that read it, computes the same numbers. The factors are
-powers of two, so even floats stay what they were, bit for bit. Before slopes and averages a channel
-may be much larger than after them: no factor makes the one worse to help the other.
+A map has one scale. If its channel ranges differ, as between the depthwise layers of small
+networks, channels with a small range use few of the 256 steps. Dividing channel c by a factor in
+the layer that computes it and multiplying it in the layers that read it preserves the results. The
+factors are powers of two, so float results are bit-exact, too. A channel's range may be much larger
+before slopes and averages than after them; a factor respects the larger share of both.
 
-Depthwise readers have a scale of weights for each channel: all channels become as large as the
-largest. Other readers would have to hold the factors within the weights of one output channel:
-there the factor is the square root of channel over column, and only behind depthwise layers, whose
-channels differ; between two dense layers it loses more than it gains (docs/decisions.md).
+Depthwise readers have a weight scale per channel, so all channels get the largest range. Other
+readers hold the factors in the weights of one output channel. There the factor is the square root
+of channel range over weight column range, and only depthwise writers are equalised, whose channels
+differ. Between two dense layers it loses more than it gains (docs/decisions.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,13 +28,15 @@ from opu_fuse.model.operator_sets import HOMOGENEOUS, LAYERS, OWN_SCALE, ROWS_FI
 from opu_fuse.quant import FLOAT_KEY
 
 FURTHEST = 12
-"""Largest power of two of a factor: channels that are nearly dead stay so."""
+"""Largest exponent of a factor, so that nearly dead channels are not amplified further."""
 _TINY = 1e-30
 
 
 class _Link(Struct, frozen=True, kw_only=True):
-    """writer computes what all of `readers` read, some through what commutes with factors; values:
-    those between with scales of their own, channels along axis 1.
+    """A layer and the layers that read its result.
+
+    readers: all of them, possibly through operators that commute with factors.
+    values: those between with their own scale, channels along axis 1.
     """
 
     writer: ir.Node
@@ -43,8 +45,10 @@ class _Link(Struct, frozen=True, kw_only=True):
 
 
 def equalise(model: ir.Model, calibration: Calibration) -> None:
-    """Change weights and biases of a canonical float model in place. Raises ModelError without
-    calibration data, whose maps are measured, and for unusable ones.
+    """Change weights and biases of a canonical float model in place.
+
+    Channel ranges are measured on the calibration data. Raises ModelError if there are none or if
+    they are unusable.
     """
     if calibration is None:
         raise ModelError(
@@ -53,11 +57,11 @@ def equalise(model: ir.Model, calibration: Calibration) -> None:
     links = list(_links(model.graph))
     if not links:
         return
-    found, _ = samples(model, calibration)
+    calibration_samples, _ = samples(model, calibration)
     proto, weights = lean_proto(model, list(model.graph))
     names = {v.name or "": static_shape(v) or () for link in links for v in link.values}
-    seconds = calibration_seconds(model, len(found))
-    ranges = collect(proto, names, found, weights, by_channel=names, seconds=seconds)
+    seconds = calibration_seconds(model, len(calibration_samples))
+    ranges = collect(proto, names, calibration_samples, weights, by_channel=names, seconds=seconds)
     for link in links:
         _scale(link, _factors(link, _sizes(link, ranges)))
 
@@ -79,58 +83,57 @@ def _links(graph: ir.Graph) -> Iterator[_Link]:
 
 
 def _ends(value: ir.Value) -> Sequence[tuple[ir.Value, ir.Node]]:
-    """The layers at the ends of all ways from a value, and what has a scale of its own on the way,
-    each with the value that it reads; nothing where something else reads one.
+    """The layers that a value reaches, and the nodes on the way with their own scale.
+
+    Each comes with the value that it reads. Empty if any other operator reads one of the values.
     """
     if value.is_graph_output() or static_shape(value) is None or not value.uses():
         return ()
-    found: list[tuple[ir.Value, ir.Node]] = []
+    ends: list[tuple[ir.Value, ir.Node]] = []
     for use in value.uses():
-        node, more = use.node, ()
+        node, reached = use.node, ()
         if FLOAT_KEY in node.metadata_props or use.idx != 0:
             return ()
         if is_standard(node, *HOMOGENEOUS) and len(node.outputs) == 1:
-            more = _ends(node.outputs[0])
+            reached = _ends(node.outputs[0])
         elif is_standard(node, *ROWS_FIRST) and _is_own(node.inputs[1]):
-            more = ((value, node),)
-        if not more:
+            reached = ((value, node),)
+        if not reached:
             return ()
-        found.extend(more)
+        ends.extend(reached)
         if is_standard(node, *OWN_SCALE):
-            found.append((value, node))
-    return found
+            ends.append((value, node))
+    return ends
 
 
 def _sizes(link: _Link, ranges: Mapping[str, Range]) -> np.ndarray:
-    """[channels]: the largest magnitude of each as a share of the map's, in the map where that is
-    largest.
-    """
-    shares = []
+    """[channels]: largest magnitude of each channel relative to its map's, maximum over maps."""
+    relative = []
     for value in link.values:
         largest = ranges[value.name or ""].largest_of
         assert largest is not None
-        shares.append(largest.astype(np.float64) / max(float(largest.max()), _TINY))
-    return np.max(shares, axis=0)
+        relative.append(largest.astype(np.float64) / max(float(largest.max()), _TINY))
+    return np.max(relative, axis=0)
 
 
 def _is_own(value: ir.Value | None) -> bool:
-    """A constant that nobody else reads."""
+    """Whether a value is a constant with one reader."""
     return value is not None and constant(value) is not None and len(value.uses()) == 1
 
 
 def _factors(link: _Link, sizes: np.ndarray) -> np.ndarray:
-    """[channels]: powers of two by which channels become smaller."""
+    """[channels]: powers of two by which the writer's channels are divided."""
     columns = np.max([_columns(r, len(sizes)) for r in link.readers], axis=0)
-    alive = (sizes > 0.0) & (columns > 0.0)
-    if not alive.any():
+    nonzero = (sizes > 0.0) & (columns > 0.0)
+    if not nonzero.any():
         return np.ones_like(sizes)
-    wanted = np.ones_like(sizes)
+    factors = np.ones_like(sizes)
     if all(_is_depthwise(r) for r in link.readers):
-        wanted[alive] = sizes[alive]
+        factors[nonzero] = sizes[nonzero]
     else:
-        wanted[alive] = np.sqrt(sizes[alive] / columns[alive])
-        wanted[alive] /= np.exp2(np.median(np.log2(wanted[alive])))
-    return np.exp2(np.clip(np.rint(np.log2(wanted)), -FURTHEST, FURTHEST))
+        factors[nonzero] = np.sqrt(sizes[nonzero] / columns[nonzero])
+        factors[nonzero] /= np.exp2(np.median(np.log2(factors[nonzero])))
+    return np.exp2(np.clip(np.rint(np.log2(factors)), -FURTHEST, FURTHEST))
 
 
 def _is_depthwise(node: ir.Node) -> bool:

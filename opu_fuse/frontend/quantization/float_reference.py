@@ -1,4 +1,4 @@
-"""The canonical float model in ONNX Runtime: what the integers stand for."""
+"""The canonical float model in ONNX Runtime: the reference for quantisation error."""
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
@@ -20,16 +20,16 @@ _OWN = ":own"
 
 
 class FloatModel:
-    """Computes some of a float model's tensors, in two ways.
+    """Computes some of a float model's tensors, end to end or operator by operator.
 
-    tensors: names of float values; those that the model does not have are left out.
+    tensors: names of float values; names that the model does not have are ignored.
     """
 
     def __init__(self, model: ir.Model, tensors: Collection[str]) -> None:
         self._proto = ir.to_proto(model)
         self.outputs = [v.name for v in self._proto.graph.output]
-        made = {name for node in self._proto.graph.node for name in node.output}
-        self._computed = [name for name in tensors if name in made]
+        computed = {name for node in self._proto.graph.node for name in node.output}
+        self._computed = [name for name in tensors if name in computed]
         inputs = {v.name for v in self._proto.graph.input}
         self.names = frozenset((*self._computed, *(inputs & set(tensors))))
 
@@ -39,7 +39,7 @@ class FloatModel:
 
     @functools.cached_property
     def _pieces(self) -> "ort.InferenceSession":
-        """Every tensor is an input; what computes it writes `<name>:own`, an output."""
+        """The graph cut at every tensor: each is an input, and its producer writes `<name>:own`."""
         proto, cut = onnx.ModelProto(), set(self._computed)
         proto.CopyFrom(self._proto)
         graph = proto.graph
@@ -58,8 +58,10 @@ class FloatModel:
         return self._run(self._whole, [*dict.fromkeys((*self._computed, *self.outputs))], sample)
 
     def from_operands(self, sample: Sample, tensors: Mapping[str, np.ndarray]) -> Sample:
-        """What each operator makes of the tensors that are given for its operands (real numbers):
-        the loss of one does not spread to those behind it. Inputs are those of the sample.
+        """Result of each operator on `tensors` (real numbers) as its operands.
+
+        The error of an operator so does not propagate to its successors. Model inputs are those of
+        the sample.
         """
         inputs = {v.name for v in self._pieces.get_inputs()}
         feeds = sample | {name: a for name, a in tensors.items() if name in inputs}

@@ -1,17 +1,17 @@
-"""Roundings that a quantised model leaves out and a machine needs, in front of functions and sums.
+"""Missing Q/DQ pairs: insert them before functions and sums, where a machine needs int8 operands.
 
-Some quantisers take a layer, the function behind it and a residual for one operator, and round its
-result alone. The tables and adders of a machine read int8. So the layer's own result is rounded,
-too, by a pair in the model, and all that follows (the reference of `--check` as well) finds it
-there. Its scale needs no data, the one behind says enough:
+Some quantisers treat a layer, its activation function and a residual as one operator. They quantise
+only its final result. The lookup tables and adders of a machine read int8, so the layer's own
+result needs a Q/DQ pair, too. The pair is part of the model: all later passes and the reference of
+`--check` see it. Its scale needs no calibration data; the next quantisation determines it:
 
-1. Before a function of one number: from where to where its result still changes. Beyond, it lies
-   outside of the integers behind, or is flat.
-2. Before a sum with a rounded map, or a difference: the numbers that with any of that map give one
-   of the result.
+1. Before a function of one number: the span over which the quantised result still changes. Outside
+   of it the result saturates, or the function is flat.
+2. Before a sum with a quantised map, or a difference: the numbers that give a representable result
+   with some value of that map.
 
-Where a result might come to lie more than `LIMIT` steps from the one without (a LeakyRelu whose
-result has as much room below zero as above), nothing is added.
+No pair is inserted where a result might move by more than `LIMIT` steps (a LeakyRelu whose result
+has as much range below zero as above).
 """
 
 import math
@@ -38,23 +38,26 @@ from opu_fuse.model.operator_sets import AFFINE, MONOTONE, SLOPES, WITHIN_RANGE
 from opu_fuse.quant import QuantParams, covering
 
 LIMIT = 3.0
-"""Steps of the result behind."""
+"""Largest error that an inserted pair may cause, in steps of the next quantised result."""
 
 _TOLERANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
-"""Steps by which what lies beyond the ends of the inner scale may be off."""
+"""Errors allowed for values that the inner scale saturates, in steps of the result."""
 _FAR = 2.0 ** np.arange(-10, 10, 1 / 16)
-"""Where a function is looked at, in spans of its result, on both sides of zero."""
+"""Points at which a function is sampled, in spans of its result, on both sides of zero."""
 
 _Found = tuple[ir.Value, QuantParams, float, float]
-"""The value to round, how, and `steps` and `off` as in `_Added`, of the result right behind."""
+"""The value to quantise, its parameters, and `steps` and `off` of `_Added` for the next result."""
 _Function = Callable[[np.ndarray], np.ndarray]
 _Read = tuple[ir.Value, Sequence[ir.Node]]
 """The value that a function reads, and all its nodes."""
 
 
 class _Added(Struct, frozen=True, kw_only=True):
-    """A rounding of a value. steps: of the result behind in one of its own; off: by how many steps
-    of the last result behind (a sum, where this is before a function before it) it may be moved.
+    """An inserted Q/DQ pair of a value.
+
+    steps: steps of the next quantised result in one step of this value.
+    off: bound on the error of the last quantised result downstream, in steps of that result. The
+    bounds of a pair before a function and of one before the following sum add up.
     """
 
     value: ir.Value
@@ -64,20 +67,21 @@ class _Added(Struct, frozen=True, kw_only=True):
 
 
 def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
-    """The model (the same object) and what the user should know, in a line.
+    """Insert the missing pairs, in place. Returns the model and the warnings, at most one line.
 
-    From the end to the beginning: a pair that is added is one to the function before it, too.
+    Nodes are visited in reverse order: a pair inserted before a sum is the quantisation that
+    determines the scale before the preceding function.
     """
     functions = dict(_functions(model.graph))
     added: dict[ir.Value, _Added] = {}
     for node in reversed(list(model.graph)):
-        found = None
+        candidate = None
         if node in functions:
-            found = _before_function(node, *functions[node])
+            candidate = _before_function(node, *functions[node])
         elif is_standard(node, "Add", "Sub"):
-            found = _before_sum(node, functions)
-        if found is not None:
-            value, quant, steps, off = found
+            candidate = _before_sum(node, functions)
+        if candidate is not None:
+            value, quant, steps, off = candidate
             later = added.get(node.outputs[0])
             if later is not None:
                 steps, off = steps * later.steps, off * later.steps + later.off
@@ -104,10 +108,10 @@ def _told(added: Sequence[_Added]) -> str:
 
 
 def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
-    """By the node that writes the result."""
-    for last, found in composites(graph).items():
-        if found.op == TABLE:
-            yield last, (found.source, found.nodes)
+    """Functions of one number, each by the node that writes its result."""
+    for last, composite in composites(graph).items():
+        if composite.op == TABLE:
+            yield last, (composite.source, composite.nodes)
     for node in graph:
         x = operand(node, 0)
         if is_standard(node, *SLOPES) and x is not None:
@@ -115,53 +119,54 @@ def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
 
 
 def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) -> _Found | None:
-    """Case 1."""
-    behind = _rounding_behind(last.outputs[0])
-    inside = all(use.node in nodes for use in source.uses())
-    if behind is None or not inside or not _is_layer(source):
+    """Case 1, for the operand of a function."""
+    result_quant = _rounding_behind(last.outputs[0])
+    read_only_here = all(use.node in nodes for use in source.uses())
+    if result_quant is None or not read_only_here or not _is_layer(source):
         return None
-    function = _steps_of(nodes, source, last.outputs[0], behind)
-    chosen = None if function is None else _scale_before(function, behind)
-    if chosen is None:
+    function = _steps_of(nodes, source, last.outputs[0], result_quant)
+    best = None if function is None else _scale_before(function, result_quant)
+    if best is None:
         return None
-    quant, off = chosen
-    return source, quant, quant.per_tensor / behind.per_tensor, off
+    quant, off = best
+    return source, quant, quant.per_tensor / result_quant.per_tensor, off
 
 
 def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | None:
-    """Case 2, of a layer's result or of a function's of it."""
-    behind, (a, b) = _rounding_behind(node.outputs[0]), node.inputs
-    if behind is None or a is None or b is None or static_shape(a) != static_shape(b):
+    """Case 2, for the result of a layer or of a function of it."""
+    result_quant, (a, b) = _rounding_behind(node.outputs[0]), node.inputs
+    if result_quant is None or a is None or b is None or static_shape(a) != static_shape(b):
         return None
     value, other = (b, a) if _rounding_of(a) is not None else (a, b)
-    beside = _rounding_of(other)
-    if beside is None or len(value.uses()) != 1 or not _is_layer(_read_by(value, functions)):
+    other_quant = _rounding_of(other)
+    if other_quant is None or len(value.uses()) != 1 or not _is_layer(_read_by(value, functions)):
         return None
-    (low, high), (lowest, highest) = _ends(behind), _ends(beside)
-    if node.op_type == "Sub" and value is b:  # what the other is, less the result
+    (low, high), (lowest, highest) = _ends(result_quant), _ends(other_quant)
+    if node.op_type == "Sub" and value is b:  # operand b = a - result
         low, high, lowest, highest = -high, -low, -highest, -lowest
     elif node.op_type == "Sub":
         lowest, highest = -highest, -lowest
-    quant = _between(low - highest, high - lowest, like=(behind, beside))
-    steps = quant.per_tensor / behind.per_tensor
+    quant = _between(low - highest, high - lowest, like=(result_quant, other_quant))
+    steps = quant.per_tensor / result_quant.per_tensor
     return (value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None
 
 
 def _read_by(value: ir.Value, functions: Mapping[ir.Node, _Read]) -> ir.Value:
-    """What a value is a function of, itself where it is none."""
+    """The operand of the function that computes a value; the value itself if there is none."""
     node = value.producer()
     return value if node is None or node not in functions else functions[node][0]
 
 
 def _ends(quant: QuantParams) -> tuple[float, float]:
-    """The numbers that -128 and 127 stand for."""
+    """The real numbers that -128 and 127 represent."""
     zero, scale = quant.zero_point, quant.per_tensor
     return (-128 - zero) * scale, (127 - zero) * scale
 
 
 def _between(low: float, high: float, *, like: Sequence[QuantParams]) -> QuantParams:
-    """The finest scale from one number to another, 0 included; a power of two with zero point 0
-    where all others are. Between two equal numbers any scale will do.
+    """The finest scale that covers [low, high] and 0.
+
+    It is a power of two with zero point 0 if all of `like` are. An empty range takes any scale.
     """
     low, high = min(low, 0.0), max(high, 0.0)
     if high - low < LEAST:
@@ -172,28 +177,30 @@ def _between(low: float, high: float, *, like: Sequence[QuantParams]) -> QuantPa
 
 
 def _scale_before(function: _Function, behind: QuantParams) -> tuple[QuantParams, float] | None:
-    """The inner scale that moves results least, and by how much at most; None above `LIMIT`.
-    function: to the steps of the result, not rounded.
+    """The inner scale with the least error, and the bound on it in steps; None above `LIMIT`.
+
+    function: computes the result in steps of `behind`, not rounded.
     """
-    far = _FAR * 255 * behind.per_tensor
-    places = np.concatenate([-far[::-1], [0.0], far])
-    results = function(places)
+    magnitudes = _FAR * 255 * behind.per_tensor
+    points = np.concatenate([-magnitudes[::-1], [0.0], magnitudes])
+    results = function(points)
     best = None
     for tolerance in _TOLERANCES:
         low, high = (
-            _flat_until(places, results, tolerance),
-            _flat_until(-places, results, tolerance),
+            _flat_until(points, results, tolerance),
+            _flat_until(-points, results, tolerance),
         )
         quant = _between(low, -high, like=(behind,))
-        off = _moved(function, quant, places, results)
-        if off <= LIMIT and (best is None or off < best[1]):  # what is no number is not
-            best = quant, off
+        error = _moved(function, quant, points, results)
+        if error <= LIMIT and (best is None or error < best[1]):  # NaN compares false
+            best = quant, error
     return best
 
 
 def _flat_until(places: np.ndarray, results: np.ndarray, tolerance: float) -> float:
-    """The last place from the left up to which results are no further from its own; from the right
-    where `places` are turned over.
+    """The last point, from the left, up to which all results are within `tolerance` of its own.
+
+    With negated `places` the search runs from the right.
     """
     order = np.argsort(places)
     places, results = places[order], results[..., order]
@@ -209,24 +216,26 @@ def _flat_until(places: np.ndarray, results: np.ndarray, tolerance: float) -> fl
 def _moved(
     function: _Function, quant: QuantParams, places: np.ndarray, results: np.ndarray
 ) -> float:
-    """By how many steps rounding a function's operand moves its result, at most: at the places, and
-    at the ends of what each integer stands for.
+    """Bound on the change of a function's result when its operand is quantised, in steps.
+
+    It is measured at the sampled points and at both ends of each integer's rounding interval.
     """
     steps = (np.arange(-128.5, 128, 0.5) - quant.zero_point) * quant.per_tensor
-    found = function(steps)
-    inner, middles = found[..., 1::2], found[..., ::2]
-    near = [np.abs(middles[..., :-1] - inner), np.abs(middles[..., 1:] - inner)]
+    step_results = function(steps)
+    inner, middles = step_results[..., 1::2], step_results[..., ::2]
+    errors = [np.abs(middles[..., :-1] - inner), np.abs(middles[..., 1:] - inner)]
     low, high = _ends(quant)
-    beyond = np.where(places < low, inner[..., :1], inner[..., -1:]) - results
-    near.append(np.abs(beyond[..., (places < low) | (places > high)]))
-    return float(max(a.max(initial=0.0) for a in near))
+    saturated = np.where(places < low, inner[..., :1], inner[..., -1:]) - results
+    errors.append(np.abs(saturated[..., (places < low) | (places > high)]))
+    return float(max(a.max(initial=0.0) for a in errors))
 
 
 def _steps_of(
     nodes: Sequence[ir.Node], source: ir.Value, result: ir.Value, behind: QuantParams
 ) -> _Function | None:
-    """What the nodes make of numbers, in steps of the rounding behind and within its ends; for each
-    channel where slopes differ. None where they read anything else that is computed.
+    """The function that the nodes compute, in steps of `behind` and clipped to int8.
+
+    It is evaluated per channel if slopes differ. None if the nodes read any other computed value.
     """
     shape, inner = static_shape(source), {node.outputs[0] for node in nodes}
     if shape is None or not shape or source.name is None:
@@ -254,7 +263,7 @@ def _runner(
     result: ir.Value,
     constants: Mapping[str, np.ndarray | None],
 ) -> _Function:
-    """ONNX Runtime on a few nodes."""
+    """A function that evaluates a few nodes in ONNX Runtime."""
     graph = nodes[0].graph
     assert graph is not None
     kind = onnx.TensorProto.FLOAT
@@ -272,13 +281,16 @@ def _runner(
 
 
 def _number(value: ir.Value) -> np.ndarray | None:
-    """The real numbers of a constant, also of one behind a DequantizeLinear."""
-    made_by = value.producer()
-    return dequantised(made_by) if made_by and is_dequantize(made_by) else constant(value)
+    """The real numbers of a constant, also of a dequantised one."""
+    producer = value.producer()
+    return dequantised(producer) if producer and is_dequantize(producer) else constant(value)
 
 
 def _rounding_behind(value: ir.Value) -> QuantParams | None:
-    """How a value is rounded that only roundings read, or what commutes with them."""
+    """The quantisation of a value whose readers all quantise it alike.
+
+    Operators that commute with rounding are skipped. None if the readers differ.
+    """
     while not value.is_graph_output():
         readers = [use.node for use in value.uses()]
         if readers and all(is_quantize(node) for node in readers):
@@ -291,7 +303,7 @@ def _rounding_behind(value: ir.Value) -> QuantParams | None:
 
 
 def _rounding_of(value: ir.Value) -> QuantParams | None:
-    """How a value was rounded that is one of numbers read from a pair."""
+    """The quantisation of a value that a Q/DQ pair produced, through monotone operators."""
     node = value.producer()
     while node is not None and is_standard(node, *MONOTONE) and node.inputs[0]:
         node = node.inputs[0].producer()
@@ -300,8 +312,9 @@ def _rounding_of(value: ir.Value) -> QuantParams | None:
 
 
 def _is_layer(value: ir.Value) -> bool:
-    """Whether a layer makes it that machines run, its operands being rounded, with what folds into
-    the layer.
+    """Whether a layer with quantised operands computes a value, possibly through affine steps.
+
+    The affine steps fold into the layer. Only layers count that machines run.
     """
     node, shape = value.producer(), static_shape(value)
     while node is not None and is_standard(node, *AFFINE):
@@ -320,7 +333,7 @@ def _is_layer(value: ir.Value) -> bool:
 
 
 def _pair_before(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that a value's numbers come from."""
+    """The DequantizeLinear that produced a value, through operators that keep its range."""
     node = None if value is None else value.producer()
     while node is not None and is_standard(node, *WITHIN_RANGE) and node.inputs[0] is not None:
         node = node.inputs[0].producer()

@@ -1,18 +1,18 @@
-"""Where a quantised model moves integers from one scale to another, say where it rounds them anew.
+"""Insert an explicit requantisation (a Q/DQ pair) where integers move from one scale to another.
 
-Plain quantisers give every value a scale of its own: what a Concat joins, what a MaxPool, a Resize
-or a Split reads has another one than the result. A machine moves int8 as it is, so the change of
-scale becomes a pair of its own in the model, and all that follows (the reference of `--check` as
-well) finds it there. No number changes: an operator that only chooses among its operand's numbers
-may stand before or behind a monotone rounding, and rounding to the scale that a number has already
-changes nothing.
+Plain quantisers assign every value its own scale: the operands of a Concat, MaxPool, Resize or
+Split have another scale than the result. A machine moves int8 unchanged. So the change of scale
+becomes a separate pair in the model, which later passes and the reference of `--check` see. Results
+are bit-exact: an operator that only selects values commutes with monotone rounding, and quantising
+a value to its own scale is the identity.
 
-1. In front of each operand of a Concat that is not of the result's scale: a machine writes what it
-   rounds right into the joined map.
-2. In front of what moves no value, or makes more of them (Reshape, Transpose, Pad, Resize), and of
-   a Split whose parts have one scale: the fewest values are rounded, right behind what makes them.
-3. Behind what chooses (MaxPool, Slice, Gather, Split, …), which then keeps its operand's scale.
-4. A Concat that is read in several scales, or unrounded too, is joined once for each.
+1. Before each operand of a Concat with another scale than the result: a machine writes requantised
+   values directly into the joined map.
+2. Before operators that move no value or add some (Reshape, Transpose, Pad, Resize), and before a
+   Split whose parts have one scale: the fewest values are requantised, by their producer.
+3. After operators that select (MaxPool, Slice, Gather, Split, …), which then retain their operand's
+   scale.
+4. A Concat that is read in several scales, or as float too, is duplicated once per scale.
 """
 
 from collections.abc import Iterator
@@ -39,20 +39,23 @@ from opu_fuse.quant import QuantParams
 
 _BEFORE = UNMOVED | moving(Moves.PERMUTE, Moves.PAD, Moves.REPEAT)
 _COMMUTING = MOVES_VALUES | MONOTONE
-"""Rounding before or behind them gives the same integers."""
+"""Operators that commute with quantisation: before or after them it gives the same integers."""
 
 
 def spell_out_requantisations(model: ir.Model) -> None:
-    """Add the pairs, in place. Expects what `load` gives, a QDQ model."""
-    before = len(model.graph)
+    """Insert the pairs, in place. Expects a QDQ model as `load` returns it."""
+    old_size = len(model.graph)
     _Requantising(model.graph).run()
-    if len(model.graph) != before:
+    if len(model.graph) != old_size:
         fix_names(model)
 
 
 class _Requantising:
-    """known: how a value's numbers are rounded already; wanted: how all that reads a value rounds
-    it, what commutes with rounding looked through; pairs: what was added, by value and rounding.
+    """The state of one pass over a graph.
+
+    known: the quantisation that a value already has.
+    wanted: the one quantisation of all readers of a value, seen through commuting operators.
+    pairs: results of the inserted pairs, by value and quantisation.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -62,6 +65,7 @@ class _Requantising:
         self.pairs: dict[tuple[ir.Value, QuantParams], ir.Value] = {}
 
     def run(self) -> None:
+        # Readers first: the quantisation that they want is known when their producer is visited.
         for node in reversed(list(self.graph)):
             if is_standard(node, "Concat"):
                 self._concat(node)
@@ -71,14 +75,14 @@ class _Requantising:
                 self._note(value)
 
     def _note(self, value: ir.Value) -> None:
-        found = {self._rounding(use.node, use.idx) for use in value.uses()}
-        if value.is_graph_output() or len(found) != 1 or None in found:
+        quants = {self._rounding(use.node, use.idx) for use in value.uses()}
+        if value.is_graph_output() or len(quants) != 1 or None in quants:
             self.wanted.pop(value, None)
         else:
-            self.wanted[value] = found.pop()  # type: ignore[assignment]  # None is ruled out before
+            self.wanted[value] = quants.pop()  # type: ignore[assignment]  # None is ruled out before
 
     def _rounding(self, reader: ir.Node, position: int) -> QuantParams | None:
-        """How a reader rounds what it reads there."""
+        """The quantisation of a reader's operand `position`; None if it is float or unknown."""
         if is_quantize(reader):
             return activation_params(reader)
         if not is_standard(reader, *_COMMUTING) or not _commutes(reader):
@@ -86,40 +90,40 @@ class _Requantising:
         if position and reader.op_type != "Concat":
             return None
         results = _results(reader)
-        found = {self.wanted.get(value) for value in results}
-        return found.pop() if len(found) == 1 else None
+        quants = {self.wanted.get(value) for value in results}
+        return quants.pop() if len(quants) == 1 else None
 
     def _mover(self, node: ir.Node) -> None:
-        """Cases 2 and 3."""
+        """Cases 2 and 3, for an operator that moves or selects values."""
         source, results = node.inputs[0], _results(node)
-        have = None if source is None else self.known.get(source)
-        if source is None or have is None or not _commutes(node):
+        source_quant = None if source is None else self.known.get(source)
+        if source is None or source_quant is None or not _commutes(node):
             return
         for value in results:
             self._note(value)
-        wanted = {self.wanted.get(value) for value in results if value.uses()}
-        if len(wanted) == 1 and is_standard(node, *_BEFORE, "Split"):
-            (one,) = wanted
-            if one is not None:
-                if one != have:
-                    node.replace_input_with(0, self._rounded(source, one, node))
+        result_quants = {self.wanted.get(value) for value in results if value.uses()}
+        if len(result_quants) == 1 and is_standard(node, *_BEFORE, "Split"):
+            (result_quant,) = result_quants
+            if result_quant is not None:
+                if result_quant != source_quant:
+                    node.replace_input_with(0, self._rounded(source, result_quant, node))
                 return
         for value in results:
-            if self.known.get(value) == have and self._changes(value, have):
-                self._round(value, have)
+            if self.known.get(value) == source_quant and self._changes(value, source_quant):
+                self._round(value, source_quant)
 
     def _changes(self, value: ir.Value, have: QuantParams) -> bool:
         readers = [use.node for use in value.uses()]
         return any(is_quantize(n) and activation_params(n) not in {None, have} for n in readers)
 
     def _concat(self, node: ir.Node) -> None:
-        """Cases 1 and 4."""
+        """Cases 1 and 4, for a Concat."""
         result = node.outputs[0]
         if any(_is_constant(value) for value in node.inputs):
             return  # no machine joins constants
         self._note(result)
         if result in self.known and result not in self.wanted:
-            if self._changes(result, self.known[result]):  # joined as it is, then rounded anew
+            if self._changes(result, self.known[result]):  # joined first, then requantised
                 self._round(result, self.known[result])
         elif result in self.wanted:
             self._join(node, self.wanted[result])
@@ -129,24 +133,24 @@ class _Requantising:
             drop_unread(result)
 
     def _read_in(self, value: ir.Value) -> Iterator[QuantParams]:
-        """In which scales a value is read."""
-        found = (activation_params(u.node) for u in value.uses() if is_quantize(u.node))
-        yield from dict.fromkeys(quant for quant in found if quant is not None)
+        """The quantisations in which a value is read, without duplicates."""
+        quants = (activation_params(u.node) for u in value.uses() if is_quantize(u.node))
+        yield from dict.fromkeys(quant for quant in quants if quant is not None)
 
     def _join_again(self, node: ir.Node, quant: QuantParams) -> None:
-        """Another Concat for those who round to this scale, where all that it joins is rounded."""
+        """Case 4: add a Concat for the readers of one scale, if all operands are quantised."""
         if not all(value in self.known for value in node.inputs):
             return
         result = node.outputs[0]
-        again = ir.Node("", "Concat", node.inputs, node.attributes.values(), name=node.name)
-        joined = again.outputs[0]
+        duplicate = ir.Node("", "Concat", node.inputs, node.attributes.values(), name=node.name)
+        joined = duplicate.outputs[0]
         joined.name, joined.type, joined.shape = f"{result.name}/joined", result.type, result.shape
-        merge_sources(again, [node])
-        self.graph.insert_after(node, again)
+        merge_sources(duplicate, [node])
+        self.graph.insert_after(node, duplicate)
         for use in [*result.uses()]:
             if is_quantize(use.node) and activation_params(use.node) == quant:
                 use.node.replace_input_with(0, joined)
-        self._join(again, quant)
+        self._join(duplicate, quant)
 
     def _join(self, node: ir.Node, quant: QuantParams) -> None:
         changed = False
@@ -161,21 +165,21 @@ class _Requantising:
             self._round(result, quant)
 
     def _rounded(self, value: ir.Value, quant: QuantParams, reader: ir.Node) -> ir.Value:
-        """A pair behind a value, for those that ask for it."""
+        """The result of a pair after a value, shared by all readers with this quantisation."""
         key = (value, quant)
         if key not in self.pairs:
             self.pairs[key] = add_pair(value, quant, reader)
         return self.pairs[key]
 
     def _round(self, value: ir.Value, quant: QuantParams) -> None:
-        """A pair behind a value, for all that read it, the model's user included."""
+        """Insert a pair after a value for all its readers, and for a model output."""
         producer = value.producer()
         assert producer is not None
         replace_after_pair(value, add_pair(value, quant, producer))
 
 
 def _is_constant(value: ir.Value | None) -> bool:
-    """Also behind a DequantizeLinear."""
+    """Whether a value is constant, possibly after a DequantizeLinear."""
     node = None if value is None else value.producer()
     return (
         constant(node.inputs[0] if node is not None and is_dequantize(node) else value) is not None
@@ -183,13 +187,15 @@ def _is_constant(value: ir.Value | None) -> bool:
 
 
 def _is_read_alone(value: ir.Value) -> bool:
-    """An input in floats that nothing else reads: it may be rounded in any scale."""
+    """Whether a value is a float input with one reader: it may be quantised in any scale."""
     return value.is_graph_input() and value.dtype is ir.DataType.FLOAT and bool(sole_reader(value))
 
 
 def add_pair(value: ir.Value, quant: QuantParams, origin: ir.Node) -> ir.Value:
-    """QuantizeLinear and DequantizeLinear right behind what makes a value; the result of the
-    latter, which nobody reads yet. origin: the node for which it is rounded.
+    """Insert QuantizeLinear and DequantizeLinear right after a value's producer.
+
+    Returns the result of the latter, which has no readers yet. origin: the node whose
+    source nodes the pair inherits.
     """
     graph = origin.graph
     assert graph is not None
@@ -218,7 +224,7 @@ def add_pair(value: ir.Value, quant: QuantParams, origin: ir.Node) -> ir.Value:
 
 
 def replace_after_pair(value: ir.Value, rounded: ir.Value) -> None:
-    """Whoever reads a value reads the result of its pair (`add_pair`)."""
+    """Redirect all readers of a value to the result of its pair (`add_pair`)."""
     pair = rounded.producer()
     quantize = None if pair is None or pair.inputs[0] is None else pair.inputs[0].producer()
     assert quantize is not None
@@ -227,34 +233,34 @@ def replace_after_pair(value: ir.Value, rounded: ir.Value) -> None:
 
 
 def _results(node: ir.Node) -> list[ir.Value]:
-    """Those that are numbers of the operand."""
+    """The results that consist of values of the operand."""
     return list(node.outputs if node.op_type == "Split" else node.outputs[:1])
 
 
 def _known(graph: ir.Graph) -> dict[ir.Value, QuantParams]:
-    found: dict[ir.Value, QuantParams] = {}
+    known: dict[ir.Value, QuantParams] = {}
     for node in graph:
         quant = None
         if is_dequantize(node):
             computed = constant(node.inputs[0]) is None
             quant = activation_params(node) if computed else None
         elif is_standard(node, "Concat"):
-            all_ = {found.get(value) if value else None for value in node.inputs}
-            quant = all_.pop() if len(all_) == 1 else None
-        elif is_standard(node, *MOVES_VALUES) and node.inputs[0] in found and _only_moves(node):
-            quant = found[node.inputs[0]]
+            operand_quants = {known.get(value) if value else None for value in node.inputs}
+            quant = operand_quants.pop() if len(operand_quants) == 1 else None
+        elif is_standard(node, *MOVES_VALUES) and node.inputs[0] in known and _only_moves(node):
+            quant = known[node.inputs[0]]
         if quant is not None:
-            found.update(dict.fromkeys(_results(node), quant))
-    return found
+            known.update(dict.fromkeys(_results(node), quant))
+    return known
 
 
 def _commutes(node: ir.Node) -> bool:
-    """Whether one of `_COMMUTING` computes no new numbers; a Pad's is rounded as the result is."""
+    """Whether a node of `_COMMUTING` computes no new values; a Pad's fill is quantised too."""
     return node.op_type != "Resize" or repeats(node)
 
 
 def _only_moves(node: ir.Node) -> bool:
-    """Whether all numbers of the result are of the operand, or zero."""
+    """Whether all values of the result are values of the operand, or zero."""
     if not _commutes(node):
         return False
     fill = operand(node, 2) if node.op_type == "Pad" else None

@@ -1,15 +1,15 @@
-"""Maps rounded with a scale for each channel, as some tools do in front of depthwise layers.
+"""Per-channel activation quantisation -> per-tensor, as some tools use it before depthwise layers.
 
-A machine's map has one scale. Where all that read the map are depthwise convolutions, and what
-makes it is a convolution, scales can move: with S for all channels instead of s[c], what the
-convolution computes is multiplied by S / s[c], and channel c of the depthwise weights by s[c] / S.
-The integers of the map stay what they are, and so does what the depthwise layers compute.
+A machine's map has one scale. The channel scales can move into the neighbouring layers if a
+convolution produces the map and only depthwise convolutions read it. With one scale S instead of
+s[c], the convolution's result is multiplied by S / s[c] and channel c of the depthwise weights by
+s[c] / S. The integers of the map and the results of the depthwise layers do not change.
 
-1. A factor for each channel behind the convolution (it goes into its scales), in front of what
-   commutes with it: Relu, slopes, MaxPool.
-2. A Clip commutes at 0; another limit must be one that the map's int8 has anyway in each channel.
-3. Else the pairs stay, to the host. So they do where zero points differ, where the convolution does
-   not compute with integers, or where a channel's scale is so fine that no multiplier reaches it.
+1. A per-channel factor is inserted after the convolution and folds into its weight scales. It
+   commutes with the operators between: Relu, slopes, MaxPool.
+2. A Clip commutes at 0. Any other limit must be implied by the int8 range of each channel.
+3. Otherwise the pairs remain, on the host: also if zero points differ, if the convolution does not
+   compute in integers, or if a channel's scale is too fine for a multiplier.
 """
 
 import numpy as np
@@ -40,13 +40,13 @@ from opu_fuse.model.operator_sets import AVERAGES, CONVOLUTIONS, HOMOGENEOUS, MO
 from opu_fuse.quant import QuantParams
 
 _LARGEST_RATIO = 2.0**15
-"""Of a sum's scale and its result's: multipliers have 16 bits."""
+"""Largest ratio of an accumulator's scale and its result's: multipliers have 16 bits."""
 _COMMUTES = HOMOGENEOUS - AVERAGES
-"""A mean is rounded, so it does not give the same integers."""
+"""Operators that commute with a factor. Averages do not: they round their result."""
 
 
 def level_channels(graph: ir.Graph) -> None:
-    """One scale for all channels of such maps, in place. Weights have their annotations already."""
+    """Convert such maps to one scale, in place. Weights must be annotated already."""
     for node in list(graph):
         value = node.inputs[0] if is_quantize(node) and node.graph is not None else None
         quant = channel_params(node) if value is not None else None
@@ -65,33 +65,35 @@ def level_channels(graph: ir.Graph) -> None:
 
 
 def _pairs(value: ir.Value, quant: QuantParams) -> list[ir.Node] | None:
-    """All Q nodes of a value and the DQ nodes behind them; None where one rounds otherwise, or
-    somebody sees the integers.
+    """All Q nodes of a value and their DQ nodes.
+
+    None if one has other parameters, or if another node or a model output reads the integers.
     """
-    found = [use.node for use in value.uses()]
-    if value.is_graph_output() or not all(is_quantize(n) for n in found):
+    pair_nodes = [use.node for use in value.uses()]
+    if value.is_graph_output() or not all(is_quantize(n) for n in pair_nodes):
         return None
-    for ints in [n.outputs[0] for n in found]:
+    for ints in [n.outputs[0] for n in pair_nodes]:
         if ints.is_graph_output() or not all(is_dequantize(u.node) for u in ints.uses()):
             return None
-        found += [use.node for use in ints.uses()]
-    return found if all(channel_params(n) == quant for n in found) else None
+        pair_nodes += [use.node for use in ints.uses()]
+    return pair_nodes if all(channel_params(n) == quant for n in pair_nodes) else None
 
 
 def _layers(value: ir.Value) -> list[ir.Node] | None:
-    """The convolutions behind the pairs of a value; None where one is not depthwise with integer
-    weights, or somebody else reads the numbers.
+    """The convolutions that read the pairs of a value.
+
+    None if one is not depthwise with integer weights, or if there are other readers.
     """
-    found = []
+    readers = []
     for quantize in value.uses():
         for dequantize in quantize.node.outputs[0].uses():
             real = dequantize.node.outputs[0]
             if real.is_graph_output():
                 return None
-            found += [(use.idx, use.node) for use in real.uses()]
+            readers += [(use.idx, use.node) for use in real.uses()]
     channels = (static_shape(value) or (0, 0))[1]
-    good = all(index == 0 and _is_depthwise(node, channels) for index, node in found)
-    return list(dict.fromkeys(node for _, node in found)) if good else None
+    all_depthwise = all(index == 0 and _is_depthwise(node, channels) for index, node in readers)
+    return list(dict.fromkeys(node for _, node in readers)) if all_depthwise else None
 
 
 def _is_depthwise(node: ir.Node, channels: int) -> bool:
@@ -109,15 +111,16 @@ def _is_depthwise(node: ir.Node, channels: int) -> bool:
 
 
 def _chain(value: ir.Value, quant: QuantParams) -> list[ir.Node] | None:
-    """What stands between a sum and its rounding, the last one first, and behind it what makes the
-    sum; None where a factor for each channel cannot come that far.
+    """The nodes from the quantisation back to the convolution, both ends included.
+
+    None if a per-channel factor does not commute with all of them.
     """
-    found: list[ir.Node] = []
+    chain_nodes: list[ir.Node] = []
     while (node := value.producer()) is not None:
-        found.append(node)
+        chain_nodes.append(node)
         source = node.inputs[0]
         if is_standard(node, *CONVOLUTIONS):
-            return found if _reaches(node, min(quant.scale)) else None
+            return chain_nodes if _reaches(node, min(quant.scale)) else None
         commutes = is_standard(node, *_COMMUTES) or _clips_nothing_else(node, quant)
         if source is None or not commutes or len(node.outputs) > 1:
             return None
@@ -128,20 +131,20 @@ def _chain(value: ir.Value, quant: QuantParams) -> list[ir.Node] | None:
 
 
 def _reaches(conv: ir.Node, finest: float) -> bool:
-    """Case 3, of a convolution whose result is rounded in steps of `finest` somewhere."""
+    """Case 3: whether a multiplier reaches `finest`, the finest channel scale of the result."""
     x, weight = conv.inputs[0], conv.inputs[1]
     quant = None if weight is None else quant_of(weight)
     while x is not None and (node := x.producer()) is not None and is_standard(node, *MOVES_VALUES):
         x = node.inputs[0]
     pair = None if x is None else x.producer()
-    read = activation_params(pair) if pair is not None and is_dequantize(pair) else None
-    if quant is None or read is None:
+    x_quant = activation_params(pair) if pair is not None and is_dequantize(pair) else None
+    if quant is None or x_quant is None:
         return False
-    return read.per_tensor * max(quant.scale) / finest < _LARGEST_RATIO
+    return x_quant.per_tensor * max(quant.scale) / finest < _LARGEST_RATIO
 
 
 def _clips_nothing_else(node: ir.Node, quant: QuantParams) -> bool:
-    """Case 2: whether a Clip's limits are 0, none, or those of the integers."""
+    """Case 2: whether a Clip's limits are 0, absent, or implied by int8."""
     if not is_standard(node, "Clip"):
         return False
     low, high = (_limit(node, i) for i in (1, 2))
@@ -163,7 +166,7 @@ def _limit(node: ir.Node, index: int) -> float | None:
 
 
 def _scale_sums(graph: ir.Graph, chain: list[ir.Node], factors: np.ndarray) -> None:
-    """Case 1."""
+    """Case 1: insert the factor after the convolution, and drop the Clips it makes redundant."""
     *between, sums = chain
     result = sums.outputs[0]
     shape = static_shape(result) or ()
@@ -180,7 +183,7 @@ def _scale_sums(graph: ir.Graph, chain: list[ir.Node], factors: np.ndarray) -> N
 
 
 def _scale_weights(graph: ir.Graph, layers: list[ir.Node], factors: np.ndarray) -> None:
-    """For each convolution a weight of its own: others may read the same constant."""
+    """Multiply weights by a factor per channel; shared constants are copied for each layer."""
     for node in layers:
         weight = node.inputs[1]
         assert weight is not None

@@ -1,9 +1,9 @@
-"""Where a foreign QDQ model rounds once for several operators, say so at each of them.
+"""Propagation of quantisation parameters, where a foreign QDQ model has one pair for a chain.
 
-Upwards: a value that only an operator reads which commutes with rounding (Relu, Clip, MaxPool,
-Reshape, Transpose, Concat, SpaceToDepth) is rounded as that operator's result is: rounding before
-or after gives the same integers. Downwards: the result of an operator that gives values of its
-operands has their scale where it is not rounded and they all have one.
+Upwards: an operator that commutes with rounding (Relu, Clip, MaxPool, Reshape, Transpose, Concat,
+SpaceToDepth) passes its result's parameters to operands that only it reads. Quantising before or
+after it gives the same integers. Downwards: an operator that only selects values of its operands
+passes their common parameters to a result that has none.
 
 Biases: int32 in the scale of the accumulator, input scale times weight scale.
 """
@@ -30,7 +30,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def spread_rounding(model: ir.Model) -> None:
-    """Annotate in place, first against, then along the direction of the data."""
+    """Annotate values in place: first upwards, against the data flow, then downwards."""
     for node in reversed(model.graph):
         if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -40,13 +40,13 @@ def spread_rounding(model: ir.Model) -> None:
     for node in model.graph:
         quant = _kept(node) if is_standard(node, *KEEPS_NUMBERS) else None
         results = node.outputs if node.op_type == "Split" else node.outputs[:1]
-        for result in results if quant is not None else ():  # not the places of a MaxPool's values
+        for result in results if quant is not None else ():  # not the indices of a MaxPool
             if quant_of(result) is None:
                 result.meta[META_KEY] = quant
 
 
 def _kept(node: ir.Node) -> QuantParams | None:
-    """The int8 annotation that all operands have, where all numbers of the result are of them."""
+    """The common int8 annotation of all operands; None if the result has other values."""
     values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     quant, *others = {None if value is None else quant_of(value) for value in values}
     if node.op_type == "Resize" and not repeats(node):
@@ -55,7 +55,7 @@ def _kept(node: ir.Node) -> QuantParams | None:
 
 
 def repeats(node: ir.Node) -> bool:
-    """Whether a Resize has no other values than its operand."""
+    """Whether all values of a Resize are values of its operand: nearest, without extrapolation."""
     crops = node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
     return node.attributes.get_string("mode", "nearest") == "nearest" and not crops
 
@@ -68,11 +68,11 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
 
 
 def finish_biases(model: ir.Model) -> None:
-    """Make every bias of an int8 convolution or Gemm int32 in the accumulator's scale, in place.
+    """Quantise every bias of an int8 layer to int32 in the accumulator's scale, in place.
 
-    Where a bias lies between the steps of that scale, and scales are powers of two, the scale is
-    made finer, if int8 holds the weights so. A convolution whose bias does not fit keeps a float
-    bias, and so runs on the host; one that runs there anyway keeps the bias that it has.
+    If the scales are powers of two and the bias is no multiple of a step, the weight scale becomes
+    finer, as far as int8 holds the weights. A layer whose bias does not fit int32 retains a float
+    bias and so runs on the host. The bias of a layer that runs there anyway does not change.
     """
     for node in model.graph:
         if is_standard(node, "Conv", "ConvTranspose", "Gemm"):
@@ -92,11 +92,13 @@ def _finish_bias(graph: ir.Graph, node: ir.Node) -> None:
         return
     w_quant = per_row(w_quant, weight.shape[axis], axis)
     scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
-    have = quant_of(b)
-    known = np.asarray(have.scale if have and have.bits == 32 else np.nan, np.float32)
-    if np.array_equal(known, scale):
+    bias_quant = quant_of(b)
+    bias_scale = np.asarray(
+        bias_quant.scale if bias_quant and bias_quant.bits == 32 else np.nan, np.float32
+    )
+    if np.array_equal(bias_scale, scale):
         return
-    if np.allclose(known, scale, rtol=1e-4, atol=0):
+    if np.allclose(bias_scale, scale, rtol=1e-4, atol=0):
         steps = constant(b)
         assert steps is not None
     else:
@@ -118,7 +120,7 @@ def _finish_bias(graph: ir.Graph, node: ir.Node) -> None:
 def _finer_weight(
     graph: ir.Graph, w: ir.Value, quant: QuantParams, bits: np.ndarray, axis: int
 ) -> ir.Value:
-    """The same real numbers in a scale that is finer, channel by channel, by some bits."""
+    """A weight with equal real values and scales that are finer by `bits` per channel."""
     weight = constant(w)
     assert weight is not None
     shape = [-1 if i == axis else 1 for i in range(weight.ndim)]

@@ -1,8 +1,8 @@
-"""Which span of real numbers int8 covers, with any scale and zero point.
+"""The range of real numbers that int8 covers, with arbitrary scale and zero point.
 
-A wide span rounds coarsely, a narrow one cuts values off. Both losses are estimated for many pairs
-of ends at once: a step rounds with a twelfth of its square, what is cut off is summed up. That is
-the method `mse`; those of others know less (`calibration_methods.py`).
+A wide range rounds coarsely, a narrow one clips values. Both errors are estimated for many pairs of
+ends at once: rounding noise is a twelfth of the squared step, and clipping errors are summed. This
+is the method `mse`; the others do not weigh the two errors (`calibration_methods.py`).
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from opu_fuse.frontend.quantization.activation_ranges import Range
 from opu_fuse.quant import QuantParams, covering
 
 SHARES = np.linspace(1.0, 0.3, 36)
-"""Of each extreme, tried as that end of the span."""
+"""Fractions of each extreme that are tried as that end of the range."""
 LEAST = 1e-30
-"""Tensors that stay below are zeros, to any scale."""
+"""Tensors with a narrower range are zero in any scale."""
 
 
 def free_quant(read: Sequence[Range]) -> QuantParams:
@@ -35,7 +35,7 @@ def free_quant(read: Sequence[Range]) -> QuantParams:
 
 
 def relative_error(values: np.ndarray, scale: float, zero_point: int = 0) -> float:
-    """Noise to signal of values rounded to int8."""
+    """Noise-to-signal power ratio of values quantised to int8."""
     values = values.astype(np.float64)
     power = float(np.mean(np.square(values)))
     if power == 0.0:
@@ -45,19 +45,19 @@ def relative_error(values: np.ndarray, scale: float, zero_point: int = 0) -> flo
 
 
 def _losses(values: np.ndarray, lows: np.ndarray, highs: np.ndarray) -> np.ndarray:
-    """[lows, highs]: noise to signal, estimated, of a span with these ends."""
+    """[lows, highs]: estimated noise-to-signal power ratio of a range with these ends."""
     power = float(np.sum(np.square(values)))
     if power == 0.0:
         return np.zeros((len(lows), len(highs)))
-    above, many = _beyond(np.sort(values), highs)
-    below, few = _beyond(np.sort(-values), -lows)
-    rounded = np.count_nonzero(values) - few[:, None] - many  # zeros are exact
+    clipped_above, count_above = _beyond(np.sort(values), highs)
+    clipped_below, count_below = _beyond(np.sort(-values), -lows)
+    unclipped = np.count_nonzero(values) - count_below[:, None] - count_above  # zeros are exact
     steps = (highs - lows[:, None]) / 255.0
-    return (rounded * np.square(steps) / 12.0 + below[:, None] + above) / power
+    return (unclipped * np.square(steps) / 12.0 + clipped_below[:, None] + clipped_above) / power
 
 
 def _beyond(ordered: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Per end: the squares of what lies beyond it, from there, and how many values do."""
+    """Per end: sum of squared distances of the values beyond it, and their number."""
     largest = ordered[::-1]
     sums, squares = (np.append(0.0, np.cumsum(v)) for v in (largest, np.square(largest)))
     count = len(ordered) - np.searchsorted(ordered, ends, side="right")

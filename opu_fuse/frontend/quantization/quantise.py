@@ -1,9 +1,8 @@
 """Float model -> standard QDQ model, through ONNX Runtime's static quantiser.
 
-Scales are chosen here (`choose_scales.py`), ONNX Runtime inserts the QuantizeLinear and
-DequantizeLinear
-nodes: int8 activations with zero point 0, int8 weights per output channel, int32 biases in the
-scale of the accumulator. Operators that no machine knows stay float.
+Scales are chosen here (`choose_scales.py`). ONNX Runtime inserts the QuantizeLinear and
+DequantizeLinear nodes: int8 activations, int8 weights per output channel, int32 biases in the scale
+of the accumulator. Operators that no machine supports remain float.
 """
 
 from collections.abc import Sequence
@@ -62,10 +61,10 @@ from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
-"""Rounded at any rank when their operand is: nothing is lost, and channel shuffles stay exact."""
+"""Operators quantised at any rank if their operand is: lossless, so shuffles remain exact."""
 _INT32 = np.iinfo(np.int32)
 _TINY = 2.0**-60
-"""Constants below are zeros, to any scale."""
+"""Constants below this magnitude are zero in any scale."""
 
 
 def quantise(
@@ -73,7 +72,7 @@ def quantise(
 ) -> onnx.ModelProto:
     """The QDQ form of a canonical float model (`transforms.canonicalise`).
 
-    scales: of `names.Scales`. Raises ModelError for unusable calibration data and for values
+    scales: of `choice_names.Scales`. Raises ModelError for unusable calibration data and for values
     that cannot be quantised (NaN, infinity).
     """
     return quantise_with(model, calibration, scales=scales)[0]
@@ -87,8 +86,10 @@ def quantise_with(
     method: str = Method.MSE,
     bias_correction: bool = False,
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """As `quantise`, with the warnings that were given. method: how the span of an activation is
-    chosen (`calibration_methods.py`); bias_correction: see `bias_correction.py`.
+    """The QDQ form of a canonical float model, as `quantise`, and the warnings.
+
+    method: selects the range of an activation (`calibration_methods.py`).
+    bias_correction: see `bias_correction.py`.
     """
     from onnxruntime.quantization import QuantType  # slow to import
     from onnxruntime.quantization.calibrate import TensorData
@@ -105,15 +106,17 @@ def quantise_with(
         give_biases(model.graph, nodes)
         by_channel = {v.name or "" for n in corrected(nodes) if (v := n.inputs[0]) is not None}
     free_names(model, (*values, *(v for node in nodes for v in node.inputs if v is not None)))
-    if not values and calibration is None:  # all on the host: nothing to choose scales for
+    if not values and calibration is None:  # all on the host: no scales to choose
         return ir.to_proto(model), ()
-    found, warnings = samples(model, calibration)
+    calibration_samples, warnings = samples(model, calibration)
     if not values:
         return ir.to_proto(model), warnings
     proto, weights = lean_proto(model, nodes)
     sizes = {v.name or "": static_shape(v) or () for v in values}
-    seconds = calibration_seconds(model, len(found))
-    ranges = collect(proto, sizes, found, weights, by_channel=by_channel, seconds=seconds)
+    seconds = calibration_seconds(model, len(calibration_samples))
+    ranges = collect(
+        proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
+    )
     quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
     pow2 = scales != Scales.FREE
@@ -123,7 +126,7 @@ def quantise_with(
     overrides = {name: [_override(q.per_tensor, q.zero_point)] for name, q in quants.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=pow2)
     outputs = _take_inputs_out_of_outputs(proto.graph)
-    add_infer_metadata(proto)  # all shapes are known: spares a way through the disk
+    add_infer_metadata(proto)  # all shapes are known: avoids shape inference via a file
     quantizer = QDQQuantizer(
         proto,
         per_channel=True,
@@ -134,7 +137,7 @@ def quantise_with(
             name: TensorData(lowest=np.float32(r.low), highest=np.float32(r.high))
             for name, r in ranges.items()
         },
-        nodes_to_quantize={n.name for n in nodes},  # sought in it once a node
+        nodes_to_quantize={n.name for n in nodes},  # a set: looked up for every node
         nodes_to_exclude=[],
         # No node to quantise would mean all of them.
         op_types_to_quantize=sorted(QUANTISED) if nodes else [],
@@ -142,11 +145,11 @@ def quantise_with(
             "ActivationSymmetric": True,
             "WeightSymmetric": True,
             "TensorQuantOverrides": overrides,
-            # Our scales leave room for the biases; adjusted ones would not be powers of two.
+            # Our scales leave headroom for biases; adjusted ones would not be powers of two.
             "QDQDisableWeightAdjustForInt32Bias": pow2,
         },
     )
-    for name in chosen:  # by itself it leaves Relu and pooling behind a float operator alone
+    for name in chosen:  # else it skips Relu and pooling after a float operator
         quantizer.quantize_activation_tensor(name)
     qdq = quantizer.quantize_model()
     fill_in(qdq, weights)
@@ -163,8 +166,9 @@ def quantise_with(
 
 
 def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """All outputs as they were. An input that is handed out is left to nobody: the quantiser would
-    give its rounded form the same name.
+    """Remove model inputs from the outputs of a graph, in place. Returns the former outputs.
+
+    The quantiser would name the quantised form of an input that is also an output like the input.
     """
     outputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in graph.output]
     inputs = {value.name for value in graph.input}
@@ -179,7 +183,7 @@ def _give_outputs_back(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoP
 
 
 def check_quantised(qdq: onnx.ModelProto) -> None:
-    """Biases inside int32, weights not all at the ends of int8; InternalError otherwise."""
+    """Raise InternalError if a bias saturates int32 or all weights of a tensor saturate int8."""
     for tensor in qdq.graph.initializer:
         if not tensor.name.endswith("_quantized"):
             continue
@@ -197,38 +201,42 @@ def _all_at_the_ends(data: np.ndarray) -> bool:
 
 
 def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
-    """(nodes that ONNX Runtime's quantiser handles, all values that are rounded), in order, and all
-    nodes that read rounded values or write them.
+    """What is quantised in a graph.
+
+    Returns the nodes that ONNX Runtime's quantiser handles and all quantised values, both in graph
+    order, and the set of nodes that read or write quantised values.
     """
     wholes = composites(graph)
-    inside = {node for whole in wholes.values() for node in whole.nodes}
+    composite_nodes = {node for composite in wholes.values() for node in composite.nodes}
     nodes: list[ir.Node] = []
     values: dict[ir.Value, None] = {}
     of_node: dict[ir.Node, list[ir.Value]] = {}
-    kept = {node for node in graph if FLOAT_KEY in node.metadata_props}
-    kept |= preprocessing_nodes(graph)  # a port looks up what they make of bytes
+    float_nodes = {node for node in graph if FLOAT_KEY in node.metadata_props}
+    float_nodes |= preprocessing_nodes(graph)  # a port's lookup table replaces them
     for node in graph:
-        if node in kept or (node in wholes and not kept.isdisjoint(wholes[node].nodes)):
+        if node in float_nodes or (
+            node in wholes and not float_nodes.isdisjoint(wholes[node].nodes)
+        ):
             continue
-        read = [v for v in node.inputs if v is not None]
-        shapes = [static_shape(v) for v in (*read, *node.outputs)]
+        operands = [v for v in node.inputs if v is not None]
+        shapes = [static_shape(v) for v in (*operands, *node.outputs)]
         if any(shape is None or 0 in shape for shape in shapes):
-            continue  # there is nothing to round, or nobody knows how much
-        if any(is_dequantize(v.producer()) for v in read):
-            continue  # of other scales than constants: that quantiser rounds nothing behind them
+            continue  # empty, or of unknown size
+        if any(is_dequantize(v.producer()) for v in operands):
+            continue  # ONNX Runtime quantises no reader of a DequantizeLinear
         if node in wholes:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
                 continue
-            read = [source]
-        elif node in inside:
+            operands = [source]
+        elif node in composite_nodes:
             continue
         elif (is_standard(node, *_MOVERS) and node.inputs[0] in values) or _is_quantised(node):
-            if not is_part_of_mean(node):  # that quantiser would give it its operand's scale
+            if not is_part_of_mean(node):  # ONNX Runtime would reuse its operand's scale
                 nodes.append(node)
         elif not _has_float_constants(node):
             continue
-        computed = [v for v in (*read, *node.outputs) if v.const_value is None]
+        computed = [v for v in (*operands, *node.outputs) if v.const_value is None]
         of_node[node] = [v for v in computed if v.dtype == ir.DataType.FLOAT]
         values.update(dict.fromkeys(of_node[node]))
     touched = {n for node in of_node for n in (wholes[node].nodes if node in wholes else (node,))}
@@ -245,8 +253,9 @@ def _leave_float(idle: set[ir.Node]) -> set[ir.Node]:
 
 
 def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
-    """Before a float model is quantised, or fused as one (quantised=False), in place: what is read
-    rounded and unrounded stands there twice (`unrounded.py`).
+    """Duplicate values that are read both quantised and as float, in place (`unrounded.py`).
+
+    Run it before a float model is quantised, or fused as a float model (quantised=False).
     """
     _, values, touched = rounded(model.graph)
     separate(model.graph, touched, values)
@@ -274,29 +283,32 @@ def _is_quantised(node: ir.Node) -> bool:
 
 
 def _is_difference(node: ir.Node) -> bool:
-    """Of two maps or rows (as `dfg/lower_node.py` has it). A mean or maximum that a normalisation
-    takes off stays in floats, as do statistics of channels.
+    """Whether a Sub is a difference of two maps or rows, as in `dfg/lower_node.py`.
+
+    The mean or maximum that a normalisation subtracts remains float, as do channel statistics.
     """
     shape = static_shape(node.outputs[0]) or ()
-    alike = all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
-    return alike and shape[2:] != (1, 1)
+    same_shape = all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
+    return same_shape and shape[2:] != (1, 1)
 
 
 def _has_float_constants(node: ir.Node) -> bool:
-    """Normalisations and slopes whose numbers are known: only these can be rounded."""
+    """Whether a node is a normalisation or slope with constant parameters."""
     known = all(constant(v) is not None for v in node.inputs[1:])
     return is_standard(node, *REAL_CONSTANTS) and known and _is_map(node.outputs[0])
 
 
 def _is_map(value: ir.Value) -> bool:
-    """One image, or one row: what a machine can hold."""
+    """Whether a value is one image or one row, the shapes that a machine supports."""
     shape = static_shape(value) or ()
     return len(shape) in {2, 4} and shape[:1] == (1,)
 
 
 def _own_constants(model: ir.Model) -> None:
-    """A bias in int32 depends on its convolution's input scale: none is shared. A weight has scales
-    along one axis: it is shared only by those that count their output channels along the same.
+    """Copy shared biases and weights, in place, so that each layer can quantise its own.
+
+    An int32 bias depends on the layer's input scale, so none is shared. A weight has scales along
+    one axis, so only layers with the same output channel axis share it.
     """
     by_axis: dict[ir.Value, dict[int, ir.Value]] = {}
     for node in model.graph:
@@ -336,7 +348,7 @@ def _constant_overrides(
 
 
 def _check_sums(node: ir.Node, chosen: dict[str, float]) -> None:
-    """Products, and the bias in int32 steps of them, have scales that float32 holds."""
+    """Raise ModelError if the scale of products or of the bias is out of float32's range."""
     x = node.inputs[0]
     assert x is not None
     scale = chosen[x.name or ""]
@@ -357,7 +369,7 @@ def _check_sums(node: ir.Node, chosen: dict[str, float]) -> None:
 def _weight_override(
     node: ir.Node, chosen: dict[str, float], *, pow2: bool
 ) -> tuple[str, list[dict[str, Any]]]:
-    """(weight, its scales by output channel); none where ONNX Runtime's own do."""
+    """The weight's name and scales per output channel; none if ONNX Runtime's suffice."""
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     assert x is not None
     assert w is not None
@@ -369,7 +381,7 @@ def _weight_override(
 
 
 def _wider(old: list[dict[str, Any]] | None, new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Weights read by several convolutions take the larger scale of each channel."""
+    """Merge the scales of a weight that several layers read: the larger one of each channel."""
     if old is None:
         return new
     return [max(a, b, key=lambda o: float(o["scale"])) for a, b in zip(old, new, strict=True)]

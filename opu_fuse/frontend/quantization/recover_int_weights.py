@@ -1,6 +1,7 @@
-"""Weights that were rounded, but are written as real numbers: a tool that simulates int8 hands over
-`integer * scale`. Where each output channel has a scale that gives its numbers to the bit, these
-integers are the weight, and nothing is lost.
+"""Fake-quantised weights: recover int8 weights that a model stores as float `integer * scale`.
+
+Tools for quantisation-aware training export weights in this form. The recovery is lossless: each
+output channel needs a scale whose products reproduce its numbers bit for bit.
 """
 
 import numpy as np
@@ -21,23 +22,22 @@ from opu_fuse.model.operator_sets import AFFINE, MONOTONE, WEIGHTED
 from opu_fuse.quant import QuantParams, narrowed
 
 _BETWEEN = AFFINE | MONOTONE
-"""What may stand between a sum and its rounding on the machine."""
+"""Operators that may follow an accumulator before its requantisation on the machine."""
 _REACH = 6
-"""So many of them, one behind the other."""
+"""Largest number of these operators in a chain."""
 _LARGEST = 255
-"""Of the integers: what the largest number of a channel may be a multiple of. Between an integer of
-8 bits and its zero point lie as many.
-"""
+"""Largest magnitude of a recovered integer: the distance of an 8-bit integer and its zero point."""
 _LOOKED_AT = 32
-"""Numbers of a channel by which scales are chosen, before all are looked at."""
+"""Sampled numbers of a channel that select candidate scales, before all are checked."""
 _TOLERANCE = 2.0**-14
-"""A multiple up to 255 of a scale, computed in float32, is off by 2^-15 of a step at most."""
+"""Bound in steps: a float32 multiple up to 255 of a scale has an error of at most 2^-15 steps."""
 
 
 def unbake(model: ir.Model) -> None:
-    """Give the weights of a quantised model their integers back, in place. Only where what is
-    computed of them is rounded: the host's part stays as it is. Who else reads such a constant
-    reads real numbers as before.
+    """Recover the integer weights of a quantised model, in place.
+
+    Only layers with a quantised result get them; those on the host do not change. Other readers of
+    such a constant still read the float one.
     """
     known: dict[tuple[ir.Value, int], ir.Value | None] = {}
     for node in standard_nodes(model.graph, *WEIGHTED):
@@ -48,9 +48,9 @@ def unbake(model: ir.Model) -> None:
         if quant_of(weight) is not None or not _is_rounded(node.outputs[0], _REACH):
             continue
         if (weight, axis) not in known:
-            found = integer_weight(data, axis)
+            recovered = integer_weight(data, axis)
             name = f"{weight.name}/integers"
-            known[weight, axis] = found and add_constant(model.graph, name, *found)
+            known[weight, axis] = recovered and add_constant(model.graph, name, *recovered)
         if (integers := known[weight, axis]) is not None:
             node.replace_input_with(1, integers)
 
@@ -62,7 +62,7 @@ def _is_weight(node: ir.Node, data: np.ndarray) -> bool:
 
 
 def _is_rounded(value: ir.Value, reach: int) -> bool:
-    """Whether all that read a value round it, or what they make of it."""
+    """Whether all readers quantise a value or, through `_BETWEEN`, what they compute from it."""
     readers = [use.node for use in value.uses()]
     return (
         bool(readers and reach)
@@ -75,73 +75,77 @@ def _is_rounded(value: ir.Value, reach: int) -> bool:
 
 
 def integer_weight(data: np.ndarray, axis: int) -> tuple[np.ndarray, QuantParams] | None:
-    """int8, or int16 of 9 bits, and one scale for each place of an axis whose products, in float32,
-    are these numbers; None where there are none.
+    """Integers (int8, or 9 bits in int16) and one scale per index of `axis`.
 
-    A channel of zeros takes the finest scale of the others: its bias is rounded by it.
+    Their float32 products equal `data` bit for bit. None if there are no such integers. A channel
+    of zeros gets the finest scale of the others, in which its bias is quantised.
     """
-    turned = np.moveaxis(data, axis, 0)
-    rows = turned.reshape(len(turned), -1)
-    alive = np.flatnonzero(rows.any(1))
-    # Most weights are floats of any kind: their first channel tells.
-    if not alive.size or _steps(rows[alive[:1]]) is None:
+    channels_first = np.moveaxis(data, axis, 0)
+    rows = channels_first.reshape(len(channels_first), -1)
+    nonzero_rows = np.flatnonzero(rows.any(1))
+    # Early exit: most weights are arbitrary floats, which their first channel shows.
+    if not nonzero_rows.size or _steps(rows[nonzero_rows[:1]]) is None:
         return None
-    found = _steps(rows[alive])
-    if found is None or not are_scales(found[1]):
+    recovered = _steps(rows[nonzero_rows])
+    if recovered is None or not are_scales(recovered[1]):
         return None
-    integers = np.zeros(rows.shape, found[0].dtype)
-    scales = np.full(len(rows), found[1].min())
-    integers[alive], scales[alive] = found
-    shaped = np.ascontiguousarray(np.moveaxis(integers.reshape(turned.shape), 0, axis))
+    integers = np.zeros(rows.shape, recovered[0].dtype)
+    scales = np.full(len(rows), recovered[1].min())
+    integers[nonzero_rows], scales[nonzero_rows] = recovered
+    shaped = np.ascontiguousarray(np.moveaxis(integers.reshape(channels_first.shape), 0, axis))
     scale = tuple(scales.astype(np.float64).tolist())
     return shaped, QuantParams(scale=scale, axis=axis, bits=8 * shaped.dtype.itemsize)
 
 
 def _steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Integers of the same shape and float32 scales [rows]; None where a row has none."""
+    """Integers [rows, numbers] and float32 scales [rows]; None if a row has none."""
     top = np.abs(rows).max(1)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        can = _multiples(rows, top)
+        is_candidate = _multiples(rows, top)
         integers, scales = np.zeros(rows.shape, np.int16), np.zeros(len(rows), np.float32)
-        left = np.arange(len(rows))
-        while left.size:
-            if not can[left].any(1).all():
+        pending_rows = np.arange(len(rows))
+        # Multiples in ascending order: the first that reproduces a row gives its coarsest scale.
+        while pending_rows.size:
+            if not is_candidate[pending_rows].any(1).all():
                 return None
-            multiple = can[left].argmax(1) + 1  # the coarsest that was not tried
-            can[left, multiple - 1] = False
-            steps, scale, exact = _exactly(rows[left], top[left], multiple)
-            integers[left[exact]], scales[left[exact]] = steps[exact], scale[exact]
-            left = left[~exact]
+            multiple = is_candidate[pending_rows].argmax(1) + 1  # the coarsest untried one
+            is_candidate[pending_rows, multiple - 1] = False
+            steps, scale, exact = _exactly(rows[pending_rows], top[pending_rows], multiple)
+            integers[pending_rows[exact]], scales[pending_rows[exact]] = steps[exact], scale[exact]
+            pending_rows = pending_rows[~exact]
     return _finest(integers, scales)
 
 
 def _multiples(rows: np.ndarray, top: np.ndarray) -> np.ndarray:
-    """[rows, multiples]: whether the largest number may be so many steps (1, 2, …)."""
-    some = rows[:, :: -(-rows.shape[1] // _LOOKED_AT)]
-    steps = (some / top[:, None]).astype(np.float64)[:, None] * np.arange(1, _LARGEST + 1)[:, None]
+    """[rows, multiples]: whether the largest number of a row may be 1, 2, … steps of its scale."""
+    probe = rows[:, :: -(-rows.shape[1] // _LOOKED_AT)]
+    steps = (probe / top[:, None]).astype(np.float64)[:, None] * np.arange(1, _LARGEST + 1)[:, None]
     return np.asarray((np.abs(steps - np.rint(steps)) <= _TOLERANCE).all(2))
 
 
 def _exactly(
     rows: np.ndarray, top: np.ndarray, multiple: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Integers, scales, and which rows are their products. The scale is the quotient, or a
-    neighbour of it: the product was rounded.
+    """Integers, scales, and a mask of the rows that their products reproduce.
+
+    The scale is the quotient or one of its float32 neighbours, since the product was rounded.
     """
-    about = top / multiple.astype(np.float32)
-    steps = np.rint(rows / about[:, None])
+    quotient = top / multiple.astype(np.float32)
+    steps = np.rint(rows / quotient[:, None])
     fits = (np.abs(steps) <= _LARGEST).all(1)
-    scales, exact = about.copy(), np.zeros(len(rows), bool)
-    for scale in (about, np.nextafter(about, np.float32(0)), np.nextafter(about, top)):
-        right = fits & ~exact & (steps * scale[:, None] == rows).all(1)
-        scales[right] = scale[right]
-        exact |= right
+    scales, exact = quotient.copy(), np.zeros(len(rows), bool)
+    for scale in (quotient, np.nextafter(quotient, np.float32(0)), np.nextafter(quotient, top)):
+        matches = fits & ~exact & (steps * scale[:, None] == rows).all(1)
+        scales[matches] = scale[matches]
+        exact |= matches
     return steps, scales, exact
 
 
 def _finest(integers: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Halved as long as int8 holds the integers: of few numbers the coarsest scale is known only,
-    and sums, to which a bias is rounded, have it too.
+    """Halve each scale as often as int8 holds the integers.
+
+    Rows of few distinct numbers determine only their coarsest scale. The bias is quantised in the
+    accumulator's scale, so a finer one loses less of it.
     """
     most = np.abs(integers).max(1)
     halvings = np.floor(np.log2(127 / np.maximum(most, 1))).clip(0).astype(np.int16)
