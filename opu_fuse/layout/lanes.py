@@ -134,9 +134,10 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
     their result; by DFG index.
 
     Values that must have their channels in the same lanes form one set (union-find, Tarjan 1975).
-    If all members of a set that no convolution computes have the same lanes, the convolutions of
-    the set take them. If they are parts of a split map that convolutions compute, these write every
-    part word-aligned (a gated linear unit: one half of the channels times a function of the other).
+    Consider the members of a set that convolutions do not compute. If they all have the same lanes,
+    the set's convolutions take these. If they are parts of a split map that a convolution computes,
+    that one writes every part word-aligned (a gated linear unit: one half of the channels times a
+    function of the other).
     """
     if all(is_plain(lanes.pieces) for lanes in found):
         return {}

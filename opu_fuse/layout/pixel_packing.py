@@ -26,6 +26,7 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.units.pool import PoolKind
 
 MIN_SLOT = 4
+"""Fewest bytes of a pixel of a packed network input."""
 
 
 class Pass(Protocol):

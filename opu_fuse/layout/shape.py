@@ -80,11 +80,11 @@ class Im2row(Struct, frozen=True, kw_only=True):
     pad: int
     """Padding rows above an image."""
     in_rows: int
-    """Rows of an image in DRAM."""
+    """Rows of an image before the transform."""
     rows: int
-    """im2row rows of an image."""
+    """Rows of an image after the transform: one per output row."""
     words: int
-    """Words of an image row in DRAM."""
+    """Words of an image row before the transform."""
 
     def row_words(self, words: int) -> int:
         """Feature words of an im2row row that is built from `words` image words."""

@@ -19,6 +19,7 @@ from opu_fuse.layout.lanes import (
 )
 
 MAP_RANK = 4
+"""Rank of a feature map, (1, c, h, w). Values of another rank get no copy."""
 
 
 class Join(Struct, frozen=True, kw_only=True):

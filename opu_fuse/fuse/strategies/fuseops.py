@@ -17,7 +17,9 @@ from opu_fuse.fuse.strategies.pattern_kinds import FusionGraph, Pattern
 from opu_fuse.fuse.strategies.postdom import ROOT, post_dominators
 
 MAX_FUSE_DEPTH = 256
+"""Most nodes of a group: TVM's default."""
 NO_LIMIT = 0
+"""Value of `Limits.max_function_args` that allows any number."""
 
 ELEM_WISE, BROADCAST, INJECTIVE = Pattern.ELEM_WISE, Pattern.BROADCAST, Pattern.INJECTIVE
 COMM_REDUCE, OUT_EWISE_FUSABLE = Pattern.COMM_REDUCE, Pattern.OUT_EWISE_FUSABLE

@@ -82,9 +82,8 @@ def refine(
     for move in moves:
         if tried >= MOST_TIMED:
             break
-        if not set(move.drop) <= partition.keys() or not _same(
-            partition, move
-        ):  # an accepted move changed these groups
+        # An accepted move may have changed these groups.
+        if not set(move.drop) <= partition.keys() or not _same(partition, move):
             continue
         changed = {head: group for head, group in partition.items() if head not in move.drop}
         changed |= {group[0].node: group for group in move.add}

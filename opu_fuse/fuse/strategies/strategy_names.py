@@ -13,7 +13,7 @@ class StrategyName(StrEnum):
     MATCHED = "matched"
     """The longest legal chains along the pipeline."""
     OPTIMAL = "optimal"
-    """Of all legal groupings the one with the fewest predicted cycles."""
+    """The legal grouping with the fewest predicted cycles."""
     DOMINATOR = "dominator"
     """TVM's FuseOps, cut where the machine needs it."""
 
