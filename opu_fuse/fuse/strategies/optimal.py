@@ -4,12 +4,12 @@ whole network.
 Phase 1 is a dynamic program over the sum of the groups' own costs. A value that leaves a group is
 stored in memory, so only the single reader of a value can continue its group. The fusible edges
 therefore form a forest towards the outputs, a legal group is a path in it, and group costs add up.
-One traversal, operands first, finds the best grouping:
+Two traversals find the best grouping. The first visits operands first:
 
 1. enumerate every path that can run in one pass and reaches an operator (`chains`), together with
    the cost of the subtrees that feed it (`hanging`);
 2. an operator's `best` is the cheapest of: one of these paths ends here, or it runs on the host;
-3. a second traversal, users first, reads off the choices.
+3. the second traversal, users first, reads off the choices.
 
 This is exact for any number of decisions. The search gives up only where more than `most_open`
 paths reach one operator, or a group exceeds `MOST_OPERATORS`. That region is then grouped as by
