@@ -1,7 +1,7 @@
-"""A partition carried over to its graph with copies: each copy becomes a group of its own.
+"""Maps a partition to the graph with copies: each copy becomes its own group.
 
-The strategy has seen the graph without them, so its groups, its reasons and what its search gained
-stay what they were; only the edges that a copy interrupts are new.
+The strategy ran on the graph without copies, so its groups, reasons and search report remain valid.
+Only the edges that a copy interrupts get new reasons.
 """
 
 import dataclasses
@@ -33,10 +33,9 @@ def copied(words: Words) -> Words | None:
 def with_copies(
     partition: Partition, copied_dfg: Copied, hw: HwSpec
 ) -> Partition | tuple[int, Refusal]:
-    """The partition on the graph with copies, or a copy (its index there) that no module can make
-    and why.
+    """The partition on the graph with copies, or (index of a copy that no module can run, reason).
 
-    partition: of the graph without copies; its `copies` holds the reasons by name.
+    partition: that of the graph without copies; its `copies` holds the reasons by name.
     """
     moved = copied_dfg.moved
     misfits = {tuple(sorted(moved[n] for n in g)): e for g, e in partition.misfits.items()}
@@ -69,17 +68,17 @@ def with_copies(
 def _boundaries(
     context: MatchContext, partition: Partition, copied_dfg: Copied
 ) -> tuple[Boundary, ...]:
-    """Edges in the order of `boundaries.boundaries`; those to and from a copy have its reason."""
+    """Edges in the order of `boundaries.boundaries`; those to and from a copy get its reason."""
     dfg, moved = context.dfg, copied_dfg.moved
     known = {(moved[b.source], moved[b.target]): b.why for b in partition.boundaries}
     of_copy = {c: _reason(context, c, moved[i], partition) for c, i in copied_dfg.copies.items()}
-    found: list[Boundary] = []
+    open_edges: list[Boundary] = []
     for node in dfg.calls:
         for source in producers(dfg, node.index):
             why = known.get((source, node.index)) or of_copy.get(node.index) or of_copy.get(source)
             if why is not None:
-                found.append(Boundary(source=source, target=node.index, why=why))
-    return tuple(found)
+                open_edges.append(Boundary(source=source, target=node.index, why=why))
+    return tuple(open_edges)
 
 
 def _reason(context: MatchContext, copy: int, concat: int, partition: Partition) -> Refusal:

@@ -1,9 +1,8 @@
-"""Groups that leave the array idle (a pool or an addition on its own) run beside one that keeps it
-busy: their tiles come between its tiles, so that copy path, post and memory work while the array
-multiplies.
+"""Co-schedules array-idle groups (a lone pool or addition) with array-bound ones.
 
-Two groups may run beside each other when neither waits for the other; the memory plan counts both
-as one step.
+The scheduler interleaves the tiles of both groups, so copy path, post pipeline and memory are in
+use while the array multiplies. Two groups may be co-scheduled when neither depends on the other.
+The memory plan treats both as one step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tiling.estimate import Estimate
 
 WINDOW = 64
-"""Groups looked at on each side of one: a bound on the search, far above what networks need."""
+"""Candidates considered on each side of a group: a search bound far above what networks need."""
 
 
 def find_co_scheduled(
@@ -26,45 +25,45 @@ def find_co_scheduled(
     busy: Mapping[int, Estimate],
     hw: HwSpec,
 ) -> dict[int, int]:
-    """Group that keeps the array busy -> group that runs beside it.
+    """Array-bound group -> array-idle group that is co-scheduled with it.
 
-    groups: their nodes; order: those of one machine segment as they are executed; idle: those
-    without the array; busy: those with it whose work comes in several pieces. Of the groups between
-    its last producer and its first reader, a group goes to the one with the most time to spare, and
-    alone when none has any.
+    groups: their nodes; order: groups of one machine segment in execution order; idle: estimates of
+    groups that do not use the array; busy: estimates of array groups with several tiles. Each idle
+    group is paired with the array group that has the most spare cycles, among those between its
+    last producer and its first reader. It runs alone when none has spare cycles.
     """
     at = {m: i for i, group in enumerate(order) for m in groups[group]}
     sources: list[set[int]] = [set() for _ in order]
     readers: list[set[int]] = [set() for _ in order]
     for node, state in at.items():
-        made_by = (_behind_views(dfg, p, at) for p in producers(dfg, node))
-        for made in {at[p] for p in made_by if p in at} - {state}:
-            sources[state].add(made)
-            readers[made].add(state)
-    found: dict[int, int] = {}
-    place = [float(state) for state in range(len(order))]  # a companion's: behind its partner
+        calls = (_behind_views(dfg, p, at) for p in producers(dfg, node))
+        for producer in {at[p] for p in calls if p in at} - {state}:
+            sources[state].add(producer)
+            readers[producer].add(state)
+    co_scheduled: dict[int, int] = {}
+    slot = [float(state) for state in range(len(order))]
     for state, group in enumerate(order):
         if group not in idle:
             continue
-        after = max((place[i] for i in sources[state]), default=-1)
-        before = min((place[i] for i in readers[state]), default=len(order))
-        near = range(max(int(after) + 1, state - WINDOW), min(ceil(before), state + WINDOW))
-        spare = {i: _spare(busy[order[i]], hw) for i in near if order[i] in busy}
-        free = (i for i in spare if spare[i] > 0 and order[i] not in found)
-        best = max(free, key=lambda i: spare[i], default=None)
+        after = max((slot[i] for i in sources[state]), default=-1)
+        before = min((slot[i] for i in readers[state]), default=len(order))
+        window = range(max(int(after) + 1, state - WINDOW), min(ceil(before), state + WINDOW))
+        spare = {i: _spare(busy[order[i]], hw) for i in window if order[i] in busy}
+        candidates = (i for i in spare if spare[i] > 0 and order[i] not in co_scheduled)
+        best = max(candidates, key=lambda i: spare[i], default=None)
         if best is not None:
-            found[order[best]] = group
-            place[state] = best + 0.5
-    return found
+            co_scheduled[order[best]] = group
+            slot[state] = best + 0.5  # later dependencies see it between its partner and the next
+    return co_scheduled
 
 
 def _behind_views(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
-    """The call that makes what a view shows, when the view is in no group: nobody runs it."""
+    """The call whose result a view shows, if no group contains (and so runs) the view."""
     while call not in at and dfg[call].is_virtual and (made_by := producers(dfg, call)):
         (call,) = made_by
     return call
 
 
 def _spare(cost: Estimate, hw: HwSpec) -> float:
-    """Cycles in which the array works and neither post nor memory has to."""
+    """Cycles in which the array is busy and both post and memory are idle."""
     return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.rate)

@@ -1,4 +1,4 @@
-"""Which operators a machine runs, on which module, within which limits, and what happens otherwise.
+"""Which operators a machine runs: on which module, within which limits, and why not otherwise.
 
 `python -m opu_fuse.fuse.machine_operators` writes docs/operators.md for the machines that come
 with the package; the page is checked in, and a test compares it.
@@ -42,7 +42,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "avg_pool": ("window", "stride", "dilation", "padding"),
     "pad": ("padding",),
 }
-"""What a module can limit about an operator."""
+"""Attributes of an operator that a module can limit."""
 
 _OPERANDS = {
     Access.PER_TENSOR: "a constant, one value",
@@ -52,8 +52,10 @@ _OPERANDS = {
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """An operator on one of the modules that run it; module None: no module does. limits: what the
-    module can do; rules: those that may refuse it there.
+    """An operator on one of the modules that run it.
+
+    module: None if no module runs it; limits: largest sizes that the module supports; rules: those
+    that may refuse the operator on this module.
     """
 
     operator: str
@@ -63,20 +65,20 @@ class Row(Struct, frozen=True, kw_only=True):
 
     @property
     def otherwise(self) -> str:
-        """What keeps it off the module: the messages of the rules."""
+        """The messages of the rules that may refuse the operator on the module."""
         known = {"op": self.operator} | ({"module": self.module} if self.module else {})
         return "; ".join(shown(template(rule).message, known) for rule in self.rules)
 
 
 def operator_rows(spec: HwSpec) -> tuple[Row, ...]:
-    """Every operator of the DFG, on each module of the machine that runs it."""
-    found: list[Row] = []
+    """One row per operator of the DFG and module of the machine that runs it."""
+    rows: list[Row] = []
     for operator in OPERATORS:
         kinds = spec.dataflow.operators.get(operator, ())
         names = [name for name, m in spec.dataflow.modules.items() if m.kind in kinds]
         for name in names:
             module = spec.dataflow.modules[name]
-            found.append(
+            rows.append(
                 Row(
                     operator=operator,
                     module=name,
@@ -85,12 +87,12 @@ def operator_rows(spec: HwSpec) -> tuple[Row, ...]:
                 )
             )
         if not names:
-            found.append(Row(operator=operator, module=None, limits=(), rules=(known_operator,)))
-    return tuple(found)
+            rows.append(Row(operator=operator, module=None, limits=(), rules=(known_operator,)))
+    return tuple(rows)
 
 
 def operators_table(spec: HwSpec) -> Table:
-    """The rows for a terminal."""
+    """The rows of `operator_rows` as a table for the terminal."""
     table = Table(
         "operator", "module", "limits", "else on the host", title=f"{spec.name}: operators"
     )
@@ -100,7 +102,7 @@ def operators_table(spec: HwSpec) -> Table:
 
 
 def operators_page() -> str:
-    """docs/operators.md: the rows of every machine, and all rules with their messages."""
+    """The text of docs/operators.md: rows of every machine, and all rules with their messages."""
     common = [rule for rule in OPERATOR_RULES if rule not in OF_ONE.values()]
     parts = [_INTRO, _messages(common)]
     for name in spec_names():
@@ -126,11 +128,11 @@ _PARTS = {
     "new": "a module of kind ‹kind› behind ‹module› to `dataflow.modules` and `dataflow.edges`",
     "behind": "",
 }
-"""Gaps that are filled with more than a name, or with nothing."""
+"""Text for gaps that hold more than a name, or nothing."""
 
 
 def shown(text: str, known: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A message with the gaps of which nothing is known as ‹words›."""
+    """A message with its known gaps filled and the others shown as ‹words›."""
     words = {**_PARTS, **known}
     return text.format(**{name: Name(words.get(name, f"‹{name}›")) for name in gaps(text)})
 
@@ -154,7 +156,7 @@ def _limits(operator: str, module: Module) -> Iterator[str]:
 
 
 def _rules(operator: str, module: Module) -> Iterator[Rule]:
-    """The rules behind the limits, and the operator's own."""
+    """The operator's own rule, then those that check the module's limits."""
     if operator in OF_ONE:
         yield OF_ONE[operator]
     if module.domain_in is Domain.ACC:

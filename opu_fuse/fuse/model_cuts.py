@@ -1,12 +1,12 @@
-"""Where groups lie in an ONNX model: it is cut at the values that groups hand to each other.
+"""Cuts an ONNX model into the groups of a partition, at the values that cross group boundaries.
 
-A group's *body* is everything its results need, back to the values it reads; what no body holds
-stays outside. Cutting moves operators, it never changes one, so whatever the cut, the model
-computes what it did. Only nodes without work of their own (`COPIED`) may stand in several places.
+A group's *body* is every node that its results depend on, back to the values it reads. Nodes in no
+body remain in the main graph. A cut moves operators and changes none, so the model computes the
+same numbers. Only nodes that compute nothing (`COPIED`) may occur in several bodies.
 
-In a quantised model the cut runs through int8 tensors: QuantizeLinear ends a group and
-DequantizeLinear begins the next. Several QuantizeLinear of one value (foreign models) are that
-value under several names, unless it was rounded before: then each scale is a value of its own.
+In a quantised model the cut edges are int8 tensors: QuantizeLinear ends a group and
+DequantizeLinear begins the next. Several QuantizeLinear of one value (foreign models) are aliases
+of that value. If the value was quantised before, each scale makes a separate value instead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,20 +19,25 @@ from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.model.operator_sets import UNMOVED
 
 COPIED = UNMOVED | {"DequantizeLinear"}
-"""Operators that stand in every body that needs them."""
+"""Operators that are duplicated into every body that needs them."""
 _OUTSIDE = -1
 
 
 class Body(Struct, frozen=True, kw_only=True):
-    """nodes: positions in the model's graph, ascending; results: names of values read outside."""
+    """The nodes of one group.
+
+    nodes: positions in the model's graph, ascending; results: names of values read outside.
+    """
 
     nodes: tuple[int, ...]
     results: tuple[str, ...]
 
 
 class Cut(Struct, frozen=True, kw_only=True):
-    """bodies: by group index; outside: positions of the nodes that stay, ascending; left: why a
-    group (by index) has no body, its nodes stay outside.
+    """A model cut into groups.
+
+    bodies: by group index; outside: positions of the nodes of the main graph, ascending; left: by
+    index of a group without body, the reason (its nodes remain in the main graph).
     """
 
     bodies: Mapping[int, Body]
@@ -45,18 +50,18 @@ def cut(dfg: Dfg, partition: Partition, graph: onnx.GraphProto) -> Cut:
     form. Groups of views only have no body and no reason.
     """
     groups = {g.index: g for g in partition.groups if not only_views(dfg, g)}
-    left: dict[int, str] = {}
+    without_body: dict[int, str] = {}
     while True:
-        map_ = _Map(dfg, partition, graph, [g for i, g in groups.items() if i not in left])
-        found = _place(map_)
+        map_ = _Map(dfg, partition, graph, [g for i, g in groups.items() if i not in without_body])
+        placed = _place(map_)
         if not map_.refused:
-            bodies, outside = found
-            return Cut(bodies=bodies, outside=outside, left=dict(sorted(left.items())))
-        left |= map_.refused
+            bodies, outside = placed
+            return Cut(bodies=bodies, outside=outside, left=dict(sorted(without_body.items())))
+        without_body |= map_.refused
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of the values a node reads, in order; of its subgraphs all that they read."""
+    """Names of the values that a node and its subgraphs read, in order."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for subgraph in (attribute.g, *attribute.graphs):
@@ -66,17 +71,17 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def only_views(dfg: Dfg, group: Group) -> bool:
-    """True for groups without work."""
+    """Whether a group holds only views and so computes nothing."""
     return all(dfg[m.node].is_virtual for m in group.matches)
 
 
 class _Map:
-    """Names of one model and what they mean for the groups.
+    """Names of one model and their role in the groups.
 
-    ports: DFG value that only a port's nodes part from the user's -> what the model calls it;
-    entries[g]: names that end the way back from the results of group g; owner: name -> group whose
-    result it is; home: operator (no view) -> its group, _OUTSIDE on the host; refused: groups that
-    cannot be placed, with the reason.
+    ports: DFG value next to a graph port (only the port's nodes separate it from the user's value)
+    -> its name in the model; entries[g]: names at which the backward traversal of group g ends;
+    owner: name -> group whose result it is; home: operator (no view) -> its group, _OUTSIDE on the
+    host; refused: groups that cannot be cut out, with the reason.
     """
 
     def __init__(
@@ -117,8 +122,8 @@ class _Map:
     def _border(self, dfg: Dfg, index: int) -> str:
         """The name under which a DFG value leaves or enters a group, "" if the model has none.
 
-        Views that only the canonical form has are looked through, upwards and downwards, and what a
-        port stands for.
+        Looks through views that only the canonical form has, upwards and downwards, and through
+        the nodes of a port.
         """
         above, below = dfg[index], dfg[index]
         while True:
@@ -134,33 +139,37 @@ class _Map:
                 return self.ports.get(above.index) or self.ports.get(below.index, "")
 
     def _rounded(self, name: str) -> str:
-        """What a DequantizeLinear reads in place of what it makes."""
+        """Name of the quantised tensor if a DequantizeLinear produces `name`, else `name`."""
         node = self._maker(name)
         return node.input[0] if node and node.op_type == "DequantizeLinear" else name
 
     def _names(self, border: str) -> tuple[str, ...]:
-        """A value and its rounded forms, but those that are values of their own."""
-        made_by = self._maker(border)
+        """Names of a value and of its quantised aliases, without those that are separate values."""
+        producer = self._maker(border)
         real = border
-        if made_by is not None and made_by.op_type == "QuantizeLinear":
-            real = made_by.input[0]
-        before = self._maker(real)
-        known = before is not None and before.op_type == "DequantizeLinear" and real != border
+        if producer is not None and producer.op_type == "QuantizeLinear":
+            real = producer.input[0]
+        real_producer = self._maker(real)
+        requantised = (
+            real_producer is not None
+            and real_producer.op_type == "DequantizeLinear"
+            and real != border
+        )
         forms = [n for n in self.rounders.get(real, ()) if n not in self.tensors]
-        return tuple(dict.fromkeys((border, *(() if known else (real,)), *forms)))
+        return tuple(dict.fromkeys((border, *(() if requantised else (real,)), *forms)))
 
     def _maker(self, name: str) -> onnx.NodeProto | None:
         return self.nodes[self.producer[name]] if name in self.producer else None
 
 
 def _parts(dfg: Dfg, index: int) -> tuple[int, ...]:
-    """The results of an operator with several, else the node itself."""
+    """The tuple elements of an operator with several results, else the node itself."""
     parts = [u for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     return tuple(parts) or (index,)
 
 
 def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
-    """Walk back from the model's outputs, through bodies as wholes."""
+    """Backward traversal from the model's outputs; a body is traversed as one node."""
     bodies: dict[int, set[int]] = {}
     results: dict[int, list[str]] = {}
     outside: set[int] = set()
@@ -182,15 +191,18 @@ def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
             outside.add(state)
             stack.extend(reads(map_.nodes[state]))
     _refuse_doubles(map_, bodies, outside)
-    found = {
+    body_of = {
         group: Body(nodes=tuple(sorted(nodes)), results=tuple(sorted(results[group])))
         for group, nodes in sorted(bodies.items())
     }
-    return found, tuple(sorted(outside))
+    return body_of, tuple(sorted(outside))
 
 
 def _way_back(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]:
-    """(nodes that a result of a group needs, names it enters with); notes why a body is none."""
+    """(nodes that a result of a group depends on, names of the values that enter the group).
+
+    Records in `refused` why the nodes are no valid body.
+    """
     nodes: set[int] = set()
     entered: dict[str, None] = {}
     stack = [result]

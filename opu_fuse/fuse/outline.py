@@ -1,16 +1,18 @@
 """Groups as functions of an ONNX model.
 
-Each group becomes one function of the domain `opu_fuse`, and one call of it in the graph. The model
-stays the model: same inputs, outputs, operators and numbers, so ONNX Runtime computes the same bits
-and Netron shows what the machine does in one pass as one node.
+Each group becomes one function of the domain `opu_fuse`, and one call of it in the graph. Inputs,
+outputs, operators and numbers of the model do not change. ONNX Runtime therefore computes the same
+bits, and Netron shows one pass of the machine as one node.
 
-* Computed values from outside are the first parameters, each once, in the order in which the body
-  reads them; then constants. Weights, scales and zero points stay initialisers of the main graph: a
-  function holds no data.
-* A convolution's bias is its operand here and goes with it. Host operators, QuantizeLinear at the
-  model's inputs, DequantizeLinear at its outputs and groups of views only stay as they are.
-* A group that the model does not show (a foreign quantised model may compute two of our groups by
-  one of its nodes) is left: its nodes stay in the graph, and the model's metadata says why.
+* A function's first parameters are the computed values from outside, each once, in the order in
+  which the body reads them. The constants follow. Weights, scales and zero points remain
+  initialisers of the main graph: a function holds no data.
+* A convolution's bias is an operand of the ONNX node and needs no node of its own. Host operators,
+  QuantizeLinear at the model's inputs, DequantizeLinear at its outputs and view-only groups remain
+  as they are.
+* A group that the model cannot express is not outlined (one node of a foreign quantised model may
+  compute two of our groups). Its nodes remain in the main graph, and the model's metadata holds
+  the reason.
 """
 
 import heapq
@@ -31,7 +33,7 @@ from opu_fuse.model.opsets import STANDARD
 DOMAIN = "opu_fuse"
 DOMAIN_VERSION = 1
 IR_VERSION = 10
-"""The first one in which functions and nodes carry metadata."""
+"""The first IR version in which functions and nodes have metadata."""
 
 GROUP_KEY, OPERATORS_KEY, SOURCE_KEY, REASONS_KEY = (
     "opu_fuse.group",
@@ -40,16 +42,19 @@ GROUP_KEY, OPERATORS_KEY, SOURCE_KEY, REASONS_KEY = (
     "opu_fuse.reasons",
 )
 """Metadata of a function: number of the group; a line `name: operator on module` for each of its
-operators; their names in the user's model; a line for each value that leaves it, and why there.
+operators; their names in the user's model; a line with the reason for each value that leaves it.
 """
 HOST_KEY = "opu_fuse.host"
-"""Metadata of a node in the graph: why it stays on the host."""
+"""Metadata of a node in the main graph: why it runs on the host."""
 LEFT_KEY = "opu_fuse.not_outlined"
-"""Metadata of the model: a line `group: reason` for each group that became no function."""
+"""Metadata of the model: a line `group: reason` for each group that is not outlined."""
 
 
 class _Item(Struct, frozen=True, kw_only=True):
-    """A node of the new graph, and where it stood (its group's last node) in the old one."""
+    """A node of the new graph.
+
+    state: its position in the old graph; for a call, that of the group's last node.
+    """
 
     state: int
     node: onnx.NodeProto
@@ -64,24 +69,24 @@ def outline(
 ) -> onnx.ModelProto:
     """A new model with the groups of a partition as functions; the argument is not changed.
 
-    model: what the DFG stands for, as QDQ model (`Prepared.qdq`) or as float canonical model.
-    numbers: group index -> number in the program, -1 without one (default: place among the groups
-    that are not just views). tensors: what stands for the model's initialisers in the new one
-    (default: they themselves). Raises PartitionError for an illegal partition.
+    model: the model of the DFG, as QDQ model (`Prepared.qdq`) or as float canonical model.
+    numbers: group index -> number in the program, -1 without one (default: position among the
+    groups that are not view-only). tensors: replacements for the model's initialisers in the new
+    model (default: the initialisers themselves). Raises PartitionError for an illegal partition.
     """
     require_legal(dfg, partition)
     groups = {g.index: g for g in partition.groups if not only_views(dfg, g)}
     if numbers is None:
-        numbers = {index: place for place, index in enumerate(groups)}
-    found = cut(dfg, partition, model.graph)
-    outlined = {index: groups[index] for index in found.bodies}
+        numbers = {index: number for number, index in enumerate(groups)}
+    model_cut = cut(dfg, partition, model.graph)
+    outlined = {index: groups[index] for index in model_cut.bodies}
     names = _function_names(dfg, outlined.values())
     reasons = _reasons(dfg, partition)
     facts = {i: _facts(dfg, g, numbers.get(i, -1), reasons) for i, g in outlined.items()}
     constants = {t.name for t in model.graph.initializer}
     functions = [
         _function(model, body, names[index], facts[index], constants)
-        for index, body in found.bodies.items()
+        for index, body in model_cut.bodies.items()
     ]
     calls = [
         _Item(
@@ -90,11 +95,13 @@ def outline(
                 f.name, f.input, f.output, name=group_name(dfg, groups[index]), domain=DOMAIN
             ),
         )
-        for (index, body), f in zip(found.bodies.items(), functions, strict=True)
+        for (index, body), f in zip(model_cut.bodies.items(), functions, strict=True)
     ]
-    left = [f"{group_name(dfg, groups[i])}: {reason}" for i, reason in found.left.items()]
-    items = [*_outside(dfg, partition, model, found), *calls]
-    return _assemble(model, items, functions, left, tensors or model.graph.initializer)
+    not_outlined = [
+        f"{group_name(dfg, groups[i])}: {reason}" for i, reason in model_cut.left.items()
+    ]
+    items = [*_outside(dfg, partition, model, model_cut), *calls]
+    return _assemble(model, items, functions, not_outlined, tensors or model.graph.initializer)
 
 
 def group_name(dfg: Dfg, group: Group) -> str:
@@ -104,7 +111,7 @@ def group_name(dfg: Dfg, group: Group) -> str:
 
 
 def _function_names(dfg: Dfg, groups: Iterable[Group]) -> dict[int, str]:
-    """Identifiers, each once: the letters, digits and `_` of the group's name."""
+    """A unique identifier per group: the letters, digits and `_` of the group's name."""
     names: dict[int, str] = {}
     taken: set[str] = set()
     for group in groups:
@@ -132,11 +139,11 @@ def _facts(dfg: Dfg, group: Group, number: int, reasons: Mapping[int, list[str]]
 
 
 def _reasons(dfg: Dfg, partition: Partition) -> dict[int, list[str]]:
-    """Node -> `to <reader>: <reason>` of every boundary it is the source of."""
-    found: dict[int, list[str]] = {}
+    """Node -> a line `to <reader>: <reason>` for every boundary whose source it is."""
+    lines_of: dict[int, list[str]] = {}
     for b in partition.boundaries:
-        found.setdefault(b.source, []).append(f"to {dfg[b.target].name}: {b.reason}")
-    return found
+        lines_of.setdefault(b.source, []).append(f"to {dfg[b.target].name}: {b.reason}")
+    return lines_of
 
 
 def _function(
@@ -159,13 +166,17 @@ def _function(
 
 
 def _parameters(nodes: Sequence[onnx.NodeProto], constants: set[str]) -> list[str]:
-    made = {name for node in nodes for name in node.output}
-    outer = dict.fromkeys(name for node in nodes for name in reads(node) if name not in made)
-    return [n for n in outer if n not in constants] + [n for n in outer if n in constants]
+    computed = {name for node in nodes for name in node.output}
+    read_outside = dict.fromkeys(
+        name for node in nodes for name in reads(node) if name not in computed
+    )
+    return [n for n in read_outside if n not in constants] + [
+        n for n in read_outside if n in constants
+    ]
 
 
 def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, found: Cut) -> Iterator[_Item]:
-    """The nodes that stay, host operators with the reason."""
+    """Nodes that remain in the main graph; host operators get their reason as metadata."""
     why = {dfg[h.node].name: h.reason for h in partition.host}
     for state in found.outside:
         node = onnx.NodeProto()
@@ -195,33 +206,33 @@ def _assemble(
     graph.input.extend(old.input)
     graph.output.extend(old.output)
     graph.node.extend(_in_order(items))
-    made = {name for node in graph.node for name in node.output}
+    computed = {name for node in graph.node for name in node.output}
     used = {name for node in graph.node for name in reads(node)} | {o.name for o in graph.output}
     graph.initializer.extend(t for t in tensors if t.name in used)
-    graph.value_info.extend(v for v in old.value_info if v.name in made)
+    graph.value_info.extend(v for v in old.value_info if v.name in computed)
     return new
 
 
 def _in_order(items: Sequence[_Item]) -> Iterator[onnx.NodeProto]:
-    """Producers first, else as they stood."""
+    """Nodes in topological order (Kahn's algorithm); ties keep the order of the old graph."""
     producer = {name: i for i, item in enumerate(items) for name in item.node.output if name}
     readers: list[list[int]] = [[] for _ in items]
-    waits = [0] * len(items)
+    unmet_inputs = [0] * len(items)
     for i, item in enumerate(items):
         sources = {producer[name] for name in reads(item.node) if name in producer}
-        waits[i] = len(sources)
+        unmet_inputs[i] = len(sources)
         for source in sources:
             readers[source].append(i)
-    ready = [(item.state, i) for i, item in enumerate(items) if waits[i] == 0]
+    ready = [(item.state, i) for i, item in enumerate(items) if unmet_inputs[i] == 0]
     heapq.heapify(ready)
-    count = 0
+    emitted = 0
     while ready:
         _, i = heapq.heappop(ready)
-        count += 1
+        emitted += 1
         yield items[i].node
         for reader in readers[i]:
-            waits[reader] -= 1
-            if waits[reader] == 0:
+            unmet_inputs[reader] -= 1
+            if unmet_inputs[reader] == 0:
                 heapq.heappush(ready, (items[reader].state, reader))
-    if count < len(items):
+    if emitted < len(items):
         raise InternalError("outlining", "groups of a legal partition wait for each other")

@@ -1,4 +1,4 @@
-"""What fusing produces: groups of DFG nodes, host operators, and a reason at every boundary."""
+"""The result of fusion: groups of DFG nodes, host operators, and a reason at every boundary."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from opu_fuse.fuse.strategies.search_report import Search  # of one strategy only
 
 Misfits = Mapping[tuple[int, ...], DoesNotFit | None]
-"""Groups that must not be formed, by their nodes (views left out), and what the scheduler said."""
+"""Groups that must not be formed, by their nodes (without views) -> the scheduler's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,8 @@ class Group:
 
     matches: operators in pipeline order (the anchor's owned bias included). inputs: DFG indices of
     the non-constant values read from outside, each once, in first-use order; constants: const nodes
-    absorbed; outputs: DFG indices of the values that are read outside or are model outputs (legal
-    groups of today: exactly one, the last match).
+    absorbed; outputs: DFG indices of the values that are read outside or are model outputs (in a
+    legal group exactly one: the last match).
     """
 
     index: int
@@ -43,7 +43,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOp:
-    """An operator that stays on the host, and the rule that kept it there."""
+    """An operator on the host, and the rule that it breaks on the machine."""
 
     node: int
     why: Refusal
@@ -56,7 +56,7 @@ class HostOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """An edge of the DFG that leaves a group (or the host) and the rule that stopped the fusion."""
+    """An edge of the DFG that leaves a group (or the host), and the rule against its fusion."""
 
     source: int
     target: int
@@ -84,10 +84,11 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """groups in an order in which they can execute (if legal); every call node is in exactly one
-    group or on the host. search: what a strategy that looks for the best grouping has gained;
-    misfits: groups that the scheduler forbade. copies: operators that the compiler adds behind
-    these groups, rewrites: operators it changed before them; by name, with the reason.
+    """Groups and host operators of a DFG. Every call node is in exactly one group or on the host.
+
+    groups: in execution order if legal; search: report of a searching strategy; misfits: groups
+    that the scheduler forbade; copies: name -> reason of operators that the compiler adds after
+    partitioning; rewrites: name -> reason of operators that it changed before partitioning.
     """
 
     strategy: str
@@ -106,6 +107,6 @@ class Partition:
 
 
 def added_lines(partition: Partition) -> Iterator[str]:
-    """What the compiler changed before the groups, and adds behind them, with the reasons."""
+    """Lines about operators that the compiler rewrote or adds as copies, with the reasons."""
     yield from (f"rewrite: {name}: {reason}" for name, reason in partition.rewrites.items())
     yield from (f"copy: {name}: {reason}" for name, reason in partition.copies.items())

@@ -1,15 +1,15 @@
-"""How a machine rounds anew what is rounded already, to another scale.
+"""Chooses the operator by which a machine requantises a value to another scale.
 
-In the data-flow graph that is a clip without bounds. Which module does it best depends on the
-machine and on what stands before it, so this is decided ahead of the strategies:
+In the data-flow graph a requantisation is a clip without bounds. The best module depends on the
+machine and on the preceding operators, so the choice precedes the strategies:
 
-1. A machine with tables looks it up: these are ONNX Runtime's bits whatever the scales are. A
-   function of one number before it that nothing else reads (an activation, another table) goes
-   into the same table, so both take one module.
-2. A Relu that nothing else reads, of one scale, rounds to the second scale by itself: a comparator
-   multiplies and clamps, and the order of the two changes no bit.
-3. Else the comparator multiplies, or, where one has run before it in the same pass or may not run
-   clips, the pool averages over one element.
+1. A machine with tables looks it up. The result equals ONNX Runtime's bits for any scales. A
+   preceding function of one number (an activation, another table) whose only reader is the
+   requantisation joins the same table, so both use one module.
+2. A preceding Relu that does not change the scale and has no other reader requantises by itself: a
+   comparator multiplies and clamps, and the order of the two changes no bit.
+3. Otherwise the comparator multiplies. If a comparator already ran in the pass, or the machine maps
+   no clip to it, the pool averages over one element.
 """
 
 from collections.abc import Iterator
@@ -25,16 +25,17 @@ from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 REQUANTISE = "Requantise"
-"""Among the functions of a table."""
+"""Name of the requantisation among the functions of a table."""
 _COMPARED = frozenset({"relu", "clip", "leaky_relu"})
 _POOLED = frozenset({"max_pool", "avg_pool"})
 _FUNCTIONS = {"relu": "Relu", "clip": "Clip", "leaky_relu": "LeakyRelu"}
-"""What a table does as well, by its ONNX operator."""
+"""Operators that a table can absorb -> their ONNX operator."""
 
 
 def with_requantisers(dfg: Dfg, hw: HwSpec) -> Dfg:
-    """The graph with every requantisation as the operator that a machine does it by; the same
-    object where there is none.
+    """The graph with every requantisation replaced by the operator that the machine runs for it.
+
+    Returns `dfg` itself if it has no requantisation.
     """
     nodes = list(dfg.nodes)
     wanted = [node.index for node in dfg.calls if _rounds_anew(dfg, node)]
@@ -50,7 +51,10 @@ def _rounds_anew(dfg: Dfg, node: Node) -> bool:
 
 
 def _chosen(dfg: Dfg, nodes: list[Node], index: int, hw: HwSpec) -> Node:
-    """nodes: as they are by now, requantisations before this one included."""
+    """The operator that replaces a requantisation.
+
+    nodes: the current nodes, with the replacements of preceding requantisations.
+    """
     node, runs = nodes[index], hw.dataflow.operators
     if "table" in runs:  # Case 1
         return _looked_up(dfg, nodes, node)
@@ -65,25 +69,25 @@ def _chosen(dfg: Dfg, nodes: list[Node], index: int, hw: HwSpec) -> Node:
 
 
 def _only_clamps(nodes: list[Node], node: Node) -> bool:
-    """Whether a node is a Relu that rounds nothing."""
+    """Whether a node is a Relu that does not requantise."""
     return node.op == "relu" and is_tied(nodes[node.operands[0]].quant, node.quant)
 
 
 def _looked_up(dfg: Dfg, nodes: list[Node], node: Node) -> Node:
-    found = replace(node, op="table", attrs={"functions": (REQUANTISE,)}, body=(_ir(node),))
+    table = replace(node, op="table", attrs={"functions": (REQUANTISE,)}, body=(_ir(node),))
     while True:
-        before = nodes[found.operands[0]]
+        before = nodes[table.operands[0]]
         known = before.op in _FUNCTIONS or before.op == "table"
         if not known or not _is_inner(dfg, before, dfg[node.index]):
-            return found
+            return table
         node = before
         functions = before.attrs.get("functions") or (_FUNCTIONS[before.op],)
-        attrs = {"functions": (*functions, *found.attrs["functions"])}
-        found = replace(_joined(found, before), attrs=attrs)
+        attrs = {"functions": (*functions, *table.attrs["functions"])}
+        table = replace(_joined(table, before), attrs=attrs)
 
 
 def _joined(node: Node, before: Node) -> Node:
-    """Both as one operator: it reads what the first reads, its result is that of the second."""
+    """Both operators as one, with the operands of the first and the result of the second."""
     return replace(
         node,
         operands=before.operands,
@@ -99,16 +103,18 @@ def _ir(node: Node) -> ir.Node:
 
 
 def _is_inner(dfg: Dfg, before: Node, reader: Node) -> bool:
-    """Whether an operator's int8 result is read by the next one alone."""
+    """Whether `reader` is the only reader of an operator's int8 result."""
     alone = dfg.users[before.index] == (reader.index,) and before.index not in dfg.outputs
     return alone and before.quant is not None and float_reason(dfg, before.index) is None
 
 
 def _same_pass(dfg: Dfg, nodes: list[Node], node: Node) -> Iterator[Node]:
-    """What may run before a node in its pass, from behind: each read by the next one alone."""
+    """Predecessors that may run in the same pass, nearest first; each has a single reader."""
     while True:
-        inner = [i for i in node.operands if dfg.users[i] == (node.index,)]
-        calls = [nodes[i] for i in inner if nodes[i].kind is Kind.CALL and i not in dfg.outputs]
+        single_reader = [i for i in node.operands if dfg.users[i] == (node.index,)]
+        calls = [
+            nodes[i] for i in single_reader if nodes[i].kind is Kind.CALL and i not in dfg.outputs
+        ]
         if not calls:
             return
         node = calls[0]

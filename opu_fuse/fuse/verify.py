@@ -1,7 +1,7 @@
-"""The one verifier: replays every group through the rules, whatever strategy made it.
+"""The verifier: replays every group through the rules, independently of the strategy.
 
-Each check has the name of its rule; the rules of `legality.py` are reused word for word, those
-about whole groups stand here.
+Each check has the name of its rule. The rules of `legality.py` are reused unchanged; the rules
+about whole groups are defined here.
 """
 
 import itertools
@@ -55,15 +55,16 @@ def verify(
     context: MatchContext, groups: Sequence[Group], host: Sequence[HostOp]
 ) -> tuple[Violation, ...]:
     """All broken rules of a partition, group by group; empty when the machine can run it."""
-    found = list(_coverage(context.dfg, groups, host))
+    violations = list(_coverage(context.dfg, groups, host))
     for group in groups:
-        _replay(context, group, found)
-        _results(context, group, found)
-    # Groups that keep the rules so far are paths left through their ends, and those cannot wait for
-    # each other: each one's end would come before the next one's, all the way round.
-    if found:
-        found += _circles(context.dfg, groups, host)
-    return tuple(found)
+        _replay(context, group, violations)
+        _results(context, group, violations)
+    # Groups that hold the rules so far are paths whose value leaves through the tail. Such groups
+    # cannot form a cycle: each tail would precede the next one in topological order, all the way
+    # round. So only a partition that broke another rule needs the cycle check.
+    if violations:
+        violations += _circles(context.dfg, groups, host)
+    return tuple(violations)
 
 
 def _violation(rule: object, words: Words, *nodes: int) -> Violation:
@@ -83,8 +84,8 @@ def _coverage(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iter
 
 
 def _replay(context: MatchContext, group: Group, found: list[Violation]) -> None:
-    """Operator by operator: is it runnable, does it read the tail, does the pipeline lead to its
-    module?
+    """Checks a group operator by operator: can the machine run it, does it read the tail, does the
+    pipeline lead to its module?
     """
     partial = PartialGroup(context.modules.start)
     members = {m.node for m in group.matches}
@@ -117,7 +118,7 @@ def _operator(context: MatchContext, node: Node, module: str | None) -> Refusal 
 
 
 def _head(context: MatchContext, node: Node, found: list[Violation]) -> None:
-    """What may begin a group: anything but a bias or a view."""
+    """Checks the first operator of a group: a bias or a view may not begin one."""
     dfg = context.dfg
     if node.owner is not None:
         found.append(_strayed(dfg, node))
@@ -133,7 +134,7 @@ def _data(
     members: Collection[int],
     found: list[Violation],
 ) -> None:
-    """What the operator reads: the group's tail and nothing else that the group computes."""
+    """Checks that an operator reads the group's tail and no other value that the group computes."""
     dfg, tail = context.dfg, partial.tail
     if node.owner is not None:
         if tail != node.owner:
@@ -164,18 +165,18 @@ def _strayed(dfg: Dfg, bias: Node) -> Violation:
 
 
 def _results(context: MatchContext, group: Group, found: list[Violation]) -> None:
-    """Interior values nobody else needs, and one result."""
+    """Checks that interior values are read inside the group only, and that it has one result."""
     dfg = context.dfg
     members = {m.node for m in group.matches}
-    for match, behind in itertools.pairwise(group.matches):
-        if context.leaves_only_to(match.node, behind.node):
+    for match, successor in itertools.pairwise(group.matches):
+        if context.leaves_only_to(match.node, successor.node):
             continue
         readers = context.readers(match.node)
-        needed = match.node in context.outputs
-        if not needed and members.issuperset(readers):
+        is_output = match.node in context.outputs
+        if not is_output and members.issuperset(readers):
             continue
         outside = [dfg[r].name for r in readers if r not in members]
-        outside += ["the model's output"] if needed else []
+        outside += ["the model's output"] if is_output else []
         words: Words = {
             "node": dfg[match.node].name,
             "group": group.index,

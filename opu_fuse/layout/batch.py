@@ -1,7 +1,7 @@
-"""A batch: the maps of its images below each other, image n from row n * rows on.
+"""Batches: the maps of a batch's images are stacked along the rows. Image n begins at row n * rows.
 
-Where no window sees rows of two images, that is a layer with more rows and nothing else. Elsewhere
-tiles, windows and padding are those of the single images (`Shape.images`).
+If no window overlaps two images, the batched layer is simply a layer with more rows. Otherwise
+tiles, windows and padding are per image (`Shape.images`).
 """
 
 from msgspec.structs import replace
@@ -10,12 +10,12 @@ from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.layout.shape import Shape, Window
 
 MOST_IMAGES = 128
-"""Of a batch: what no network of a useful size has the memory for, and every register can count."""
+"""Most images of a batch. No useful network has DRAM for more; every register holds this count."""
 _TALLEST = min(REGISTER[engine, "stride_y"].highest for engine in (Engine.COMPUTE, Engine.POST))
 
 
 def batched(shape: Shape, images: int) -> Shape:
-    """Of a layer for so many images."""
+    """The shape of a layer for a batch of `images`."""
     if images == 1:
         return shape
     window = _stacked(shape.window, shape.in_rows, shape.pre_pool_rows)
@@ -34,7 +34,10 @@ def batched(shape: Shape, images: int) -> Shape:
 
 
 def apart(shape: Shape, images: int) -> Shape:
-    """The same layer, whose rows may be those of all images, with tiles that end with an image."""
+    """The shape with rows per image, so that no tile crosses the end of an image.
+
+    shape: its rows are those of one image, or of all `images` stacked.
+    """
     if shape.images == images:
         return shape
     return replace(
@@ -47,7 +50,10 @@ def apart(shape: Shape, images: int) -> Shape:
 
 
 def _stacked(window: Window, rows: int, made: int) -> Window | None:
-    """For images of so many rows, and results, below each other; None where it would see two."""
+    """A window for stacked images, None if some window would overlap two images.
+
+    rows, made: input and output rows of an image.
+    """
     reach = (window.kernel[0] - 1) * window.dilations[0] + 1
     stride = rows if made == 1 else window.strides[0]
     if window.pads[0] or window.pads[2] or rows != made * stride:

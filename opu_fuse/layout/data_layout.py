@@ -1,7 +1,8 @@
-"""The layout of a partition: one record, in two steps.
+"""The data layout of a partition: one record, computed in two steps.
 
-Lanes come first, since geometry counts channels in lanes; slots follow, since they depend on which
-array modes a geometry can use. Nothing here knows tiles or addresses.
+`lay_out` assigns lanes first, because a pass geometry counts channels in lanes. `pack` then assigns
+slots (bytes per pixel), because these depend on the array modes that a geometry can use. The
+layout is independent of tiles and addresses.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,9 +21,11 @@ from opu_fuse.layout.zero_copy_joins import Join, find_joins
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a stored value lies. home: the stored value in whose bytes (a joined concatenation,
-    else itself), block: its first channel block there. skips: bytes of its first and of its last
-    channel block that belong to its neighbours.
+    """The storage of a value in DRAM.
+
+    layout: its words and lanes; home: base allocation (alias root: a joined concatenation, else the
+    value itself); block: its first channel block there; skips: bytes of its first and of its last
+    channel block that belong to neighbouring values.
     """
 
     layout: Layout
@@ -32,14 +35,16 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def offset(self) -> int:
-        """Bytes from the start of its home."""
+        """Bytes from the start of the base allocation."""
         return self.layout.word_at(self.block) * self.layout.word
 
 
 class DataLayout(Struct, frozen=True, kw_only=True):
-    """joined: concatenations and splits that are a matter of layout; shifts: `choose_shifts`;
-    lanes: by DFG index; joins: values inside others; slots: bytes of a pixel, of values that do not
-    take whole words; images: of a batch, below each other in every map.
+    """The data layout of all values of a partition.
+
+    joined: zero-copy concatenations and splits; shifts: see `choose_shifts`; lanes: by DFG index;
+    joins: aliased values, by DFG index; slots: bytes per pixel of values that pack several pixels
+    into a word; images: images of a batch, stacked along the rows of every map.
     """
 
     joined: frozenset[int]
@@ -50,16 +55,16 @@ class DataLayout(Struct, frozen=True, kw_only=True):
     images: int = 1
 
     def join(self, node: int) -> Join:
-        """In which stored value a stored value lies, itself if in no other."""
+        """The base allocation of a stored value: itself if it is not aliased."""
         return self.joins.get(node, Join(home=node, block=0))
 
     @property
     def sharers(self) -> frozenset[int]:
-        """Values that lie in others, and those in which they lie."""
+        """Values that share an allocation: aliased values and their alias roots."""
         return frozenset((*self.joins, *(join.home for join in self.joins.values())))
 
     def place(self, dfg: Dfg, hw: HwSpec, node: int) -> Place:
-        """Of a stored value, by DFG index (never a change of view)."""
+        """The storage of a value, by DFG index (never that of a view)."""
         channels, rows, cols = feature_shape(dfg[node].shape)
         pieces, join = self.lanes[node].pieces, self.join(node)
         layout = Layout(
@@ -71,21 +76,22 @@ class DataLayout(Struct, frozen=True, kw_only=True):
             slot=self.slots.get(node, hw.word_bytes),
             pieces=() if is_plain(pieces) else pieces,
         )
-        shared = pieces[0][0], -extent(pieces) % hw.word_channels
-        skips = shared if node in self.shifts else (0, 0)
+        edge_bytes = pieces[0][0], -extent(pieces) % hw.word_channels
+        skips = edge_bytes if node in self.shifts else (0, 0)
         return Place(layout=layout, home=join.home, block=join.block, skips=skips)
 
 
 def layouts(dfg: Dfg, groups: Iterable[Iterable[int]]) -> frozenset[int]:
-    """Concatenations and splits that groups, given by their nodes, do."""
+    """Concatenations and splits in groups; each group is the indices of its nodes."""
     return frozenset(i for group in groups for i in group if dfg[i].op in LAYOUT)
 
 
 def lay_out(
     dfg: Dfg, groups: Sequence[Sequence[int]], on_host: Collection[int], hw: HwSpec
 ) -> DataLayout:
-    """The layout of groups, given by their nodes in pipeline order, every pixel in a word of its
-    own. Raises CannotJoin.
+    """The layout of groups with one pixel per word.
+
+    groups: their nodes in pipeline order; on_host: the other operators. Raises CannotJoin.
     """
     joined = layouts(dfg, groups)
     shifts = choose_shifts(dfg, groups, on_host, joined, hw)
@@ -95,7 +101,9 @@ def lay_out(
 
 
 def pack(dfg: Dfg, found: DataLayout, passes: Iterable[Pass], hw: HwSpec) -> DataLayout:
-    """With neighbouring pixels in a word, where all who make and read them can. passes: of all
-    groups, in execution order.
+    """The layout with neighbouring pixels packed into a word, where all producers and readers of a
+    map support it.
+
+    passes: those of all groups, in execution order.
     """
     return replace(found, slots=choose_slots(dfg, passes, found.sharers, hw))

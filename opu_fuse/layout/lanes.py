@@ -1,11 +1,12 @@
-"""Where the channels of every value lie: concatenations that move no byte leave holes.
+"""The lane of every channel of every value. Zero-copy concatenations leave unused lanes (holes).
 
-A concatenation that the machine reads as one map is no copy: its operands lie one behind the other
-in memory, each beginning a channel block or, shifted, in the block that the one before has begun.
-Nor is a split: its results are read where the operand lies. Operators that work channel by channel
-keep the lanes of what they read; the array puts its channels into any lanes, and so makes what is
-added to a map with holes with the same holes, and a map whose parts meet each other with each part
-from a word on.
+A concatenation that the machine reads as one map needs no copy. Its operands are stored one after
+the other, and each begins a channel block or, shifted, continues the last block of its predecessor.
+A split needs no copy either: its results are read in place from the operand.
+
+Channel-wise operators preserve the lanes of their input. The array can write its channels to any
+lanes, so a convolution whose result is added to a map with holes writes the same holes. A map
+whose parts are combined with each other (a gated linear unit) has every part word-aligned.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,20 +23,21 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
-"""Operators that give every channel in the lane in which they read it."""
+"""Operators that write every channel to the lane from which they read it."""
 
 ANY_LANES = frozenset({"conv", "dense", "shuffle"})
-"""Operators whose channels the array puts into any lanes, unless its windows keep them."""
+"""Operators whose channels the array can write to any lanes, unless they run depthwise."""
 
 LAYOUT = frozenset({"concat", "split"})
-"""Operators that machines do by reading elsewhere."""
+"""Operators that are pure layout: their readers use other addresses, and nothing is copied."""
 
 
 class Lanes(Struct, frozen=True, kw_only=True):
-    """Where a value's channels are. base: DFG index of the value in whose bytes it lies (the
-    operand of a split, else itself); block: its first channel block there; pieces: lanes from that
-    block on; span: lanes that it keeps from others (a concatenation of parts of splits holds the
-    whole operands).
+    """The lanes of a value's channels.
+
+    base: DFG index of the value whose allocation holds it (the operand of a split, else itself);
+    block: its first channel block in that allocation; pieces: its lanes, counted from that block;
+    span: lanes that it reserves (a concatenation of parts of splits holds the whole operands).
     """
 
     base: int
@@ -56,43 +58,45 @@ NO_SHIFTS: Shifts = MappingProxyType({})
 def map_lanes(
     dfg: Dfg, hw: HwSpec, joined: Collection[int], shifts: Shifts = NO_SHIFTS
 ) -> tuple[Lanes, ...]:
-    """Lanes of every value. joined: concatenations whose operands lie in memory one behind the
-    other, and splits whose results are read where their operand lies.
+    """Lanes of every value, by DFG index.
+
+    joined: zero-copy concatenations (operands stored one after the other) and splits (results read
+    in place).
     """
     joined = {i for i in joined if reads_as_stored(dfg, i)}
     shifted = {
         i: ((first, feature_shape(dfg[i].shape)[0]),) for i, first in shifts.items() if first
     }
-    found = _mapped(dfg, hw, joined, shifts, shifted)
-    asked = _asked_for(dfg, hw, joined, found)
-    return _mapped(dfg, hw, joined, shifts, asked | shifted) if asked else found
+    lanes = _mapped(dfg, hw, joined, shifts, shifted)
+    required = _asked_for(dfg, hw, joined, lanes)
+    return _mapped(dfg, hw, joined, shifts, required | shifted) if required else lanes
 
 
 def joined_starts(
     dfg: Dfg, lanes: LaneMap, index: int, width: int, shifts: Shifts
 ) -> dict[int, int]:
-    """First channel block of every value inside a joined concatenation, by the value's base. width:
-    lanes of a word.
+    """First channel block of every value inside a joined concatenation, by the value's base.
 
-    A shifted value begins in the last block of the one before if that leaves its lanes free, and
-    has a shift too (else its stores write whole words).
+    width: lanes of a word. A shifted value begins in the last block of its predecessor if its lanes
+    are unused there and the predecessor has a shift too (otherwise that one stores whole words).
     """
     end = 0  # lanes
     starts: dict[int, int] = {}
-    before: int | None = None
+    predecessor: int | None = None
     for operand in elements(dfg, index):
         base = lanes[dfg.base(operand)].base
         if base not in starts:
-            free = shifts.get(base, 0) if before in shifts else 0
-            starts[base] = max(-(-(end - free) // width), 0)
+            shift = shifts.get(base, 0) if predecessor in shifts else 0
+            starts[base] = max(-(-(end - shift) // width), 0)
             end = starts[base] * width + lanes[base].span
-            before = base
+            predecessor = base
     return starts
 
 
 def reads_as_stored(dfg: Dfg, index: int) -> bool:
-    """Whether a concatenation or split finds its operands as they lie in memory: a change of view
-    in between may keep channels, rows and columns only.
+    """Whether a concatenation or split reads its operands in the shape in which they are stored.
+
+    A view in between must preserve channels, rows and columns.
     """
     return all(
         feature_shape(dfg[i].shape) == feature_shape(dfg[dfg.base(i)].shape)
@@ -101,7 +105,7 @@ def reads_as_stored(dfg: Dfg, index: int) -> bool:
 
 
 def is_depthwise(dfg: Dfg, node: Node) -> bool:
-    """One filter per channel."""
+    """Whether a convolution has one filter per channel."""
     weight = dfg[node.operands[1]].shape
     return node.attrs["group"] == weight[0] and weight[1] == 1
 
@@ -113,23 +117,27 @@ def _mapped(
     shifts: Shifts,
     given: Mapping[int, Pieces],
 ) -> tuple[Lanes, ...]:
-    """Front to back. given: lanes of values that the array makes, where not plain."""
-    found: list[Lanes] = []
+    """Lanes of every value, in one forward pass.
+
+    given: lanes of values that the array computes, where they are not plain.
+    """
+    lane_map: list[Lanes] = []
     for node in dfg.nodes:
-        lanes = _lanes(dfg, hw, joined, shifts, found, node)
+        lanes = _lanes(dfg, hw, joined, shifts, lane_map, node)
         pieces = given.get(node.index)
-        found.append(replace(lanes, pieces=pieces, span=extent(pieces)) if pieces else lanes)
-    return tuple(found)
+        lane_map.append(replace(lanes, pieces=pieces, span=extent(pieces)) if pieces else lanes)
+    return tuple(lane_map)
 
 
 def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) -> dict[int, Pieces]:
-    """Lanes in which convolutions have to make their channels, because something is added to them,
-    or multiplied, that lies with holes: by DFG index.
+    """Lanes that convolutions must write because a map with holes is added to or multiplied with
+    their result; by DFG index.
 
-    Values that must have their channels in the same lanes are one set (disjoint sets: Tarjan 1975).
-    Where all of a set that no convolution makes have the same lanes, its convolutions take them.
-    Where they are parts of a split map that convolutions make, these put each part into words of
-    its own (a gated linear unit: one half of the channels times a function of the other).
+    Values that must have their channels in the same lanes form one set (union-find, Tarjan 1975).
+    Consider the members of a set that convolutions do not compute. If they all have the same lanes,
+    the set's convolutions take these. If they are parts of a split map that a convolution computes,
+    that one writes every part word-aligned (a gated linear unit: one half of the channels times a
+    function of the other).
     """
     if all(is_plain(lanes.pieces) for lanes in found):
         return {}
@@ -140,18 +148,18 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
             parent[index] = index = parent[parent[index]]
         return index
 
-    made: list[Node] = []
+    producers: list[Node] = []
     for node in dfg.nodes:
         if not _keeps_lanes(dfg, hw, node):
-            made.append(node)
+            producers.append(node)
             continue
         for operand in node.operands:
-            alike = feature_shape(dfg[operand].shape)[0] == feature_shape(node.shape)[0]
-            if alike and dfg[operand].kind is not Kind.CONST:
+            same_channels = feature_shape(dfg[operand].shape)[0] == feature_shape(node.shape)[0]
+            if same_channels and dfg[operand].kind is not Kind.CONST:
                 parent[root(operand)] = root(node.index)
-    free = [node.index for node in made if node.op in ANY_LANES]
+    convolutions = [node.index for node in producers if node.op in ANY_LANES]
     fixed: dict[int, list[int]] = {}
-    for node in made:
+    for node in producers:
         if node.op not in ANY_LANES:
             fixed.setdefault(root(node.index), []).append(node.index)
     movable = {
@@ -159,34 +167,35 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
         for node in (dfg[i] for i in joined)
         if node.op == "split" and root(dfg.base(node.operands[0])) not in fixed
     }
-    spread, pieces = _spread(dfg, movable, found, list(fixed.values()))
-    asked = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in spread}
-    for of, members in fixed.items():
-        one, *others = {pieces[i] for i in members}
-        if not others and not is_plain(one):
-            asked[of] = one
-    return {index: asked[root(index)] for index in free if root(index) in asked}
+    aligned, pieces = _spread(dfg, movable, found, list(fixed.values()))
+    assigned = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in aligned}
+    for set_root, members in fixed.items():
+        lanes, *others = {pieces[i] for i in members}
+        if not others and not is_plain(lanes):
+            assigned[set_root] = lanes
+    return {index: assigned[root(index)] for index in convolutions if root(index) in assigned}
 
 
 def _spread(
     dfg: Dfg, movable: Collection[int], found: LaneMap, sets: Sequence[Sequence[int]]
 ) -> tuple[set[int], dict[int, Pieces]]:
-    """Splits whose parts have to begin a word each, of those that may, so that all of a set are in
-    the same lanes; and the pieces of all values of the sets then. sets: values that must be in the
-    same lanes, those that no convolution makes.
+    """(splits whose parts must be word-aligned to agree in lanes, resulting pieces by DFG index).
+
+    movable: splits whose parts may be word-aligned; sets: values that must share lanes and that no
+    convolution computes.
     """
     pieces = {i: found[i].pieces for members in sets for i in members}
-    spread: set[int] = set()
-    left = list(sets)
-    while left:  # a part that moves may leave another set that was at one
-        at_odds: list[Sequence[int]] = []
-        at_one: list[Sequence[int]] = []
-        for members in left:
-            (at_odds if len({pieces[i] for i in members}) > 1 else at_one).append(members)
-        left = at_one
-        moved = {
+    aligned: set[int] = set()
+    consistent = list(sets)
+    while consistent:  # fixpoint: realigning a part may break a set that agreed
+        conflicting: list[Sequence[int]] = []
+        agreeing: list[Sequence[int]] = []
+        for members in consistent:
+            (conflicting if len({pieces[i] for i in members}) > 1 else agreeing).append(members)
+        consistent = agreeing
+        realigned = {
             split
-            for members in at_odds
+            for members in conflicting
             if all(
                 is_plain(pieces[i])
                 or (dfg[i].kind is Kind.TUPLE_GET and dfg[i].operands[0] in movable)
@@ -194,16 +203,16 @@ def _spread(
             )
             for split in {dfg[i].operands[0] for i in members if not is_plain(pieces[i])}
         }
-        if not moved - spread:
+        if not realigned - aligned:
             break
-        spread |= moved
-        for part in (i for split in moved for i in dfg.users[split] if i in pieces):
+        aligned |= realigned
+        for part in (i for split in realigned for i in dfg.users[split] if i in pieces):
             pieces[part] = ((0, feature_shape(dfg[part].shape)[0]),)
-    return spread, pieces
+    return aligned, pieces
 
 
 def _from_words(split: Node, width: int) -> Pieces:
-    """Channels of a split map, each part from a word on."""
+    """Lanes of a split map with every part word-aligned. width: lanes of a word."""
     sizes = np.array(split.attrs["sizes"])
     words = np.cumsum([0, *-(-sizes // width)])[:-1]
     return tuple((int(at) * width, int(n)) for at, n in zip(words, sizes, strict=True))
@@ -223,13 +232,15 @@ def _lanes(
         return _part(dfg, hw, found, node)
     channels = feature_shape(node.shape)[0]
     plain: Pieces = ((0, channels),)
-    whole = Lanes(base=node.index, block=0, pieces=plain, span=channels)
-    read = [(i, pieces) for i in node.operands if (pieces := found[i].pieces) != plain]
-    alike = [pieces for i, pieces in read if feature_shape(dfg[i].shape)[0] == channels]
-    if not alike or not _keeps_lanes(dfg, hw, node):
-        return whole
-    pieces = max(alike, key=_holes)
-    return replace(whole, pieces=pieces, span=extent(pieces))
+    own_lanes = Lanes(base=node.index, block=0, pieces=plain, span=channels)
+    holed_operands = [(i, pieces) for i in node.operands if (pieces := found[i].pieces) != plain]
+    same_channels = [
+        pieces for i, pieces in holed_operands if feature_shape(dfg[i].shape)[0] == channels
+    ]
+    if not same_channels or not _keeps_lanes(dfg, hw, node):
+        return own_lanes
+    pieces = max(same_channels, key=_holes)
+    return replace(own_lanes, pieces=pieces, span=extent(pieces))
 
 
 def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
@@ -245,20 +256,20 @@ def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:
     starts = joined_starts(dfg, found, node.index, hw.word_channels, shifts)
     pieces: list[tuple[int, int]] = []
-    span = max(at * hw.word_channels + found[base].span for base, at in starts.items())
+    span = max(block * hw.word_channels + found[base].span for base, block in starts.items())
     for operand in elements(dfg, node.index):
         lanes = found[dfg.base(operand)]
-        at = (starts[lanes.base] + lanes.block) * hw.word_channels
+        start_lane = (starts[lanes.base] + lanes.block) * hw.word_channels
         for first, count in lanes.pieces:
-            if pieces and sum(pieces[-1]) == at + first:
+            if pieces and sum(pieces[-1]) == start_lane + first:
                 count += pieces[-1][1]
-                first = pieces.pop()[0] - at
-            pieces.append((at + first, count))
+                first = pieces.pop()[0] - start_lane
+            pieces.append((start_lane + first, count))
     return Lanes(base=node.index, block=0, pieces=tuple(pieces), span=span)
 
 
 def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
-    """A result of a split: its channels where the operand has them."""
+    """Lanes of a result of a split: those that its channels have in the operand."""
     split = dfg[node.operands[0]]
     whole = found[dfg.base(split.operands[0])]
     sizes = split.attrs["sizes"]

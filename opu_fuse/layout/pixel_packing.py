@@ -1,10 +1,16 @@
-"""Slots: several neighbouring pixels of a narrow map in one word.
+"""Pixel packing: several neighbouring pixels of a narrow map share one word, one slot each.
 
-The network's inputs come in the smallest slots that hold their channels, unless someone needs whole
-words. A map whose channels fill half a word or less can be stored in slots of W/2 or W/4 bytes,
-when the group that makes it runs in a mode of as many pixels per cycle, whoever reads it takes
-slots, what is added to it is packed alike, and its pool takes the maximum of two columns. Found by
-starting from the most and taking back what does not hold, until nothing changes.
+The network's inputs use the smallest slots that hold their channels, unless a reader needs whole
+words. A map whose channels fill at most half a word of W bytes can have slots of W/2 or W/4 bytes,
+under four conditions:
+
+* the group that computes it runs in an array mode with that many pixels per cycle;
+* all its readers accept slots;
+* maps that are added to it have the same packing;
+* its pool, if any, takes the maximum of two neighbouring columns.
+
+The algorithm is a fixpoint iteration: it starts from the densest packing and removes packing that
+violates a condition, until nothing changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,12 +26,15 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.units.pool import PoolKind
 
 MIN_SLOT = 4
+"""Fewest bytes of a pixel of a packed network input."""
 
 
 class Pass(Protocol):
-    """What packing asks about a group. source, residuals, gate: DFG indices of the maps it reads,
-    output: of the one it stores, with the lanes of their channels; in_phases: made in several
-    passes.
+    """The view of a group that packing needs.
+
+    source, residuals, gate: DFG indices of the maps it reads; output: DFG index of the map it
+    stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
+    passes compute the output.
     """
 
     @property
@@ -49,17 +58,17 @@ class Pass(Protocol):
 def choose_slots(
     dfg: Dfg, layers: Iterable[Pass], fixed: Collection[int], hw: HwSpec
 ) -> dict[int, int]:
-    """Bytes that a pixel takes, by DFG index; a word for the values that are not named.
+    """Bytes per pixel, by DFG index. Values that are not in the result have one pixel per word.
 
-    layers: in execution order; fixed: values that take whole words whatever reads them.
+    layers: in execution order; fixed: values that have one pixel per word in any case.
     """
     if hw.word_bytes != hw.word_channels:
         return {}
     layers = tuple(layers)
-    wide = {layer.source for layer in layers if not _reads_slots(layer, hw)}
-    wide.update(fixed, (node for layer in layers for node in layer.residuals))
-    wide.update(layer.gate for layer in layers if layer.gate is not None)
-    images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in wide}
+    whole_words = {layer.source for layer in layers if not _reads_slots(layer, hw)}
+    whole_words.update(fixed, (node for layer in layers for node in layer.residuals))
+    whole_words.update(layer.gate for layer in layers if layer.gate is not None)
+    images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in whole_words}
     slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
     slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
     px = _pack_pixels(layers, slots, fixed, hw)
@@ -69,7 +78,10 @@ def choose_slots(
 def _pack_pixels(
     layers: Sequence[Pass], slots: Mapping[int, int], fixed: Collection[int], hw: HwSpec
 ) -> dict[int, int]:
-    """Pixels per word of every layer's output. slots: of the network's inputs."""
+    """Pixels per word of every layer's output, by fixpoint iteration.
+
+    slots: bytes per pixel of the network's inputs.
+    """
     px = {layer.output: _most(layer, hw) for layer in layers}
     px |= {node: 1 for node in fixed if node in px}
     for layer in layers:
@@ -95,8 +107,9 @@ def _pack_pixels(
 
 
 def _reads_slots(layer: Pass, hw: HwSpec) -> bool:
-    """Whether the array can take a layer's pixels from slots: its channels fit one segment of some
-    mode.
+    """Whether the array can read a layer's input from slots.
+
+    The channels of a pixel must fit one segment of some array mode.
     """
     shape = layer.shape
     if shape.depthwise or shape.pre or not shape.array:
@@ -110,9 +123,9 @@ def _most(layer: Pass, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
     gated = any(side.broadcast for side in shape.sides)
-    plain = shape.array and not (shape.depthwise or shape.pre or gated)
+    packable = shape.array and not (shape.depthwise or shape.pre or gated)
     if (
-        not plain
+        not packable
         or layer.in_phases
         or shape.upsample != (1, 1)
         or not _pools_slots(shape)
@@ -126,8 +139,9 @@ def _most(layer: Pass, hw: HwSpec) -> int:
 
 
 def _pools_slots(shape: Shape) -> bool:
-    """Whether a layer's pool, if any, can work on packed pixels: the larger of two neighbours
-    (`pool_slots`).
+    """Whether a layer's pool, if any, can run on packed pixels.
+
+    The hardware then takes the maximum of two neighbouring pixels (`pool_slots`).
     """
     pool = shape.pool
     if pool is None:
@@ -138,7 +152,7 @@ def _pools_slots(shape: Shape) -> bool:
 
 
 def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:
-    """The most pixels, up to `most`, for which data fetch can feed a mode."""
+    """The most pixels per word, up to `most`, for which data fetch can feed some array mode."""
     for px in (4, 2):
         if px <= most and any(can_fetch(replace(shape, px=px), m, hw) for m in hw.array.modes):
             return px
@@ -146,14 +160,15 @@ def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:
 
 
 def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
-    """Whether data fetch can feed a mode from a layer's input, and its sums be packed as the layer
-    wants them: the segments of all pixels lie in two neighbouring words.
+    """Whether data fetch can feed an array mode that packs partial sums as the layer requires.
+
+    The segments of all pixels of one cycle must be inside two neighbouring words.
     """
     if mode.px != shape.px:
         return False
-    apart = (mode.px - 1) * shape.window.strides[1]
+    pixel_distance = (mode.px - 1) * shape.window.strides[1]
     if shape.slot == hw.word_bytes:
-        return apart <= 1
-    return mode.ic >= shape.in_channels and apart * shape.slot + mode.ic <= (
+        return pixel_distance <= 1
+    return mode.ic >= shape.in_channels and pixel_distance * shape.slot + mode.ic <= (
         hw.word_bytes + shape.column_bytes
     )

@@ -1,8 +1,8 @@
-"""Geometry of one pass through the machine: what tiling, cost and scheduling need to know about
-a group.
+"""Sizes of one pass through the machine, as tiling, cost and scheduling need them.
 
-Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are its results
-(partial sums), *final* pixels leave the post chain. Without pooling mid and final are the same.
+Coordinates: *input* pixels feed the array (or the copy path), *pre-pool* pixels are its results
+(partial sums), *final* pixels leave the post chain. Without pooling, pre-pool and final pixels are
+the same.
 """
 
 import math
@@ -39,7 +39,7 @@ class Window(Struct, frozen=True, kw_only=True):
     def part_span(
         self, axis: int, first: int, count: int, extent: int, k0: int, k1: int
     ) -> tuple[int, int, int]:
-        """The same for kernel positions k0 .. k1 - 1 only."""
+        """Source rows or columns that kernel positions k0 .. k1 - 1 alone read; see `span`."""
         d = self.dilations[axis]
         begin = first * self.strides[axis] - self.pads[axis] + k0 * d
         end = begin + (count - 1) * self.strides[axis] + (k1 - k0 - 1) * d + 1
@@ -48,8 +48,9 @@ class Window(Struct, frozen=True, kw_only=True):
         return start, stop, begin - start
 
     def reads(self, axis: int, count: int, extent: int) -> int:
-        """Of so many source rows or columns, those that some of `count` outputs reads. Windows
-        without dilation only: between them there may be gaps.
+        """Number of source rows (axis 0) or columns (axis 1) that `count` outputs read.
+
+        For windows without dilation. Strides larger than the kernel leave gaps, which do not count.
         """
         start, stop, _ = self.span(axis, 0, count, extent)
         return stop - start - (count - 1) * max(self.strides[axis] - self.kernel[axis], 0)
@@ -59,8 +60,10 @@ POINT = Window(kernel=(1, 1))
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """A map that a stage reads from the residual buffer: at mid pixels if the stage stands before
-    the pool, else at final ones. broadcast: one pixel stands for all.
+    """A map that a post stage reads from the residual buffer.
+
+    before_pool: the stage precedes the pool and reads at pre-pool pixels, else at final ones;
+    broadcast: one pixel serves all.
     """
 
     before_pool: bool = False
@@ -68,26 +71,32 @@ class Side(Struct, frozen=True, kw_only=True):
 
 
 class Im2row(Struct, frozen=True, kw_only=True):
-    """What unfolded rows are made of. kernel_rows, stride, pad: rows of the window, between windows
-    and above the image; in_rows, words: of an image, and image words of its rows; rows: unfolded
-    ones of an image.
-    """
+    """The im2row transform that `load.unfold` applies to an input map."""
 
     kernel_rows: int
+    """Rows of the window."""
     stride: int
+    """Rows between windows."""
     pad: int
+    """Padding rows above an image."""
     in_rows: int
+    """Rows of an image before the transform."""
     rows: int
+    """Rows of an image after the transform: one per output row."""
     words: int
+    """Words of an image row before the transform."""
 
     def row_words(self, words: int) -> int:
-        """Feature words of an unfolded row that is made of so many image words."""
+        """Feature words of an im2row row that is built from `words` image words."""
         return row_words(words, self.kernel_rows)
 
 
 class Cells(Struct, frozen=True, kw_only=True):
-    """Where weights are not zero. out, inner: output and input lanes of a cell; size: of the bits,
-    (cells of output lanes, cells of input lanes, kernel rows, kernel columns).
+    """Sparsity map of weights, by cell of lanes.
+
+    out, inner: output and input lanes of a cell; size: shape of the bitmap (cells of output lanes,
+    cells of input lanes, kernel rows, kernel columns); bits: the packed bitmap, 1 if any weight of
+    the cell is not zero.
     """
 
     out: int
@@ -97,60 +106,70 @@ class Cells(Struct, frozen=True, kw_only=True):
 
     @property
     def array(self) -> np.ndarray:
-        """bool, in this size."""
+        """The bitmap as bool array of shape `size`."""
         bits = np.frombuffer(self.bits, np.uint8)
         return np.unpackbits(bits, count=math.prod(self.size)).reshape(self.size).astype(bool)
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
-    word).
-
-    array: whether the inner-product array runs (else the copy path); depthwise: one filter per
-    lane, by windows; groups: of the convolution; window: of the convolution (stride and padding of
-    the copy path); pool: None without pooling; sides: maps that stages read; tables: that stages
-    look up; pre: units before the array that the input passes; gated: the one unit before the array
-    multiplies by a gate; upsample: rows and columns stored per final pixel; px: neighbouring pixels
-    in a partial-sum word, and in an output and a residual word unless post spreads them;
-    first_lane: of the first output channel; pool_kind: where there is a pool; param_words: of post,
-    for a channel block; sums: every weight of a depthwise window is 1; images: so many of these
-    sizes below each other, whose windows do not see each other (`layout/batch.py`); phased: it
-    makes some rows and columns of its map; further: where weights are the sum of several int8,
-    what is not zero of each but the first; carries: a tile finds the maxima of rows that windows of
-    the tile below see, too, for that one; im2row: its input is a map of unfolded rows, whose
-    columns take `slot` bytes, any number. Channels are counted in lanes, holes included.
-    """
+    """Sizes of a layer. Channels are counted in lanes, holes included."""
 
     array: bool
+    """Whether the inner-product array runs, else the copy path."""
     in_channels: int
     in_rows: int
     in_cols: int
     slot: int
+    """Bytes of an input pixel in a feature word (word_bytes: one pixel per word)."""
     window: Window
+    """Window of the convolution; stride and padding of the copy path."""
     groups: int
+    """Groups of the convolution."""
     pre_pool_channels: int
     pre_pool_rows: int
     pre_pool_cols: int
     pool: Window | None
+    """Window of the pool, None without pooling."""
     out_rows: int
     out_cols: int
     sides: tuple[Side, ...] = ()
+    """Maps that post stages read."""
     tables: int = 0
+    """Tables that post stages look up."""
     depthwise: bool = False
+    """One filter per lane, computed window by window."""
     pre: int = 0
+    """Units before the array that the input passes."""
     gated: bool = False
+    """The only unit before the array multiplies by a gate."""
     upsample: tuple[int, int] = (1, 1)
+    """Rows and columns stored per final pixel."""
     px: int = 1
+    """Neighbouring pixels in a partial-sum word. Also in an output and a residual word, unless
+    `spread`."""
     spread: bool = False
+    """Post writes one pixel per output word although partial-sum words hold `px`."""
     first_lane: int = 0
+    """Lane of the first output channel."""
     pool_kind: PoolKind = PoolKind.MAX
+    """Kind of the pool; meaningless without one."""
     param_words: int = 0
+    """Parameter words of post per channel block."""
     sums: bool = False
+    """Every weight of the depthwise window is 1."""
     images: int = 1
+    """Images of these sizes, stacked along the rows, whose windows do not overlap
+    (`layout/batch.py`)."""
     phased: bool = False
+    """The pass computes only some rows and columns of its map (one phase of a sub-pixel
+    decomposition)."""
     further: tuple[Cells, ...] = ()
+    """Sparsity maps of the second and later int8 terms, where weights are the sum of several."""
     carries: bool = False
+    """A tile stores a pooling halo for its successor: the maxima of rows that windows of both
+    see."""
     im2row: Im2row | None = None
+    """The input is an im2row map, whose columns have `slot` bytes (any number)."""
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum words of one channel block of rows × cols pixels."""
@@ -166,7 +185,10 @@ class Shape(Struct, frozen=True, kw_only=True):
         return rows * -(-cols // self.stored_px)
 
     def side_words(self, pre_pool: int, final: int) -> tuple[int, ...]:
-        """Residual words of one channel block of every side, beside so many mid and final words."""
+        """Residual words of one channel block, by side.
+
+        pre_pool, final: words of the block before and after the pool.
+        """
         return tuple(
             1 if side.broadcast else pre_pool if side.before_pool else final for side in self.sides
         )
@@ -179,43 +201,44 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @property
     def column(self) -> int:
-        """Columns of compute's tiles for a pixel: unfolded ones count bytes."""
+        """Columns of a compute tile per input pixel: `slot` for im2row maps, which count bytes."""
         return 1 if self.im2row is None else self.slot
 
     @property
     def column_bytes(self) -> int:
-        """Bytes of such a column: what compute takes for a slot."""
+        """Bytes of one column of a compute tile: the slot size that the compute engine uses."""
         return self.slot // self.column
 
     @property
     def pre_words(self) -> int:
-        """Words of a channel block that the units before the array are given: constants, a gate."""
+        """Words per channel block that the units before the array load: constants, or a gate."""
         return 1 if self.gated else PARAM_WORDS * self.pre
 
     @property
     def pre_constants(self) -> int:
-        """Those of them that are constants."""
+        """Words per channel block of `pre_words` that are constants."""
         return 0 if self.gated else self.pre_words
 
     def packed(self, hw: HwSpec, read: int, written: int) -> "Shape":
-        """With slots of `read` and `written` bytes for its pixels in memory."""
+        """This shape with slots of `read` bytes for input and `written` bytes for output pixels."""
         px = hw.word_bytes // written
         return replace(self, slot=read, px=px, carries=self.carries and px == 1)
 
     @property
     def carried(self) -> int:
-        """Mid rows that two tiles see, one above the other, and only the upper one makes."""
+        """Pre-pool rows of the pooling halo: two tiles read them, the upper one computes them."""
         pool = self.pool_window
         return pool.kernel[0] - pool.strides[0] if self.carries else 0
 
     def reads_halo(self, row: int) -> bool:
-        """Whether a tile that begins with a final row, counted through all images, finds maxima of
-        the tile above.
+        """Whether a tile reads the pooling halo of its predecessor.
+
+        row: first final row of the tile, counted across all images.
         """
         return self.carries and row % self.out_rows != 0
 
     def stores_halo(self, rows: int) -> bool:
-        """Whether a tile of so many final rows has one below that finds its maxima."""
+        """Whether a tile of `rows` final rows has a successor that reads its pooling halo."""
         return self.carries and rows < self.out_rows
 
     @property

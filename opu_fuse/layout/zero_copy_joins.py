@@ -1,4 +1,4 @@
-"""Which maps lie inside others: the operands of joined concatenations, the results of splits."""
+"""Which maps alias others: operands of zero-copy concatenations and results of splits."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,18 +19,23 @@ from opu_fuse.layout.lanes import (
 )
 
 MAP_RANK = 4
+"""Rank of a feature map, (1, c, h, w). Values of another rank get no copy."""
 
 
 class Join(Struct, frozen=True, kw_only=True):
-    """A value inside a joined concatenation: that concatenation, and its first block there."""
+    """The storage of an aliased value.
+
+    home: base allocation (alias root); block: first channel block of the value in it.
+    """
 
     home: int
     block: int
 
 
 def misplaced(dfg: Dfg, hw: HwSpec, layouts: Collection[int]) -> dict[tuple[int, int], str]:
-    """(concatenation, position of an operand): why it cannot lie there, for every map that would
-    have to be in two places. layouts: the concatenations and splits that the machine does.
+    """(concatenation, operand position) -> why that operand cannot be aliased and needs a copy.
+
+    layouts: the concatenations and splits that the machine does.
     """
     joined = set(layouts)
     lanes = map_lanes(dfg, hw, joined)
@@ -60,14 +65,16 @@ def find_joins(
     shifts: Shifts,
     elsewhere: Collection[tuple[int, int]] = (),
 ) -> dict[int, Join]:
-    """Where the operands of joined concatenations lie, the concatenations inside others, and the
-    results of joined splits. width: lanes of a word; elsewhere: (concatenation, position of an
-    operand) to leave out.
+    """Storage of every aliased value, by DFG index: operands of joined concatenations,
+    concatenations inside others, and results of joined splits.
 
-    Raises CannotJoin when a value would have to lie in two places, or two values in one; with no
-    positions when an operand is a map in another shape than the one that is stored.
+    width: lanes of a word; elsewhere: (concatenation, operand position) to leave out because it is
+    copied.
+
+    Raises CannotJoin when a value would need two addresses, or two values would need one. The error
+    has no positions when an operand is viewed in another shape than the stored one.
     """
-    found: dict[int, Join] = {}
+    joins: dict[int, Join] = {}
     for node in sorted(joined):
         if not reads_as_stored(dfg, node):
             why = "keeps its values, read in another shape, in blocks of channels"
@@ -75,23 +82,23 @@ def find_joins(
     for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
         starts = joined_starts(dfg, lanes, outer, width, shifts)
         whole = all((outer, k) not in elsewhere for k in range(len(elements(dfg, outer))))
-        inside = _part_of_another(found, starts) if whole else None  # its copies lie nowhere yet
-        at = found.get(outer) or inside or Join(home=outer, block=0)
-        if at.home != outer:
-            found[outer] = at
+        inside = _part_of_another(joins, starts) if whole else None  # copies have no address yet
+        outer_join = joins.get(outer) or inside or Join(home=outer, block=0)
+        if outer_join.home != outer:
+            joins[outer] = outer_join
         for value, positions in _lane_owners(dfg, outer, lanes, starts, width, elsewhere).items():
-            place = Join(home=at.home, block=at.block + starts[value])
-            if dfg[value].kind is Kind.CONST or found.get(value, place) != place:
+            join = Join(home=outer_join.home, block=outer_join.block + starts[value])
+            if dfg[value].kind is Kind.CONST or joins.get(value, join) != join:
                 constant = dfg[value].kind is Kind.CONST
                 why = "is a constant" if constant else "lies in another concatenation"
                 raise CannotJoin(dfg, outer, value, why, positions)
-            found[value] = place
+            joins[value] = join
     for split in (i for i in joined if dfg[i].op == "split"):
         for part in dfg.users[split]:
             base = lanes[part].base
-            at = found.get(base, Join(home=base, block=0))
-            found[part] = Join(home=at.home, block=at.block + lanes[part].block)
-    return found
+            outer_join = joins.get(base, Join(home=base, block=0))
+            joins[part] = Join(home=outer_join.home, block=outer_join.block + lanes[part].block)
+    return joins
 
 
 def _lane_owners(
@@ -102,37 +109,39 @@ def _lane_owners(
     width: int,
     elsewhere: Collection[tuple[int, int]],
 ) -> dict[int, tuple[int, ...]]:
-    """The values in whose bytes the operands of a concatenation lie, with the operands' positions.
+    """Base values of a concatenation's operands -> the positions of these operands.
 
-    Raises CannotJoin for an operand whose channels stand at an earlier place of the concatenation
-    already: who reads a lane twice would need two weights for it.
+    Raises CannotJoin for an operand whose channels already occur at an earlier position of the
+    concatenation: a reader of one lane for two channels would need two weights for it.
     """
     owners: dict[int, tuple[int, ...]] = {}
-    taken: set[int] = set()
+    used_lanes: set[int] = set()
     for position, operand in enumerate(elements(dfg, outer)):
         if (outer, position) in elsewhere:
             continue
-        place = lanes[dfg.base(operand)]
-        own = lanes_of(place.pieces) + (starts[place.base] + place.block) * width
-        if not taken.isdisjoint(own.tolist()):
+        base_lanes = lanes[dfg.base(operand)]
+        operand_lanes = (
+            lanes_of(base_lanes.pieces) + (starts[base_lanes.base] + base_lanes.block) * width
+        )
+        if not used_lanes.isdisjoint(operand_lanes.tolist()):
             why = "stands in the same concatenation twice"
-            raise CannotJoin(dfg, outer, place.base, why, (position,))
-        taken.update(own.tolist())
-        owners[place.base] = (*owners.get(place.base, ()), position)
+            raise CannotJoin(dfg, outer, base_lanes.base, why, (position,))
+        used_lanes.update(operand_lanes.tolist())
+        owners[base_lanes.base] = (*owners.get(base_lanes.base, ()), position)
     return owners
 
 
 def _part_of_another(found: Mapping[int, Join], starts: Mapping[int, int]) -> Join | None:
-    """Where a concatenation lies whose operands follow each other in a larger one already."""
-    begins = {
+    """The storage of a concatenation whose operands are already consecutive inside a larger one."""
+    candidate_starts = {
         Join(home=found[i].home, block=found[i].block - start) if i in found else None
         for i, start in starts.items()
     }
-    return begins.pop() if len(begins) == 1 else None
+    return candidate_starts.pop() if len(candidate_starts) == 1 else None
 
 
 class CannotJoin(DoesNotFit):
-    """A concatenation (`node`) that would have to copy `value`, for its operands at `positions`."""
+    """A concatenation (`node`) that needs a copy of `value`, for its operands at `positions`."""
 
     def __init__(
         self, dfg: Dfg, node: int, value: int, why: str, positions: tuple[int, ...]

@@ -68,28 +68,38 @@ def boundaries(
     forbid: Forbid,
     apart: Apart = no_reason,
 ) -> tuple[Boundary, ...]:
-    """One boundary per edge that leaves a group or enters one from the host, by target, then
-    operand order. apart: the strategy's own reasons.
+    """One boundary per edge that leaves a group or enters one from the host.
+
+    The order is by target, then by operand. apart: the strategy's own reasons.
     """
     nodes = context.dfg.nodes
     group_of = {m.node: g for g in groups for m in g.matches}
     hosted = {h.node: h.why for h in host}
     weighing = None if strategy == "optimal" else "optimal"
     grown_groups: dict[int, PartialGroup] = {}
-    found: list[Boundary] = []
+    open_edges: list[Boundary] = []
     for node in nodes:
         if node.kind is not Kind.CALL:
             continue
-        there = group_of.get(node.index)
+        target_group = group_of.get(node.index)
         for source in producers(context.dfg, node.index):
-            here = group_of.get(source)
-            if here is there:
+            source_group = group_of.get(source)
+            if source_group is target_group:
                 continue
-            if here is None or there is None:
-                reason = _with_host(context, hosted, source, node.index, from_host=here is None)
+            if source_group is None or target_group is None:
+                reason = _with_host(
+                    context, hosted, source, node.index, from_host=source_group is None
+                )
             else:
                 reason = _between(
-                    context, grown_groups, here, there, source, node, forbid, weighing
+                    context,
+                    grown_groups,
+                    source_group,
+                    target_group,
+                    source,
+                    node,
+                    forbid,
+                    weighing,
                 ) or (
                     apart(source, node.index)
                     or refuse(
@@ -97,8 +107,8 @@ def boundaries(
                         {"source": nodes[source].name, "target": node.name},
                     )
                 )
-            found.append(Boundary(source=source, target=node.index, why=reason))
-    return tuple(found)
+            open_edges.append(Boundary(source=source, target=node.index, why=reason))
+    return tuple(open_edges)
 
 
 def _with_host(
@@ -125,8 +135,10 @@ def _between(
     weighing: str | None,
 ) -> Refusal | None:
     """Why `node`, in `group`, did not join the group that computes `source`; None when no rule
-    forbids it. grown_groups: source groups seen so far; weighing: the strategy that would compare
-    operands.
+    forbids it.
+
+    grown_groups: cache of partial groups, by index of the source group; weighing: the strategy that
+    would compare operands.
     """
     if group.matches[0].node != node.index:
         continued = _continued(group, node)
@@ -148,7 +160,7 @@ def _between(
 
 
 def _continued(group: Group, node: Node) -> int | None:
-    """The operand that comes to a node through its own group."""
+    """The operand that a node reads from the pipeline of its own group."""
     last = None
     for match in group.matches:
         if match.node == node.index:

@@ -1,4 +1,4 @@
-"""How much of a network runs on the machine, in a line when it is little, or not known."""
+"""Offload coverage: a warning line when little of a network runs on the machine, or not known."""
 
 import logging
 from collections import Counter
@@ -13,29 +13,33 @@ from opu_fuse.model.effort import effort
 log = logging.getLogger(__name__)
 
 LITTLE = 0.5
-"""Of all multiplications: who compiles for a machine expects more on it."""
+"""Share of all multiplications on the machine below which a user should be warned."""
 
 
 def little_on_machine(dfg: Dfg, hw: HwSpec, partition: Partition) -> str | None:
-    """Which operators keep most multiplications on the host, why, and what would help; what of the
-    host's work cannot be counted. None where that is nothing, and at least half of the
-    multiplications run on the machine, or there are none.
+    """A message about low offload coverage, None without anything to report.
+
+    It names the operators with most multiplications on the host, why, and what would help, if the
+    machine runs less than half of the multiplications. It also names host operators whose
+    multiplications cannot be counted.
     """
-    counted = [(n.index, n.ir_node) for n in dfg.calls if n.owner is None]  # biases: with theirs
-    products = {index: effort(node) for index, node in counted if node is not None}
+    calls = [
+        (n.index, n.ir_node) for n in dfg.calls if n.owner is None
+    ]  # a bias counts with its owner
+    products = {index: effort(node) for index, node in calls if node is not None}
     total = sum(count or 0 for count in products.values())
-    left = {op.node: products.get(op.node, 0) or 0 for op in partition.host}
-    here = total - sum(left.values())
+    on_host = {op.node: products.get(op.node, 0) or 0 for op in partition.host}
+    on_machine = total - sum(on_host.values())
     unknown = [op for op in partition.host if products.get(op.node, 0) is None]
-    said = []
-    if here < LITTLE * total:
-        said.append(_largest(dfg, hw, partition, left, here, total))
+    parts = []
+    if on_machine < LITTLE * total:
+        parts.append(_largest(dfg, hw, partition, on_host, on_machine, total))
     elif unknown:
-        share = f"{_percent(here, total)} of" if total else "none of"
-        said.append(f"{share} the multiplications that can be counted run on {hw.name}")
+        share = f"{_percent(on_machine, total)} of" if total else "none of"
+        parts.append(f"{share} the multiplications that can be counted run on {hw.name}")
     if unknown:
-        said.append(_uncounted(dfg, unknown))
-    return "; ".join(said) or None
+        parts.append(_uncounted(dfg, unknown))
+    return "; ".join(parts) or None
 
 
 def warn_of_little(dfg: Dfg, hw: HwSpec, partition: Partition) -> None:

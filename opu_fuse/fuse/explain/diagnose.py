@@ -1,9 +1,9 @@
-"""Why no module can take an operator next: said after the search has failed.
+"""Mapping-failure diagnosis: why no module can take an operator next. Runs after a failed search.
 
-Every module of a kind that runs the operator has something against it: rules of its own, or that
-the pipeline does not lead there. The one that runs it with the least change of the spec is the
-nearest; its objections are the refusal, their levers what would have helped, as far as they do
-(`remedies.py`). Objections against which nothing helps weigh most.
+Every module of a suitable kind has objections: it breaks a module rule, or the pipeline does not
+lead to it. The module that needs the smallest change of the spec is the nearest. Its objections
+become the refusal, and their levers become the proposed remedies, if they help when tried
+(`remedies.py`). A module with an objection that no lever removes ranks last.
 """
 
 from collections import deque
@@ -21,29 +21,30 @@ from opu_fuse.fuse.rules.refusal import Lever, Refusal, Words, refuse
 from opu_fuse.fuse.rules.spec_changes import NewModule
 
 _DONE = ("end the group", "let it run by itself", "let them run one after the other")
-"""Helps of the scheduler that the compiler has taken already, where it says that a group is cut."""
+"""Beginnings of scheduler advice that the compiler has already followed by cutting the group."""
 
 
 def no_module(context: MatchContext, state: MatcherState, node: Node) -> Refusal:
-    """What stops every module that could run the operator behind this position.
+    """The refusal when no module can run the operator from this matcher state.
 
-    The operator map names at least one (`known_operator` holds), but perhaps none for a bias.
+    The operator map names at least one module (`known_operator` holds), but perhaps none for a
+    bias.
     """
     key = (state, context.forms[node.index])
-    found = context.dead_ends.get(key)
-    if found is None:
-        found = _no_module(context, state, node)
+    refusal = context.dead_ends.get(key)
+    if refusal is None:
+        refusal = _no_module(context, state, node)
         if all(
             fits(context, node, module) for module in context.modules.runners(context.runs_as(node))
         ):
-            context.dead_ends[key] = found  # it says nothing about this node alone
-    return found
+            context.dead_ends[key] = refusal  # no module rule is broken: valid for the whole form
+    return refusal
 
 
 def _no_module(context: MatchContext, state: MatcherState, node: Node) -> Refusal:
     reached = state.candidates(context.runs_as(node))
     modules = dict.fromkeys((*reached, *context.modules.runners(context.runs_as(node))))
-    if not modules:  # a bias is not asked the rules for operators, its convolution is
+    if not modules:  # operator rules are asked of the convolution, not of its bias
         return refuse(known_operator, known_operator(context, node) or {})
     cases = [tuple(objections(context, state, node, module)) for module in modules]
     nearest, *further = cases if len(cases) == 1 else sorted(cases, key=_distance)
@@ -60,27 +61,28 @@ def _no_module(context: MatchContext, state: MatcherState, node: Node) -> Refusa
 
 
 def _whole(case: Sequence[Refusal]) -> Refusal:
-    """What stops one module, as one refusal."""
+    """All objections against one module as one refusal."""
     first, *joint = case
     return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint))
 
 
 def _distance(objections: Sequence[Refusal]) -> tuple[bool, int, int]:
-    """How much must change for a module to run an operator: whether nothing helps against some
-    objection, how many keys of the spec, how many objections.
+    """Sort key: how much must change for a module to run an operator.
+
+    (whether some objection has no lever, changed keys of the spec, objections).
     """
     levers = [objection.levers for objection in objections]
-    keys = sum(min((_size(lever) for lever in found), default=0) for found in levers)
+    keys = sum(min((_size(lever) for lever in options), default=0) for options in levers)
     return not all(levers), keys, len(objections)
 
 
 def _size(lever: Lever) -> int:
-    """A value counts 1, a module that is to be written 2 for each key, the model 1."""
+    """Size of a change: 1 per value, 2 per key of a new module, 1 for a change of the model."""
     return sum(1 if value else 2 for _, value in lever.spec) or 1
 
 
 def forbidden_words(context: MatchContext, matches: Sequence[Match]) -> Words:
-    """The facts of `forbidden`: which operators, and what the scheduler said about them."""
+    """The facts of `forbidden`: the operators, and the scheduler's error about them."""
     names = [context.dfg[m.node].name for m in matches]
     nodes = tuple(sorted(m.node for m in matches if m.module is not None))
     error = context.misfits.get(nodes)
@@ -95,14 +97,14 @@ def forbidden_words(context: MatchContext, matches: Sequence[Match]) -> Words:
 def objections(
     context: MatchContext, state: MatcherState, node: Node, module: str
 ) -> Iterator[Refusal]:
-    """Everything against running an operator on this module next; empty where it can."""
+    """All reasons against running an operator on this module next; empty if it can."""
     if module not in state.candidates(context.runs_as(node)):
         yield no_way(context, state, context.runs_as(node), module)
     yield from module_refusals(context, node, module)
 
 
 def no_way(context: MatchContext, state: MatcherState, op: str, module: str) -> Refusal:
-    """The module is used up, or the data cannot get there."""
+    """Why a module is out of reach: it has no use left, or the data cannot pass to it."""
     key = (state, op, module)
     if key not in context.ways:
         context.ways[key] = _used_once(context, state, op, module) or _pipeline_path(
@@ -147,15 +149,17 @@ def _second(context: MatchContext, state: MatcherState, module: str) -> NewModul
 
 
 def _blocked(modules: Modules, state: MatcherState, target: str) -> str | None:
-    """The one module on a way that data may not pass; None when more are in every way, or there is
-    none.
+    """The only non-bypassable module on some path to the target.
+
+    None when every path has more than one, or there is no path. Breadth-first search over (module,
+    blocking module so far).
     """
     start = (modules.root,) if state.tail is None else modules.edges[state.tail]
     first = [m for m in start if m not in state.full and m != target]
-    ways: deque[tuple[str, str | None]] = deque((m, None) for m in first)
-    seen: set[tuple[str, str | None]] = set(ways)
-    while ways:
-        module, blocked = ways.popleft()
+    paths: deque[tuple[str, str | None]] = deque((m, None) for m in first)
+    seen: set[tuple[str, str | None]] = set(paths)
+    while paths:
+        module, blocked = paths.popleft()
         if not modules.passable(module):
             if blocked is not None:
                 continue
@@ -163,8 +167,8 @@ def _blocked(modules: Modules, state: MatcherState, target: str) -> str | None:
         for successor in modules.edges[module]:
             if successor == target:
                 return blocked
-            way = (successor, blocked)
-            if way not in seen and successor not in state.full | {state.tail}:
-                seen.add(way)
-                ways.append(way)
+            path = (successor, blocked)
+            if path not in seen and successor not in state.full | {state.tail}:
+                seen.add(path)
+                paths.append(path)
     return None

@@ -1,4 +1,4 @@
-"""What stays on the host, in lines: operators that stay for the same reason share one."""
+"""Host operators as text: operators with the same reason share a line."""
 
 import re
 from collections.abc import Iterator
@@ -7,25 +7,26 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.fuse.partition import HostOp, Partition
 
 EACH, READ = "each", "what each reads"
-"""Stand for an operator, and for an operand of it, in a reason that several have."""
+"""Placeholders for an operator and its operands in a reason that several operators share."""
 
 
 def host_lines(dfg: Dfg, partition: Partition) -> Iterator[str]:
-    """A line for every reason, with the names in front of it; in the order of the first ones. A
-    bias goes where its owner goes, and is not named beside it.
+    """One line per reason, headed by the names of its operators, in order of first occurrence.
+
+    A bias is not named if its owner is on the host too.
     """
     on_host = {op.node for op in partition.host}
-    alike: dict[str, list[HostOp]] = {}
+    ops_of_reason: dict[str, list[HostOp]] = {}
     for op in partition.host:
         if dfg[op.node].owner not in on_host:
-            alike.setdefault(_without_names(dfg, op), []).append(op)
-    for reason, ops in alike.items():
+            ops_of_reason.setdefault(_without_names(dfg, op), []).append(op)
+    for reason, ops in ops_of_reason.items():
         names = ", ".join(dfg[op.node].name for op in ops)
         yield f"host: {names}: {reason if len(ops) > 1 else ops[0].reason}"
 
 
 def _without_names(dfg: Dfg, op: HostOp) -> str:
-    """The reason with words for the operator and its operands instead of their names."""
+    """The reason with placeholders instead of the names of the operator and its operands."""
     node = dfg[op.node]
     words = {n.name: READ for n in _read(dfg, node)} | {node.name: EACH}
     longest = sorted(filter(None, words), key=len, reverse=True)
@@ -34,6 +35,6 @@ def _without_names(dfg: Dfg, op: HostOp) -> str:
 
 
 def _read(dfg: Dfg, node: Node) -> Iterator[Node]:
-    """Operands, those of a concat instead of its tuple."""
+    """Operands of a node; the elements of a concat instead of its tuple."""
     for operand in (dfg[i] for i in node.operands):
         yield from [dfg[i] for i in operand.operands] if operand.kind is Kind.TUPLE else [operand]

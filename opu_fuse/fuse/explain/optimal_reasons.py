@@ -1,4 +1,4 @@
-"""Why `optimal` left an operator on the host, or an edge open that no rule forbids."""
+"""Why `optimal` put an operator on the host, or did not fuse an edge that no rule forbids."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,13 +47,13 @@ def host_ops(
     groups: Sequence[Sequence[Match]],
     nodes: Sequence[int],
 ) -> list[HostOp]:
-    """The operators on the host with reasons, biases behind their owners."""
+    """The operators on the host with reasons, each bias after its owner."""
     by_tail = {g[-1].node: partial_group(context, g) for g in groups}
-    found: list[HostOp] = []
+    host: list[HostOp] = []
     for index in nodes:
         node = context.dfg[index]
-        found += on_host(context.dfg, node, _why_on_host(context, costs, forbid, by_tail, node))
-    return found
+        host += on_host(context.dfg, node, _why_on_host(context, costs, forbid, by_tail, node))
+    return host
 
 
 def _why_on_host(
@@ -84,7 +84,7 @@ def apart(
     found: Grouping,
     refined: Refined | None,
 ) -> Apart:
-    """Why the group that begins with a target does not continue the one that ends in a source."""
+    """(source, target) -> why the group headed by target does not continue source's group."""
     by_head = {g[0].node: g for g in found.groups}
     by_tail = {g[-1].node: g for g in found.groups}
     return lambda source, target: _why_apart(
@@ -117,7 +117,9 @@ def _why_apart(
         together = f"{whole} cycles with all other groups"
         return refuse(costs_more, {**words, "together": together, "apart": refined.timed.best})
     members = [m.node for m in partial.matches]
-    here, there = costs.of([m.node for m in group]), costs.of([m.node for m in behind])
+    source_cost, target_cost = costs.of([m.node for m in group]), costs.of([m.node for m in behind])
     what = costs.misfit(members)
     together = f"more than any tile holds ({what})" if what else cost_text(costs.of(members))
-    return refuse(costs_more, {**words, "together": together, "apart": cost_text(here + there)})
+    return refuse(
+        costs_more, {**words, "together": together, "apart": cost_text(source_cost + target_cost)}
+    )

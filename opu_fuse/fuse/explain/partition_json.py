@@ -14,11 +14,12 @@ SCHEMA_VERSION = 1
 
 
 def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, Any]:
-    """A partition by names: operators by node name, `inputs` and `outputs` of groups by value
-    name. `search` is there only when the strategy searched, `copies` and `rewrites` only where the
-    compiler adds or changed operators; these stand apart from the groups.
+    """A partition by names: operators by node name, `inputs` and `outputs` of groups by value name.
+
+    `search` exists only when the strategy searched. `copies` and `rewrites` exist only where the
+    compiler adds or changed operators; they are separate from the groups.
     """
-    found: dict[str, Any] = {
+    tree: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": dfg.name,
         "hw": hw.name,
@@ -50,12 +51,12 @@ def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, A
         ],
     }
     if partition.copies:
-        found["copies"] = _with_reasons(partition.copies)
+        tree["copies"] = _with_reasons(partition.copies)
     if partition.rewrites:
-        found["rewrites"] = _with_reasons(partition.rewrites)
+        tree["rewrites"] = _with_reasons(partition.rewrites)
     if partition.search is not None:
-        found["search"] = search_json(dfg, partition.search)
-    return found
+        tree["search"] = search_json(dfg, partition.search)
+    return tree
 
 
 def _with_reasons(reasons: Mapping[str, str]) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""A partition in words: what runs where, the reason at every boundary, the story of an operator."""
+"""A partition as text: what runs where, why each boundary exists, an operator's search trace."""
 
 import difflib
 from collections import defaultdict
@@ -14,11 +14,10 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 
 
 def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None) -> tuple[str, ...]:
-    """Lines of text about the whole partition, or the story of the operators that stand for one
-    node.
+    """Lines of text about the whole partition, or the search trace of the operators of one node.
 
-    node: name of a DFG operator or of a node of the user's model. Raises PartitionError when there
-    is none of that name.
+    node: name of a DFG operator or of a node of the user's model. Raises PartitionError when no
+    operator has that name.
     """
     if node is None:
         return tuple(_whole(dfg, hw, partition))
@@ -28,15 +27,16 @@ def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None)
 
 
 def operators_named(dfg: Dfg, name: str, option: str) -> list[Node]:
-    """The operators that stand for a name: a DFG operator's, or a node's of the user's model.
-    Raises PartitionError, which blames the option, when there is none.
+    """The operators with a name: that of a DFG operator, or of a node of the user's model.
+
+    option: command-line option that the error names. Raises PartitionError when there is none.
     """
     named = [n for n in dfg.calls if n.name == name] or [n for n in dfg.calls if name in n.source]
     if not named:
         names = sorted({s for n in dfg.calls for s in (n.name, *n.source)})
-        close = difflib.get_close_matches(name, names, n=3) or names[:3]
+        suggestions = difflib.get_close_matches(name, names, n=3) or names[:3]
         raise PartitionError(
-            option, f"no operator is named {name!r}", f"did you mean {', '.join(close)}?"
+            option, f"no operator is named {name!r}", f"did you mean {', '.join(suggestions)}?"
         )
     return named
 
@@ -64,15 +64,15 @@ def _one(context: MatchContext, partition: Partition, node: Node) -> Iterator[st
     yield f"{node.name} ({node.op.removeprefix('host:')}): {_place(dfg, partition, node)}"
     if node.owner is not None:
         yield f"  goes where {dfg[node.owner].name} goes, which owns it"
-    told = search_trace(context, partition, node)
-    if told.kinds:
-        yield f"  runs on modules of kind {' or '.join(told.kinds)}"
-    for attempt in told.attempts:
+    trace = search_trace(context, partition, node)
+    if trace.kinds:
+        yield f"  runs on modules of kind {' or '.join(trace.kinds)}"
+    for attempt in trace.attempts:
         yield from _attempt(context, attempt)
-    yield from (f"  forbidden by the scheduler: {text}" for text in told.misfits)
-    if told.unfit is not None:
-        yield f"  compile will not keep this group: {told.unfit}"
-    yield from (f"  {dfg[target].name} did not join: {why.reason}" for target, why in told.next)
+    yield from (f"  forbidden by the scheduler: {text}" for text in trace.misfits)
+    if trace.unfit is not None:
+        yield f"  compile will not keep this group: {trace.unfit}"
+    yield from (f"  {dfg[target].name} did not join: {why.reason}" for target, why in trace.next)
     broken = [v for v in partition.violations if node.index in v.nodes]
     yield from (f"  violation {v.rule}: {v.text}" for v in broken)
 

@@ -1,8 +1,8 @@
-"""A remedy about the spec is tried before it is shown: the spec is changed in memory, and must run
-the operator then.
+"""Tries a remedy about the spec before it is shown: the spec, changed in memory, must then run the
+operator.
 
-Only who reads a reason asks for its remedies, so that partitioning does not wait for this. What a
-change does to an operator is remembered by the operator's form and its place in the pipeline.
+Remedies are evaluated lazily, when a reason is read, so they cost partitioning no time. Results are
+memoised by the operator's form and the matcher state.
 """
 
 import dataclasses
@@ -26,22 +26,23 @@ _PARTITION_ONLY = "for partitioning only (`build: false`), "
 
 
 class Trial(Struct, frozen=True, kw_only=True, eq=False):
-    """What remedies of a refusal are tried on: an operator, behind a position."""
+    """The case on which remedies of a refusal are tried: an operator after a matcher state."""
 
     context: MatchContext
     state: MatcherState
     node: Node
 
     def __eq__(self, other: object) -> bool:
-        """A refusal is the same whatever network its remedies are tried on."""
+        """Always true: refusals compare equal whatever network their remedies are tried on."""
         return isinstance(other, Trial)
 
     def __hash__(self) -> int:
         return hash(Trial)
 
     def __call__(self, lever: Lever) -> Lever | None:
-        """The remedy as it is shown; None where the spec, changed so, does not run the operator.
-        Remedies about the model are taken at their word.
+        """The remedy as it is shown; None where the changed spec does not run the operator.
+
+        Remedies about the model are not tried.
         """
         if not lever.spec:
             return lever
@@ -52,7 +53,7 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
         return known[key]
 
     def _tried(self, lever: Lever) -> Lever | None:
-        """The first form of it that can be built, else the first one for partitioning."""
+        """The first form of a remedy that can be built, else the first for partitioning only."""
         unbuilt: Lever | None = None
         for placed in self._placed(lever):
             changed = changed_spec(self.context.hw, placed)
@@ -66,19 +67,19 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
         return unbuilt
 
     def _placed(self, lever: Lever) -> Iterator[Lever]:
-        """With places for the module that it adds: the last one that data gets to comes first."""
+        """The remedy with each position for the module that it adds, last reachable first."""
         new, modules, state = lever.added, self.context.modules, self.state
         if not isinstance(new, NewModule) or new.at:
             yield lever
             return
-        met = modules.search(state.tail, state.full)
-        passed = [module for module in reversed(met) if modules.passable(module)]
-        places = tuple(dict.fromkeys((*passed, state.tail or modules.root)))
-        for there in forms(self.context.hw, new, places):
-            yield replace(lever, text=lever.text.replace(str(new), str(there)), added=there)
+        reachable = modules.search(state.tail, state.full)
+        positions_after = [module for module in reversed(reachable) if modules.passable(module)]
+        places = tuple(dict.fromkeys((*positions_after, state.tail or modules.root)))
+        for form in forms(self.context.hw, new, places):
+            yield replace(lever, text=lever.text.replace(str(new), str(form)), added=form)
 
     def _runs_on(self, hw: HwSpec) -> bool:
-        """Whether a machine can run the operator, and the bias it owns, at the same position."""
+        """Whether a machine can run the operator, and the bias it owns, from this matcher state."""
         changed = self.context.changed.get(hw)
         if changed is None:
             changed = self.context.changed[hw] = context_of(self.context.dfg, hw)
@@ -89,8 +90,8 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
             return False
         state = changed.modules.state(self.state.tail, self.state.used)
         for node in nodes:
-            found = state.candidates(changed.runs_as(node))
-            module = next((m for m in found if fits(changed, node, m)), None)
+            candidates = state.candidates(changed.runs_as(node))
+            module = next((m for m in candidates if fits(changed, node, m)), None)
             if module is None:
                 return False
             state = state.after(module)
@@ -98,10 +99,10 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def operator_refusal(context: MatchContext, node: Node) -> Refusal | None:
-    """The first of the operator rules that does not hold, with remedies that were tried."""
-    found = broken_rule(context, node)
-    if found is None or found.trial is not None:
-        return found
+    """The first broken operator rule, with remedies that have been tried."""
+    refusal = broken_rule(context, node)
+    if refusal is None or refusal.trial is not None:
+        return refusal
     trial = Trial(context=context, state=context.modules.start, node=node)
-    context.operators[node.index] = replace(found, trial=trial)
+    context.operators[node.index] = replace(refusal, trial=trial)
     return context.operators[node.index]

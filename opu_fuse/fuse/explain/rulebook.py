@@ -1,6 +1,6 @@
 """Every rule of the fuser in one table, in the order in which they are asked.
 
-The texts stand with the predicates; here is only what follows when a rule does not hold.
+The texts are in the predicates' docstrings; this table adds what happens when a rule is broken.
 """
 
 from msgspec import Struct

@@ -1,8 +1,8 @@
-"""The whole story of one operator: which groups it was tried in, and every module that the search
-met there.
+"""The search trace of one operator: the groups in which it was tried, and every module that each
+search visited.
 
-The search of `matched` is done once more, for one operator. Where another strategy decided
-differently, its own reason stands with the attempt.
+The trace repeats the search of `matched` for one operator. Where another strategy decided
+differently, the attempt holds that strategy's own reason.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from opu_fuse.timing.group_cost import GroupCosts
 
 
 class Outcome(StrEnum):
-    """What the search found at a module."""
+    """The result of the search at one module."""
 
     TAKEN = "taken"
     REFUSED = "refused"
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """A module that the breadth-first search met. why: all rules against it, if refused."""
+    """A module that the breadth-first search visited. why: all rules against it, if refused."""
 
     module: str
     outcome: Outcome
@@ -43,9 +43,11 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """A place where the operator could run. source: operand behind which, None for a group of its
-    own; group: index of the operand's group; at: module where the data stands, None before the
-    first; why: what forbade it, None where it runs.
+    """An attempt to place the operator in one group.
+
+    source: operand whose group it would continue, None for a group of its own; group: index of the
+    operand's group; at: module that ran last, None before the first; trials: modules visited; why:
+    the rule against it, None where it runs.
     """
 
     source: int | None
@@ -56,10 +58,11 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class SearchTrace(Struct, frozen=True, kw_only=True):
-    """node: DFG index; kinds: module kinds that the operator map names; attempts: in the order in
-    which they are made; next: readers that did not join its group, and why; misfits: what the
-    scheduler forbade, as sentences; unfit: what the scheduler will say about its group, None when a
-    tile fits.
+    """The search trace of one operator.
+
+    node: DFG index; kinds: module kinds that the operator map names; attempts: in search order;
+    next: readers that did not join its group, and why; misfits: groups that the scheduler forbade,
+    as sentences; unfit: why no tile fits its group, None when one does.
     """
 
     node: int
@@ -76,14 +79,14 @@ def model_input(words: Words) -> Words | None:
 
 
 def search_trace(context: MatchContext, partition: Partition, node: Node) -> SearchTrace:
-    """The story of one call."""
+    """The search trace of one call."""
     groups = ([m.node for m in g.matches] for g in partition.groups)
     members = next((nodes for nodes in groups if node.index in nodes), ())
-    told = _of_bias if node.owner is not None else _attempts
+    find_attempts = _of_bias if node.owner is not None else _attempts
     return SearchTrace(
         node=node.index,
         kinds=tuple(map(str, context.hw.dataflow.operators.get(context.runs_as(node), ()))),
-        attempts=tuple(told(context, partition, node)),
+        attempts=tuple(find_attempts(context, partition, node)),
         next=tuple((b.target, b.why) for b in partition.boundaries if b.source == node.index),
         misfits=tuple(_misfits(context, node.index)),
         unfit=GroupCosts(context.dfg, context.hw).misfit(members) if members else None,
@@ -91,8 +94,8 @@ def search_trace(context: MatchContext, partition: Partition, node: Node) -> Sea
 
 
 def trials(context: MatchContext, state: MatcherState, node: Node) -> Iterator[Trial]:
-    """The modules that the search for one meets behind a position, breadth first, until one takes
-    it.
+    """The modules that the search visits from a matcher state, breadth first, until one takes the
+    operator.
     """
     modules = context.modules
     kinds = context.hw.dataflow.operators.get(context.runs_as(node), ())
@@ -117,17 +120,17 @@ def trials(context: MatchContext, state: MatcherState, node: Node) -> Iterator[T
 
 
 def _of_bias(context: MatchContext, partition: Partition, node: Node) -> Iterator[Attempt]:
-    """An owned bias is looked for behind its owner, nowhere else."""
+    """The attempts for an owned bias: it can only run directly after its owner."""
     assert node.owner is not None
     for group in partition.groups:
         members = [m.node for m in group.matches]
         if node.index in members and node.owner in members:
-            before = partial_group(context, group.matches[: members.index(node.owner) + 1])
-            yield _behind(context, before, group, node, None)
+            prefix = partial_group(context, group.matches[: members.index(node.owner) + 1])
+            yield _behind(context, prefix, group, node, None)
 
 
 def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterator[Attempt]:
-    """Behind every computed operand, the longer branch first, then in a group of its own."""
+    """The attempts to continue every computed operand, longest branch first, then to run alone."""
     if not node.is_virtual and operator_refusal(context, node) is not None:
         return
     place_of = {m.node: (g, i) for g in partition.groups for i, m in enumerate(g.matches)}
@@ -140,8 +143,8 @@ def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterat
             yield Attempt(source=source, why=_from_memory(context, partition, source))
             continue
         group, at = place_of[source]
-        before = partial_group(context, group.matches[: at + 1])
-        attempt = _behind(context, before, group, node, cuts.get(source))
+        prefix = partial_group(context, group.matches[: at + 1])
+        attempt = _behind(context, prefix, group, node, cuts.get(source))
         joined = joined or attempt.why is None
         yield attempt
     if not joined and not node.is_virtual:
@@ -157,7 +160,10 @@ def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterat
 def _behind(
     context: MatchContext, before: PartialGroup, group: Group, node: Node, cut: Refusal | None
 ) -> Attempt:
-    """Behind an operand, in its group as far as that. cut: why the edge was left open."""
+    """The attempt to continue an operand in the part of its group that ends there.
+
+    cut: why the edge was not fused.
+    """
     source = context.dfg[before.tail]
     searched = not node.is_virtual and (cut is None or cut.predicate is not joined_other)
     if node.owner is None:

@@ -1,4 +1,4 @@
-"""What all rules are asked about: one DFG on one machine, and who reads whom."""
+"""The match context: one DFG on one machine, its reader relation, and the memo tables of rules."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -19,12 +19,14 @@ AFFINE_KINDS = {"add": ModuleKind.ADDER, "multiply": ModuleKind.MULTIPLIER}
 
 
 class MatchContext(Struct, frozen=True, kw_only=True):
-    """One DFG on one machine. outputs: indices of the model's outputs; misfits: what the scheduler
-    said about groups that it forbids; roles: see `_roles`; forms: per node a number, the same for
-    operators that no rule about single operators can tell apart.
+    """One DFG on one machine.
 
-    Networks repeat themselves: what modules say about an operator is remembered by its form, what
-    holds for it alone by node.
+    outputs: indices of the model's outputs; misfits: the scheduler's errors for groups that it
+    forbids; roles: see `_roles`; forms: per node the number of its equivalence class. Operators of
+    one class are equal to every rule about single operators but those about rounding.
+
+    Networks repeat layers, so verdicts of modules are memoised by form. Verdicts that hold for one
+    operator only are memoised by node.
     """
 
     dfg: Dfg
@@ -37,19 +39,19 @@ class MatchContext(Struct, frozen=True, kw_only=True):
     _readers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict)
     operators: dict[int, Refusal | None] = field(default_factory=dict)
-    """What `operator_rules.broken_rule` remembers, by node."""
+    """Memo of `operator_rules.broken_rule`, by node."""
     held: set[int] = field(default_factory=set)
-    """Forms for which all operator rules held, that about rounding aside."""
+    """Forms for which all operator rules hold, except those about rounding."""
     placements: dict[tuple[int, str], bool] = field(default_factory=dict)
-    """What `module_rules.fits` remembers, by form and module."""
+    """Memo of `module_rules.fits`, by form and module."""
     ways: dict[tuple[MatcherState, str, str], Refusal] = field(default_factory=dict)
-    """What `ways.no_way` remembers, by position, operator and module."""
+    """Memo of `diagnose.no_way`, by state, operator and module."""
     remedies: dict[tuple[MatcherState, int, str], Lever | None] = field(default_factory=dict)
-    """What `remedies.Trial` remembers, by position, form and text."""
+    """Memo of `remedies.Trial`, by state, form and text."""
     changed: dict[HwSpec, "MatchContext"] = field(default_factory=dict)
-    """The same network on machines that remedies have changed."""
+    """Contexts of this network on machines that remedies have changed."""
     dead_ends: dict[tuple[MatcherState, int], Refusal] = field(default_factory=dict)
-    """What `ways.no_module` remembers, by position and form."""
+    """Memo of `diagnose.no_module`, by state and form."""
 
     def reads_twice(self, node: Node, operand: int) -> bool:
         """Whether a node reads a value more than once."""
@@ -61,27 +63,27 @@ class MatchContext(Struct, frozen=True, kw_only=True):
         return counts[operand] > 1
 
     def leaves_only_to(self, index: int, reader: int) -> bool:
-        """Whether a value is read by this call alone, and is no output of the model."""
+        """Whether this call is the only reader of a value that is no output of the model."""
         only = self.dfg.users[index] == (reader,) or self.readers(index) == (reader,)
         return only and index not in self.outputs
 
     def runs_as(self, node: Node) -> str:
-        """The operator by which modules are asked for a node."""
+        """The operator name under which modules are searched for a node."""
         return self.roles[node.index]
 
     def readers(self, index: int) -> tuple[int, ...]:
-        """`readers` of a node."""
+        """Calls and tuple_gets that read a node (memoised `readers`)."""
         users = self.dfg.users[index]
         if len(users) == 1 and self.dfg.nodes[users[0]].kind is Kind.CALL:
             return users
-        found = self._readers.get(index)
-        if found is None:
-            found = self._readers[index] = readers(self.dfg, index)
-        return found
+        cached = self._readers.get(index)
+        if cached is None:
+            cached = self._readers[index] = readers(self.dfg, index)
+        return cached
 
 
 def context_of(dfg: Dfg, hw: HwSpec, misfits: Misfits | None = None) -> MatchContext:
-    """The scope in which all rules are asked."""
+    """The match context of a DFG on a machine. misfits: groups that the scheduler forbids."""
     modules = Modules(hw)
     roles = _roles(dfg, modules)
     return MatchContext(
@@ -96,11 +98,11 @@ def context_of(dfg: Dfg, hw: HwSpec, misfits: Misfits | None = None) -> MatchCon
 
 
 def _roles(dfg: Dfg, modules: Modules) -> list[str]:
-    """By node, the operator by which modules are asked for it.
+    """By node, the operator name under which modules are searched for it.
 
-    A sum or product with constants is a normalisation of which the other constant changes nothing:
-    where the machine has no module for it on int8 values, what normalises runs it, if the machine
-    goes on with the result. For the host alone it would be a pass, and a way through memory, more.
+    A sum or product with constants is a batch normalisation with neutral scale or offset. If the
+    machine has no int8 module for it, a `batch_norm` module runs it, provided that the machine also
+    reads the result. If only the host read it, the pass would merely add a DRAM round trip.
     """
     roles = [node.op for node in dfg.nodes]
     if not modules.runners("batch_norm"):
@@ -118,26 +120,29 @@ def _roles(dfg: Dfg, modules: Modules) -> list[str]:
 
 
 def _only_normalises(dfg: Dfg, modules: Modules, node: Node) -> bool:
-    """Whether a node is a sum or product with constants for which there is no module."""
+    """Whether a node is a sum or product with constants that no module of its own runs."""
     if node.op not in AFFINE_KINDS or not is_affine(dfg, node.index):
         return False
     suitable = (AFFINE_KINDS[node.op], Domain.ACT)
-    own = [modules.by_name[name] for name in modules.runners(node.op)]
-    return all((m.kind, m.domain_in) != suitable for m in own)
+    runners = [modules.by_name[name] for name in modules.runners(node.op)]
+    return all((m.kind, m.domain_in) != suitable for m in runners)
 
 
 def _ends_there(dfg: Dfg, modules: Modules, node: Node) -> bool:
-    """Whether a node makes an output of the model from what the machine has."""
+    """Whether a node computes a model output from values that the machine holds."""
     sources = [dfg[i] for i in data_operands(dfg, node)]
-    made = all(s.kind is Kind.VAR or modules.runners(s.op) for s in sources)
-    return made and node.index in dfg.outputs
+    on_machine = all(s.kind is Kind.VAR or modules.runners(s.op) for s in sources)
+    return on_machine and node.index in dfg.outputs
 
 
 def _forms(dfg: Dfg, roles: Sequence[str]) -> list[int]:
-    """Numbers of operators by everything that rules read about them but names and rounding."""
+    """Equivalence classes of operators by all that rules read, except names and rounding.
+
+    -1 for nodes that are no calls.
+    """
     numbers: dict[Hashable, int] = {}
     values: list[Hashable] = []
-    found: list[int] = []
+    class_of: list[int] = []
     for node in dfg.nodes:
         operands = tuple([values[i] for i in node.operands])
         if node.kind is Kind.CALL:
@@ -145,15 +150,15 @@ def _forms(dfg: Dfg, roles: Sequence[str]) -> list[int]:
             attrs = tuple(node.attrs.items())
             role = roles[node.index]
             key = (node.op, role, node.owner is None, node.shape, node.access, attrs, operands)
-            found.append(numbers.setdefault(key, len(numbers)))
+            class_of.append(numbers.setdefault(key, len(numbers)))
         else:
             values.append((node.kind, node.shape, operands))
-            found.append(-1)
-    return found
+            class_of.append(-1)
+    return class_of
 
 
 def leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:
-    """Operands of a node in order, tuples (of a concat) replaced by their elements."""
+    """Operands of a node in order, with the tuple of a concat replaced by its elements."""
     if node.op != "concat":
         return node.operands
     return tuple(j for i in node.operands for j in dfg.nodes[i].operands)
@@ -166,7 +171,7 @@ def data_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
 
 
 def readers(dfg: Dfg, index: int) -> tuple[int, ...]:
-    """Calls and tuple_gets that read a node, tuples looked through; ascending, each once."""
+    """Calls and tuple_gets that read a node, directly or through a tuple; ascending, each once."""
     users, nodes = dfg.users[index], dfg.nodes
     for user in users:
         if nodes[user].kind is Kind.TUPLE:

@@ -1,7 +1,7 @@
-"""Groups while all ways of forming them are kept open.
+"""Enumerates all partial groups of a chain of operators, one per assignment of modules.
 
-`partial.place` takes the nearest module; here every module that fits is followed, and whether a
-group may end is asked only when it does. So a chain of operators is open exactly when some
+`partial_group.place` takes the nearest module. This search follows every module that fits, and
+checks whether a group may end only when it ends. A chain is therefore extensible exactly when some
 assignment of modules satisfies the verifier.
 """
 
@@ -27,8 +27,10 @@ from opu_fuse.timing.group_cost import NOTHING, Cost
 
 
 class Chain(Struct, frozen=True, kw_only=True):
-    """Operators that can run in one pass. partials: the same operators, one per assignment of
-    modules; hanging: what everything that ends in this chain without being part of it costs.
+    """Operators that can run in one pass.
+
+    partials: partial groups of these operators, one per assignment of modules; hanging: cost of the
+    subtrees that feed the chain without being part of it.
     """
 
     partials: tuple[PartialGroup, ...]
@@ -39,7 +41,7 @@ class Chain(Struct, frozen=True, kw_only=True):
         return [m.node for m in self.partials[0].matches]
 
     def ending(self, context: MatchContext, forbid: Forbid) -> tuple[Match, ...] | None:
-        """The first assignment with which the group may end here; None when there is none."""
+        """The first assignment whose last module can end the group; None when there is none."""
         if forbid and working(self.partials[0].matches) in forbid:
             return None
         for partial in self.partials:
@@ -49,13 +51,13 @@ class Chain(Struct, frozen=True, kw_only=True):
 
 
 def tail_of(context: MatchContext, node: Node) -> int:
-    """The node whose value stands for an operator: the bias it owns, else itself."""
+    """The node that holds an operator's result: the bias it owns, else the node itself."""
     bias = owned_bias(context.dfg, node.index) if node.op in ACCUMULATING else None
     return node.index if bias is None else bias.index
 
 
 def continued(context: MatchContext, node: Node) -> tuple[int, ...]:
-    """Operands a node may take out of the pipeline: computed values that only it reads, once."""
+    """Operands that a node may read from the pipeline: values that it alone reads, and once."""
     counts = Counter(leaves(context.dfg, node))
     return tuple(
         i
@@ -85,29 +87,29 @@ def extended(context: MatchContext, chain: Chain, node: Node) -> Chain | None:
 
 def _chain(partials: list[PartialGroup], hanging: Cost) -> Chain | None:
     distinct = {id(g.state): g for g in reversed(partials)}
-    ordered = tuple(reversed(distinct.values()))  # of equal states the first stays: nearest modules
+    ordered = tuple(reversed(distinct.values()))  # of equal states keep the first: nearest modules
     return Chain(partials=ordered, hanging=hanging) if partials else None
 
 
 def _placements(context: MatchContext, partial: PartialGroup, node: Node) -> list[PartialGroup]:
-    """The growth with an operator (and the bias it owns) behind it, once per choice of modules."""
+    """Extensions by an operator and the bias it owns, one per choice of modules."""
     nodes = [node]
     if node.op in ACCUMULATING:
         bias = owned_bias(context.dfg, node.index)
         nodes += [] if bias is None else [bias]
-    found = [partial]
+    extensions = [partial]
     for placed in nodes:
-        found = [
+        extensions = [
             _with(one, Match(node=placed.index, module=module))
-            for one in found
+            for one in extensions
             for module in one.state.candidates(context.runs_as(placed))
             if fits(context, placed, module)
         ]
-    return found
+    return extensions
 
 
 def _with(partial: PartialGroup, match: Match) -> PartialGroup:
-    """A copy with one more operator: growths of open chains are shared."""
+    """A copy with one more operator; chains share partial groups, so these must not change."""
     copy = PartialGroup(
         state=partial.state,
         matches=list(partial.matches),

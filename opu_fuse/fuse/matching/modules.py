@@ -1,7 +1,7 @@
-"""The machine's modules as the matcher sees them: what can follow what, and where a group may end.
+"""The hardware data-flow graph (HDFG) as the matcher sees it: successors of a module, and exits.
 
-Answers are remembered by state: a network asks the same few questions over and over, so matching
-stays near-linear.
+Answers are memoised by matcher state. A network asks the same few questions again and again, so
+matching remains near-linear.
 """
 
 from collections import deque
@@ -17,17 +17,19 @@ from opu_fuse.quant import Domain
 from opu_fuse.units.base import ModuleKind
 
 _MOVED = (ModuleKind.COMPARATOR, ModuleKind.SE, ModuleKind.PAD, ModuleKind.MEM_RD)
-"""Kinds in front of the array that mean the same without it; of these only comparators and gates
-move.
+"""Kinds before the array that compute the same without it; of these only comparators and gates
+move after it.
 """
 
 
 class MatcherState(Struct, kw_only=True, eq=False):
-    """Where a group's data stands. Invariant: one object per set of facts (`Modules.state`), so
-    what is remembered here holds for every group that comes by.
+    """The matcher state: which modules a partial group has used.
+
+    Invariant: one object per state (`Modules.state`), so the memo tables here serve every group
+    that reaches it.
 
     tail: the module that ran last, None before the first; used: operators run per module; full:
-    modules with no use left, by themselves or by one that is used in turn with them.
+    modules with no use left, because of their own uses or of a mutually exclusive module's.
     """
 
     tail: str | None
@@ -37,28 +39,28 @@ class MatcherState(Struct, kw_only=True, eq=False):
     _after: dict[str, "MatcherState"] = field(default_factory=dict)
     _candidates: dict[str, tuple[str, ...]] = field(default_factory=dict)
     nearest: dict[int, str | None] = field(default_factory=dict)
-    """What `partial.place` remembers, by form of operator."""
+    """Memo of `partial_group.place`: the nearest fitting module, by form of operator."""
 
     def after(self, module: str) -> "MatcherState":
-        """The position behind one more operator."""
-        found = self._after.get(module)
-        if found is None:
+        """The state after one more operator on this module."""
+        successor = self._after.get(module)
+        if successor is None:
             used = {**self.used, module: self.used.get(module, 0) + 1}
-            found = self._after[module] = self.modules.state(module, used)
-        return found
+            successor = self._after[module] = self.modules.state(module, used)
+        return successor
 
     def candidates(self, op: str) -> tuple[str, ...]:
         """Modules that can run an operator next, nearest first."""
-        found = self._candidates.get(op)
-        if found is None:
-            found = self._candidates[op] = self.modules.candidates(self.tail, op, self.full)
-        return found
+        cached = self._candidates.get(op)
+        if cached is None:
+            cached = self._candidates[op] = self.modules.candidates(self.tail, op, self.full)
+        return cached
 
 
 class Modules:
     """Search over the HDFG of one spec. edges: successors by name; root: where data enters; front:
-    modules before the array of a machine that is built; pools: modules of such a machine that share
-    the walk over windows.
+    modules before the array of a buildable machine; pools: modules of such a machine that share
+    the window address generator.
     """
 
     def __init__(self, hw: HwSpec) -> None:
@@ -74,10 +76,10 @@ class Modules:
         self._sharing = {name: (name,) for name in flow.modules} | exclusive(hw)
         self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], MatcherState] = {}
         self.start = self.state(None, {})
-        """Where every group begins."""
+        """The initial state of every group."""
 
     def state(self, tail: str | None, used: Mapping[str, int]) -> "MatcherState":
-        """The one position with these facts."""
+        """The unique state object for this tail and these uses."""
         key = (tail, frozenset(used.items()))
         if key not in self._positions:
             full = frozenset(
@@ -100,9 +102,9 @@ class Modules:
     ) -> tuple[str, ...]:
         """Modules that can run `op` next, nearest first.
 
-        tail: module that ran last, None at the start of a group (then the root is looked at first).
-        Data passes only modules with `bypass` (and the entry); modules in `full` have no use left
-        and let nothing pass.
+        tail: module that ran last, None at the start of a group (the search then begins with the
+        root). Data passes only modules with `bypass` and the entry; modules in `full` have no use
+        left and block data.
         """
         kinds = self._operators.get(op, ())
         return tuple(m for m in self.search(tail, full) if self.by_name[m].kind in kinds)
@@ -115,11 +117,11 @@ class Modules:
         return tuple(n for n, m in self.by_name.items() if m.kind in self._operators[op])
 
     def kind(self, match: Match) -> ModuleKind | None:
-        """Of the module on which an operator was matched; None for views."""
+        """Kind of the module on which an operator was matched; None for views."""
         return None if match.module is None else self.by_name[match.module].kind
 
     def takes_over(self, module: str, match: Match, group: Sequence[Match]) -> bool:
-        """Whether a module does behind the array what a match of a group does in front of it."""
+        """Whether a module after the array can run a match that the group placed before it."""
         last = all(m.module is None for m in group[group.index(match) + 1 :])
         return (
             module not in self.front
@@ -131,7 +133,7 @@ class Modules:
         return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD
 
     def search(self, tail: str | None, full: frozenset[str]) -> list[str]:
-        """Modules in breadth-first order, those in `full` left out."""
+        """Modules reachable from `tail` in breadth-first order, without those in `full`."""
         start = (self.root,) if tail is None else self.edges[tail]
         queue = deque(m for m in start if m not in full)
         seen = {tail, *start, *full}
@@ -148,7 +150,7 @@ class Modules:
         return order
 
     def _reaches_exit(self, module: str) -> bool:
-        """An exit, or a way to one through modules that data passes unused."""
+        """Whether a module is an exit or reaches one through modules that can be bypassed."""
         if self.by_name[module].exit:
             return True
         return any(
@@ -157,9 +159,10 @@ class Modules:
 
 
 def after_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence[Match]:
-    """The matches of a group, activations and gates in front of an array that the group does not
-    use moved behind it: what stands in front serves convolutions and channel affines alone. The
-    group as it is where the graph has no such way.
+    """The matches of a group, with activations and gates moved after an array that it does not use.
+
+    Modules before the array serve convolutions and channel affines only. Returns the group
+    unchanged when the HDFG has no path that allows the move.
     """
     front = [m for m in group if m.module is not None and m.module in modules.front]
     if not front or any(modules.kind(m) is ModuleKind.IPA for m in group):
@@ -174,8 +177,8 @@ def after_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence[
         module = match.module
         if module is not None:
             if match in moved:
-                found = state.candidates(dfg[match.node].op)
-                module = next((n for n in found if modules.takes_over(n, match, group)), None)
+                candidates = state.candidates(dfg[match.node].op)
+                module = next((n for n in candidates if modules.takes_over(n, match, group)), None)
             if module is None or module not in modules.search(state.tail, state.full):
                 return group
             state = state.after(module)

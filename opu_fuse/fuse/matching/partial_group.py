@@ -1,4 +1,4 @@
-"""A group while it grows: where its data stands in the pipeline, and what may join next."""
+"""A partial group: its matcher state in the pipeline, and which operator may join next."""
 
 from collections.abc import Iterable
 
@@ -27,8 +27,10 @@ NOTHING_FORBIDDEN: Forbid = frozenset()
 
 
 class PartialGroup(Struct):
-    """state: where the data stands in the pipeline; matches so far; base: the node whose bytes
-    the tail shows (differs from the tail behind views).
+    """A group under construction.
+
+    state: matcher state in the pipeline; matches: operators so far, in pipeline order; base: the
+    node whose bytes the tail shows (not the tail itself if that is a view).
     """
 
     state: MatcherState
@@ -37,7 +39,7 @@ class PartialGroup(Struct):
 
     @property
     def tail(self) -> int:
-        """The node whose value the group holds at its end."""
+        """The node whose value the group produces."""
         return self.matches[-1].node
 
     @property
@@ -46,7 +48,7 @@ class PartialGroup(Struct):
         return self.state.tail
 
     def take(self, match: Match) -> None:
-        """Adds an operator (on no module: a view)."""
+        """Appends an operator; a match without module is a view."""
         self.matches.append(match)
         if match.module is not None:
             self.state = self.state.after(match.module)
@@ -54,7 +56,7 @@ class PartialGroup(Struct):
 
 
 def partial_group(context: MatchContext, matches: Iterable[Match]) -> PartialGroup:
-    """A group with these operators."""
+    """The partial group after these matches."""
     partial = PartialGroup(context.modules.start)
     for match in matches:
         partial.take(match)
@@ -64,20 +66,19 @@ def partial_group(context: MatchContext, matches: Iterable[Match]) -> PartialGro
 def place(
     context: MatchContext, group: PartialGroup, node: Node, forbid: Forbid = NOTHING_FORBIDDEN
 ) -> tuple[Match, ...] | Refusal:
-    """The modules on which a node (and the bias it owns) can run next in a group; it is not added
-    yet.
+    """The matches with which a node (and the bias it owns) can run next in a group.
 
-    The nearest module that fits is taken; a refusal tells what stops every candidate. Readers and
-    operands are not looked at here (`extend`).
+    Does not change the group. Takes the nearest module that fits; a refusal names the objections of
+    every candidate. Readers and operands are checked by `extend`.
     """
-    last = found = _nearest(context, group.state, node)
-    if isinstance(found, Refusal):
-        return found
-    matches: tuple[Match, ...] = (Match(node=node.index, module=found),)
+    last = module = _nearest(context, group.state, node)
+    if isinstance(module, Refusal):
+        return module
+    matches: tuple[Match, ...] = (Match(node=node.index, module=module),)
     if node.op in ACCUMULATING:
         bias = owned_bias(context.dfg, node.index)
         if bias is not None:
-            last = _nearest(context, group.state.after(found), bias)
+            last = _nearest(context, group.state.after(module), bias)
             if isinstance(last, Refusal):
                 return last
             matches += (Match(node=bias.index, module=last),)
@@ -91,14 +92,14 @@ def place(
 
 
 def working(matches: Iterable[Match]) -> tuple[int, ...]:
-    """Nodes that run on a module, ascending: a group is forbidden whatever views go along."""
+    """Nodes that run on a module, ascending. Views do not count when a group is forbidden."""
     return tuple(sorted(m.node for m in matches if m.module is not None))
 
 
 def extend(
     context: MatchContext, group: PartialGroup, node: Node, forbid: Forbid = NOTHING_FORBIDDEN
 ) -> tuple[Match, ...] | Refusal:
-    """How a node joins the group whose tail it reads, or the first rule against it."""
+    """The matches with which a node joins the group whose tail it reads, or a refusal."""
     source = context.dfg.nodes[group.tail]
     refusal = edge_refusal(context, source, node)
     if refusal is not None:
@@ -106,7 +107,7 @@ def extend(
     if node.is_virtual:
         refusal = first_refusal(VIEW_RULES, context, context.dfg[group.base], node)
         return refusal or (Match(node=node.index, module=None),)
-    # Whatever the group computes before its tail has its one reader there.
+    # Interior values of the group have their only reader inside it, so only the tail can clash.
     if context.reads_twice(node, source.index):
         return refuse(other_operand, {"node": node.called, "other": source.called})
     if source.op == "pad":
@@ -117,14 +118,14 @@ def extend(
 
 
 def edge_refusal(context: MatchContext, source: Node, node: Node) -> Refusal | None:
-    """The first edge rule that does not hold; of most edges it is plain that all do."""
+    """The first broken edge rule. A sole reader of a value that is no output breaks none."""
     if context.leaves_only_to(source.index, node.index):
         return None
     return first_refusal(EDGE_RULES, context, source, node)
 
 
 def fill_clash(pad: Node, node: Node) -> Refusal | None:
-    """A pass has one value to fill with: no zero padding behind a pad with another one."""
+    """Refuses zero padding after a pad with another value: a pass has one fill value."""
     if pad.op != "pad" or node.op != "conv" or not any(node.attrs["pads"]):
         return None
     value = pad.attrs["value"]

@@ -1,7 +1,6 @@
-"""Why no machine runs an operator of ONNX, whatever its data flow: in words, for messages and
-docs/operators.md.
+"""Why no machine runs an ONNX operator, whatever its data flow. For messages and docs/operators.md.
 
-In which form machines run the others is in the records of their units (`units.FORMS`).
+The supported forms of the other operators are in the records of their units (`units.FORMS`).
 """
 
 from collections.abc import Mapping
@@ -55,11 +54,11 @@ _SENTENCES: Mapping[HostReason, str] = {
 HOST_REASONS: Mapping[str, str] = {
     name: _SENTENCES[operator.host] for name, operator in OPERATORS.items() if operator.host
 }
-"""By operator of the ONNX standard."""
+"""Sentence by name of the ONNX operator."""
 
 
 def families() -> Mapping[str, tuple[str, ...]]:
-    """The operators of each reason, by name."""
+    """Reason -> names of its operators."""
     return {
         why: tuple(name for name, own in HOST_REASONS.items() if own == why)
         for why in _SENTENCES.values()

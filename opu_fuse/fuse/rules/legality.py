@@ -1,13 +1,14 @@
-"""The rules of fusing, one named predicate each: here those about joining a group.
+"""The legality rules of fusion, one predicate each. This file has those about joining a group.
 
 A predicate gets its facts and returns None when the rule holds, else the words for the gaps of its
-message. Its docstring *is* the message, and the changes that would help (`refusal.py`). The tables:
+message. Its docstring *is* the user message, with the changes that would help (`refusal.py`): an
+edit of it changes what users read, and `python -OO` would drop it. The tables:
 `OPERATOR_RULES` in `operator_rules.py` (can a machine hold this operator at all), `MODULE_RULES` in
 `module_rules.py` (can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of
 this operand) and `GROUP_RULES` (what the group's place in the pipeline forbids).
 
-A float model and its quantised form are partitioned alike: rules read no scales, but to see
-whether registers hold them (`held_numbers`).
+A float model and its quantised form get the same partition: rules read no scales, except to check
+that registers can hold them (`held_numbers`).
 """
 
 from bisect import bisect_left
@@ -72,7 +73,7 @@ VIEW_RULES = (view_readers,)
 EDGE_RULES = (single_reader, not_an_output)
 
 
-# What the group's place in the pipeline forbids; the growing group knows the facts. (words)
+# What the group's matcher state forbids; the partial group provides the facts. (words)
 
 
 def other_operand(words: Words) -> Words | None:

@@ -1,7 +1,7 @@
-"""Can this module run this operator? The table of predicates behind a match (see `legality.py` for
-their form).
+"""Can this module run this operator? The predicates that a match must satisfy.
 
-Every predicate gets the scope, the node and the module's name.
+Every predicate gets the match context, the node and the module's name. Its docstring is the user
+message (see `legality.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,23 +37,24 @@ _FORMS = {
 
 
 def fits(context: MatchContext, node: Node, name: str) -> bool:
-    """Whether all module rules hold."""
+    """Whether all module rules hold. Memoised by form and module."""
     key = (context.forms[node.index], name)
-    found = context.placements.get(key)
-    if found is None:
-        found = context.placements[key] = module_refusal(context, node, name) is None
-    return found
+    holds = context.placements.get(key)
+    if holds is None:
+        holds = context.placements[key] = module_refusal(context, node, name) is None
+    return holds
 
 
 def module_refusal(context: MatchContext, node: Node, name: str) -> Refusal | None:
-    """The first of the module rules that does not hold; rules that cannot apply are not asked."""
+    """The first broken module rule, None if all hold. Skips rules that cannot apply."""
     rules = _RULES[context.modules.by_name[name].operand is not None, bool(node.attrs)]
     return first_refusal(rules, context, node, name)
 
 
 def module_refusals(context: MatchContext, node: Node, name: str) -> tuple[Refusal, ...]:
-    """All module rules that do not hold, `limits` once for each axis. A module of the wrong domain
-    is not looked at further: another one is needed.
+    """All broken module rules, with `limits` once per axis.
+
+    A wrong domain is reported alone, because the operator then needs another module.
     """
     first = None if fits(context, node, name) else module_refusal(context, node, name)
     if first is None or first.predicate is domain:
@@ -62,8 +63,8 @@ def module_refusals(context: MatchContext, node: Node, name: str) -> tuple[Refus
     if context.modules.by_name[name].operand is not None:
         rules += OPERAND_RULES
     broken = [(rule, words) for rule in rules if (words := rule(context, node, name)) is not None]
-    found = [refuse(rule, words) for rule, words in broken]
-    return (*found, *(refuse(limits, words) for words in excesses(context, node, name)))
+    refusals = [refuse(rule, words) for rule, words in broken]
+    return (*refusals, *(refuse(limits, words) for words in excesses(context, node, name)))
 
 
 def domain(context: MatchContext, node: Node, name: str) -> Words | None:
@@ -195,9 +196,9 @@ def only_clamps(context: MatchContext, node: Node, name: str) -> Words | None:
 
 DOMAIN_RULES = (domain,)
 OPERAND_RULES = (operand_access, constant_operand, computed_operand)
-"""Of modules with an operand."""
+"""Rules for modules with a second operand."""
 LIMIT_RULES = (limits, symmetric_padding, fill_value, repeats, only_clamps)
-"""Of operators with attributes."""
+"""Rules for operators with attributes."""
 MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES)
 _RULES = {
     (operand, attrs): DOMAIN_RULES + operand * OPERAND_RULES + attrs * LIMIT_RULES
@@ -207,7 +208,7 @@ _RULES = {
 
 
 def _missing(context: MatchContext, node: Node) -> Words:
-    """What would run a sum or product of such operands, where the machine has none of the kind."""
+    """The module to add for a sum or product of such operands; {} if the machine has that kind."""
     kind = kind_for(context, node)
     if (
         kind is None
@@ -226,14 +227,15 @@ def _has(context: MatchContext, kind: ModuleKind, domain: Domain) -> bool:
 
 
 def _takes_maps(context: MatchContext, name: str) -> bool:
-    """Whether a module's second operand is computed: a map, or a gate of one pixel."""
+    """Whether a module's second operand is a computed map or a gate of one pixel."""
     module = context.modules.by_name[name]
     return module.operand is OperandAccess.FULL or module.kind is ModuleKind.SE
 
 
 def _side_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
-    """Positions of the operands that do not come along the pipeline: the constants, else the one
-    that is no full map, else the second.
+    """Positions of the operands that a module does not read from the pipeline.
+
+    These are the constants, else the single operand that is no full map, else the second one.
     """
     constants = [i for i, operand in enumerate(node.operands) if dfg[operand].kind is Kind.CONST]
     if 0 < len(constants) < len(node.operands):
@@ -243,8 +245,9 @@ def _side_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
 
 
 def excesses(context: MatchContext, node: Node, name: str) -> Iterator[Words]:
-    """The facts of `limits`, for every axis on which the operator exceeds the module, or what an
-    instruction can say. Averages too large for all pools are the array's, with its limits.
+    """The facts of `limits`, per axis on which an operator exceeds the module or an instruction.
+
+    Averages too large for every pool run on the array, so the array's limits apply.
     """
     module = context.modules.by_name[name]
     pool = module.kind is ModuleKind.POOL
@@ -275,8 +278,11 @@ def excesses(context: MatchContext, node: Node, name: str) -> Iterator[Words]:
 
 
 def smaller(node: Node, axis: str, most: int) -> str | None:
-    """How a model does the same within a limit of rows and columns, or of one side; None for an
-    operator that the user's file has not.
+    """Advice: an equivalent of the operator within a limit.
+
+    most: the limit, of rows and columns each, or of one side for padding.
+
+    None when there is none, or when the user's file has no such operator.
     """
     if not node.called.own:
         return None
@@ -299,12 +305,13 @@ def smaller(node: Node, axis: str, most: int) -> str | None:
 
 
 def _strides(own: str, strides: Sequence[int], most: int) -> str | None:
-    """Two strides in a row that make the same: the operator's, and that of a pool of one pixel."""
+    """Advice: factor a stride into the operator's own and that of a following 1×1 pool."""
     first = [max(d for d in range(1, most + 1) if stride % d == 0) for stride in strides]
     rest = [stride // d for stride, d in zip(strides, first, strict=True)]
     if max(rest) > most:
         return None
     own_stride, other = (
-        "×".join(map(str, found if len({*found}) > 1 else found[:1])) for found in (first, rest)
+        "×".join(map(str, factors if len({*factors}) > 1 else factors[:1]))
+        for factors in (first, rest)
     )
     return f"give {own} stride {own_stride} and let a MaxPool of 1×1 with stride {other} follow"

@@ -1,7 +1,7 @@
-"""Can a machine hold this operator at all? The rules before any module is looked at (see
-`legality.py` for their form).
+"""Can a machine run this operator at all? These rules are checked before any module is searched.
 
-Every predicate gets the scope and the node.
+Every predicate gets the match context and the node. Its docstring is the user message (see
+`legality.py`).
 """
 
 import functools
@@ -22,28 +22,31 @@ from opu_fuse.units import FORMS
 from opu_fuse.units.base import ModuleKind
 
 _UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
-"""What `float_reason` says where the model rounds, but as no machine does, and what is about it."""
+"""Words of a `float_reason` about quantisation no machine supports -> fact that gets the node."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
-"""Operators whose second operand decides which kind of module they need."""
+"""Operators whose second operand determines the kind of module that they need."""
 
 
 def broken_rule(context: MatchContext, node: Node) -> Refusal | None:
-    """The first of the operator rules that does not hold."""
-    found = context.operators.get(node.index, UNASKED)
-    if found is UNASKED:
+    """The first broken operator rule, None if all hold. Memoised by node."""
+    refusal = context.operators.get(node.index, UNASKED)
+    if refusal is UNASKED:
         form = context.forms[node.index]
-        known = form in context.held and first_refusal(_OF_ROUNDING, context, node) is None
-        found = None if known else first_refusal(_RULES.get(node.op, COMMON_RULES), context, node)
-        context.operators[node.index] = found
-        if found is None:
+        form_holds = form in context.held and first_refusal(_OF_ROUNDING, context, node) is None
+        refusal = (
+            None if form_holds else first_refusal(_RULES.get(node.op, COMMON_RULES), context, node)
+        )
+        context.operators[node.index] = refusal
+        if refusal is None:
             context.held.add(form)
-    return found
+    return refusal
 
 
 @functools.lru_cache(maxsize=4096)
 def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for
-    others.
+    """(channels, rows, columns) of a shape that the machine supports, None for other shapes.
+
+    Supported are (1, c, h, w) and (1, n), which has n channels of one pixel.
     """
     if len(shape) == 4 and shape[0] == 1 and min(shape) > 0:
         return shape[1:]
@@ -120,18 +123,20 @@ def known_operator(context: MatchContext, node: Node) -> Words | None:
 
 
 def _is_hosts_alone(context: MatchContext, node: Node) -> bool:
-    """Whether the host computes what an operator reads, and reads its result: a module for it would
-    gain nothing.
+    """Whether the host computes all operands of an operator and is its only reader.
+
+    A module for such an operator would gain nothing.
     """
     dfg = context.dfg
-    made_by = [dfg[i] for i in data_operands(dfg, node)]
-    read_by = [dfg[i] for i in context.readers(node.index)]
-    return bool(made_by) and all(n.is_host for n in (*made_by, *read_by))
+    sources = [dfg[i] for i in data_operands(dfg, node)]
+    targets = [dfg[i] for i in context.readers(node.index)]
+    return bool(sources) and all(n.is_host for n in (*sources, *targets))
 
 
 def kind_for(context: MatchContext, node: Node) -> ModuleKind | None:
-    """The kind of module that suits the operands of a sum or product; None where none does, and for
-    other operators.
+    """The kind of module that suits the operands of a sum or product.
+
+    None when no kind does, and for other operators.
     """
     if node.op not in TWO_OPERANDS or len(node.operands) != 2:
         return None
@@ -159,7 +164,7 @@ def integer_values(context: MatchContext, node: Node) -> Words | None:
         return None
     if left_float(node) is not None:
         return {"why": why, "asked": node.called if is_asked(node) else None}
-    if not dfg.given:  # it was quantised here, all but what the host computes
+    if not dfg.given:  # the compiler quantised the model, except what the host computes
         return {"why": why}
     how = next((fact for words, fact in _UNLIKE.items() if words in why), "given")
     return {"why": why, "float": "float", how: node.called}
@@ -173,7 +178,7 @@ def held_numbers(context: MatchContext, node: Node) -> Words | None:
     error = number_error(context.dfg, node.index, context.hw.numeric)
     if error is None:
         return None
-    # Scales that were chosen here are none of the user's.
+    # No remedy for scales that the compiler chose: the user cannot change them.
     return {"what": error.what, "help": error.help if context.dfg.given else None}
 
 
@@ -221,7 +226,7 @@ def spatial_pad(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG
 
 
 _OF_ROUNDING = (integer_values, held_numbers)
-"""Rules about a node's own numbers; the others hold for all of its form."""
+"""Rules about a node's own scales and constants; verdicts of the others hold for its form."""
 COMMON_RULES = (
     known_shape,
     known_form,
@@ -230,12 +235,14 @@ COMMON_RULES = (
     *_OF_ROUNDING,
     computed_data,
 )
-"""A form that no machine holds comes before the rounding, which would not help then."""
+"""Rules for every operator. A broken shape or form precedes quantisation, a fix of which alone
+would not help.
+"""
 OF_ONE: Mapping[str, Rule] = {
     "concat": channel_concat,
     "pad": spatial_pad,
 }
-"""Rules that concern one operator; the others concern all."""
+"""Rules about one operator name each."""
 
 OPERATOR_RULES = (*COMMON_RULES, *OF_ONE.values())
 _RULES = {op: (*COMMON_RULES, rule) for op, rule in OF_ONE.items()}

@@ -1,10 +1,10 @@
-"""A rule that does not hold, as data; sentences are made when somebody reads them.
+"""Refusals: a broken rule as data. Its sentences are formatted lazily, when somebody reads them.
 
-The docstring of a predicate is all its text. First line: the message. Paragraphs that begin with
-`Change:` say what would make the rule hold, the nearest change first. Gaps are filled with the
-facts that the predicate found; a change with a gap that no fact fills does not apply. `{x:own}` is
-what the user's file calls x (`model/names.py`). Keys of the
-spec stand in backticks, and "`key` to value" at the end is the value they must have, as YAML.
+The docstring of a predicate holds all its text. Its first line is the message. Paragraphs that
+begin with `Change:` say what would make the rule hold, the smallest change first. The predicate's
+facts fill the gaps; a change with an unfilled gap does not apply. `{x:own}` is the name of x in the
+user's file (`model/names.py`). Backticks mark keys of the spec; "`key` to value" at the end of a
+change is the value to set, as YAML.
 """
 
 import functools
@@ -22,9 +22,11 @@ _KEY = re.compile(r"`((?:dataflow|buffers)\.[\w.-]+)`(?: to (?P<value>.+)$)?")
 
 
 class Lever(Struct, frozen=True, kw_only=True):
-    """A change that would make a rule hold. spec: (key, value) of everything to change in the spec,
-    empty for changes of the model or of options; keys are dotted, values YAML, "" where more is to
-    be written than a value. added: the module that it adds, None for none.
+    """A change that would make a rule hold.
+
+    spec: (key, value) pairs to change in the spec, empty for changes of the model or of options;
+    keys are dotted, values are YAML, "" where one value is not enough. added: the module that the
+    change adds, None for none.
     """
 
     text: str
@@ -34,17 +36,17 @@ class Lever(Struct, frozen=True, kw_only=True):
 
 Trial = Callable[[Lever], Lever | None]
 _MOST_TRIED = 8
-"""Combinations of changes that are tried for rules that are broken together."""
+"""Most combinations of changes that are tried for jointly broken rules."""
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """A rule that does not hold. predicate: the rule; facts: the names and numbers of this case,
-    among them other refusals that the message quotes.
+    """A broken rule.
 
-    joint: further rules that the same module breaks, all of which must change; also: what stops
-    other modules that could have run the operator; further: the same of modules that the text
-    leaves out, whose changes are offered where no other one helps. trial: gives a change as it is
-    shown, or None where it does not help; None where nobody can try.
+    predicate: the rule; facts: the names and numbers of this case, among them other refusals that
+    the message quotes. joint: further rules that this module breaks, all of which must change;
+    also: refusals of other candidate modules; further: refusals of modules that the text leaves
+    out, whose changes are offered only where no other one helps. trial: maps a change to the form
+    in which it is shown, or to None where it does not help; None where changes cannot be tried.
     """
 
     predicate: Rule
@@ -61,7 +63,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What is the matter, with names and numbers."""
+        """The messages of all broken rules, with names and numbers."""
         parts = (self, *self.joint, *self.also)
         return "; ".join(dict.fromkeys([part.message for part in parts]))
 
@@ -72,18 +74,19 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
     @property
     def limit(self) -> object | None:
-        """What the machine allows, where the rule is about a size."""
+        """The machine's limit if the rule is about a size, else None."""
         return self.facts.get("limit")
 
     @property
     def where(self) -> str:
-        """The key of the spec that says so, "" where no spec can help."""
+        """The first key of the spec to change, "" where no change of the spec helps."""
         return next((lever.spec[0][0] for lever in self.levers if lever.spec), "")
 
     @property
     def levers(self) -> tuple[Lever, ...]:
-        """Changes of which each alone would have been enough, the nearest first. Of a module's
-        changes of the spec the first one that helps.
+        """Alternative changes, the smallest first; each alone is sufficient.
+
+        Of one module's changes of the spec only the first that helps is included.
         """
         others = (other for other in self.also if not (self.joint or other.joint))
         offered = [lever for part in (self, *others) for lever in _helping(part, self.trial)]
@@ -94,12 +97,12 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
     @property
     def help(self) -> str:
-        """The levers as half a sentence, "" without."""
+        """The levers joined by "or", "" without levers."""
         return " or ".join([lever.text for lever in self.levers])
 
     @property
     def reason(self) -> str:
-        """What is the matter, and what would help: one sentence."""
+        """Text and help as one sentence."""
         return "; ".join(filter(None, (self.text, self.help)))
 
     def __str__(self) -> str:
@@ -139,11 +142,11 @@ def _unasked(words: Words) -> Words | None:
 
 
 UNASKED = Refusal(predicate=_unasked, facts={})
-"""In tables of remembered verdicts: what a `get` finds where there is none yet."""
+"""Sentinel in memo tables: no verdict yet."""
 
 
 def first_refusal(rules: Iterable[Rule], *facts: object) -> Refusal | None:
-    """The first rule that does not hold, worded."""
+    """The first broken rule with its facts, None if all hold."""
     for rule in rules:
         words = rule(*facts)
         if words is not None:
@@ -158,8 +161,9 @@ def gaps(text: str) -> tuple[str, ...]:
 
 
 def _helping(refusal: Refusal, trial: Trial | None) -> Iterator[Lever]:
-    """A refusal's changes of the model, and the first of its changes of the spec that helps; all of
-    its joint rules together.
+    """A refusal's changes of the model, and the first of its changes of the spec that helps.
+
+    Changes for joint rules are combined into one.
     """
     parts = [_own(part) for part in (refusal, *refusal.joint)]
     spec = False
@@ -171,7 +175,7 @@ def _helping(refusal: Refusal, trial: Trial | None) -> Iterator[Lever]:
 
 
 def _own(refusal: Refusal) -> tuple[Lever, ...]:
-    """Changes that the rule's own text offers, else those of the refusals it quotes."""
+    """Changes from the rule's own text, else those of the refusals that it quotes."""
     facts = refusal.facts
     changes = template(refusal.predicate).changes
     filled = [c for c in changes if _applies(c, facts)]
@@ -182,7 +186,7 @@ def _own(refusal: Refusal) -> tuple[Lever, ...]:
 
 
 def _applies(change: str, facts: Words) -> bool:
-    """Whether all of its gaps are filled, those about the user's file with a name from there."""
+    """Whether facts fill all gaps of a change, `own` gaps with a name of the user's file."""
     for _, name, spec, _ in string.Formatter().parse(change):
         fact = facts.get(name) if name else ""
         if fact is None or (spec == "own" and not format(fact, spec)):
@@ -191,14 +195,17 @@ def _applies(change: str, facts: Words) -> bool:
 
 
 def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
-    """One lever of every part, all of the model or all of the spec; else the first of each."""
-    found = False
+    """Combinations of one lever per part: all of the model or all of the spec.
+
+    Without such a combination, the first lever of each part.
+    """
+    combined = False
     for spec in (False, True):
         of_kind = [[lever for lever in part if bool(lever.spec) is spec] for part in parts]
         for choice in itertools.islice(itertools.product(*of_kind), _MOST_TRIED if spec else 1):
-            found = True
+            combined = True
             yield _joined(choice)
-    if not found and all(parts):
+    if not combined and all(parts):
         yield _joined([part[0] for part in parts])
 
 
@@ -214,6 +221,6 @@ def _lever(change: str, facts: Words) -> Lever:
 
 @functools.lru_cache(maxsize=1024)
 def _worded(text: str, added: object) -> Lever:
-    found = _KEY.finditer(text)
-    keys = tuple((m[1], m["value"] or "") for m in found)
+    matches = _KEY.finditer(text)
+    keys = tuple((m[1], m["value"] or "") for m in matches)
     return Lever(text=text, spec=keys, added=added)

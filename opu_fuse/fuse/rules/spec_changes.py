@@ -1,4 +1,4 @@
-"""Changes of a spec that a remedy offers, and the machine with them."""
+"""Changes of a spec that a remedy proposes, and the spec after them."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,11 @@ from opu_fuse.units.base import Access, ModuleKind
 
 
 class NewModule(Struct, frozen=True, kw_only=True):
-    """A module that a remedy adds. op: operator that is to be mapped to it, "" for none; like: the
-    module of which it is another one, feeding the modules `feeds`; at: what feeds it, "" where the
-    remedy has to find it; buffers: words and banks of those that only it needs.
+    """A module that a remedy adds.
+
+    op: operator to map to it, "" for none; like: existing module that it duplicates, None for a new
+    kind; feeds: its successors; at: its predecessor, "" where the remedy must find one; buffers:
+    words and banks of the buffers that only this module needs.
     """
 
     kind: ModuleKind
@@ -35,28 +37,28 @@ class NewModule(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         keys = {"domain": self.domain, "operand": self.operand, "exit": "true"}
-        shown = ", ".join(f"{key}: {value}" for key, value in keys.items() if value)
-        what = f"a module of kind {self.kind} (`{shown}`)"
+        key_list = ", ".join(f"{key}: {value}" for key, value in keys.items() if value)
+        what = f"a module of kind {self.kind} (`{key_list}`)"
         if self.like is not None:
             what = f"a second module of kind {self.kind}"
-        behind = f" behind {self.at}" if self.at else ""
+        position = f" behind {self.at}" if self.at else ""
         if self.like is None and self.feeds:
-            behind += f" and before {', '.join(self.feeds)}"
+            position += f" and before {', '.join(self.feeds)}"
         more = "".join(
             f", `buffers.{name}` of {buffer.words} words and {buffer.banks} banks"
             for name, buffer in self.buffers
         )
         mapped = f" and map {self.op} to it in `dataflow.operators`" if self.op else ""
-        return f"{what}{behind} to `dataflow.modules` and `dataflow.edges`{more}{mapped}"
+        return f"{what}{position} to `dataflow.modules` and `dataflow.edges`{more}{mapped}"
 
     @property
     def name(self) -> str:
-        """In the changed spec."""
+        """The module's name in the changed spec."""
         return f"new_{self.kind}"
 
     @property
     def module(self) -> Module:
-        """As it is in the changed spec."""
+        """The module's entry in the changed spec."""
         if self.like is not None:
             return self.like
         return Module(
@@ -69,8 +71,10 @@ class NewModule(Struct, frozen=True, kw_only=True):
 
 
 def forms(hw: HwSpec, new: NewModule, places: Sequence[str]) -> Iterator[NewModule]:
-    """Every form that a new module could have, behind one of some places or in front of the rest of
-    the machine, with the buffers that the machine has not got yet.
+    """Every form that a new module could have, with the buffers that the machine lacks.
+
+    places: possible predecessors. Kinds that may precede the array are also tried right after the
+    root of the data flow.
     """
     edges = hw.dataflow.edges.get(hw.dataflow.root, ())
     for operand in OPERAND_KINDS.get(new.kind, (None,)):
@@ -87,17 +91,18 @@ def _missing(hw: HwSpec, name: str) -> tuple[tuple[str, Buffer], ...]:
 
 
 def changed_spec(hw: HwSpec, lever: Lever) -> HwSpec:
-    """The machine after the changes that a remedy names, for partitioning only (`build: false`).
-    A new module has a place.
+    """The spec after the changes of a remedy, for partitioning only (`build: false`).
+
+    A new module must have a predecessor (`NewModule.at`).
     """
     tree: dict[str, Any] = hw.to_tree() | {"build": False}
     for key, value in lever.spec:
         if value:
-            *folders, leaf = key.split(".")
-            place = tree
+            *folders, last_key = key.split(".")
+            subtree = tree
             for folder in folders:
-                place = place.setdefault(folder, {})
-            place[leaf] = yaml.safe_load(value)
+                subtree = subtree.setdefault(folder, {})
+            subtree[last_key] = yaml.safe_load(value)
     new = lever.added
     if isinstance(new, NewModule):
         flow = tree["dataflow"]

@@ -1,10 +1,10 @@
-"""Strategy `dominator`: TVM's FuseOps decides what may be one function, `matched` cuts functions
-that the machine cannot run.
+"""Strategy `dominator`: TVM's FuseOps forms functions, and `matched` cuts those that the machine
+cannot run.
 
-The rules never look at a machine, so a function may use a module twice, or read a value from inside
-twice. Its operators therefore grow into groups as `matched` would let them, but only within one
-function. Views are no work: they go with the group that computes their bytes, whatever function
-they are in, and what reads them is measured by that group's last working operator.
+FuseOps is independent of the machine, so a function may use a module twice, or read an interior
+value twice. Its operators are therefore grouped as by `matched`, but only within one function.
+Views compute nothing: a view joins the group that computes its bytes, whatever its function. A
+reader of a view is compared with the function of that group's last operator that is no view.
 """
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ def other_function(words: Words) -> Words | None:
 
 
 def dominator(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
-    """Groups of operators that FuseOps puts in one function, cut where the machine needs it."""
+    """Groups of operators that FuseOps puts in one function, cut where the machine requires it."""
     graph = fusion_graph(context.dfg)
     function = fuse_ops(graph)
 

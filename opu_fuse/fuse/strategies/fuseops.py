@@ -1,12 +1,12 @@
 """TVM's FuseOps: which nodes become one function, by pattern kinds and post-dominators alone.
 
-Three walks over the nodes, operands first, each trying to merge a node with its immediate
+Three passes over the nodes, operands first, each try to merge a node with its immediate
 post-dominator and everything between: (0) conv-like anchors and broadcasts; (1) injective nodes and
 tuples; (2) injective nodes into tuples that have been fused themselves. Groups are sets of a
-union-find; a set takes over the kind of its anchor, which is why the order matters and why a group
-has one anchor at most.
+union-find. A set takes the kind of its anchor, so the order of the passes matters, and a group has
+at most one anchor.
 
-Paths are walked only while they stay within `max_fuse_depth` nodes, so time is near-linear.
+A path is traversed only up to `max_fuse_depth` nodes, so time is near-linear.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,9 @@ from opu_fuse.fuse.strategies.pattern_kinds import FusionGraph, Pattern
 from opu_fuse.fuse.strategies.postdom import ROOT, post_dominators
 
 MAX_FUSE_DEPTH = 256
+"""Most nodes of a group: TVM's default."""
 NO_LIMIT = 0
+"""Value of `Limits.max_function_args` that allows any number."""
 
 ELEM_WISE, BROADCAST, INJECTIVE = Pattern.ELEM_WISE, Pattern.BROADCAST, Pattern.INJECTIVE
 COMM_REDUCE, OUT_EWISE_FUSABLE = Pattern.COMM_REDUCE, Pattern.OUT_EWISE_FUSABLE
@@ -25,7 +27,7 @@ TUPLE, OPAQUE = Pattern.TUPLE, Pattern.OPAQUE
 
 
 class Allowed(NamedTuple):
-    """Largest kind of the groups on the way to the post-dominator (between), and of its own."""
+    """Largest kind of the groups on the paths (between) and of the post-dominator's (sink)."""
 
     between: Pattern
     sink: Pattern
@@ -37,8 +39,10 @@ INJECTIVES_TO_ANCHOR = Allowed(INJECTIVE, OUT_EWISE_FUSABLE)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """max_fuse_depth: nodes of a group; max_function_args: distinct values it may read from
-    outside, 0: any number.
+    """Limits of a group.
+
+    max_fuse_depth: most nodes; max_function_args: most distinct values read from outside, 0 for any
+    number.
     """
 
     max_fuse_depth: int = MAX_FUSE_DEPTH
@@ -51,7 +55,7 @@ DEFAULT_LIMITS = Limits()
 def fuse_ops(
     graph: FusionGraph, *, opt_level: int = 2, limits: Limits = DEFAULT_LIMITS
 ) -> list[int]:
-    """For every node the root of its group (a member of it). opt_level 0: nothing is fused."""
+    """By node, the root of its group (a member of it). opt_level 0: nothing is fused."""
     sets = _Sets(graph, limits)
     if opt_level > 0:
         tree = post_dominators(graph)
@@ -68,8 +72,9 @@ def fuse_ops(
 def _condition(
     sets: "_Sets", phase: int, node: int, dominator: int, edge: Pattern
 ) -> Allowed | None:
-    """What must hold on the paths for a phase to fuse a node with its post-dominator; None when it
-    does not. edge: the pattern of this relation.
+    """The kinds allowed for fusing a node with its post-dominator in a phase, None to keep it.
+
+    edge: combined pattern of the paths between the two.
     """
     kind = sets.kind[node]
     if kind in (OPAQUE, COMM_REDUCE):
@@ -89,8 +94,10 @@ def _condition(
 
 
 class _Sets:
-    """Groups. Invariant: `kind` and `count` of a root hold for its group; those of other nodes are
-    what they were when they were merged.
+    """Groups as a union-find.
+
+    Invariant: `kind` and `count` of a root describe its group. Those of other nodes are outdated:
+    they date from the merge.
     """
 
     def __init__(self, graph: FusionGraph, limits: Limits) -> None:
@@ -103,7 +110,7 @@ class _Sets:
         self.members: dict[int, list[int]] = {}
 
     def find(self, node: int) -> int:
-        """The group's root, with the way there shortened."""
+        """The group's root, with path halving."""
         up = self.up
         while up[node] != node:
             up[node] = up[up[node]]
@@ -111,8 +118,9 @@ class _Sets:
         return node
 
     def fuse(self, source: int, sink: int, allowed: Allowed) -> None:
-        """All nodes on all paths from source to sink become one group, if they are allowed (source
-        itself is not asked) and the group keeps within the limits.
+        """Merges all nodes on all paths from source to sink, if kinds and limits allow it.
+
+        The kind of source itself is not checked.
         """
         path = self._between(source, sink)
         if path is None or self.kind[self.find(sink)] > allowed.sink:
@@ -139,9 +147,7 @@ class _Sets:
                 self.kind[root] = max(self.kind[root], self.kind[child])
 
     def _between(self, source: int, sink: int) -> list[int] | None:
-        """Nodes behind source and before sink, each once; None when the group would grow too
-        large.
-        """
+        """Nodes between source and sink, each once; None when the group would be too large."""
         users, count = self.graph.users, self.count
         room = self.limits.max_fuse_depth - count[self.find(sink)] - count[source]
         if room < 0:
@@ -149,16 +155,16 @@ class _Sets:
         if len(users[source]) == 1 and users[source][0][0] == sink:
             return []
         seen = {source, sink}
-        found = [source]
-        for node in found:  # grows while it is walked
+        queue = [source]
+        for node in queue:  # breadth-first queue: grows during the iteration
             for user, _ in users[node]:
                 if user not in seen:
                     seen.add(user)
-                    found.append(user)
+                    queue.append(user)
                     room -= count[user]
                     if room < 0:
                         return None
-        return found[1:]
+        return queue[1:]
 
     def _arguments(self, path: list[int]) -> int:
         """Distinct values that the merged group would read from outside."""

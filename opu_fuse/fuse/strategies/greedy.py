@@ -1,8 +1,8 @@
 """Strategy `greedy`: the published OPU algorithm, defects included; for study and comparison.
 
-It follows the pipeline, not the data: whatever the depth-first walk meets next joins the latest
-group when some module behind the last match runs that kind of operator. What comes out is shown
-with its violations (`verify.py`), and never compiled.
+It follows the pipeline, not the data: the next operator of the depth-first traversal joins the
+latest group if some module after the last match runs that kind of operator. The result is shown
+with its violations (`verify.py`), and is never compiled.
 """
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
@@ -16,14 +16,15 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 
 
 def greedy(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
-    """Groups of the published algorithm, in the order in which it opens them. `forbid` has no
-    meaning for it.
+    """Groups of the published algorithm, in the order in which it opens them.
+
+    The algorithm ignores `forbid`.
     """
     del forbid
-    walk = _Walk(context.dfg, context.hw)
-    walk.run()
-    groups = _merge_channel_pads(context.dfg, walk.groups)
-    return Grouping(groups=[group for group in groups if group], host=walk.host)
+    traversal = _Walk(context.dfg, context.hw)
+    traversal.run()
+    groups = _merge_channel_pads(context.dfg, traversal.groups)
+    return Grouping(groups=[group for group in groups if group], host=traversal.host)
 
 
 def unreachable(words: Words) -> Words | None:
@@ -35,8 +36,9 @@ def unreachable(words: Words) -> Words | None:
 
 
 class _Walk:
-    """State of the walk. Invariant: `grouped[n]` is the group of every node taken so far, constants
-    and inputs included.
+    """The depth-first traversal of the graph.
+
+    Invariant: `grouped[n]` is the group of every node taken so far, constants and inputs included.
     """
 
     def __init__(self, dfg: Dfg, hw: HwSpec) -> None:
@@ -65,7 +67,7 @@ class _Walk:
             stack.extend(sorted(self.dfg.users[index], reverse=True))
 
     def _place(self, node: Node) -> None:
-        if node.index in self.grouped:  # a view that CollectInputs has taken
+        if node.index in self.grouped:  # a view that CollectInputs already took
             return
         known = bool(kinds_for(self.hdfg, node.op))
         if not known:
@@ -95,9 +97,7 @@ class _Walk:
         self.groups.append([])
 
     def _add(self, node: Node, module: str | None) -> None:
-        """AddToGroup: the node becomes the root of the latest group, then its operands are
-        collected.
-        """
+        """AddToGroup: makes the node the root of the latest group, then collects its operands."""
         if not self.groups:
             self._open()
         self.groups[-1].append(Match(node=node.index, module=module))
@@ -111,9 +111,7 @@ class _Walk:
                 stack.extend(reversed(self.dfg[index].operands))
 
     def _collect(self, node: Node, before: int) -> bool:
-        """CollectInputs: takes one node into the latest group, unless the walk upwards stops
-        there.
-        """
+        """CollectInputs: takes one node into the latest group; False ends the upward traversal."""
         partitioned = node.kind is Kind.CALL and bool(kinds_for(self.hdfg, node.op))
         if node.index in self.closed or node.index in self.grouped or partitioned:
             return False
@@ -124,8 +122,9 @@ class _Walk:
 
 
 def _merge_channel_pads(dfg: Dfg, groups: list[list[Match]]) -> list[list[Match]]:
-    """The last fix-up: in add(pad(x), y) with a pad that widens channels, the pad joins the add,
-    and both the group of y.
+    """The final fix-up of the algorithm, for add(pad(x), y) with a pad that widens channels.
+
+    The pad joins the add, and both join the group of y.
     """
     where = {match.node: g for g, group in enumerate(groups) for match in group}
     for add in [n for n in dfg.calls if n.op == "add" and n.owner is None and n.index in where]:
@@ -138,13 +137,13 @@ def _merge_channel_pads(dfg: Dfg, groups: list[list[Match]]) -> list[list[Match]
         if not pads or not others:
             continue
         target = where[others[0]]
-        pulled = [m for m in groups[where[pads[0]]] if m.node == pads[0]]
+        pad_matches = [m for m in groups[where[pads[0]]] if m.node == pads[0]]
         groups[where[pads[0]]] = [m for m in groups[where[pads[0]]] if m.node != pads[0]]
         source = where[add.index]
         if source != target:
-            groups[target], groups[source] = [*groups[target], *pulled, *groups[source]], []
+            groups[target], groups[source] = [*groups[target], *pad_matches, *groups[source]], []
         else:
             at = [m.node for m in groups[target]].index(add.index)
-            groups[target][at:at] = pulled
+            groups[target][at:at] = pad_matches
         where.update({m.node: target for m in groups[target]})
     return groups

@@ -1,4 +1,4 @@
-"""What a strategy hands over: groups and host operators, and what only it can tell about them."""
+"""The result of a strategy: groups, host operators, and the strategy's own reasons."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,13 +18,15 @@ Apart = Callable[[int, int], Refusal | None]
 
 
 def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001  as every strategy's reason
-    """Of strategies that fuse whatever no rule forbids."""
+    """No reason: for strategies that fuse every edge that no rule forbids."""
     return None
 
 
 class Grouping(Struct, frozen=True, kw_only=True):
-    """groups: operators in pipeline order; host: with reasons. apart: why the strategy left an edge
-    open, asked only where no rule forbids it; search: of strategies that look for the best one.
+    """The groups and host operators that a strategy chose.
+
+    groups: operators in pipeline order; host: operators with reasons; apart: why the strategy did
+    not fuse an edge, called only where no rule forbids it; search: report of a searching strategy.
     """
 
     groups: list[list[Match]]

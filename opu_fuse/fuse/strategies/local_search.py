@@ -1,8 +1,8 @@
-"""From groups to better groups, by timing whole partitions: one change after the other.
+"""Local search over partitions: a greedy hill climb that times whole partitions.
 
-A change makes other groups of the operators of one group or of a few. The cheapest by the groups'
-own prices are timed first, at most `MOST_TIMED`; one is taken if the network is faster with it by
-more than the timing can be wrong.
+A move regroups the operators of one or a few groups. Moves are timed in ascending order of the
+groups' own costs, at most `MOST_TIMED` of them. A move is accepted if it saves more cycles than the
+error bound of the timing (`RESOLUTION`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,31 +21,36 @@ from opu_fuse.timing.group_cost import NOTHING, Cost, GroupCosts
 from opu_fuse.timing.segment_cycles import cycles, saved
 
 MOST_TIMED = 32
-"""Changes that are timed: each costs a plan, and the timing of the groups around it."""
+"""Most moves that are timed. Each needs a plan and the timing of the neighbouring groups."""
 
 RESOLUTION = 0.0025
-"""What the timing of a change may be wrong by against the cycle engine: of the cycles looked at."""
+"""Error bound of a move's timing against the cycle engine, as a share of the timed cycles."""
 
 Raw = Sequence[Match]
 
 
 class Refined(Struct, frozen=True, kw_only=True):
-    """grouping: what came out; timed: what was tried; plans: of the graph."""
+    """The result of the search.
+
+    grouping: the best groups; timed: report of the timed moves; plans: cost model of the graph.
+    """
 
     grouping: Grouping
     timed: Timed
     plans: Plans
 
     def with_joined(self, group: Raw, behind: Raw, joined: Raw) -> int | None:
-        """Cycles of the network with two groups in one; None when that fits nowhere."""
+        """Cycles of the network with two groups joined into one; None when that has no plan."""
         others = [g for g in self.grouping.groups if g[0] not in (group[0], behind[0])]
         units = self.plans.units([*others, joined], self.grouping.host)
         return None if units is None else round(cycles(units, self.plans.hw))
 
 
 class _Move(Struct, frozen=True, kw_only=True):
-    """drop: first nodes of groups; add: the groups in their place; price: what it adds to the sum
-    of the groups' own prices.
+    """A change of the partition.
+
+    drop: first nodes of the groups to replace; add: the groups that replace them; price: change of
+    the sum of the groups' own costs.
     """
 
     drop: tuple[int, ...]
@@ -60,47 +65,49 @@ def refine(
     first: Grouping,
     regions: Sequence[Sequence[Raw]],
 ) -> Refined | None:
-    """Better groups of the same operators; None when those of `first` have no plan. regions:
-    groups of parts of the network that may be better.
+    """Faster groups of the operators of `first`; None when `first` has no plan.
+
+    regions: alternative groups of parts of the network, tried as moves.
     """
     plans = Plans(context)
-    now = given = {group[0].node: tuple(group) for group in first.groups}
+    partition = initial = {group[0].node: tuple(group) for group in first.groups}
     start = plans.units(first.groups, first.host)
     if start is None:
         return None
     units = start
-    moves = [*_regions(costs, now, regions), *_local(context, costs, forbid, now)]
+    moves = [*_regions(costs, partition, regions), *_local(context, costs, forbid, partition)]
     moves.sort(key=lambda move: (move.price, move.drop))
     taken: list[Change] = []
     tried = 0
     for move in moves:
         if tried >= MOST_TIMED:
             break
-        if not set(move.drop) <= now.keys() or not _same(now, move):  # changed meanwhile
+        # An accepted move may have changed these groups.
+        if not set(move.drop) <= partition.keys() or not _same(partition, move):
             continue
-        changed = {head: group for head, group in now.items() if head not in move.drop}
+        changed = {head: group for head, group in partition.items() if head not in move.drop}
         changed |= {group[0].node: group for group in move.add}
-        after = plans.units([changed[head] for head in sorted(changed)], first.host)
+        candidate = plans.units([changed[head] for head in sorted(changed)], first.host)
         tried += 1
-        if after is None:
+        if candidate is None:
             continue
-        gain, looked_at = saved(units, after, context.hw)
-        if gain > RESOLUTION * looked_at:
-            now, units = changed, after
+        gain, timed_cycles = saved(units, candidate, context.hw)
+        if gain > RESOLUTION * timed_cycles:
+            partition, units = changed, candidate
             nodes = sorted(m.node for group in move.add for m in group)
             taken.append(Change(nodes=tuple(nodes), saved=round(gain)))
-    before, best = round(cycles(start, context.hw)), round(cycles(units, context.hw))
-    if best > before:  # a change is timed with its neighbours alone
-        now, best, taken = given, before, []
-    timed = Timed(before=before, best=best, tried=tried, taken=tuple(taken))
-    grouping = replace(first, groups=[list(now[head]) for head in sorted(now)])
+    start_cycles, best_cycles = round(cycles(start, context.hw)), round(cycles(units, context.hw))
+    if best_cycles > start_cycles:  # each move was timed with its neighbours only
+        partition, best_cycles, taken = initial, start_cycles, []
+    timed = Timed(before=start_cycles, best=best_cycles, tried=tried, taken=tuple(taken))
+    grouping = replace(first, groups=[list(partition[head]) for head in sorted(partition)])
     return Refined(grouping=grouping, timed=timed, plans=plans)
 
 
 def regrouped(
     context: MatchContext, nodes: Sequence[int], forbid: Forbid
 ) -> tuple[Match, ...] | None:
-    """Operators, in pipeline order, as one group; None where no rule-abiding one exists."""
+    """Operators, in pipeline order, as one legal group; None when there is none."""
     first, *others = (context.dfg[i] for i in nodes if context.dfg[i].owner is None)
     chain = None if first.is_virtual else opened(context, first)
     for node in others:
@@ -145,7 +152,7 @@ def _regions(
 def _local(
     context: MatchContext, costs: GroupCosts, forbid: Forbid, now: Mapping[int, Raw]
 ) -> Iterator[_Move]:
-    """Groups cut in two, and their ends moved behind another group."""
+    """Moves that split a group in two, or append its second part to another group."""
     by_tail = {group[-1].node: head for head, group in now.items()}
     for head, group in now.items():
         nodes = [m.node for m in group]
@@ -154,9 +161,9 @@ def _local(
             front = regrouped(context, nodes[:cut], forbid) if node.owner is None else None
             if front is None:
                 continue
-            behind = regrouped(context, nodes[cut:], forbid)
-            if behind is not None:
-                yield _move(costs, now, (head,), (front, behind))
+            rest = regrouped(context, nodes[cut:], forbid)
+            if rest is not None:
+                yield _move(costs, now, (head,), (front, rest))
             for other in {by_tail[i] for i in continued(context, node) if i in by_tail} - {head}:
                 longer = [*(m.node for m in now[other]), *nodes[cut:]]
                 moved = regrouped(context, longer, forbid)

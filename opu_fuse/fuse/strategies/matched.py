@@ -1,9 +1,10 @@
 """Strategies `matched` (default) and `none`: groups that the machine can run.
 
-Operators are visited once, in post-DFS order. One joins the group whose tail it reads when every
-rule agrees (`partial.extend`); else it opens a group of its own; else it stays on the host. A
-group's value leaves it only through its tail, and a node joins only as the tail's single reader, so
-nothing outside can depend on a growing group: groups never wait for each other in a circle.
+The strategy visits every operator once, in post-DFS order. An operator joins the group whose tail
+it reads if every rule holds (`partial_group.extend`). Otherwise it opens a new group, and if no
+module runs it, it goes to the host. A group's value leaves only through its tail, and a node joins
+only as the tail's single reader. So nothing outside depends on a partial group: every group is
+convex, and the group graph remains acyclic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,15 +37,16 @@ def matched(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Groupi
 
 
 def none(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
-    """Every operator alone, with the bias it owns and the views behind it."""
+    """One group per operator, with the bias it owns and the views that follow it."""
     return grow(context, forbid, lambda _group, _node: False)
 
 
 def grow(
     context: MatchContext, forbid: Forbid, wanted: Callable[[PartialGroup, Node], bool]
 ) -> Grouping:
-    """Groups that grow operator by operator. wanted: whether a node should join a group if no rule
-    forbids it; views always should.
+    """Groups that are extended operator by operator.
+
+    wanted: whether a node should join a group if no rule forbids it; views always should.
     """
     groups: list[PartialGroup] = []
     by_tail: dict[int, PartialGroup] = {}
@@ -53,11 +55,11 @@ def grow(
     for node in context.dfg.nodes:
         if node.kind is not Kind.CALL or node.owner is not None:
             continue
-        found = _find(context, by_tail, node, forbid, longest, wanted)
-        if isinstance(found, Refusal):
-            host.extend(on_host(context.dfg, node, found))
+        placement = _find(context, by_tail, node, forbid, longest, wanted)
+        if isinstance(placement, Refusal):
+            host.extend(on_host(context.dfg, node, placement))
             continue
-        group, matches = found
+        group, matches = placement
         if group.matches:
             del by_tail[group.tail]
         else:
@@ -76,7 +78,7 @@ def _find(
     longest: Sequence[int],
     wanted: Callable[[PartialGroup, Node], bool],
 ) -> tuple[PartialGroup, tuple[Match, ...]] | Refusal:
-    """The group a node joins (a new one without matches yet), or why it stays on the host."""
+    """The group (perhaps a new, empty one) that a node joins and its matches, or a refusal."""
     virtual = node.is_virtual
     if not virtual:
         refusal = operator_refusal(context, node)
@@ -89,7 +91,8 @@ def _find(
     refused: Refusal | None = None
     for source in sources:
         group = by_tail[source]
-        # Most neighbours are not next to each other in the pipeline; that costs no explanation yet.
+        # Most producers and readers cannot be neighbours in the pipeline: skip them
+        # without building a refusal (`explain.boundaries` finds the reason later).
         if not virtual and not (
             group.state.candidates(context.runs_as(node)) and wanted(group, node)
         ):
@@ -117,11 +120,11 @@ def on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
 
 
 def levels(dfg: Dfg) -> list[int]:
-    """Longest path from the inputs, in operators."""
-    found: list[int] = []
+    """By node, the length of the longest path from the inputs, in operators."""
+    level_of: list[int] = []
     for node in dfg.nodes:
         level = 0
         for operand in node.operands:
-            level = max(level, found[operand])
-        found.append(level + 1 if node.kind is Kind.CALL else level)
-    return found
+            level = max(level, level_of[operand])
+        level_of.append(level + 1 if node.kind is Kind.CALL else level)
+    return level_of

@@ -1,23 +1,24 @@
-"""Strategy `optimal`: the groups with which the whole network is predicted to take the fewest
-cycles, of those that were looked at.
+"""Strategy `optimal`: of all candidate groupings, the one with the fewest predicted cycles for the
+whole network.
 
-First the groups that are the cheapest one by one. A value that leaves a group lies in memory, so
-only the single reader of a value can continue its group: the edges that may be fused form a forest
-(towards the outputs), a legal group is a path in it, and costs of groups add up. The best grouping
-therefore follows from one walk, operands first:
+Phase 1 is a dynamic program over the sum of the groups' own costs. A value that leaves a group is
+stored in memory, so only the single reader of a value can continue its group. The fusible edges
+therefore form a forest towards the outputs, a legal group is a path in it, and group costs add up.
+Two traversals find the best grouping. The first visits operands first:
 
-1. every path that can run in one pass and reaches an operator is kept open (`chains`), together
-   with the cost of what hangs off it;
+1. enumerate every path that can run in one pass and reaches an operator (`chains`), together with
+   the cost of the subtrees that feed it (`hanging`);
 2. an operator's `best` is the cheapest of: one of these paths ends here, or it runs on the host;
-3. a second walk, users first, reads the choices off.
+3. the second traversal, users first, reads off the choices.
 
-This is exact for any number of decisions. The walk gives up only where more than `most_open` paths
-reach one operator, or a group grows beyond `MOST_OPERATORS`: that region is grouped as `matched`
-would, and the search says so. A group that fits no tile costs more than any that do; operators stay
-on the host only if no grouping runs more of them.
+This is exact for any number of decisions. The search gives up only where more than `most_open`
+paths reach one operator, or a group exceeds `MOST_OPERATORS`. That region is then grouped as by
+`matched`, and the search report says so. A group that fits no tile costs more than any group that
+does. An operator runs on the host only if no grouping runs more operators on the machine.
 
-Then whole partitions, with their layout (`refine`): from the groups of `matched` (those above where
-they run more operators), changed where the network is faster for it.
+Phase 2 is a local search that times whole partitions with their layout (`local_search.refine`). It
+starts from the groups of `matched`, or from those of phase 1 where these run more operators, and
+applies the changes that make the network faster.
 """
 
 from collections import Counter
@@ -40,32 +41,39 @@ from opu_fuse.fuse.strategies.search_report import Region, Search
 from opu_fuse.timing.group_cost import NOTHING, ON_HOST, Cost, GroupCosts
 
 MOST_OPEN = 64
-"""Open groups that end at one operator; more of them and the region is grouped as `matched`."""
+"""Most partial groups that may end at one operator; beyond it `matched` groups the region."""
 
 MOST_OPERATORS = 256
-"""Operators of an open group, views included; longer ones likewise."""
+"""Most operators of a partial group, views included; beyond it `matched` groups the region."""
 
 
 def optimal(
     context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN, *, most_open: int = MOST_OPEN
 ) -> Grouping:
-    """Legal groups with the fewest misfits, then host operators, then cycles."""
+    """Legal groups with the fewest misfits, then the fewest host operators, then the fewest cycles.
+
+    most_open: bound on the partial groups per operator.
+    """
     costs = GroupCosts(context.dfg, context.hw)
-    walk = _Walk(context, costs, forbid, most_open)
-    walk.run()
-    roots = walk.roots()
+    program = _Walk(context, costs, forbid, most_open)
+    program.run()
+    roots = program.roots()
     longest = matched(context, forbid)
     other = _priced(costs, roots, longest)
-    kept = {r for r, spot in walk.spots.items() if r in other and not spot.beats(other[r])}
-    summed = _grouping(walk, costs, longest, roots, kept)
+    matched_roots = {
+        r for r, spot in program.spots.items() if r in other and not spot.beats(other[r])
+    }
+    summed = _grouping(program, costs, longest, roots, matched_roots)
     best = _priced(costs, roots, summed)
-    search = _search(walk, roots, best, other)
+    search = _search(program, roots, best, other)
     refined = None
-    if context.hw.build:  # others have no plan
-        as_matched = {r for r in other if r in kept or not best[r].runs_more_than(other[r])}
-        first = _grouping(walk, costs, longest, roots, as_matched)
+    if context.hw.build:  # a spec that cannot be built has no plan to time
+        as_matched = {
+            r for r in other if r in matched_roots or not best[r].runs_more_than(other[r])
+        }
+        start = _grouping(program, costs, longest, roots, as_matched)
         regions = [[g for g in summed.groups if roots[g[-1].node] == r] for r in other]
-        refined = refine(context, costs, forbid, first, regions)
+        refined = refine(context, costs, forbid, start, regions)
     if refined is not None:
         summed = refined.grouping
         search = replace(search, timed=refined.timed)
@@ -79,7 +87,10 @@ def _grouping(
     roots: Mapping[int, int],
     kept: Collection[int],
 ) -> Grouping:
-    """That of the walk, but for the regions (by their last spots) that stay as in `longest`."""
+    """The grouping of the dynamic program, with the regions in `kept` as in `longest`.
+
+    kept: regions, each by its last spot.
+    """
     nodes = {n for n, root in roots.items() if root in kept}
     groups, on_host = walk.read_off(longest, nodes)
     host = host_ops(walk.context, costs, walk.forbid, groups, on_host)
@@ -87,9 +98,10 @@ def _grouping(
 
 
 class _Spot(Struct, kw_only=True):
-    """An operator, named by the node whose value stands for it (`tail_of`). chains: open groups
-    that end here; best: cost of its region up to here; choice: the group that ends here then, None
-    on the host; lost: the search gave up.
+    """An operator's entry in the dynamic program, keyed by the node of its result (`tail_of`).
+
+    chains: partial groups that end here; best: least cost of its region up to here; choice: the
+    group that ends here at that cost, None on the host; lost: the search gave up.
     """
 
     node: int
@@ -99,12 +111,14 @@ class _Spot(Struct, kw_only=True):
     lost: bool = False
 
     def beats(self, other: Cost) -> bool:
-        """Whether its region, which it ends, is grouped better than at this cost."""
+        """Whether the search grouped the region that ends here at less than this cost."""
         return not self.lost and self.best < other
 
 
 class _Walk:
-    """Invariant: `joined[s]` is the operator that may continue the group ending in s; spots linked
+    """The dynamic program over the fusion forest.
+
+    Invariant: `joined[s]` is the operator that may continue the group ending in s; spots linked
     by it form a region.
     """
 
@@ -120,22 +134,23 @@ class _Walk:
         self.joined: dict[int, int] = {}
 
     def run(self) -> None:
-        """Steps 1 and 2."""
+        """Steps 1 and 2: enumerate partial groups and choose the cheapest, operands first."""
         for node in self.context.dfg.nodes:
             if node.kind is Kind.CALL and node.owner is None:
                 self.spots[tail_of(self.context, node)] = self._spot(node)
 
     def roots(self) -> dict[int, int]:
-        """The last spot of the region of every operator; a convolution lies where its bias does."""
-        found: dict[int, int] = {}
+        """The last spot of every operator's region; a convolution is in the region of its bias."""
+        root_of: dict[int, int] = {}
         for index in reversed(self.spots):
-            root = found[self.joined[index]] if index in self.joined else index
-            found[index] = found[self.spots[index].node] = root
-        return found
+            root = root_of[self.joined[index]] if index in self.joined else index
+            root_of[index] = root_of[self.spots[index].node] = root
+        return root_of
 
     def read_off(self, longest: Grouping, kept: set[int]) -> tuple[list[list[Match]], list[int]]:
-        """Step 3: groups, and the operators on the host (owned biases left out). kept: nodes that
-        stay as in `longest`.
+        """Step 3: groups, and the operators on the host (without owned biases).
+
+        kept: nodes that are grouped as in `longest`.
         """
         groups = [g for g in longest.groups if g[-1].node in kept]
         dfg = self.context.dfg
@@ -160,31 +175,33 @@ class _Walk:
             return spot
         longer: dict[int, list[Chain]] = {}
         for source in self._sources(node):
-            before = self.spots[source]
-            found = [e for c in before.chains if (e := extended(context, c, node)) is not None]
-            if found or before.lost:
-                longer[source] = found
+            source_spot = self.spots[source]
+            extended_chains = [
+                e for c in source_spot.chains if (e := extended(context, c, node)) is not None
+            ]
+            if extended_chains or source_spot.lost:
+                longer[source] = extended_chains
                 self.joined[source] = tail_of(context, node)
-                spot.lost = spot.lost or before.lost
-            before.chains = []
-        below = sum((self.spots[s].best for s in longer), NOTHING)
-        for source, found in longer.items():
-            beside = below - self.spots[source].best
-            spot.chains += [replace(c, hanging=c.hanging + beside) for c in found]
+                spot.lost = spot.lost or source_spot.lost
+            source_spot.chains = []  # the node is the only reader: free them
+        operands_cost = sum((self.spots[s].best for s in longer), NOTHING)
+        for source, extended_chains in longer.items():
+            branch_cost = operands_cost - self.spots[source].best
+            spot.chains += [replace(c, hanging=c.hanging + branch_cost) for c in extended_chains]
         alone = None if node.is_virtual else opened(context, node)
         if alone is not None:
-            spot.chains.append(replace(alone, hanging=below))
+            spot.chains.append(replace(alone, hanging=operands_cost))
         if len(spot.chains) > self.most_open or any(
             len(c.members) > MOST_OPERATORS for c in spot.chains
         ):
             spot.lost = True
         if spot.lost:
             spot.chains = []
-        self._choose(spot, below + self._host(node))
+        self._choose(spot, operands_cost + self._host(node))
         return spot
 
     def _sources(self, node: Node) -> list[int]:
-        """Operands whose group the node may continue, the longer branch first."""
+        """Operands whose group the node may continue, by descending path length from the inputs."""
         sources = [i for i in continued(self.context, node) if i in self.spots]
         return sorted(sources, key=lambda i: (self.levels[i], i), reverse=True)
 
@@ -208,7 +225,10 @@ class _Walk:
 def _search(
     walk: _Walk, roots: dict[int, int], best: dict[int, Cost], other: dict[int, Cost]
 ) -> Search:
-    """Both groupings, region by region; regions without a decision count in the sums only."""
+    """The search report: both groupings, region by region.
+
+    Regions without a decision count in the sums only.
+    """
     nodes: dict[int, list[int]] = {}
     for index in sorted(roots):
         nodes.setdefault(roots[index], []).append(index)
@@ -232,9 +252,9 @@ def _search(
 
 def _priced(costs: GroupCosts, roots: dict[int, int], grouping: Grouping) -> dict[int, Cost]:
     """Cost of a grouping per region, by the region's last spot."""
-    found = dict.fromkeys(roots.values(), NOTHING)
+    cost_of = dict.fromkeys(roots.values(), NOTHING)
     for group in grouping.groups:
-        found[roots[group[-1].node]] += costs.of([m.node for m in group])
+        cost_of[roots[group[-1].node]] += costs.of([m.node for m in group])
     for op in grouping.host:
-        found[roots[op.node]] += ON_HOST
-    return found
+        cost_of[roots[op.node]] += ON_HOST
+    return cost_of

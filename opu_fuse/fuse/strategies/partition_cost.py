@@ -1,7 +1,7 @@
-"""Groups as the machine would run them: in order, laid out, tiled, with companions.
+"""The cost model of a whole partition: execution order, layout, tiles and co-scheduled groups.
 
-What the scheduler will decide for a partition, decided by the same functions, so that a strategy
-can time whole partitions. Nothing is read but structure.
+The scheduler's own functions make these decisions, so a strategy can time whole partitions as the
+scheduler would run them. Only shapes and graph structure are read, no weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
 
 class Plans:
-    """Plans of one graph on one machine; what partitions have in common is made once."""
+    """Plans of one graph on one machine. Geometries and tiles are cached across partitions."""
 
     def __init__(self, context: MatchContext) -> None:
         self.hw = context.hw
@@ -43,8 +43,9 @@ class Plans:
     def units(
         self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
     ) -> tuple[Unit[TiledLayer], ...] | None:
-        """In the order in which they run, host segments left out; None when a group fits no pass
-        or tile, or a map would have to be copied.
+        """The tiled units of a partition in execution order, without host segments.
+
+        None when a group fits no pass or tile, or a map would need a copy.
         """
         try:
             return self._units(groups, host)
@@ -57,23 +58,28 @@ class Plans:
         dfg, hw = self._scope.dfg, self._scope.hw
         members = [[m.node for m in group] for group in groups]
         layout = lay_out(dfg, members, {op.node for op in host}, hw)
-        if layout.lanes != self._lanes:
+        if layout.lanes != self._lanes:  # cached geometries count channels in the old lanes
             self._lanes, self._geometries = layout.lanes, {}
         steps, _ = order_units(dfg, groups, host)
-        found = {s.group: self._geometry(groups[s.group]) for s in steps if s.group is not None}
-        passes = {group: geometry for group, geometry in found.items() if geometry is not None}
+        geometries = {
+            s.group: self._geometry(groups[s.group]) for s in steps if s.group is not None
+        }
+        passes = {group: geometry for group, geometry in geometries.items() if geometry is not None}
         layout = pack(dfg, layout, passes.values(), hw)
         reads = count_reads(dfg, layout, passes.values(), [op.node for op in host])
-        alone = {group: self._works(layout, g, reads) for group, g in passes.items()}
-        beside = self._companions(members, alone)
-        found_units: list[Unit[TiledLayer]] = []
-        for group, works in alone.items():
+        tiled_layers = {group: self._works(layout, g, reads) for group, g in passes.items()}
+        beside = self._companions(members, tiled_layers)
+        units: list[Unit[TiledLayer]] = []
+        for group, layers in tiled_layers.items():
             if group in beside:
-                both = (*works, *self._works(layout, passes[beside[group]], reads, beside=True))
-                found_units.append(Unit(works=both, beside=True))
+                layer_pair = (
+                    *layers,
+                    *self._works(layout, passes[beside[group]], reads, beside=True),
+                )
+                units.append(Unit(works=layer_pair, beside=True))
             elif group not in beside.values():
-                found_units.append(Unit(works=works))
-        return tuple(found_units)
+                units.append(Unit(works=layers))
+        return tuple(units)
 
     def _geometry(self, group: Sequence[Match]) -> Geometry | None:
         key = tuple(group)
@@ -93,14 +99,14 @@ class Plans:
         *,
         beside: bool = False,
     ) -> tuple[TiledLayer, ...]:
-        """One per phase."""
+        """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
         dfg, hw = self._scope.dfg, self._scope.hw
         reads, writes = (layout.place(dfg, hw, i) for i in (geometry.source, geometry.output))
-        works: list[TiledLayer] = []
-        for phase, whole in geometry.phases:
-            shape = stored_shape(whole, hw, reads.layout.slot, writes.layout.slot)
+        layers: list[TiledLayer] = []
+        for phase, phase_shape in geometry.phases:
+            shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
             tile, _, ranges = self._tiled(shape, beside=beside)
-            work = TiledLayer(
+            layer = TiledLayer(
                 shape=shape,
                 source=geometry.source,
                 residuals=geometry.residuals,
@@ -114,8 +120,8 @@ class Plans:
                 phase=phase,
                 gate=geometry.gate,
             )
-            works.append(work)
-        return tuple(works)
+            layers.append(layer)
+        return tuple(layers)
 
     def _tiled(self, shape: Shape, *, beside: bool) -> Tiled:
         key = shape, beside
@@ -130,11 +136,11 @@ class Plans:
     ) -> dict[int, int]:
         idle: dict[int, Estimate] = {}
         busy: dict[int, Estimate] = {}
-        for group, (first, *others) in works.items():
-            shape, tile = first.shape, first.tile
+        for group, (layer, *other_phases) in works.items():
+            shape, tile = layer.shape, layer.tile
             _, estimate, ranges = self._tiled(shape, beside=False)
             rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
-            if others:
+            if other_phases:
                 continue
             if not shape.array:
                 idle[group] = estimate

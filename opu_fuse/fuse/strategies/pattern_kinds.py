@@ -1,7 +1,7 @@
 """Pattern kinds, and the graph on which TVM's FuseOps works.
 
 A pattern kind says how an operator's result elements depend on its operands' elements; an edge has
-one too. Only these and the graph's form decide what is fused; the machine plays no part here.
+one too. FuseOps decides by these and the graph's structure only, independently of the machine.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ Edge = tuple[int, Pattern]
 class FusionGraph(Struct, frozen=True, kw_only=True):
     """Nodes in post-DFS order (operands before users), named by position.
 
-    patterns: one per node; users: the edges that leave a node, one per use, in the order in which
-    they are met; extern: nodes whose value is needed outside (results and inputs of the function);
-    operands: what a node reads, each once; parameter: whether a node's value is handed to a
-    function that reads it (scalar constants are written into its body).
+    patterns: one per node; users: the edges that leave a node, one per use, in traversal
+    order; extern: nodes whose value is needed outside (results and inputs of the function);
+    operands: what a node reads, each once; parameter: whether a node's value is passed to a
+    function that reads it (scalar constants are inlined into its body).
     """
 
     patterns: Sequence[Pattern]
@@ -36,7 +36,7 @@ class FusionGraph(Struct, frozen=True, kw_only=True):
 PATTERNS: dict[str, Pattern] = {
     op: unit.pattern for unit in UNITS for ops in unit.runs.values() for op in ops
 } | dict.fromkeys(("reshape", "shuffle"), Pattern.INJECTIVE)
-"""Of the operators that machines know. (Reshape runs nowhere; the array only moves a shuffle.)"""
+"""Pattern by DFG operator. (Reshape runs on no module; the array only moves data for a shuffle.)"""
 
 
 def pattern_of(node: Node) -> Pattern:

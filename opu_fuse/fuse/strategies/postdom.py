@@ -1,7 +1,8 @@
-"""The post-dominator tree: for every value, the first node that all its uses come together in.
+"""The post-dominator tree: for every value, the first node where all paths from it join.
 
-Common ancestors are found with jump pointers (each node also points to an ancestor some power of
-two further up), so that long skips, as in DenseNet or U-Net, cost a logarithm, not their length.
+Common ancestors are found with jump pointers (each node also points to an ancestor some distance
+further up). Long skip connections, as in DenseNet or U-Net, then cost the logarithm of their
+length.
 """
 
 from msgspec import Struct
@@ -9,13 +10,15 @@ from msgspec import Struct
 from opu_fuse.fuse.strategies.pattern_kinds import FusionGraph, Pattern
 
 ROOT = -1
-"""Stands above all nodes whose value leaves the function."""
+"""Virtual root: parent of all nodes whose value leaves the function."""
 
 
 class PostDominators(Struct, frozen=True, kw_only=True):
-    """parent: the node that post-dominates, ROOT for values needed outside; pattern: the kinds of
-    all edges met on the way there, combined (opaque where the parent is ROOT by itself); depth: 1
-    below ROOT.
+    """The post-dominator tree, by node.
+
+    parent: immediate post-dominator, ROOT for values needed outside; pattern: maximum of the kinds
+    of all edges on the paths to it (opaque for values that leave the function); depth: 1 for the
+    children of ROOT.
     """
 
     parent: list[int]
@@ -24,7 +27,7 @@ class PostDominators(Struct, frozen=True, kw_only=True):
 
 
 def post_dominators(graph: FusionGraph) -> PostDominators:
-    """In one walk over the nodes, users first."""
+    """Builds the post-dominator tree in one traversal, users first."""
     tree = _Tree(len(graph.patterns))
     for index in reversed(range(len(graph.patterns))):
         if graph.extern[index] or not graph.users[index]:
@@ -32,15 +35,17 @@ def post_dominators(graph: FusionGraph) -> PostDominators:
             continue
         parent, pattern = graph.users[index][0]
         for user, edge in graph.users[index][1:]:
-            parent, met = tree.common(parent, user)
-            pattern = max(pattern, met, edge)
+            parent, path_pattern = tree.common(parent, user)
+            pattern = max(pattern, path_pattern, edge)
         tree.put(index, parent, pattern)
     return PostDominators(parent=tree.parent[:-1], pattern=tree.pattern[:-1], depth=tree.depth[:-1])
 
 
 class _Tree:
-    """Invariant: `jump[n]` is an ancestor of n; `over[n]` combines the patterns of n and of all
-    nodes between; nodes of equal depth jump to equal depths. ROOT is the last element.
+    """A tree with jump pointers, built from the root down.
+
+    Invariant: `jump[n]` is an ancestor of n; `over[n]` is the maximum pattern of n and of all nodes
+    between; nodes of equal depth jump to equal depths. ROOT is the last element.
     """
 
     def __init__(self, size: int) -> None:
@@ -51,7 +56,7 @@ class _Tree:
         self.depth = [0] * (size + 1)
 
     def put(self, node: int, parent: int, pattern: Pattern) -> None:
-        """Adds a node below one that is there."""
+        """Adds a node below an existing one."""
         self.parent[node], self.pattern[node] = parent, pattern
         self.depth[node] = self.depth[parent] + 1
         far = self.jump[parent]
@@ -63,18 +68,18 @@ class _Tree:
             self.jump[node], self.over[node] = parent, pattern
 
     def common(self, a: int, b: int) -> tuple[int, Pattern]:
-        """(lowest common ancestor, all patterns on the way up to it combined)."""
+        """(lowest common ancestor, maximum of all patterns on the paths up to it)."""
         depth, jump, parent = self.depth, self.jump, self.parent
-        met = Pattern.ELEM_WISE
+        combined = Pattern.ELEM_WISE
         if depth[a] < depth[b]:
             a, b = b, a
         while depth[a] > depth[b]:
             far = depth[jump[a]] >= depth[b]
-            met = max(met, self.over[a] if far else self.pattern[a])
+            combined = max(combined, self.over[a] if far else self.pattern[a])
             a = jump[a] if far else parent[a]
         while a != b:
-            far = jump[a] != jump[b]
+            far = jump[a] != jump[b]  # equal depths: jump both, or both go up one edge
             table, up = (self.over, jump) if far else (self.pattern, parent)
-            met = max(met, table[a], table[b])
+            combined = max(combined, table[a], table[b])
             a, b = up[a], up[b]
-        return a, met
+        return a, combined

@@ -1,5 +1,5 @@
-"""All strategies through one interface, and what they share: describing groups, ordering, reasons,
-verifying.
+"""All strategies through one interface, with the steps they share: describe and order groups, find
+reasons, verify.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ STRATEGIES: Mapping[str, str] = {
     StrategyName.OPTIMAL: "optimal",
     StrategyName.DOMINATOR: "dominator",
 }
-"""The module that holds the function of the strategy's name; loaded when it is chosen."""
+"""Strategy -> module with the function of that name; imported when it is selected."""
 
 
 def partition(
@@ -38,9 +38,9 @@ def partition(
 ) -> Partition:
     """Groups of a DFG on a machine, with reasons at all boundaries and the verifier's findings.
 
-    forbid: groups that must not be formed, each as its node indices (the scheduler's answer to what
-    does not fit; views do not count), or a mapping of these to what it said about each; `greedy`
-    takes no notice of it. Raises UserError for an unknown strategy.
+    forbid: groups that must not be formed because the scheduler found that they do not fit. Each is
+    a tuple of node indices (views are ignored); a mapping also gives the scheduler's errors.
+    `greedy` ignores it. Raises UserError for an unknown strategy.
     """
     require_choice("strategy", strategy, STRATEGIES)
     errors = forbid if isinstance(forbid, Mapping) else dict.fromkeys(forbid)
@@ -59,17 +59,17 @@ def _function(strategy: str) -> Strategy:
 
 
 def _partition(context: MatchContext, strategy: str, forbidden: Forbid) -> Partition:
-    dfg, found = context.dfg, _function(strategy)(context, forbidden)
-    placed = [after_array(context.modules, dfg, group) for group in found.groups]
-    groups = in_order(context, placed, found.host)
-    host_ops = tuple(sorted(found.host, key=lambda h: h.node))
+    dfg, grouping = context.dfg, _function(strategy)(context, forbidden)
+    placed = [after_array(context.modules, dfg, group) for group in grouping.groups]
+    groups = in_order(context, placed, grouping.host)
+    host_ops = tuple(sorted(grouping.host, key=lambda h: h.node))
     return Partition(
         strategy=strategy,
         groups=groups,
         host=host_ops,
-        boundaries=boundaries(context, groups, host_ops, strategy, forbidden, found.apart),
+        boundaries=boundaries(context, groups, host_ops, strategy, forbidden, grouping.apart),
         violations=verify(context, groups, host_ops),
-        search=found.search,
+        search=grouping.search,
         misfits=context.misfits,
     )
 
@@ -86,7 +86,7 @@ def require_legal(dfg: Dfg, result: Partition) -> None:
 def in_order(
     context: MatchContext, raw: Sequence[Sequence[Match]], host: Sequence[HostOp]
 ) -> tuple[Group, ...]:
-    """Groups in an order in which they can execute, with what they read and give."""
+    """Groups in execution order, with the values that they read and produce."""
     steps, stuck = order_units(context.dfg, raw, host)
     ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
     return tuple(_describe(context, i, matches) for i, matches in enumerate(ordered))

@@ -1,4 +1,4 @@
-"""What a searching strategy found: region by region, against what `matched` makes of it."""
+"""The report of a searching strategy: costs by region, compared with `matched`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from opu_fuse.timing.group_cost import Cost
 
 
 class Region(Struct, frozen=True, kw_only=True):
-    """Operators between values that must lie in memory whatever the grouping.
+    """Operators between values that every grouping stores in memory.
 
     nodes: DFG indices, ascending, owned biases included; decisions: edges that some legal group
     fuses; exact: False where the search gave up and took `matched`; best, matched: cost of the
@@ -26,16 +26,21 @@ class Region(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """Other groups of some operators (DFG indices, ascending), and the cycles that they saved."""
+    """An accepted regrouping.
+
+    nodes: DFG indices of the regrouped operators, ascending; saved: cycles that it saves.
+    """
 
     nodes: tuple[int, ...]
     saved: int
 
 
 class Timed(Struct, frozen=True, kw_only=True):
-    """Whole partitions, timed with their layout. before: predicted cycles of `matched`, with fewer
-    operators on the host where there are such groups; best: with all changes taken; tried: changes
-    timed.
+    """The local search, which times whole partitions with their layout.
+
+    before: predicted cycles of the start partition (`matched`, or groups that run more operators on
+    the machine); best: cycles after all accepted changes; tried: number of changes timed; taken:
+    the accepted changes.
     """
 
     before: int
@@ -45,9 +50,11 @@ class Timed(Struct, frozen=True, kw_only=True):
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """regions: those with something to decide, in DFG order; best, matched: cost of the whole
-    model, as a sum of what each group costs by itself. timed: how the groups were chosen, None
-    where they are those of the least sum.
+    """The report of a search.
+
+    regions: those with at least one decision, in DFG order; best, matched: cost of the whole model,
+    as the sum of the groups' own costs; timed: the local search that chose the groups, None where
+    the groups with the least sum were taken.
     """
 
     regions: tuple[Region, ...]
@@ -61,7 +68,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
 
 def search_lines(dfg: Dfg, search: Search) -> list[str]:
-    """The search in words: how far it looked, what it gained, where it gave up."""
+    """The report as text: extent of the search, its gain, and where it gave up."""
     regions = search.regions
     most = max((r.decisions for r in regions), default=0)
     reach = "the best of all legal groupings" if search.exact else "not everywhere exactly"
@@ -120,7 +127,7 @@ def search_json(dfg: Dfg, search: Search) -> dict[str, Any]:
 
 
 def cost_text(cost: Cost) -> str:
-    """A cost in words; what is not there is not mentioned."""
+    """A cost as text, without zero misfits and host operators."""
     words = [f"{cost.cycles} cycles", f"{cost.dram_bytes} bytes"]
     if cost.misfits:
         words.append(f"{cost.misfits} groups that fit no tile")

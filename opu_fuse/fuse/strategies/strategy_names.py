@@ -1,4 +1,4 @@
-"""The strategies by name, for whoever offers them without loading them."""
+"""Names of the strategies, for callers that list them without importing them."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ class StrategyName(StrEnum):
     MATCHED = "matched"
     """The longest legal chains along the pipeline."""
     OPTIMAL = "optimal"
-    """Of all legal groupings the one with the fewest predicted cycles."""
+    """The legal grouping with the fewest predicted cycles."""
     DOMINATOR = "dominator"
     """TVM's FuseOps, cut where the machine needs it."""
 
@@ -21,4 +21,4 @@ class StrategyName(StrEnum):
 DEFAULT_STRATEGY = StrategyName.MATCHED
 
 REWRITING = frozenset({StrategyName.MATCHED, StrategyName.OPTIMAL})
-"""Strategies that may be given a graph rewritten for fusing; the others see the user's own."""
+"""Strategies that accept a graph rewritten for fusion; the others get the user's graph."""
