@@ -1,8 +1,8 @@
-"""Batches in rounds: a few images go through several layers before the next few do, so that their
-maps stay on chip where those of all images would not fit.
+"""Batch blocking: a few images pass through several layers before the next few do.
 
-Weights are loaded for every round. That pays where the memory has time for them and not for maps
-between two layers that the array is done with in no time, as depthwise ones.
+The maps of one batch block are resident where those of the whole batch would not fit. The weights
+are loaded again for every block. That pays for layers bound by the traffic of their maps, such as
+depthwise ones, where the memory has spare cycles for the weights.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ TIMED = 3
 
 
 class _Run(Struct, frozen=True, kw_only=True):
-    """Units first .. last - 1 of a segment, so many images at a time; works: of all images."""
+    """Units first .. last - 1 of a segment in blocks of `images`; works: shapes of all images."""
 
     first: int
     works: tuple[PlannedLayer, ...]
@@ -42,8 +42,9 @@ class _Run(Struct, frozen=True, kw_only=True):
 def with_cascades_or_rounds(
     dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: FusedStackChoice
 ) -> Tiling:
-    """With cascades, and rounds of layers that are in none; or with rounds alone, where that is
-    better: a cascade may stand where more layers would go in rounds.
+    """Add fused stacks and batch blocks of the other layers, or batch blocks alone if cheaper.
+
+    A fused stack may block a longer batch block, so both tilings are priced.
     """
     mixed = _with_rounds(dfg, with_cascades(dfg, tiling, hw, cascades), hw)
     if tiling.layout.images == 1 or cascades is not FusedStackChoice.AUTO or not mixed.cascades:
@@ -56,13 +57,13 @@ def with_cascades_or_rounds(
 
 
 def _price(tiling: Tiling, hw: HwSpec) -> float:
-    """Of the whole program: the less the better."""
+    """Cost of the whole program; lower is better."""
     spent = [cycles_and_memory(units, hw) for units in planned_units(tiling, hw)]
     return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)
 
 
 def _with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
-    """With those layers in rounds that are faster so. A single image has none."""
+    """Add batch blocks where they are faster; a batch of one image has none."""
     if tiling.layout.images == 1 or not hw.post.keep:
         return tiling
     found: list[BatchBlock] = []
@@ -76,7 +77,7 @@ def _with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
 
 
 def _chains(units: Sequence[PlannedUnit]) -> Iterator[tuple[int, int]]:
-    """(first, behind the last) of layers one after the other that make whole rows."""
+    """Yield (first, end) of runs of consecutive layers that compute whole rows."""
     at = 0
     while at < len(units):
         behind = at
@@ -97,7 +98,7 @@ def _plain(unit: PlannedUnit) -> bool:
 def _best(
     units: Sequence[PlannedUnit], first: int, last: int, images: int, hw: HwSpec
 ) -> Sequence[_Run]:
-    """The runs of a chain that save most, all of as many images; none where that is little."""
+    """The runs of a chain, of equal block size, that save most; empty if they save little."""
     best, most = [], 0.0
     for few in range(images // 2, 0, -1):
         if images % few:
@@ -112,7 +113,7 @@ def _best(
 def _runs(
     units: Sequence[PlannedUnit], first: int, last: int, images: int, few: int, hw: HwSpec
 ) -> Iterator[_Run]:
-    """As many layers as make maps of which so many images stay on chip, and one reads the last."""
+    """Maximal runs of layers whose maps of `images` images are resident, and a last reader."""
     begun = first
     for at in range(first, last):
         ours, behind = units[at], units[at + 1] if at + 1 < last else None
@@ -126,8 +127,8 @@ def _runs(
 
 
 def _links(ours: PlannedUnit, behind: PlannedUnit, images: int, few: int, hw: HwSpec) -> bool:
-    """Whether a layer goes on with what the one before makes, and few images of that fit a bank; or
-    both read the same.
+    """Whether a layer reads its predecessor's map and a block of it fits a bank, or both read the
+    same map.
     """
     made, read = ours.works[0], behind.works[0]
     fits = read.reads.layout.words * few <= images * hw.buffers.feature.bank_words
@@ -137,7 +138,7 @@ def _links(ours: PlannedUnit, behind: PlannedUnit, images: int, few: int, hw: Hw
 def _works(
     units: Iterable[PlannedUnit], images: int, few: int, hw: HwSpec
 ) -> tuple[PlannedLayer, ...] | None:
-    """With shapes whose tiles end with an image, and the tiles of few of them."""
+    """Retile layers for a batch block, with shapes whose tiles end at image boundaries."""
     found: list[PlannedLayer] = []
     for unit in units:
         work = unit.works[0]
@@ -151,15 +152,13 @@ def _works(
 
 
 def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, float]:
-    """Those layers of a run, one after the other, that save most together, and what they save, if
-    that is more than the timing may be wrong by; else 0.
-    """
+    """(consecutive layers of a run that save most, cycles saved); 0 within the timing error."""
     gains, before = _saved(units, run, hw)
     sums = [0.0, *accumulate(gains[work.output] for work in run.works)]
     low = list(accumulate(range(len(sums)), lambda low, at: at if sums[at] < sums[low] else low))
     last = max(range(1, len(sums)), key=lambda at: sums[at] - sums[low[at - 1]])
     first = low[last - 1]
-    if last - first == 1:  # a layer alone keeps nothing on chip
+    if last - first == 1:  # a single layer has no resident map
         return run, 0.0
     if last - first < len(run.works):
         run = replace(run, first=run.first + first, works=run.works[first:last])
@@ -171,9 +170,10 @@ def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, flo
 def _saved(
     units: Sequence[PlannedUnit], run: _Run, hw: HwSpec
 ) -> tuple[Mapping[int | None, float], float]:
-    """Cycles saved, by what a layer of the run or beside it makes, of the memory (None) as much as
-    they count; and cycles of all these without rounds. Rounds take as long as each other, so only
-    the first few are timed.
+    """(cycles saved, cycles without batch blocks) of the layers of a run and its neighbours.
+
+    Cycles saved are by DFG index of a layer's output; None stands for the weighted DRAM traffic.
+    All blocks take equally long, so only the first few are timed.
     """
     front, part = units[max(run.first - MARGIN, 0) : run.first], units[run.first : run.last]
     back, rounds = units[run.last : run.last + MARGIN], run.works[0].shape.images // run.images

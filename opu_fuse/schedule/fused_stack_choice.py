@@ -1,10 +1,9 @@
-"""Which cascades a chain of groups is best with: cycles count, and bytes of memory a little.
+"""Cut a chain of groups into fused stacks: minimise cycles, and to a small degree DRAM bytes.
 
-The closed form (`RowStrips.size`) proposes, of all ways to cut the chain the best one. Of each
-cascade
-the strips are chosen by the clock with which its turns are put in order, and by the timed tile
-schedule (`timing/segment_cycles.py`), which decides in the end whether it is better than shorter
-ones, and than the groups alone.
+The closed form (`RowStrips.size`) proposes the best cut of the chain. The row strips of each fused
+stack are chosen by the cycles of its time slots, then by the timed tile schedule
+(`timing/segment_cycles.py`). The latter decides whether the stack beats shorter ones and the
+unfused groups.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -46,23 +45,21 @@ and other users of the memory need it, and a byte moved takes more energy than a
 
 
 class _Best(Struct, frozen=True, kw_only=True):
-    """Of the first layers of a chain: the merit of the best cut, the cascade it ends with."""
+    """Best cut of a prefix of the chain: its merit and the fused stack that it ends with."""
 
     merit: float
     last: Sized | None = None
 
 
 class _Worth(Struct, frozen=True, kw_only=True):
-    """A cascade with the cycles that it saves and those that its bytes are worth; 0 when it is not
-    taken.
-    """
+    """A fused stack, the cycles that it saves and the cycle value of its bytes; 0 if rejected."""
 
     merit: float
     weighed: Weighed
 
 
 def together(units: Sequence[PlannedUnit], stack: FusedStack) -> Together:
-    """Groups and their cascade."""
+    """Combine groups and the fused stack that computes them."""
     return Together(groups=tuple(unit.groups[0] for unit in units), stack=stack)
 
 
@@ -73,8 +70,10 @@ def weigh(
     strips: RowStrips,
     homes: Mapping[int, int],
 ) -> Iterator[Weighed]:
-    """Cascades of a chain, taken or not. units: all of the segment; alone: predicted cycles of
-    every group by itself, by the DFG index of what it makes.
+    """Return the fused stacks of a chain, accepted or rejected.
+
+    units: all units of the segment;
+    alone: DFG index of a group's output -> predicted cycles of the unfused group.
     """
     moved = {unit.works[0].output: _bytes(unit, before) for before, unit in _pairs(units)}
 
@@ -84,7 +83,7 @@ def weigh(
     for first, proposed in _proposed(chain, alone, moved, strips, LONGEST):
         part = chain[first : first + len(proposed.works)]
         whole = worth(part, proposed)
-        # The closed form knows little of what many layers wait for each other.
+        # The closed form underestimates stalls between the layers of a long stack.
         shorter = [
             found
             for at, sized in _proposed(part, alone, moved, strips, ceil_div(len(part), 2))
@@ -104,7 +103,7 @@ def _weighed(
     strips: RowStrips,
     homes: Mapping[int, int],
 ) -> _Worth | None:
-    """The fastest cascade of all groups of a part; None when there is none."""
+    """The fastest fused stack of all groups of a part; None if none fits."""
     hw = strips.hw
     stack = _timed([unit.works[0] for unit in part], strips, homes)
     if stack is None:
@@ -135,8 +134,9 @@ def _saved(
     alone: Mapping[int, float],
     hw: HwSpec,
 ) -> tuple[float, float]:
-    """(cycles that a cascade saves, cycles of groups alone) of its groups and those beside them:
-    but of the first and last that are timed, which begin with nothing loaded and end with stores.
+    """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included.
+
+    The first and last timed group are left out: they include pipeline fill and the final stores.
     """
     at = next(n for n, unit in enumerate(units) if unit is part[0])
     first, behind = max(at - MARGIN, 0), at + len(part)
@@ -149,11 +149,11 @@ def _saved(
 
 
 def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
-    return zip([None, *units], units, strict=False)  # nobody is in front of the first
+    return zip([None, *units], units, strict=False)  # the first has no predecessor
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
-    """Bytes that a unit moves by itself: what its tiles load and store, but for maps on chip."""
+    """DRAM bytes that the tiles of an unfused unit load and store, without resident maps."""
     moved = sum(layer.estimate.dram_bytes for layer in unit.works)
     work, size = unit.works[0], unit.works[0].reads.layout.size_bytes
     if before is not None and before.keep is not None and before.keep.node == work.source:
@@ -166,8 +166,9 @@ def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
 def _timed(
     works: Sequence[TiledLayer], strips: RowStrips, homes: Mapping[int, int]
 ) -> FusedStack | None:
-    """The fastest cascade of layers; None when there is none. Of layers like others before, it is
-    cut as theirs.
+    """The fastest fused stack of the layers; None if none fits.
+
+    Equivalent layer sequences (`_likeness`) reuse the row strips found first.
     """
     likeness = _likeness(works, homes)
     found: list[tuple[FusedStack, tuple[int, int]]] = []
@@ -185,7 +186,7 @@ def _timed(
 
 
 def _likeness(works: Sequence[TiledLayer], homes: Mapping[int, int]) -> Hashable:
-    """The same for layers that make the same turns in the same time: alike but for their values."""
+    """Memo key: equal for layer sequences with the same time slots and the same timing."""
     numbers = {work.writes.home: number for number, work in enumerate(works)}
     return tuple(
         (
@@ -207,8 +208,9 @@ def _proposed(
     strips: RowStrips,
     longest: int,
 ) -> list[tuple[int, Sized]]:
-    """(number of its first layer, cascade), from the end of the chain on. Layers between which all
-    maps stay on chip anyway have nothing to gain.
+    """Yield (number of the first layer, fused stack), from the end of the chain backwards.
+
+    Layers whose maps are all resident anyway are skipped: fusing them gains nothing.
     """
     weight = BYTES / strips.hw.dram.rate
     works = [unit.works[0] for unit in chain]

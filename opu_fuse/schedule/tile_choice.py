@@ -1,5 +1,5 @@
-"""The tiles of a whole model: groups lowered to layers, their tiles chosen, pools put beside groups
-that keep the array busy.
+"""Tile a whole model: lower groups to layers, choose their tiles, and co-schedule pools with
+array-bound groups.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -43,9 +43,10 @@ from opu_fuse.units.table import TABLE_WORDS
 
 
 class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
-    """A tiled layer with the integers of its group and the place of its constants: byte offsets,
-    `end` is after them. carried: of two rows of its output in each channel block, for the pooling
-    halos of its tiles.
+    """A tiled layer with the integer parameters of its group and the byte offsets of its constants.
+
+    end: byte offset after its constants;
+    carried: pooling halo of its tiles, from two output rows in each channel block.
     """
 
     layer: Layer
@@ -58,7 +59,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     end: int
 
     def constants_at(self, space: Space) -> int:
-        """Byte offset of those that a buffer holds."""
+        """Byte offset of the constants that a buffer holds."""
         places = {
             Space.WEIGHT: self.weights,
             Space.PARAM: self.params,
@@ -69,19 +70,19 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     @property
     def tile_count(self) -> int:
-        """Tiles of pixels, of all images."""
+        """Spatial tiles of all images."""
         shape, tile = self.shape, self.tile
         rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
         return ceil_div(shape.images, tile.images) * rows * cols
 
     @property
     def pieces(self) -> int:
-        """Tiles times output ranges: what is computed between two uses of the post engine."""
+        """Tiles times output ranges: the array computes one piece between two post instructions."""
         return self.tile_count * len(self.ranges)
 
     @property
     def instructions(self) -> int:
-        """Of compute and post, at least: post may take a piece in parts, compute image by image."""
+        """Lower bound of compute and post instructions; a piece may be split by part or image."""
         steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
         return self.tile_count * (steps + len(self.ranges))
 
@@ -94,16 +95,14 @@ class Misfit(Struct, frozen=True, kw_only=True):
 
 
 class Together(Struct, frozen=True, kw_only=True):
-    """Groups that a cascade computes, in execution order."""
+    """Groups that a fused stack computes, in execution order."""
 
     groups: tuple[int, ...]
     stack: FusedStack
 
 
 class BatchBlock(Struct, frozen=True, kw_only=True):
-    """Groups through which so many images of a batch go together, round after round; works: of all
-    images, with the tiles of a round.
-    """
+    """Groups that run batch block by batch block; works: shapes of all images, tiles of a block."""
 
     groups: tuple[int, ...]
     works: tuple[TiledLayer, ...]
@@ -111,9 +110,9 @@ class BatchBlock(Struct, frozen=True, kw_only=True):
 
 
 class Weighed(Struct, frozen=True, kw_only=True):
-    """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
-    both, and which of them it is. outdone: it would have been taken, but the whole batch is
-    better without any.
+    """A fused stack compared with its unfused groups: predicted cycles and DRAM bytes of both.
+
+    outdone: the stack is better than its groups, but the whole batch is better without any stack.
     """
 
     together: Together
@@ -126,10 +125,14 @@ class Weighed(Struct, frozen=True, kw_only=True):
 
 
 class Tiling(Struct, frozen=True, kw_only=True):
-    """layers: group index -> layers with their tiles; beside: group -> the one whose tiles come
-    between its tiles; cascades: groups computed together; weighed: what was tried; rounds: groups
-    that work for a few images at a time; segments and uses: execution order and live ranges that
-    follow from it.
+    """The tiles and the execution order of a model.
+
+    layers: group index -> tiled layers;
+    beside: group -> co-scheduled group, whose tiles are interleaved with its tiles;
+    cascades: fused stacks;
+    weighed: fused stacks that were tried;
+    rounds: batch blocks;
+    segments, uses: execution order, and the live ranges that follow from it.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -144,7 +147,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
 
     @property
     def same_step(self) -> list[int]:
-        """Groups that run in the same step as the one before them."""
+        """Groups that run in the same step as their predecessor."""
         several = (*self.cascades, *self.rounds)
         return [*self.beside.values(), *(g for found in several for g in found.groups[1:])]
 
@@ -158,8 +161,9 @@ a search, also over repeated partitions, and where some weights take more than 8
 def tile(
     dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
 ) -> Tiling | tuple[Misfit, ...]:
-    """Lower every group and choose its tile; the groups that do not fit are returned as a value.
-    images: of a batch.
+    """Lower every group and choose its tile; return the groups that do not fit as a value.
+
+    images: batch size.
     """
     lowered: dict[int, tuple[Layer, ...]] = {}
     on_host = {op.node for op in partition.host}
@@ -224,14 +228,14 @@ def tile(
 
 
 def members(partition: Partition) -> list[list[int]]:
-    """The nodes of every group, in pipeline order."""
+    """DFG nodes of every group, in pipeline order."""
     return [[m.node for m in group.matches] for group in partition.groups]
 
 
 def misfits_by_structure(
     dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
 ) -> tuple[Misfit, ...]:
-    """The groups that no pass of the machine can run, or no tile fits; for float models too."""
+    """Groups that no machine pass can run or no tile fits; for float models too."""
     lanes = map_lanes(dfg, hw, layouts(dfg, members(partition)))
     misfits = []
     fitting: set[Hashable] = set()
@@ -258,7 +262,7 @@ def _companions(
     planned: Mapping[int, tuple[PlannedLayer, ...]],
     hw: HwSpec,
 ) -> dict[int, int]:
-    """Group -> the one that runs beside it; layers of several phases stay alone."""
+    """Group -> co-scheduled group; layers of several phases are never co-scheduled."""
     single = {g: parts[0] for g, parts in planned.items() if len(parts) == 1}
     idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
     busy = {g: p.estimate for g, p in single.items() if p.layer.shape.array and p.pieces > 1}
@@ -270,18 +274,17 @@ def _companions(
 
 
 def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
-    """With the bytes its input's pixels take, the pixels a word of its output holds, and all images
-    of the batch.
-    """
+    """Set bytes per input pixel, pixels per output word, and the batch size."""
     read, written = (layout.slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
     shape = stored_shape(layer.shape, hw, read, written)
     return replace(layer, shape=batched(shape, layout.images))
 
 
 def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:
-    """A view on the host that nobody has to run: its bytes are those of a stored map. Not of one
-    that the host makes: whoever reads the view may run in the same segment, before the map is
-    written to memory.
+    """Whether a host view needs no execution because it aliases a stored map.
+
+    A map that the host computes does not qualify: a reader of the view may run in the same segment,
+    before the map is written to DRAM.
     """
     base = dfg.base(node)
     made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
@@ -289,13 +292,13 @@ def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Colle
 
 
 def not_here(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
-    """An operator that the machine cannot begin a group with: alone, and with what follows now."""
+    """Misfits of an operator that cannot start a group: by itself, and with its successors."""
     group = next(g for g in partition.groups if any(m.node == node for m in g.matches))
     return Misfit(nodes=(node,), error=error), _misfit(dfg, group, error)
 
 
 def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
-    """Without the views at the end, which join whatever group is made."""
+    """The misfit of a group without its trailing views, which join any group."""
     last = max(i for i, m in enumerate(group.matches) if not dfg[m.node].is_virtual)
     return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
 
@@ -320,7 +323,7 @@ def _tile_layer(
 def with_tile(
     layer: Layer, maps: Maps, hw: HwSpec, offset: int, tile: Tile, cost: Estimate
 ) -> PlannedLayer:
-    """A layer with a tile, its constants from a byte offset on."""
+    """Tile a layer and store its constants from a byte offset on."""
     shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
     params = align(offset + weight_bytes(ranges, hw))
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
@@ -352,9 +355,7 @@ def with_tile(
 
 
 def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, TiledLayer]) -> Tiling:
-    """With the tiles and shapes of other works for some groups of a single pass; constants lie
-    without gaps again.
-    """
+    """Replace tiles and shapes of single-pass groups by those of `works`, and repack constants."""
     layers: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for group, parts in tiling.layers.items():

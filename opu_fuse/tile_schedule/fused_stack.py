@@ -1,8 +1,9 @@
-"""FusedStackChoice: layers, each reading the one before, computed together a few rows at a time.
+"""Fused stacks: consecutive layers executed depth-first, one row strip at a time.
 
-Every map between two of them, and the input of the first, is a ring of rows in the feature
-buffer. Weights, parameters and tables of all layers stay in their buffers. What runs when is
-decided here, once, as a list of turns, which the tile schedule follows.
+The input of the first layer and every map between two layers is a line buffer (a circular row
+buffer) in the feature buffer. Weights, parameters and tables of all layers are resident. This
+module fixes the execution order once, as a list of time slots; the tile schedule follows it.
+Vela calls such stacks cascades.
 """
 
 from collections import Counter
@@ -26,15 +27,21 @@ from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
 STAYING = (Space.WEIGHT, Space.PARAM, Space.TABLE)
-"""Buffers that hold the constants of all layers of a cascade while it runs."""
+"""Buffers in which the constants of all layers are resident while a fused stack runs."""
 
 STEP = 8
-"""Cycles lost per instruction of the compute engine where features and weights are there."""
+"""Cycles lost per instruction of the compute engine when its features and weights are resident."""
 
 
 class FusedStack(Struct, frozen=True, kw_only=True):
-    """works: with their tiles; stored: whose output is in memory, too; line_buffers: what each of
-    them reads; load_rows: rows of the input that are loaded together; turns: in their order.
+    """A fused stack with its execution order.
+
+    works: tiled layers, in dataflow order;
+    stored: per layer, whether its output is also written to DRAM;
+    line_buffers: per layer, the line buffer that it reads;
+    load_rows: input rows per load;
+    turns: time slots, in execution order;
+    cycles: predicted.
     """
 
     works: tuple[TiledLayer, ...]
@@ -45,16 +52,17 @@ class FusedStack(Struct, frozen=True, kw_only=True):
     cycles: float = 0
 
     def strip(self, number: int) -> Span:
-        """(first row, rows) of the input that are loaded in such a turn."""
+        """(first row, rows) of the input row strip that load slot `number` loads."""
         rows = self.line_buffers[0].image_rows
-        image, turn = divmod(number, ceil_div(rows, self.load_rows))
-        first = turn * self.load_rows
+        image, strip_index = divmod(number, ceil_div(rows, self.load_rows))
+        first = strip_index * self.load_rows
         return image * rows + first, min(self.load_rows, rows - first)
 
 
 def _constants(work: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
-    """What of a layer stays in the buffers while a cascade runs: space -> offset of a chunk of
-    weights, or the first channel block -> words.
+    """Yield (space, words by key): the constants of a layer that are resident in a fused stack.
+
+    The key is the offset of a weight chunk, or the first channel block of an output range.
     """
     shape = work.shape
     chunks = (chunk for out in work.ranges for chunk in out.features)
@@ -66,9 +74,14 @@ def _constants(work: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
 
 
 class Sized(Struct, frozen=True, kw_only=True):
-    """A cascade without its turns: works with their tiles, rows loaded together, rings, all of them
-    at the first word of the buffer still. costs: of every layer; words: of constants in each
-    buffer; cycles, dram_bytes: of all, predicted in closed form.
+    """A fused stack before its time slots are ordered.
+
+    load_rows: input rows per load;
+    works: tiled layers;
+    line_buffers: per layer; all at address 0 until they are allocated;
+    costs: closed-form estimate per layer;
+    words: constant words per buffer;
+    cycles, dram_bytes: totals, predicted in closed form.
     """
 
     load_rows: int
@@ -85,7 +98,7 @@ class Sized(Struct, frozen=True, kw_only=True):
 
 
 class _Tiled(Struct, frozen=True, kw_only=True):
-    """A layer with a tile: what it costs, words of its constants in each buffer."""
+    """A tiled layer, its estimated cost and its constant words per buffer."""
 
     work: TiledLayer
     cost: Estimate
@@ -93,8 +106,9 @@ class _Tiled(Struct, frozen=True, kw_only=True):
 
 
 class RowStrips:
-    """Tiles and rings of layers in cascades; what several cascades have in common is made once.
-    fastest: rows and parts of the strips that are best for layers like these.
+    """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
+
+    fastest: memo key of a layer sequence -> (rows, parts) of its best row strips.
     """
 
     def __init__(self, hw: HwSpec, images: int) -> None:
@@ -107,7 +121,7 @@ class RowStrips:
         self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
     def size(self, works: Sequence[TiledLayer], rows: int, parts: int = 1) -> Sized | str:
-        """Layers of which the last one makes so many rows at a time; as text, what does not fit."""
+        """Size a stack with `rows` output rows per row strip; return text if it overflows."""
         key = works[0].output, works[-1].output, rows, parts
         if key not in self._sized:
             self._sized[key] = self._size(works, rows, parts)
@@ -126,30 +140,30 @@ class RowStrips:
         return self._priced(replace(tail, line_buffers=line_buffers), narrow)
 
     def _tail(self, works: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
-        """Layers up to the last one of a cascade, without rings; None when a row overflows a
+        """Size the layers up to the last one, without line buffers; None if a row overflows a
         bank.
         """
         if not works:
             return Sized(load_rows=rows)
         key = works[0].output, works[-1].output, rows, parts
         if key not in self._tails:
-            behind = self._tail(works[1:], rows, parts)
-            self._tails[key] = behind and self._before(works[0], behind, parts)
+            successors = self._tail(works[1:], rows, parts)
+            self._tails[key] = successors and self._before(works[0], successors, parts)
         return self._tails[key]
 
     def _before(self, work: TiledLayer, behind: Sized, parts: int) -> Sized | None:
         shape = apart(work.shape, self._images)
         strip = min(behind.load_rows, shape.out_rows)
-        found = self._tiled(work, shape, ceil_div(strip, parts))
-        if found is None:
+        tiled = self._tiled(work, shape, ceil_div(strip, parts))
+        if tiled is None:
             return None
-        words = Counter(found.words)
+        words = Counter(tiled.words)
         words.update(behind.words)
         return Sized(
-            works=(found.work, *behind.works),
-            costs=(found.cost, *behind.costs),
+            works=(tiled.work, *behind.works),
+            costs=(tiled.cost, *behind.costs),
             words=words,
-            load_rows=new_rows(shape, strip if parts > 1 else found.work.tile.rows),
+            load_rows=new_rows(shape, strip if parts > 1 else tiled.work.tile.rows),
         )
 
     def _tiled(self, work: TiledLayer, shape: Shape, rows: int) -> _Tiled | None:
@@ -159,10 +173,10 @@ class RowStrips:
             if tile is None:
                 self._works[key] = None
             else:
-                found = replace(work, shape=shape).with_tile(tile, hw)
-                words = {space: sum(parts.values()) for space, parts in _constants(found)}
+                tiled_layer = replace(work, shape=shape).with_tile(tile, hw)
+                words = {space: sum(parts.values()) for space, parts in _constants(tiled_layer)}
                 cost = estimate(shape, hw, tile)
-                self._works[key] = _Tiled(work=found, cost=cost, words=words)
+                self._works[key] = _Tiled(work=tiled_layer, cost=cost, words=words)
         return self._works[key]
 
     def _line_buffer(self, work: TiledLayer, made: int, ahead: int) -> LineBuffer:
@@ -177,24 +191,27 @@ class RowStrips:
         return [self._line_buffer(w, rows, ahead) for w, rows in zip(tail.works, made, strict=True)]
 
     def _fitted(self, tail: Sized, parts: int) -> tuple[tuple[LineBuffer, ...], list[int]] | None:
-        """With room to work ahead, where there is; numbers of those that get none. Of these, the
-        largest come first.
+        """Return (line buffers, numbers of those without prefetch space); None if they overflow.
+
+        Prefetch space is dropped where it saves most words, until all line buffers fit.
         """
-        found, limit = self._line_buffers_of(tail, parts), self.hw.buffers.feature.words
-        total, narrow = sum(one.words for one in found), []
+        buffers, limit = self._line_buffers_of(tail, parts), self.hw.buffers.feature.words
+        total, narrow = sum(one.words for one in buffers), []
         if total > limit:
             small = self._line_buffers_of(tail, 0)
-            saved = [a.words - b.words for a, b in zip(found, small, strict=True)]
-            for i in sorted(range(len(found)), key=lambda i: -saved[i]):
+            saved = [a.words - b.words for a, b in zip(buffers, small, strict=True)]
+            for i in sorted(range(len(buffers)), key=lambda i: -saved[i]):
                 if total > limit:
                     narrow.append(i)
-                    found[i] = small[i]
+                    buffers[i] = small[i]
                     total -= saved[i]
-        return None if total > limit else (tuple(found), narrow)
+        return None if total > limit else (tuple(buffers), narrow)
 
     def _priced(self, sized: Sized, narrow: Iterable[int]) -> Sized:
-        """Array, post and memory side by side, behind what comes before the first tile, and what
-        the array waits for where a ring has no room to work ahead.
+        """Add the closed-form cycles and DRAM bytes.
+
+        Array, post and memory run concurrently: the slowest counts. Added to it are the fill before
+        the first tile, and the stalls of the array at line buffers without prefetch space.
         """
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
         width = {Space.WEIGHT: hw.buffers.weight.width}
@@ -215,53 +232,54 @@ class RowStrips:
         rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * unfolding) + fill / rate + unfolding
         for number in sorted(narrow):
-            made = sized.works[number - 1].tile.rows if number else sized.load_rows
-            if line_buffers[number].rows < self._line_buffer(sized.works[number], made, 1).rows:
-                turns = _rows_of_tiles(sized.works[number])
+            rows = sized.works[number - 1].tile.rows if number else sized.load_rows
+            if line_buffers[number].rows < self._line_buffer(sized.works[number], rows, 1).rows:
+                tile_rows = _rows_of_tiles(sized.works[number])
                 wait = strips * (strip / rate + unfolding)
                 if number:
                     tiles = _rows_of_tiles(sized.works[number - 1])
-                    wait = costs[number - 1].post_cycles * turns / tiles
-                cycles += wait + turns * HANDOVER
+                    wait = costs[number - 1].post_cycles * tile_rows / tiles
+                cycles += wait + tile_rows * HANDOVER
         return replace(sized, cycles=cycles, dram_bytes=moved)
 
 
 def interleaved(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> FusedStack | str:
-    """The cascade; as text, why there is none. homes: in which stored value a residual operand
-    lies.
+    """Order the time slots of a sized stack; return text if no order exists.
+
+    homes: stored value -> its base allocation, for residual operands.
     """
     works = sized.works
-    places = accumulate((one.words for one in sized.line_buffers), initial=0)
+    addresses = accumulate((one.words for one in sized.line_buffers), initial=0)
     line_buffers = tuple(
-        replace(one, at=at) for one, at in zip(sized.line_buffers, places, strict=False)
+        replace(one, at=at) for one, at in zip(sized.line_buffers, addresses, strict=False)
     )
     order = Order(works, line_buffers, sized.load_rows, homes, _pace(sized, hw))
-    turns = order.turns()
-    if turns is None:
+    order_and_cycles = order.turns()
+    if order_and_cycles is None:
         return "a residual operand comes later than the rows that it is added to"
     return FusedStack(
         works=works,
         stored=sized.stored,
         line_buffers=line_buffers,
         load_rows=sized.load_rows,
-        turns=turns[0],
-        cycles=turns[1],
+        turns=order_and_cycles[0],
+        cycles=order_and_cycles[1],
     )
 
 
 def _pace(sized: Sized, hw: HwSpec) -> Pace:
-    turns = [len(work.tiles) for work in sized.works]
+    tile_counts = [len(work.tiles) for work in sized.works]
     rate = hw.dram.rate
     strip, unfolding = _strip_loaded(sized, hw)
     return Pace(
-        array=tuple(_array(*one) / n for one, n in zip(_both(sized), turns, strict=True)),
-        post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, turns, strict=True)),
+        array=tuple(_array(*one) / n for one, n in zip(_both(sized), tile_counts, strict=True)),
+        post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
         load=strip / rate + hw.dram.latency + unfolding,
     )
 
 
 def _strip_loaded(sized: Sized, hw: HwSpec) -> tuple[int, int]:
-    """Bytes of the rows that are loaded together, and cycles of load while it unfolds them."""
+    """(bytes, im2row cycles) of one load of input rows."""
     im2row = sized.works[0].shape.im2row
     if im2row is not None:
         return brought(im2row, sized.load_rows, hw)
@@ -273,20 +291,21 @@ def _both(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
 
 
 def _rows_of_tiles(work: TiledLayer) -> int:
-    """Through all images."""
+    """Rows of tiles in all images of the batch."""
     return work.shape.images * ceil_div(work.shape.out_rows, work.tile.rows)
 
 
 def _array(work: TiledLayer, cost: Estimate) -> float:
-    """Cycles of the array for a layer whose weights are there."""
+    """Array cycles of a layer whose weights are resident."""
     tiles = _rows_of_tiles(work) * ceil_div(work.shape.out_cols, work.tile.cols)
     steps = tiles * sum(len(chunk.weights) for out in work.ranges for chunk in out.features)
     return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
 
 
 def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
-    """The tile of a layer in a stack: all channels and columns if a row of them fits, as many
-    rows as fit then, in even parts.
+    """Choose the tile of a layer in a fused stack; None if one row of one channel block overflows.
+
+    All channels and columns are preferred, then as many rows as fit, in even parts.
     """
     total = ceil_div(shape.pre_pool_channels, hw.word_channels)
     wide = ceil_div(shape.out_cols, shape.px)

@@ -1,4 +1,4 @@
-"""In which order the layers of a cascade take their turns."""
+"""Interleaving of the layers of a fused stack: the order of its time slots."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,17 +11,19 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.tile import Rect, ceil_div, pre_pool_rect, spans
 
 HANDOVER = 60
-"""Cycles from the last visit of post, or the last byte of a load, to the first step of a compute
-instruction that waits for it.
+"""Cycles from the last iteration of post, or the last byte of a load, to the first step of a
+compute instruction that waits for it.
 """
 
 LOAD = -1
-"""Number of the layer that makes the first line_buffer: none, it is loaded."""
+"""Layer number of load slots, which fill the first line buffer."""
 
 
 class TimeSlot(Struct, frozen=True, kw_only=True):
-    """A tile of a layer, or rows that are loaded, by number. needs: how many turns of the layer
-    before must be over; frees: how many of the layer behind, since they read what is overwritten.
+    """One tile of a layer, or one load of a row strip (layer LOAD), by number.
+
+    needs: slots of the preceding layer that must be complete: they produce the input;
+    frees: slots of the following layer that must be complete: they read the rows overwritten here.
     """
 
     layer: int
@@ -31,7 +33,7 @@ class TimeSlot(Struct, frozen=True, kw_only=True):
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """Cycles of a turn, about: of array and post for each layer, of the memory for rows loaded."""
+    """Approximate cycles per slot: array and post for each layer, memory for a row strip."""
 
     array: tuple[float, ...]
     post: tuple[float, ...]
@@ -39,8 +41,10 @@ class Pace(Struct, frozen=True, kw_only=True):
 
 
 class _Line(Struct):
-    """Turns of a layer: what each needs of the layer before and of the one behind. sides: (layer,
-    turns) that its residual operands need.
+    """Dependencies of the slots of a layer, as `needs` and `frees` of TimeSlot.
+
+    sides: per slot, the (layer, slots) that its residual operands need;
+    done: slots already ordered.
     """
 
     needs: list[int]
@@ -50,8 +54,11 @@ class _Line(Struct):
 
 
 class _Clock(Struct):
-    """When the engines will be done with the turns so far. posts: of the last two tiles, which have
-    a bank of partial sums each; made: of every layer's turns, behind a zero.
+    """Cycles at which the engines complete the slots ordered so far.
+
+    made: completion of every slot, per layer, after a leading zero;
+    posts: of the last two tiles, each of which has its own bank of partial sums;
+    port: of the shared write port of the feature buffer.
     """
 
     made: list[list[float]]
@@ -61,9 +68,11 @@ class _Clock(Struct):
 
 
 class Order(Struct):
-    """Who comes next: the layer before once more, if it need not wait for longer than a handover;
-    else the deepest of those that wait least. Rows are loaded, a strip a turn, as soon as there is
-    room.
+    """List scheduler of the time slots.
+
+    The last layer continues if it waits at most a handover longer than the others; otherwise the
+    deepest layer of those that wait least is next. A row strip is loaded as soon as its line buffer
+    has space.
     """
 
     works: Sequence[TiledLayer]
@@ -74,17 +83,17 @@ class Order(Struct):
     lines: list[_Line] = field(default_factory=list)
 
     def turns(self) -> tuple[tuple[TimeSlot, ...], float] | None:
-        """All of them; None when the rows of a residual operand come too late."""
+        """(slots, cycles); None if the rows of a residual operand are produced too late."""
         self.lines = [self._loads(), *(self._line(n) for n in range(len(self.works)))]
-        made = [self.load_rows, *(work.tile.rows for work in self.works)]
+        produced_rows = [self.load_rows, *(work.tile.rows for work in self.works)]
         for number, reader in enumerate(self.works):
-            self.lines[number].frees = self._frees(number, reader, made[number])
+            self.lines[number].frees = self._frees(number, reader, produced_rows[number])
         clock = _Clock(made=[[0.0] for _ in self.lines])
-        found: list[TimeSlot] = []
+        slots: list[TimeSlot] = []
         last = LOAD
         while True:
             while self._can(LOAD):
-                found.append(self._load(clock))
+                slots.append(self._load(clock))
             able = [n for n in range(len(self.works) - 1, LOAD, -1) if self._can(n)]
             if not able:
                 break
@@ -92,17 +101,17 @@ class Order(Struct):
                 starts = {n: self._start(n, clock) + HANDOVER * (n != last) for n in able}
                 able = [min(able, key=starts.__getitem__)]
             last = able[0]
-            found.append(self._compute(last, clock))
+            slots.append(self._compute(last, clock))
         done = all(line.done == len(line.needs) for line in self.lines)
-        return (tuple(found), clock.port) if done else None
+        return (tuple(slots), clock.port) if done else None
 
     def _start(self, layer: int, clock: _Clock) -> float:
-        """When its next rows, the array and a bank of partial sums are there."""
+        """Cycle at which its next rows, the array and a bank of partial sums are ready."""
         line = self.lines[layer + 1]
         return max(clock.array, clock.made[layer][line.needs[line.done]], clock.posts[0])
 
     def _load(self, clock: _Clock) -> TimeSlot:
-        """It waits for the tile that post keeps, the next tile for it: they share a port."""
+        """Order the next load. Loads and resident outputs of post share a write port."""
         clock.port += self.pace.load + HANDOVER
         clock.made[0].append(clock.port)
         return self._take(LOAD)
@@ -121,7 +130,7 @@ class Order(Struct):
         return TimeSlot(layer=layer, number=at, needs=line.needs[at], frees=line.frees[at])
 
     def _can(self, layer: int) -> bool:
-        """Whether a layer's next rows are made, and there is room for what it makes of them."""
+        """Whether a layer's next input rows are ready and its output rows may be overwritten."""
         line = self.lines[layer + 1]
         at = line.done
         if at == len(line.needs):
@@ -130,8 +139,8 @@ class Order(Struct):
             return False
         if line.sides[at] and any(self.lines[n + 1].done < count for n, count in line.sides[at]):
             return False
-        behind = layer + 1 < len(self.works)
-        return not behind or self.lines[layer + 2].done >= line.frees[at]
+        has_reader = layer + 1 < len(self.works)
+        return not has_reader or self.lines[layer + 2].done >= line.frees[at]
 
     def _loads(self) -> _Line:
         count = self.works[0].shape.images * ceil_div(
@@ -140,7 +149,7 @@ class Order(Struct):
         return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
 
     def _line(self, number: int) -> _Line:
-        """Its tiles, row by row as the schedule has them: what they need differs in few ways."""
+        """Dependencies of the tiles of a layer, row by row in schedule order."""
         work, shape = self.works[number], self.works[number].shape
         ends = [sum(span) for span in reach(shape, work.tile.rows)]
         across = [_columns(shape, *span) for span in spans(shape.out_cols, work.tile.cols)]
@@ -162,12 +171,12 @@ class Order(Struct):
                         for last in lasts
                     ]
                 needs += needed
-                beside = self._residuals(number, image * shape.out_rows + row, count)
-                sides += [beside] * len(needed)
+                operands = self._residuals(number, image * shape.out_rows + row, count)
+                sides += [operands] * len(needed)
         return _Line(needs=needs, frees=[0] * len(needs), sides=sides)
 
     def _residuals(self, number: int, row: int, rows: int) -> list[tuple[int, int]]:
-        """Turns that make, in memory, what is added to rows, or multiplies them."""
+        """(layer, slots) that store the residual and gate operands of the rows."""
         read = list(_read_beside(self.works[number], row, rows))
         return [
             (before, _turns(work, end, work.shape.out_cols, None))
@@ -177,8 +186,9 @@ class Order(Struct):
         ]
 
     def _frees(self, number: int, reader: TiledLayer, made: int) -> list[int]:
-        """Turns of a layer that must be over before each of those that make what it reads, `made`
-        rows at a time.
+        """Slots of `reader` that must be complete before each slot that writes its input.
+
+        made: rows per writing slot.
         """
         line_buffer, shape, count = (
             self.line_buffers[number],
@@ -197,24 +207,22 @@ class Order(Struct):
             for image in range(shape.images)
             for row, rows in spans(line_buffer.image_rows, made)
         ]
-        found: list[int] = []
+        frees: list[int] = []
         for last in lasts:
-            free = bisect_left(firsts, line_buffer.turn(last) + 1 - line_buffer.rows) * a_row
-            found += [free] * made_a_row
-        return found
+            complete = bisect_left(firsts, line_buffer.turn(last) + 1 - line_buffer.rows) * a_row
+            frees += [complete] * made_a_row
+        return frees
 
 
 def _columns(shape: Shape, col: int, cols: int) -> int:
-    """Columns of its input up to the last one that a tile reads, in whole words."""
+    """Input columns up to the last one that a tile reads."""
     left, right, _ = shape.pool_window.span(1, col, cols, shape.pre_pool_cols)
     _, end, _ = shape.window.span(1, left, right - left, shape.in_cols)
     return end
 
 
 def _read_beside(work: TiledLayer, row: int, rows: int) -> Iterator[tuple[int, int]]:
-    """(DFG index of a map that is added to rows, or multiplies them, its rows up to the last one
-    that is).
-    """
+    """Yield (DFG index, rows read from the top) of the residual and gate operands of rows."""
     shape, image = work.shape, row // work.shape.out_rows
     for value, side in zip(work.residuals, shape.sides, strict=True):
         if side.broadcast:
@@ -227,7 +235,7 @@ def _read_beside(work: TiledLayer, row: int, rows: int) -> Iterator[tuple[int, i
 
 
 def _turns(work: TiledLayer, rows: int, cols: int, block: int | None) -> int:
-    """Turns of a layer until the first rows and columns, up to a channel block, are made."""
+    """Slots of a layer until its first rows and columns, up to a channel block, are complete."""
     shape, size = work.shape, work.tile
     image, row = divmod(rows - 1, shape.out_rows)
     down = image * ceil_div(shape.out_rows, size.rows) + row // size.rows

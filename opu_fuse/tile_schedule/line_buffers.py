@@ -1,4 +1,4 @@
-"""Rings: the last rows of a map, row by row in the feature buffer, as a cascade needs them."""
+"""Line buffers: circular row buffers in the feature buffer, for the maps of a fused stack."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -11,11 +11,16 @@ from opu_fuse.tiling.tile import Span, ceil_div, spans
 
 
 class LineBuffer(Struct, frozen=True, kw_only=True):
-    """Row r of an image, with all its channel blocks, at place (r + first) mod rows; whole images,
-    where they fit, lie below each other. The first `again` places stand behind the last one a
-    second time, so that rows that are read together always follow each other. layout: of the map,
-    of all images, with `image_rows` rows each; pitch: words from row to row; at: first feature
-    buffer word.
+    """A circular row buffer: row r of an image is stored at slot (r + first) mod rows.
+
+    A slot holds all channel blocks of one row. The first `again` slots are duplicated after the
+    last one, so that the rows of one tile are always contiguous. Whole images, where they fit, are
+    stored one after the other.
+
+    layout: layout of the map, all images of the batch;
+    pitch: words from row to row;
+    image_rows: rows per image;
+    at: first feature buffer word.
     """
 
     layout: Layout
@@ -31,20 +36,21 @@ class LineBuffer(Struct, frozen=True, kw_only=True):
         return (self.rows + self.again) * self.pitch
 
     def turn(self, row: int) -> int:
-        """A row, through all images, is at the place `turn` mod rows; turns grow with the rows."""
+        """Sequence number of a row, counted over all images; its slot is this number mod `rows`."""
         image, row = divmod(row, self.image_rows)
-        apart = self.image_rows
-        if self.rows < apart:
-            apart = ceil_div(apart, self.rows) * self.rows
-        return image * apart + row + self.first
+        stride = self.image_rows
+        if self.rows < stride:  # every image starts at the same slot
+            stride = ceil_div(stride, self.rows) * self.rows
+        return image * stride + row + self.first
 
     def word(self, row: int) -> int:
-        """The first of a row."""
+        """First feature buffer word of a row."""
         return self.at + self.turn(row) % self.rows * self.pitch
 
     def registers(self, at: int, block: int, word: int) -> dict[str, int]:
-        """Of post, for output rows that go to a place of the ring from feature buffer word `at` on,
-        from a channel block and a word of a row on.
+        """Registers of `post` that write output rows into the line buffer.
+
+        at: feature buffer word of the slot; block, word: first channel block and word of the row.
         """
         return {
             "keep": 1,
@@ -54,35 +60,34 @@ class LineBuffer(Struct, frozen=True, kw_only=True):
         }
 
     def written(self, row: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """Where rows of an image go that follow each other: (first of them, how many, word), those
-        that stand there a second time behind the others.
+        """Yield (first row, rows, feature buffer word) for each contiguous write of `count` rows.
+
+        Duplicated rows are yielded directly after the write that they repeat.
         """
         done = 0
         while done < count:
-            place = self.turn(row + done) % self.rows
-            here = min(self.rows - place, count - done)
-            yield done, here, self.at + place * self.pitch
-            if place < self.again:
-                twice = min(here, self.again - place)
-                yield done, twice, self.at + (self.rows + place) * self.pitch
-            done += here
+            slot = self.turn(row + done) % self.rows
+            run = min(self.rows - slot, count - done)
+            yield done, run, self.at + slot * self.pitch
+            if slot < self.again:
+                duplicated = min(run, self.again - slot)
+                yield done, duplicated, self.at + (self.rows + slot) * self.pitch
+            done += run
 
 
 @lru_cache(maxsize=256)
 def reach(shape: Shape, rows: int) -> tuple[Span, ...]:
-    """(first row, rows) of its input that tiles of so many rows of an image read, from top to
-    bottom.
-    """
-    found: list[Span] = []
+    """(first row, rows) of the input that each tile of `rows` output rows reads, top to bottom."""
+    input_spans: list[Span] = []
     for row, count in spans(shape.out_rows, rows):
-        top, behind, _ = shape.pool_window.span(0, row, count, shape.pre_pool_rows)
-        first, end, _ = shape.window.span(0, top, behind - top, shape.in_rows)
-        found.append((first, end - first))
-    return tuple(found)
+        top, bottom, _ = shape.pool_window.span(0, row, count, shape.pre_pool_rows)
+        first, end, _ = shape.window.span(0, top, bottom - top, shape.in_rows)
+        input_spans.append((first, end - first))
+    return tuple(input_spans)
 
 
 def new_rows(shape: Shape, rows: int) -> int:
-    """Rows of its input that a tile of so many rows reads for the first time."""
+    """Input rows that a tile of `rows` output rows reads and its predecessor did not."""
     if rows >= shape.out_rows:
         return shape.in_rows
     return min(rows * shape.pool_window.strides[0] * shape.window.strides[0], shape.in_rows)
@@ -91,19 +96,20 @@ def new_rows(shape: Shape, rows: int) -> int:
 def line_buffer(
     layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: int
 ) -> LineBuffer:
-    """For a map made `made_rows` at a time and read by tiles of `tile_rows` final rows. ahead: with
-    room for what so many further tiles need while one is computed.
+    """Size the line buffer of a map written `made_rows` at a time, read by tiles of `tile_rows`.
+
+    ahead: prefetch distance, the number of further tiles whose rows must fit as well.
     """
     read, image_rows = reach(shape, tile_rows), layout.rows // shape.images
     ends = [min(ceil_div(sum(span), made_rows) * made_rows, image_rows) for span in read]
-    behind = [*ends[ahead:], *[ends[-1]] * ahead][: len(ends)]
-    needed = max(end - first for end, (first, _) in zip(behind, read, strict=True))
+    prefetch_ends = [*ends[ahead:], *[ends[-1]] * ahead][: len(ends)]
+    needed = max(end - first for end, (first, _) in zip(prefetch_ends, read, strict=True))
     step = new_rows(shape, tile_rows)
     rows, again = ceil_div(needed, step) * step, 0
     first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
     if rows < image_rows:
         again = _overhang(read, rows, first)
-    if rows + again >= image_rows:  # all of it
+    if rows + again >= image_rows:  # the whole map fits in as many rows
         rows, again, first = image_rows * min(shape.images, 2 if ahead else 1), 0, 0
     return LineBuffer(
         layout=layout,

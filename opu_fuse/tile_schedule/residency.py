@@ -1,8 +1,8 @@
-"""Maps that stay on chip: post writes the outputs of layers into a feature bank, where the layer
-emitted next reads them.
+"""Inter-layer residency: post writes a layer's output into a feature bank, where the next layer
+reads it without a DRAM round trip.
 
-Such a map lies row by row, every row with all its channel blocks. Where nobody else reads it, it is
-not stored.
+A resident map is stored row by row, every row with all its channel blocks. It is not stored to DRAM
+unless it has other readers.
 """
 
 from collections import Counter
@@ -23,15 +23,16 @@ from opu_fuse.tile_schedule.input_region import count_parts
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 
 MOST_WRITERS = 8
-"""Layers whose outputs are concatenated to one map that is kept."""
+"""Most layers whose outputs are concatenated to one resident map."""
 MOST_READERS = 8
-"""Layers that read a map that is not stored."""
+"""Most layers that read a map that is not stored to DRAM."""
 _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
 class ResidentMap(Struct, frozen=True, kw_only=True):
-    """A layer's output is part of the map `node` (a DFG index), from channel block `block` on.
-    stored: it has to be in memory, too.
+    """A layer's output as part of the resident map `node` (a DFG index), from `block` on.
+
+    stored: whether it must be written to DRAM as well.
     """
 
     node: int
@@ -40,8 +41,10 @@ class ResidentMap(Struct, frozen=True, kw_only=True):
     stored: bool
 
     def registers(self, at: int, block: int, row: int, word: int) -> dict[str, int]:
-        """Of post, for an output that begins at a channel block, row and word of a row of the
-        layer's own. at: first feature buffer word of the map.
+        """Registers of `post` that write an output into the resident map.
+
+        at: first feature buffer word of the map;
+        block, row, word: start of the output within the layer's own part.
         """
         layout = self.layout
         return {
@@ -55,37 +58,37 @@ class ResidentMap(Struct, frozen=True, kw_only=True):
 def count_reads(
     dfg: Dfg, layout: DataLayout, passes: Iterable[Geometry], on_host: Iterable[int]
 ) -> Counter[int]:
-    """How often a stored map and what lies in it are read, by its DFG index: by passes, operators
-    of the host, and the user.
-    """
-    read = [i for found in passes for i in found.operands]
+    """DFG index of a base allocation -> reads of it and its aliases, by passes, host and user."""
+    read = [i for geometry in passes for i in geometry.operands]
     read += [dfg.base(i) for node in on_host for i in values_read(dfg, node)]
     read += [dfg.base(i) for i in dfg.outputs]
     return Counter(layout.join(i).home for i in read)
 
 
 def find_residents(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap | None]:
-    """What stays on chip of layers emitted one after the other. A unit of several works (phases, a
-    companion) may read such a map but not make one; one without (a cascade) empties the banks.
+    """The resident map that each unit's output is part of, or None; units are in emission order.
+
+    A unit of several layers (phases, a co-scheduled group) may read a resident map but not write
+    one. An empty unit (a fused stack) evicts all banks.
     """
-    found: list[ResidentMap | None] = [None] * len(units)
+    residents: list[ResidentMap | None] = [None] * len(units)
     for first in range(len(units) if hw.post.keep else 0):
-        if found[first] is None:
-            kept = _kept_from(units[first : first + MOST_WRITERS + MOST_READERS], hw)
-            found[first : first + len(kept)] = kept
-    return found
+        if residents[first] is None:
+            maps = _kept_from(units[first : first + MOST_WRITERS + MOST_READERS], hw)
+            residents[first : first + len(maps)] = maps
+    return residents
 
 
 def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap]:
-    """Of the first unit, and those behind it with which it makes the map that is read next."""
+    """Resident maps of the first unit and the successors that write the same map; empty if none."""
     writers: list[TiledLayer] = []
-    for ours, behind in pairwise(units[: MOST_WRITERS + 1]):
-        if len(ours) != 1 or not behind or ours[0].held != units[0][0].held:
+    for ours, successor in pairwise(units[: MOST_WRITERS + 1]):
+        if len(ours) != 1 or not successor or ours[0].held != units[0][0].held:
             break
         writers.append(ours[0])
-        reader = behind[0]
+        reader = successor[0]
         firsts = first_blocks(writers, reader.reads)
-        whole = any(work.tile.undivided for work in (*writers, *behind))  # no bank is left
+        whole = any(work.tile.undivided for work in (*writers, *successor))  # takes all banks
         if firsts and not whole and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
             stored = _readers(units[len(writers) :], reader) < writers[-1].readers
@@ -97,9 +100,10 @@ def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Reside
 
 
 def _readers(units: Sequence[Sequence[TiledLayer]], reader: TiledLayer) -> int:
-    """Works that read the same images of a map one after the other, from the first on. Nothing
-    takes its bank from them: what they load and keep goes into others, and no other work comes
-    between.
+    """Count the leading units that read the same images of a map.
+
+    The map is not evicted between them: loads and resident outputs go to other banks, and no other
+    layer is in between.
     """
     same = reader.source, reader.images, False
 
@@ -110,32 +114,33 @@ def _readers(units: Sequence[Sequence[TiledLayer]], reader: TiledLayer) -> int:
 
 
 def first_blocks(writers: Sequence[TiledLayer], target: Place) -> list[int]:
-    """The channel block of a map with which the output of each writer begins. None unless they
-    make all its lanes, every block by one of them, stored word for word as post makes it.
+    """First channel block of each writer's output in the map; empty if the map is not resident.
+
+    The writers must produce all its lanes, each block by one writer, in the layout post writes.
     """
     layout = target.layout
     firsts: list[int] = []
     blocks: list[int] = []
     lanes: list[np.ndarray] = []
     for work in writers:
-        made, spread = work.writes, (work.shape.upsample, work.phase.apart)
-        alike = (made.layout.rows, made.layout.row_words) == (layout.rows, layout.row_words)
-        if made.home != target.home or not alike or spread != ((1, 1), (1, 1)):
+        output, spread = work.writes, (work.shape.upsample, work.phase.apart)
+        alike = (output.layout.rows, output.layout.row_words) == (layout.rows, layout.row_words)
+        if output.home != target.home or not alike or spread != ((1, 1), (1, 1)):
             return []
-        firsts.append(made.block - target.block)
-        blocks += range(firsts[-1], firsts[-1] + made.layout.blocks)
-        lanes.append(_lanes(made.layout) + firsts[-1] * layout.lanes)
+        firsts.append(output.block - target.block)
+        blocks += range(firsts[-1], firsts[-1] + output.layout.blocks)
+        lanes.append(_lanes(output.layout) + firsts[-1] * layout.lanes)
     whole = np.array_equal(np.sort(np.concatenate(lanes)), np.sort(_lanes(layout)))
     return firsts if whole and sorted(blocks) == list(range(layout.blocks)) else []
 
 
 def _lanes(layout: Layout) -> np.ndarray:
-    """In which its channels are, from its first block on: other maps may have others of a word."""
+    """Lanes that hold the channels of a map, from its first block on."""
     return lanes_of(layout.pieces or ((0, layout.channels),))
 
 
 def _fits(writers: Sequence[TiledLayer], reader: TiledLayer, hw: HwSpec) -> bool:
-    """Whether a feature bank holds the map, while others hold all that its writers read."""
+    """Whether one feature bank fits the map while the others fit the inputs of its writers."""
     banks = hw.buffers.feature.banks
     if banks == 1 or not _in_a_bank(reader, hw):
         return False
@@ -144,7 +149,7 @@ def _fits(writers: Sequence[TiledLayer], reader: TiledLayer, hw: HwSpec) -> bool
 
 
 def _in_a_bank(reader: TiledLayer, hw: HwSpec) -> bool:
-    """Whether its input fits, and compute and post can go from row to row of it."""
+    """Whether its input fits one bank and its row pitch fits the registers of compute and post."""
     layout, (_, rows) = reader.reads.layout, reader.rows_in
     row = layout.blocks * layout.row_words
     return rows * row <= hw.buffers.feature.bank_words and row <= _ROW_PITCH.highest

@@ -4,9 +4,9 @@ One traversal for all: a sink gets the operations one by one, to time them (`tim
 or to make instructions of them (`schedule/emit_sink.py`). The order is correct when executed one by
 one; overlap comes from the engines' queues.
 
-Every on-chip buffer is double-buffered: its banks are used in turn, and remember what they hold. So
-features stay while output ranges change, weights while tiles change, and small maps from one layer
-to the next.
+Every on-chip buffer is double-buffered: its banks are used round robin, and the schedule tracks
+what they hold. So features are reused across output ranges, weights across tiles, and small maps by
+the next layer.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -53,8 +53,8 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 
 
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
-    """Layers between which nothing else runs: the phases of a group one after the other, or a group
-    with its companion (`beside`), or those of a cascade.
+    """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
+    group (`beside`), or the layers of a fused stack.
     """
 
     works: tuple[Layer_co, ...]
@@ -101,7 +101,7 @@ class TileSchedule(Generic[Layer, Read]):
         """
         self._divide_as(layer)
         if successor is not None and successor.tile.undivided != self._undivided:
-            successor = None  # its weights would be lost
+            successor = None  # its weights would be evicted
         banks = self._banks[Space.FEATURE]
         tiles, (start, rows) = layer.tiles, layer.rows_in
         first = end = start + rows
@@ -138,8 +138,9 @@ class TileSchedule(Generic[Layer, Read]):
             done = due
 
     def fused_stack(self, stack: FusedStack, layers: Sequence[Layer]) -> None:
-        """All slots of layers that are computed together: their constants and line buffers stay on
-        chip meanwhile, and the feature banks hold nothing after it.
+        """Schedule all slots of a fused stack.
+
+        Constants and line buffers are resident meanwhile; the feature banks are empty afterwards.
         """
         self._divide_as(layers[0])
         self._scratchpads |= scratchpads(self._hw, STAYING, together=True)
@@ -159,7 +160,7 @@ class TileSchedule(Generic[Layer, Read]):
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
 
     def _divide_as(self, layer: TiledLayer) -> None:
-        """Buffers have the banks of a layer's tiles, new ones if the layer before had others."""
+        """Divide the buffers into banks for a layer's tiles; evict them if the division changes."""
         if layer.tile.undivided == self._undivided:
             return
         self._undivided, hw = layer.tile.undivided, layer.tile.sees(self._hw)
@@ -231,7 +232,7 @@ class TileSchedule(Generic[Layer, Read]):
         last = made.of(layer, part)
         for blocks in in_time(part, last):
             load(blocks)
-        if last[1]:  # it waits for the tile before: other loads had better not wait behind it
+        if last[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
             for weights in chunk.weights[:1]:
                 self._weights(layer, weights)
             load(last)
@@ -246,7 +247,7 @@ class TileSchedule(Generic[Layer, Read]):
             self._sink.im2row(layer, load, piece, image)
 
     def _load_rows(self, layer: Layer, first: int, end: int) -> None:
-        """Rows of a layer's input to their place in the whole map."""
+        """Load rows of a layer's input to their address in the whole map."""
         layout = layer.reads.layout
         bank, _ = self._banks[Space.FEATURE].take(layer.held)
         word = bank + (first - layer.rows_in[0]) * layout.row_words * layout.blocks
@@ -254,14 +255,14 @@ class TileSchedule(Generic[Layer, Read]):
         self._load(layer, FeatureLoad(bank, word, *rows, complete=end, resident=True))
 
     def _load_strip(self, layer: Layer, line_buffer: LineBuffer, first: int, rows: int) -> None:
-        """Rows of a layer's input to their places in a line buffer."""
+        """Load rows of a layer's input to their slots in a line buffer."""
         blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
         for at, count, word in line_buffer.written(first, rows):
             part = blocks, (first + at, count), words
             self._load(layer, FeatureLoad(LOAD, word, *part, first + rows, shares_port=True))
 
     def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
-        """Words of a buffer that hold constants, loaded unless they are there."""
+        """Words of a buffer that hold constants, loaded unless they are resident."""
         key = layer.output, layer.phase.first, offset, words
         first, held = self._scratchpads[space].take(key, words)
         if not held:

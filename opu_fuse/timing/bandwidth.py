@@ -9,7 +9,7 @@ from opu_fuse.tiling.tile import Span
 
 
 class Memory:
-    """Bytes a cycle, given to whoever asks first in time. busy: spans, ascending; used: cycles."""
+    """Memory bandwidth, first come first served. busy: cycle spans, ascending; used: cycles."""
 
     def __init__(self, bytes_per_cycle: float) -> None:
         self._rate = bytes_per_cycle
@@ -17,7 +17,7 @@ class Memory:
         self._busy: list[tuple[float, float]] = []
 
     def move(self, start: float, size: int) -> float:
-        """Take the first free cycles from `start` on; when the last byte has moved."""
+        """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
         left, at = size / self._rate, start
         self.used += left
         first = len(self._busy)
@@ -43,39 +43,37 @@ class Memory:
 
 
 class Buffer(Struct):
-    """Times of banks, by their first word. reusable: when they may be overwritten; ready: when what
-    they hold has come.
-    """
+    """Cycle per bank, by first word. reusable: may be overwritten; ready: load is complete."""
 
     reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     ready: dict[int, float] = field(default_factory=dict)
 
 
 class Constants:
-    """Times of a scratchpad. ready: when what begins with a word has come."""
+    """Cycles of a scratchpad. ready: first word of an entry -> load complete."""
 
     def __init__(self) -> None:
         self.ready: dict[int, float] = {}
-        # Disjoint spans that are read, ascending: until when.
+        # Disjoint word spans, ascending -> cycle of their last read.
         self._firsts: list[int] = []
         self._ends: list[int] = []
         self._until: list[float] = []
 
     def until(self, words: Span) -> float:
-        """When they may be overwritten."""
+        """Cycle from which the words may be overwritten."""
         found = self._until[self._over(words)]
         return max(found) if found else 0.0
 
     def use(self, words: Span, at: float) -> None:
-        """They are read until then."""
+        """Note that the words are read until cycle `at`."""
         first, behind = words[0], words[0] + words[1]
         known = bisect_left(self._firsts, first)
         if self._firsts[known : known + 1] == [first] and self._ends[known] == behind:
-            self._until[known] = at  # as nearly always
+            self._until[known] = at  # the common case: an entry read before
             return
         over = self._over(words)
         firsts, ends, until = self._firsts[over], self._ends[over], self._until[over]
-        cut = [(first, behind, at)]  # what is left of the spans at both ends keeps its time
+        cut = [(first, behind, at)]  # the remainders of partly covered spans keep their cycles
         if firsts and firsts[0] < first:
             cut.insert(0, (firsts[0], first, until[0]))
         if ends and ends[-1] > behind:
@@ -90,9 +88,11 @@ class Constants:
 
 
 class _Piece(Struct):
-    """Of one layer's channel blocks. rows, at: each time more rows than ever before were complete,
-    how many and when; last: when it was last told. Many tiles tell of the same rows, so what adds
-    nothing is not kept, and what is kept ascends.
+    """Progress of one producer in its channel blocks.
+
+    rows, at: complete rows and the cycle of completion, both ascending; reports without new rows
+    are dropped;
+    last: cycle of the last report.
     """
 
     rows: list[int] = field(default_factory=list)
@@ -105,15 +105,13 @@ class _Piece(Struct):
 
 
 class Progress:
-    """From when on maps are there, by the DFG index of a map: of every piece of it, made by one
-    layer in the same channel blocks, the rows that are complete and since when.
-    """
+    """Completed rows of maps by DFG index; one `_Piece` per producing layer and channel blocks."""
 
     def __init__(self) -> None:
         self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}
 
     def add(self, home: int, maker: int, blocks: Span, rows: int, at: float) -> None:
-        """The first rows of channel blocks are complete."""
+        """Note that the first `rows` rows of channel blocks are complete at cycle `at`."""
         piece = self._maps.setdefault(home, {}).setdefault((maker, *blocks), _Piece())
         piece.last = at
         if not piece.rows or rows > piece.rows[-1]:
@@ -121,12 +119,12 @@ class Progress:
             piece.at.append(at)
 
     def forget(self, home: int) -> None:
-        """It is loaded anew."""
+        """Drop the progress of a map that is overwritten."""
         self._maps.pop(home, None)
 
     def since(self, home: int, blocks: Span, rows: int) -> float:
-        """From when on the first rows of channel blocks are there; all that is known of them where
-        they are not.
+        """Cycle at which the first rows of channel blocks are ready; the last one known if they are
+        incomplete.
         """
         found = 0.0
         for (_, first, count), piece in self._maps.get(home, {}).items():
