@@ -1,4 +1,4 @@
-"""The schedule of a tiled model: places in memory, instructions with tokens, proved."""
+"""The schedule of a tiled model: DRAM placement and proved instructions with tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -76,7 +76,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> frozenset[int]:
-        """Groups whose output the next group reads on chip."""
+        """Groups whose output is a resident map for the next group."""
         return frozenset(
             group
             for program in self.segments
@@ -159,7 +159,7 @@ def schedule(
 
 
 def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
-    """One per home: as large as it and all that lies in it, alive as long as anything of that."""
+    """One live range per base allocation: the union of its own and its aliases' live ranges."""
     inside: dict[int, list[TensorUse]] = {}
     for use in uses:
         inside.setdefault(use.place.home, []).append(use)

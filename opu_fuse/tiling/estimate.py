@@ -1,4 +1,4 @@
-"""What a layer cut into tiles moves, and how long it takes: closed forms."""
+"""Closed-form DRAM traffic and cycles of a tiled layer."""
 
 from msgspec import Struct
 
@@ -157,7 +157,7 @@ def _read(
 
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
-    """Of post for a channel block of a tile."""
+    """Post cycles for a channel block of a tile."""
     cols = ceil_div(tile.cols, shape.stored_px)
     carried = shape.stores_halo(tile.rows)
     found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
@@ -182,11 +182,11 @@ def post_cycles(
 
 
 def halo_load_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
-    """The same for a tile's first row, of which the tile above has found some maxima."""
+    """Post cycles for the first row of a tile, which starts from the pooling halo."""
     window = shape.pool_window.kernel[0] - shape.carried
     return post_cycles(shape, hw, 1, cols, window, second_operand=True)
 
 
 def halo_store_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
-    """The same for the maxima that a tile finds for the one below."""
+    """Post cycles for the pooling halo that a tile stores for its successor."""
     return post_cycles(shape, hw, 1, cols, shape.carried)
