@@ -92,9 +92,7 @@ def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
 
 
 def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
-    """Whether a unit reads the whole map that the one before it makes, row by row as that makes
-    it.
-    """
+    """Whether a unit reads the whole output of its predecessor, row by row as it is written."""
     if len(maker.works) != 1 or len(reader.works) != 1:
         return False
     (made,), (read,) = maker.works, reader.works
@@ -107,8 +105,9 @@ def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
 
 
 def replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
-    """With the tiles of cascades and rounds: constants lie one behind the other again, and what
-    their groups read and write is needed as long as they run.
+    """Apply the tiles of fused stacks and batch blocks.
+
+    Constants are packed again, and tensors of their groups are live as long as these run.
     """
     parts = [(found.groups, found.stack.works) for found in tiling.cascades]
     parts += [(found.groups, found.works) for found in tiling.rounds]
