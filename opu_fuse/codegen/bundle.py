@@ -264,7 +264,7 @@ def _groups(
     ranges: Mapping[int, tuple[InstructionRange, ...]],
 ) -> Iterator[GroupInfo]:
     moved = _moved_bytes(plan, number, hw)
-    on_chip: dict[int, list[int]] = {}  # base allocation -> groups that write to it
+    on_chip: dict[int, list[int]] = {}  # home -> what groups write to it
     for group in sorted(plan.not_stored):
         node = plan.layers[group][0].layer.output
         on_chip.setdefault(plan.uses[node].place.home, []).append(node)
