@@ -1,4 +1,4 @@
-"""A plan -> the program file's contents."""
+"""Convert a plan to the contents of the program file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -92,7 +92,7 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
 def _models(
     dfg: Dfg, partition: Partition, number: Mapping[int, int], origin: Origin
 ) -> tuple[bytes, bytes]:
-    """The quantised model, and the same with groups as functions."""
+    """The quantised model, and its copy with groups as functions."""
     if origin.qdq is None:
         return b"", b""
     qdq, tensors = serialised(origin.qdq)
@@ -193,9 +193,9 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
 
 
 def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
-    """Values of the machine, and every change of view of one under its own name, with the value
-    itself; not those that the host runs: they are values of its own, and their bytes may be given
-    away.
+    """Yield machine values and their views, each view under its own name, with the value.
+
+    Views that the host runs are left out: they own their bytes, which may be reused.
     """
     on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
     for node in dfg.nodes:
@@ -206,9 +206,7 @@ def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
 
 
 def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
-    """The last group that makes a stored value, or a part of it, by DFG index; none for what the
-    host made.
-    """
+    """DFG index of a stored value -> last group that writes any of it; host values have none."""
     outputs = [parts[0].layer.output for parts in plan.layers.values()]
     made = {output: group_of[output] for output in outputs}
     for node in dfg.nodes:
@@ -301,7 +299,7 @@ def _groups(
 def _stages(
     dfg: Dfg, planned: PlannedLayer, on_chip: Mapping[int, Sequence[Node]]
 ) -> Iterator[StageTensor]:
-    """on_chip: values that are not stored, with their views."""
+    """Stages of a group. on_chip: values not stored to DRAM, with their views."""
     layer = planned.layer
     for interior in layer.interiors:
         channels, rows, cols = feature_shape(dfg[interior.node].shape)

@@ -1,4 +1,4 @@
-"""The weight rows that weights of more than 8 bits take besides.
+"""The additional weight rows of weights wider than 8 bits.
 
 Such weights are the sum of several int8 (`quant.weight_parts`). The first is multiplied as every
 weight is. The others are zero but for the few numbers that int8 does not hold, so the array is
@@ -22,8 +22,10 @@ _STEP_ROWS = 2
 def needed_rows(
     shape: Shape, mode: Mode, hw: HwSpec, visits: int, unfold: int
 ) -> tuple[np.ndarray, ...]:
-    """For every int8 but the first, which weight rows of a mode are not zero: bool [segment][kernel
-    row][column visit][output group]. visits, unfold: column visits, and kernel columns of each.
+    """Nonzero weight rows of a mode, for every int8 term but the first.
+
+    Each is bool [segment][kernel row][column iteration][output group]. visits, unfold: column
+    iterations, and kernel columns of each.
     """
     if not shape.further:
         return ()
@@ -44,13 +46,13 @@ def _rows(cells: Cells, ic: int, oc: int, unfold: int) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def _unfolded_rows(cells: Cells, oc: int, visits: int) -> np.ndarray:
-    """All of a window lies in one row of bytes."""
+    """Weight rows of im2row windows, each of which is one byte run."""
     groups = np.asarray(_joined(cells.array, 0, oc // cells.out).any(axis=(1, 2, 3)))
     return np.broadcast_to(groups, (1, 1, visits, len(groups)))
 
 
 def _joined(found: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """So many neighbours along an axis become one."""
+    """Combine each `size` neighbours along an axis by or."""
     if size == 1:
         return found
     return np.logical_or.reduceat(found, range(0, found.shape[axis], size), axis)
@@ -81,8 +83,9 @@ def _moved(box: Sequence[Span], bounds: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def boxes(rows: np.ndarray) -> Iterator[tuple[Span, ...]]:
-    """(first, count) along each axis of boxes that cover what is needed, no row twice, with few
-    others: a box is cut in two where that saves more than the further instruction costs.
+    """Disjoint boxes that cover the needed rows, as (first, count) along each axis.
+
+    A box is cut in two where that saves more rows than the additional instruction costs.
     """
     bounds = _bounds(rows)
     if bounds is None:
@@ -100,7 +103,7 @@ def boxes(rows: np.ndarray) -> Iterator[tuple[Span, ...]]:
 
 
 def _best_cut(rows: np.ndarray) -> tuple[int, int] | None:
-    """(axis, place) of the cut that leaves the fewest rows in the bounds of both sides."""
+    """(axis, index) of the cut with the fewest rows in the bounds of both sides."""
     best, least = None, rows.size - _STEP_ROWS
     for axis, size in enumerate(rows.shape):
         for at in range(1, size):
@@ -111,7 +114,7 @@ def _best_cut(rows: np.ndarray) -> tuple[int, int] | None:
 
 
 def _bounds(rows: np.ndarray) -> tuple[Span, ...] | None:
-    """The smallest box with all that is needed; None where nothing is."""
+    """The bounding box of the needed rows; None if there are none."""
     found = []
     for axis in range(rows.ndim):
         others = tuple(i for i in range(rows.ndim) if i != axis)

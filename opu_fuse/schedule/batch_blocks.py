@@ -158,7 +158,7 @@ def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, flo
     low = list(accumulate(range(len(sums)), lambda low, at: at if sums[at] < sums[low] else low))
     last = max(range(1, len(sums)), key=lambda at: sums[at] - sums[low[at - 1]])
     first = low[last - 1]
-    if last - first == 1:  # a single layer has no resident map
+    if last - first == 1:  # a layer alone keeps nothing on chip
         return run, 0.0
     if last - first < len(run.works):
         run = replace(run, first=run.first + first, works=run.works[first:last])

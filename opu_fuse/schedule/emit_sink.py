@@ -55,7 +55,10 @@ UNUSED_KERNEL = {
 
 
 class Read(NamedTuple):
-    """What compute reads. bases: first feature word of each image; registers: of its geometry;
+    """The input of a compute instruction.
+
+    bases: first feature word of each image;
+    registers: geometry registers;
     pixels: partial-sum words of an image.
     """
 
@@ -65,8 +68,9 @@ class Read(NamedTuple):
 
 
 class EmitSink:
-    """Makes `steps` of the operations of one machine segment. placements: where maps are in memory,
-    by DFG index; those on chip only have none.
+    """Emits the operations of one machine segment as `steps`.
+
+    placements: DFG index -> DRAM placement; maps that are on chip only have none.
     """
 
     def __init__(self, hw: HwSpec, placements: Mapping[int, Placement]) -> None:
@@ -143,14 +147,14 @@ class EmitSink:
             self._load_part(layer, Space.RESIDUAL, place, word, step.blocks, rows, cols)
 
     def load_halo(self, layer: PlannedLayer, step: PostStep) -> None:
-        """`load.residual` of what the tile above stored."""
+        """`load.residual` of the pooling halo that the tile above stored."""
         assert step.halo is not None, "it has a bank"
         (block, blocks), cols, pitch = step.blocks, step.rect.cols, layer.shape.out_cols
         offset = layer.carried + halo_words(layer, step.rect, block) * self._hw.word_bytes
         self._load(layer, Space.RESIDUAL, offset, step.halo, cols, 1, 0, blocks, pitch)
 
     def _loaded(self, layer: PlannedLayer) -> Placement:
-        """Where the input is. InternalError for one that is on chip only."""
+        """DRAM placement of the input. InternalError if it is on chip only."""
         place = self._placements.get(layer.source)
         if place is None:
             raise InternalError("schedule", f"{layer.layer.name} loads a map that is on chip only")
@@ -286,7 +290,7 @@ class EmitSink:
         }
 
     def post(self, layer: PlannedLayer, step: PostStep) -> None:
-        """`post.run` for each part of the tile that one instruction can make."""
+        """`post.run` for each part of the tile that one instruction can compute."""
         shape, pre_pool, (row, _, col, cols) = layer.shape, step.pre_pool, step.rect
         common, words = self._common_of_post(layer, step), ceil_div(cols, shape.stored_px)
         halo = self._halo(layer, step) if step.halo is not None else {}
@@ -345,7 +349,7 @@ class EmitSink:
         }
 
     def _halo(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
-        """Registers with which the first row takes the larger of its maxima and those above."""
+        """Registers with which the first row includes the pooling halo from above."""
         chain = chain_of(self._hw)
         unit = chain.larger_behind(layer.layer.order)
         assert unit is not None, "a layer carries where its chain can do so"
@@ -368,7 +372,7 @@ class EmitSink:
             self.append(layer.layer.group, Engine.STORE, "store", registers)
 
     def store_halo(self, layer: PlannedLayer, step: PostStep, bank: int) -> None:
-        """`post.run` of the rows that windows of the tile below see, and its `store.store`."""
+        """`post.run` of the pooling halo for the tile below, and its `store.store`."""
         (row, rows, col, cols), pre_pool, common = (
             step.rect,
             step.pre_pool,
@@ -404,7 +408,7 @@ def _targets(
     layer: PlannedLayer, step: PostStep, row: int, rows: int, word: int
 ) -> Iterator[tuple[int, int, dict[str, int]]]:
     """(first of the rows, how many, registers) of each instruction that output rows take, which
-    begin at a word of a row. Rows that are in two places of a line buffer are made twice.
+    begin at a word of a row. Rows that a line buffer duplicates are written twice.
     """
     to, block = step.to, step.blocks[0]
     if to is None:

@@ -1,4 +1,4 @@
-"""What is emitted, in execution order: layers alone, with a companion, or in a cascade."""
+"""Units of emission in execution order: single layers, co-scheduled ones, fused stacks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,14 +11,14 @@ from opu_fuse.tile_schedule.traversal import Unit
 
 
 class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
-    """groups: whose layers they are; keep: what stays on chip of them."""
+    """groups: groups of the layers; keep: their resident map, if any."""
 
     groups: tuple[int, ...]
     keep: ResidentMap | None = None
 
     @property
     def on_chip(self) -> tuple[int, ...]:
-        """Stored values (DFG indices) that it makes and does not store."""
+        """Values (DFG indices) that it computes and does not store to DRAM."""
         if self.stack is not None:
             both = zip(self.works, self.stack.stored, strict=True)
             return tuple(work.writes.home for work, stored in both if not stored)
@@ -28,7 +28,7 @@ class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
 def planned_units(
     tiling: Tiling, hw: HwSpec, *, store_all: bool = False
 ) -> list[list[PlannedUnit]]:
-    """Of every segment, in its order; nothing for those of the host."""
+    """Units of every segment, in execution order; none for host segments."""
     layers = tiling.layers
     together = {t.groups[0]: t for t in tiling.cascades}
     rounds = {found.groups[0]: found for found in tiling.rounds}
@@ -60,7 +60,7 @@ def planned_units(
 def in_rounds(
     units: Sequence[PlannedUnit], works: Sequence[PlannedLayer], images: int
 ) -> Iterator[PlannedUnit]:
-    """So many images of some layers (works: of all images) after the other."""
+    """Units of some layers, batch block by batch block (works: of all images)."""
     for first in range(0, works[0].shape.images, images):
         for unit, work in zip(units, works, strict=True):
             yield replace(unit, works=(replace(work, images=(first, images)),), keep=None)

@@ -149,7 +149,7 @@ def _saved(
 
 
 def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
-    return zip([None, *units], units, strict=False)  # the first has no predecessor
+    return zip([None, *units], units, strict=False)  # nobody is in front of the first
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:

@@ -1,4 +1,4 @@
-"""Cascades and rounds as text: what every compilation tells, without what explanations import."""
+"""Fused stacks and batch blocks as text, without the imports of explanations."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,14 @@ from opu_fuse.schedule.tile_choice import BatchBlock, Together, Weighed
 
 
 def stack_lines(plan: Plan) -> Iterator[str]:
-    """A line for every cascade that the program has, and for layers that work in rounds."""
+    """A line for every fused stack and every batch block of the program."""
     for found in plan.cascades:
         yield f"strip by strip: {names(plan, found)}{compared(plan, found)}"
     yield from (in_rounds(plan, found) for found in plan.rounds)
 
 
 def in_rounds(plan: Plan, found: BatchBlock) -> str:
-    """The groups of rounds, and of how many images."""
+    """The groups of the batch blocks, and their images per block."""
     return f"{found.images} of {plan.layout.images} images at a time: {names(plan, found)}"
 
 
@@ -30,7 +30,7 @@ def compared(plan: Plan, found: Together) -> str:
 
 
 def both(tried: Weighed) -> str:
-    """Cycles and bytes of a cascade and of its groups alone."""
+    """Cycles and bytes of a fused stack and of its unfused groups."""
     return (
         f"{tried.cycles} cycles and {tried.bytes} bytes, one after the other {tried.cycles_alone} "
         f"and {tried.bytes_alone}"

@@ -1,4 +1,4 @@
-"""Which groups are computed together, strip by strip (`tile_schedule/fused_stack.py`)."""
+"""Selection of the groups that form fused stacks (`tile_schedule/fused_stack.py`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,8 +22,9 @@ _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
 def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: FusedStackChoice) -> Tiling:
-    """With the groups computed together that a mode asks for, their tiles those of the cascade.
-    Machines that keep no map on chip have none.
+    """Add the fused stacks that a mode selects, with their tiles.
+
+    Machines without resident maps have no fused stacks.
     """
     if cascades is FusedStackChoice.NEVER or not hw.post.keep:
         return tiling
@@ -48,7 +49,7 @@ def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: FusedStackChoi
 def _longest(
     chain: Sequence[PlannedUnit], strips: RowStrips, homes: Mapping[int, int]
 ) -> Iterator[Together]:
-    """A chain in as long cascades as there are, from its first layer on."""
+    """Cut a chain into the longest fused stacks that fit, from its first layer on."""
     at = 0
     while at + 1 < len(chain):
         lengths = range(min(LONGEST, len(chain) - at), 1, -1)
@@ -62,8 +63,9 @@ def _longest(
 def _first_fit(
     units: Sequence[PlannedUnit], strips: RowStrips, homes: Mapping[int, int]
 ) -> FusedStack | None:
-    """The one of the narrowest strips, whose rings turn over most often; of a map of very many rows
-    that of the first that are few enough, or the widest.
+    """The fused stack of the narrowest row strips, whose line buffers wrap most often.
+
+    Very tall maps use the first strip height with few enough strips, or the largest.
     """
     best: FusedStack | None = None
     for rows, parts in reversed(STRIPS):
@@ -79,7 +81,7 @@ def _first_fit(
 
 
 def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
-    """Groups of a segment, each of which reads what the one before makes."""
+    """Chains of groups of a segment, each reading the output of its predecessor."""
     chain: list[PlannedUnit] = []
     for unit in units:
         if chain and not _link(chain[-1], unit):
@@ -90,9 +92,7 @@ def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
 
 
 def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
-    """Whether a unit reads the whole map that the one before it makes, row by row as that makes
-    it.
-    """
+    """Whether a unit reads the whole output of its predecessor, row by row as it is written."""
     if len(maker.works) != 1 or len(reader.works) != 1:
         return False
     (made,), (read,) = maker.works, reader.works
@@ -105,8 +105,9 @@ def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
 
 
 def replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
-    """With the tiles of cascades and rounds: constants lie one behind the other again, and what
-    their groups read and write is needed as long as they run.
+    """Apply the tiles of fused stacks and batch blocks.
+
+    Constants are packed again, and tensors of their groups are live as long as these run.
     """
     parts = [(found.groups, found.stack.works) for found in tiling.cascades]
     parts += [(found.groups, found.works) for found in tiling.rounds]

@@ -1,7 +1,7 @@
-"""Copies behind a strategy's groups: maps that the machine's memory wants in two places.
+"""Insert copies after a strategy's groups, for maps that are needed at two addresses.
 
-The strategy knows nothing of memory. Which maps cannot lie where two concatenations want them
-follows from the concatenations that its groups hold.
+The strategy knows nothing of memory. Which maps two concatenations need at different addresses
+follows from the concatenations of its groups.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int,
 def tile_with_copies(
     dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
 ) -> Fitted | tuple[Misfit, ...]:
-    """`tile`, behind the copies that a legal partition needs. Misfits name nodes of `dfg`."""
+    """Insert the copies that a partition needs, then `tile`. Misfits name nodes of `dfg`."""
     wanted = needed_copies(dfg, partition, hw)
     if not wanted:
         tiling = tile(dfg, partition, hw, cache, images)
@@ -74,7 +74,7 @@ def _no_copy(dfg: Dfg, added: Copied, copy: int, why: str) -> DoesNotFit:
 def _of_the_graph(
     dfg: Dfg, partition: Partition, misfit: Misfit, added: Copied
 ) -> tuple[Misfit, ...]:
-    """A copy that does not fit stands for the concatenation that needs it."""
+    """Report a copy that does not fit as the concatenation that needs it."""
     if misfit.nodes[0] in added.copies:  # alone in its group
         return not_here(dfg, partition, added.copies[misfit.nodes[0]], misfit.error)
     back = {new: old for old, new in enumerate(added.moved)}

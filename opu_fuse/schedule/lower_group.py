@@ -1,4 +1,4 @@
-"""A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
+"""Lower a matched group to a `Layer`: its geometry and the integer parameters of its stages."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ def pass_of(
 
 
 def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:
-    """Under the names that they have in an instruction."""
+    """Rename registers of a unit to their names in an instruction."""
     return {unit_register(name, bank): value for name, value in registers.items()}
 
 
@@ -117,7 +117,7 @@ def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostMod
 
 
 def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior, ...]:
-    """Every quantised value of the chain, after the stage that makes it."""
+    """Every quantised value of the chain, after the stage that computes it."""
     stage, pooled = -1, False
     made = {item.node: i for i, item in enumerate(found.stages)}
     interiors = []
@@ -154,7 +154,7 @@ def _pad_value(dfg: Dfg, found: Geometry) -> int:
 
 
 def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
-    """Of one stage; the requantiser gives what its operator, or a unit before the array, left."""
+    """Settings of one stage; the requantiser scales the output of its operator or pre unit."""
     if item.stage is not Stage.REQUANT:
         return settings(dfg, item.node, item.stage, hw.numeric, swap=item.swapped)
     node = dfg[item.node]

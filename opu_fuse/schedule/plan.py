@@ -1,4 +1,4 @@
-"""The schedule of a tiled model: places in memory, instructions with tokens, proved."""
+"""The schedule of a tiled model: DRAM placement and proved instructions with tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -51,12 +51,17 @@ class HostWork(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """layers: group index -> planned layers, one per phase (groups of views only have none);
-    beside: group -> the one whose instructions come between its own; cascades: groups computed
-    together; weighed: cascades that were tried; rounds: groups that work for a few images at a
-    time; placements: DFG index -> place in memory, of all but those that are on chip only; uses: of
-    all; layout, memory: what they follow from; cycles: predicted, by the DFG index of what a group
-    makes.
+    """A complete schedule.
+
+    layers: group index -> tiled layers, one per phase (groups of views only have none);
+    beside: group -> co-scheduled group, whose instructions are interleaved with its own;
+    cascades: fused stacks;
+    weighed: fused stacks that were tried;
+    rounds: batch blocks;
+    placements: DFG index -> DRAM placement, without values that are on chip only;
+    uses: live ranges of all tensors;
+    layout, memory: the layout and memory plan that they follow from;
+    cycles: DFG index of a group's output -> predicted cycles.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -76,7 +81,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> frozenset[int]:
-        """Groups whose output the next group reads on chip."""
+        """Groups whose output is a resident map for the next group."""
         return frozenset(
             group
             for program in self.segments
@@ -100,9 +105,10 @@ def schedule(
     reuse_memory: bool,
     cascades: FusedStackChoice,
 ) -> Plan:
-    """Places in memory and instructions. reuse_memory=False: every map is stored, at a place of its
-    own; cascades: which layers are computed together. Raises DoesNotFit when the window exceeds
-    the DRAM.
+    """Place the tensors in DRAM and emit the instructions.
+
+    reuse_memory=False: every map is stored, at an address of its own; cascades: choice of the fused
+    stacks. Raises DoesNotFit when the window exceeds the DRAM.
     """
     require_countable(dfg, tiling.uses)
     tiling = with_cascades_or_rounds(dfg, with_timed_tiles(tiling, hw), hw, cascades)
@@ -159,7 +165,7 @@ def schedule(
 
 
 def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
-    """One per home: as large as it and all that lies in it, alive as long as anything of that."""
+    """One live range per base allocation: the union of its own and its aliases' live ranges."""
     inside: dict[int, list[TensorUse]] = {}
     for use in uses:
         inside.setdefault(use.place.home, []).append(use)

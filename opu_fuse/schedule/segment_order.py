@@ -74,8 +74,8 @@ def _nodes(partition: Partition, step: Step) -> list[int]:
 def in_front_of_readers(
     segment: SegmentSteps, layers: Mapping[int, Geometry], hw: HwSpec
 ) -> SegmentSteps:
-    """The segment with every group right in front of the one that reads its map, where only that
-    one's other operand came between, and the map can stay on chip then.
+    """Move groups directly before the reader of their map, where only the reader's other operand is
+    in between and the map can be resident then.
     """
     if not hw.post.keep:
         return segment
@@ -98,7 +98,7 @@ def _in_banks(shape: Shape, hw: HwSpec) -> bool:
 
 
 def side_by_side(segment: SegmentSteps, beside: Mapping[int, int]) -> SegmentSteps:
-    """The segment with every companion right behind the group that it runs beside."""
+    """The segment with every co-scheduled group directly after its partner."""
     co_scheduled = set(beside.values())
     steps = []
     for step in segment.steps:

@@ -1,9 +1,8 @@
-"""Tiles beside a slow memory: what the closed form takes for cheapest, or what it would take if
-memory were faster.
+"""Retile layers for a slow memory: try the tiles that the closed form prefers for a faster one.
 
-The closed form sees one layer: where memory bounds it, the tile that moves the fewest bytes. But
-memory works for the layers before and behind as well, and a tile that keeps the array busier may
-hide its bytes there. The walk over the schedule tells which of them is fastest.
+The closed form sees one layer: where memory bounds it, it prefers the tile that moves the fewest
+bytes. But transfers also overlap the preceding and following layers, so a tile that keeps the array
+busier may hide its bytes there. The timed tile schedule decides which tile is fastest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from opu_fuse.timing.segment_cycles import saved
 
 
 def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
-    """With the other tile of every layer that is faster with it, one layer after the other."""
+    """Replace the tile of every layer that is faster with the alternative, layer by layer."""
     others = _others(tiling, hw)
     if not others:
         return tiling
@@ -42,7 +41,7 @@ def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
 
 
 def _others(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
-    """Group -> the tiles beside faster memories, where those are others."""
+    """Group -> its tiles for faster memories, where they differ."""
     found: dict[int, list[Tile]] = {}
     for rate in _faster(hw):
         fast = replace(hw, dram=replace(hw.dram, bytes_per_cycle=rate))
@@ -59,7 +58,7 @@ def _others(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
 
 
 def _faster(hw: HwSpec) -> Iterator[float]:
-    """Bytes a cycle that are twice as many as those before, up to the bus."""
+    """Bytes per cycle, doubled each time, up to the bus width."""
     rate = hw.dram.bytes_per_cycle
     while rate < hw.dram.bus_bytes:
         rate = min(2 * rate, hw.dram.bus_bytes)

@@ -71,7 +71,7 @@ def halo_words(layer: PlannedLayer, rect: Rect, block: int) -> int:
 def halo_store(
     layer: PlannedLayer, src: int, rect: Rect, block: int, blocks: int
 ) -> dict[str, int]:
-    """Of what a tile leaves the one below it."""
+    """Registers of the store of the pooling halo for the tile below."""
     row, rows, col, cols = rect
     first = halo_words(layer, Rect(row + rows, 1, col, cols), block)
     return {

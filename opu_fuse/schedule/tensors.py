@@ -1,4 +1,4 @@
-"""Which values lie in the memory window, and from when to when."""
+"""Values in the memory window and their live ranges."""
 
 from collections.abc import Collection, Mapping, Sequence
 

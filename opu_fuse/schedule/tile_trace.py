@@ -45,7 +45,7 @@ def explain_tiles(
 
 
 def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
-    """Why a group is computed together with others, or alone."""
+    """Why a group is in a fused stack, or not."""
     told = False
     for found in plan.cascades:
         if group in found.groups:
@@ -105,7 +105,7 @@ def _layer(
 
 
 def cost_text(tile: Tile, cost: Estimate, shape: Shape, hw: HwSpec) -> str:
-    """A tile of a layer, in which order tiles are walked, and cycles."""
+    """A tile of a layer, the loop order of its tiles, and cycles."""
     memory = round(cost.dram_bytes / hw.dram.rate)
     parts = f"array {cost.compute_cycles}, post {cost.post_cycles}, memory {memory}"
     how = _order(tile, shape, hw) if shape.array else ""

@@ -54,11 +54,11 @@ class Window(Struct, frozen=True, kw_only=True):
         }
 
     def of_map(self, layout: Layout) -> dict[str, int]:
-        """Compute registers where the whole map lies in a bank, row by row with all its blocks."""
+        """Compute registers where a bank holds the whole map, row by row with all its blocks."""
         return self._by_rows(layout, 0, self.rows)
 
     def of_rows(self, layout: Layout) -> dict[str, int]:
-        """The same where the part's rows lie so, and the first one is where compute begins."""
+        """Compute registers for part rows stored as in the whole map, from its first row on."""
         row, rows = self.part.rows
         return self._by_rows(layout, row - self.above, rows)
 
@@ -108,7 +108,7 @@ def window(work: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Wind
 
 
 class Made(Struct, frozen=True, kw_only=True):
-    """A tile that was made last: the map in which it is stored, channel blocks and rows there."""
+    """The previous tile: the map in which it is stored, its channel blocks and rows there."""
 
     home: int
     blocks: Span
@@ -125,7 +125,7 @@ class Made(Struct, frozen=True, kw_only=True):
         )
 
     def of(self, work: TiledLayer, part: Part) -> Span:
-        """Channel blocks of a part that have to wait for its store, the other ones need not."""
+        """Channel blocks of a part that must wait for the store of the tile."""
         last, (row, rows) = sum(part.blocks), self.rows
         first = max(self.blocks[0] - work.reads.block, part.blocks[0])
         behind = min(sum(self.blocks) - work.reads.block, last)
@@ -145,7 +145,7 @@ NOTHING = Made(home=-1, blocks=(0, 0), rows=(0, 0))
 
 
 def in_time(part: Part, late: Span) -> Iterator[Span]:
-    """The channel blocks of a part but for those."""
+    """Channel blocks of a part that need not wait, i.e. all but `late`."""
     for first, behind in ((part.blocks[0], late[0]), (sum(late), sum(part.blocks))):
         if first < behind:
             yield first, behind - first

@@ -1,4 +1,4 @@
-"""On-chip buffers: what they hold, and where the next thing goes."""
+"""On-chip buffers: their contents and their allocation."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Hashable, Iterable
@@ -13,8 +13,9 @@ CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
 
 
 class Banks(Struct):
-    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load,
-    or of the last map kept, that was put into it.
+    """One on-chip buffer in equal banks, allocated LRU.
+
+    Invariant: a bank holds the last load, or the last resident map, that was written to it.
     """
 
     words: int
@@ -29,20 +30,18 @@ class Banks(Struct):
         self.bank_words = self.words // self.banks
 
     def find(self, key: Hashable) -> int | None:
-        """First word of the bank that holds `key`, which counts as used; None: none does."""
+        """First word of the bank that holds `key`, marked as used; None if no bank does."""
         return self.take(key)[0] if key in self.held else None
 
     def take_oldest(self) -> int:
-        """First word of the bank used longest ago, which holds nothing that is asked for again."""
+        """Evict the least recently used bank; return its first word."""
         bank = self.order.pop(0)
         self.order.append(bank)
         self.held[bank] = None
         return bank * self.bank_words
 
     def take(self, key: Hashable) -> tuple[int, bool]:
-        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
-        given away.
-        """
+        """(first word of the bank, whether it held `key`); a miss evicts the LRU bank."""
         held = key in self.held
         bank = self.held.index(key) if held else self.order[0]
         self.order.remove(bank)
@@ -52,23 +51,25 @@ class Banks(Struct):
 
 
 class Scratchpad:
-    """A buffer in which everything has a place of its size inside a bank, where nothing was used
-    for longest: small things can be there long before they are used. Invariant: with several banks,
-    what is taken leaves what was taken before it; in one, everything stays as long as it fits.
+    """LRU scratchpad allocator: entries of any size inside a bank, so that small ones can be
+    prefetched early.
+
+    Invariant: with several banks, an allocation never evicts the one before it; in one bank,
+    entries are evicted only when space runs out.
     """
 
     def __init__(self, words: int, banks: int) -> None:
         size = words // banks
         self._there: dict[Hashable, int] = {}  # first word
-        self._used: dict[int, None] = {}  # first words, those of what was taken last at the end
-        # Of all that is there, ascending; an empty entry stands at each end of a bank.
+        self._used: dict[int, None] = {}  # first words, most recently used last
+        # Of all resident entries, ascending; a zero-size sentinel is at each end of a bank.
         self._firsts = [bank * size for bank in range(banks + 1)]
         self._ends = [*self._firsts]
         self._keys: list[Hashable] = [None] * len(self._firsts)
         self._free = banks * size
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
-        """(first of so many words, whether it holds `key` already)."""
+        """Allocate an entry: (first word, whether it was resident)."""
         found = self._there.get(key)
         first = self._place(words) if found is None else found
         if found is None:
@@ -84,18 +85,18 @@ class Scratchpad:
         return first, found is not None
 
     def fits_without_evicting(self, keys: Collection[Hashable], words: int) -> bool:
-        """Whether these are all there, and so many words more would leave them there."""
+        """Whether all keys are resident and `words` more words fit without evicting them."""
         lost = self._keys[self._over(self._place(words), words)]
         return all(key in self._there for key in keys) and not any(key in keys for key in lost)
 
     def _place(self, words: int) -> int:
-        """The first one in a bank where what was used last of all that is lost was used first."""
+        """First word, in a bank, of the space whose most recently used entry is least recent."""
         if words <= self._free:
             for end, behind in zip(self._ends, self._firsts[1:], strict=False):
                 if words <= behind - end:
                     return end
         lost: set[int] = set()
-        for first in self._used:  # what was used first is given up first, until there is room
+        for first in self._used:  # evict in LRU order until the entry fits
             low = high = bisect_left(self._firsts, first + 1) - 1
             lost.add(low)
             while low - 1 in lost:
@@ -107,12 +108,12 @@ class Scratchpad:
         return 0
 
     def _over(self, first: int, words: int) -> slice:
-        """Numbers of those that lie in these words."""
+        """Indices of the entries that overlap these words."""
         return slice(bisect_right(self._ends, first), bisect_left(self._firsts, first + words))
 
 
 def map_banks(hw: HwSpec) -> dict[Space, Banks]:
-    """Of every buffer for maps and partial sums that a machine has, with nothing in it."""
+    """Empty banks of every buffer for maps and partial sums of a machine."""
     return {
         space: Banks(words=buffer.words, banks=buffer.banks)
         for space in Space
@@ -123,7 +124,7 @@ def map_banks(hw: HwSpec) -> dict[Space, Banks]:
 def scratchpads(
     hw: HwSpec, spaces: Iterable[Space] = CONSTANTS, *, together: bool = False
 ) -> dict[Space, Scratchpad]:
-    """Of buffers for constants that a machine has, with nothing in them. together: as one bank."""
+    """Empty scratchpads of the constant buffers of a machine. together: as one bank."""
     return {
         space: Scratchpad(buffer.words, 1 if together else buffer.banks)
         for space in spaces

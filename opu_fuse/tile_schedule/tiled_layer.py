@@ -32,7 +32,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
     source, residuals, gate: DFG indices of the maps that it reads.
-    output: DFG index of the map that it makes.
+    output: DFG index of the map that it computes.
     reads, writes: where source and output are stored.
     readers: how often the map in which the output is stored is read (`residency.count_reads`).
     unfold: kernel columns that a visit covers (`cost.tiles.unfold`).
@@ -84,7 +84,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def tiles(self) -> list[tuple[OutputRange, Rect]]:
-        """(output range, rectangle) of each, in the order of the schedule."""
+        """(output range, rectangle) of each tile, in schedule order."""
         shape, tile = self.shape, self.tile
         first, count = self.images or (0, shape.images)
         rects = [
@@ -99,10 +99,10 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def weight_chunks(self) -> Iterator[WeightChunk]:
-        """In the order of their use by a tile."""
+        """Weight chunks in the order in which a tile uses them."""
         return (part for out in self.ranges for chunk in out.features for part in chunk.weights)
 
     def with_tile(self, tile: Tile, hw: HwSpec) -> Self:
-        """The same with another tile."""
+        """Return the layer with another tile."""
         across = unfold(self.shape, hw.array.modes[tile.mode], hw)
         return replace(self, tile=tile, ranges=output_ranges(self.shape, tile, hw), unfold=across)

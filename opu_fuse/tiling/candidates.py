@@ -45,7 +45,7 @@ LARGE_WINDOW = 4
 
 
 class Overflow(Struct, frozen=True, kw_only=True):
-    """Why a tile does not fit: a buffer, the words needed and the words it holds."""
+    """Why a tile does not fit: a buffer, the words needed and its capacity in words."""
 
     buffer: str
     needed: int
@@ -57,7 +57,7 @@ class Overflow(Struct, frozen=True, kw_only=True):
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """A tile that fits, with what it costs."""
+    """A tile that fits, with its estimated cost."""
 
     tile: Tile
     cost: Estimate
@@ -147,7 +147,7 @@ def choose_tile(
 
 
 def has_large_window(shape: Shape, hw: HwSpec, tile: Tile) -> bool:
-    """Whether tiles take the kernel in parts, or banks of weights hold little of it."""
+    """Whether tiles split the kernel, or weight banks hold only a small part of it."""
     if not shape.array or shape.depthwise:
         return shape.array and tile.kernel != shape.window.kernel
     mode = hw.array.modes[tile.mode]
@@ -179,7 +179,7 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
 def _image_cuts(shape: Shape) -> list[int]:
     """How many images of a batch a tile may have, more than one."""
     if shape.phased or shape.im2row or any(side.broadcast for side in shape.sides):
-        return []  # rows lie apart in each image; a gate is one pixel for all of a tile
+        return []  # rows of images are not contiguous; a gate is one pixel for a whole tile
     return [images for images in _cuts(shape.images) if images > 1]
 
 
@@ -279,7 +279,7 @@ def overflow(
 
 
 def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bool]]:
-    """(mode, whether weights stay) of tiles of so many channel blocks."""
+    """(mode, whether weight-stationary) of tiles of `blocks` channel blocks."""
     if not shape.array:
         yield 0, False
         return

@@ -1,6 +1,6 @@
-"""Depthwise passes: how many output rows are made of the same reads.
+"""Depthwise passes: how many output rows share the same reads.
 
-Data fetch brings two columns of a kernel row a cycle, so that a pixel of a 3x3 window takes a cycle
+Data fetch reads two columns of a kernel row a cycle, so that a pixel of a 3x3 window takes a cycle
 and a half where its channels take one. Two output rows read four rows, not six, and each takes a
 weight row of its own: for these there is room where the channels are a word's only part.
 """
@@ -61,7 +61,7 @@ def passes(rows: int, at_once: int) -> Iterator[tuple[int, int, int]]:
 
 
 def tall(kernel_rows: int, stride: int, at_once: int) -> int:
-    """Rows that a position of the window reads."""
+    """Input rows that one window position reads."""
     return kernel_rows + (at_once - 1) * stride
 
 
@@ -73,7 +73,7 @@ def depthwise_cycles(
     kernel: tuple[int, int],
     at_once: int,
 ) -> int:
-    """Of the array for rows and columns of output pixels, parts, and a part of the kernel."""
+    """Array cycles for rows and columns of output pixels, parts, and a part of the kernel."""
     down, across = shape.window.strides
     return sum(
         unit_rates.depthwise_cycles(
@@ -103,7 +103,7 @@ def layer_windows(
 
 
 def _rows_at_once(shape: Shape, hw: HwSpec) -> int:
-    """Of a part alone in its word: the fewest output rows with which it is fastest."""
+    """Fewest output rows at once that are fastest, for a part alone in its word."""
     window, side = shape.window, hw.array.window_side
     (rows, cols), (down, across) = window.kernel, window.strides
     paired = window.dilations == (1, 1) and across <= cols

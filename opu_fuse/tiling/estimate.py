@@ -1,4 +1,4 @@
-"""What a layer cut into tiles moves, and how long it takes: closed forms."""
+"""Closed-form DRAM traffic and cycles of a tiled layer."""
 
 from msgspec import Struct
 
@@ -112,7 +112,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if not _stays(shape, hw):
         fill = one / hw.dram.rate / max(1, chunks) + unfolding
         total = max(total, dram + tiles * unfolding) + fill + 0.2 * dram
-    if tile.undivided:  # loads wait for the array, which waits for them
+    if tile.undivided:  # single bank: loads and array do not overlap
         total += dram
     return Estimate(
         compute_cycles=compute,
@@ -132,8 +132,9 @@ def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], 
 
 
 def _stays(shape: Shape, hw: HwSpec) -> bool:
-    """Whether a depthwise layer finds on chip what it reads, and leaves there what it makes: both
-    fit, so memory, which bounds it otherwise, has nothing to do with it.
+    """Whether input and output of a depthwise layer are both resident.
+
+    Such a layer has no DRAM traffic, which would bound it otherwise.
     """
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     pixels = max(shape.in_rows * shape.in_cols, shape.out_rows * shape.out_cols)
@@ -144,9 +145,7 @@ def _stays(shape: Shape, hw: HwSpec) -> bool:
 def _read(
     shape: Shape, hw: HwSpec, pre_pool: tuple[int, int], kernel: tuple[int, int], images: int
 ) -> tuple[int, int]:
-    """Bytes of a channel block, or of an image, under a tile of mid pixels; cycles of load while it
-    unfolds them.
-    """
+    """(bytes, im2row cycles) to load a channel block, or an image, of a tile of pre-pool pixels."""
     window, im2row = shape.window, shape.im2row
     if im2row is None:
         return feature_words(shape, hw, *pre_pool, kernel, images) * hw.word_bytes, 0
@@ -157,7 +156,7 @@ def _read(
 
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
-    """Of post for a channel block of a tile."""
+    """Post cycles for a channel block of a tile."""
     cols = ceil_div(tile.cols, shape.stored_px)
     carried = shape.stores_halo(tile.rows)
     found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
@@ -182,11 +181,11 @@ def post_cycles(
 
 
 def halo_load_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
-    """The same for a tile's first row, of which the tile above has found some maxima."""
+    """Post cycles for the first row of a tile, which starts from the pooling halo."""
     window = shape.pool_window.kernel[0] - shape.carried
     return post_cycles(shape, hw, 1, cols, window, second_operand=True)
 
 
 def halo_store_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
-    """The same for the maxima that a tile finds for the one below."""
+    """Post cycles for the pooling halo that a tile stores for its successor."""
     return post_cycles(shape, hw, 1, cols, shape.carried)

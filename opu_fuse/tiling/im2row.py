@@ -1,8 +1,8 @@
-"""First layers whose kernel rows are unfolded while their image is loaded (`hw/im2row_window.py`).
+"""im2row on load for first layers (`hw/im2row_window.py`).
 
-To tiles, cascades and schedule such a layer is one that reads a map of unfolded rows, one for each
-of its own, by windows of a single row. What differs is how those rows come into the feature buffer,
-and that windows are runs of bytes.
+To tiling, fused stacks and schedule such a layer reads a map of im2row rows, one per input row, by
+windows of a single row. It differs only in how these rows are loaded into the feature buffer, and
+in that its windows are byte runs.
 """
 
 import dataclasses
@@ -32,22 +32,22 @@ _STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
 
 
 def im2row(plain: Shape, hw: HwSpec) -> Shape | None:
-    """A layer with its rows unfolded; None where the machine cannot, or it is no faster then."""
-    found = _of_unfolded_rows(plain, hw)
-    if found is None or found.im2row is None:
+    """Return the layer with im2row on load; None if unsupported or no faster."""
+    unfolded = _of_unfolded_rows(plain, hw)
+    if unfolded is None or unfolded.im2row is None:
         return None
-    words = found.im2row.row_words(found.im2row.words)
-    load = found.im2row.kernel_rows * words
-    now, then = array_cycles(plain, hw), array_cycles(found, hw)
+    words = unfolded.im2row.row_words(unfolded.im2row.words)
+    load = unfolded.im2row.kernel_rows * words
+    now, then = array_cycles(plain, hw), array_cycles(unfolded, hw)
     if then is None or now is None:
         return None
-    # What a layer keeps on chip waits for all of its input, if a bank holds that.
-    waits = load if found.in_rows * words <= hw.buffers.feature.bank_words else 0
-    return found if max(then, load) + waits < now else None
+    # Resident output is written only after the whole input is loaded, if a bank holds that.
+    waits = load if unfolded.in_rows * words <= hw.buffers.feature.bank_words else 0
+    return unfolded if max(then, load) + waits < now else None
 
 
 def _of_unfolded_rows(shape: Shape, hw: HwSpec) -> Shape | None:
-    """A layer that reads unfolded rows; None where that cannot be."""
+    """Return the layer as a reader of im2row rows; None if unsupported."""
     window, buffer = shape.window, hw.buffers.image
     rows, column = window.kernel[0], COLUMN_BYTES.get(window.kernel[0])
     words = ceil_div(shape.in_cols * IMAGE_SLOT, hw.word_bytes)

@@ -1,4 +1,4 @@
-"""How a layer sees its maps as they are stored: slots, unfolded rows, maxima that tiles leave."""
+"""The stored view of a layer's maps: slots, im2row rows, pooling halos."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -13,30 +13,31 @@ from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.im2row import array_cycles, im2row
 
 HIDDEN = 2
-"""Times as long as post the array takes where a tile may wait for the maxima of the one above."""
+"""Least ratio of array to post cycles at which the wait for a pooling halo is hidden."""
 
 
 @lru_cache(maxsize=1024)
 def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
-    """`Shape.packed`, unfolded where the machine can and the layer takes fewer cycles then; in a
-    mode of several pixels, which post spreads, or with maxima carried from tile to tile where the
-    closed form finds that faster.
+    """Return `Shape.packed` in its fastest form.
+
+    im2row on load is used where it saves array cycles. A mode of several pixels, which post
+    spreads, or pooling halos are used where the closed form predicts fewer cycles.
     """
     plain = shape.packed(hw, read, written)
-    found = im2row(plain, hw) or plain
+    best = im2row(plain, hw) or plain
     for spread in _spreads(plain, hw):
         other = im2row(spread, hw) or spread
-        if _fewer(other, found, hw) and _faster(other, found, hw):
-            found = other
-    if not found.carries:
-        return found
-    alone = replace(found, carries=False)
-    with_it, without = _estimate(found, hw), _estimate(alone, hw)
+        if _fewer(other, best, hw) and _faster(other, best, hw):
+            best = other
+    if not best.carries:
+        return best
+    alone = replace(best, carries=False)
+    with_it, without = _estimate(best, hw), _estimate(alone, hw)
     if with_it is None or without is None:
         return alone
     # Tiles then wait for post and for the memory, which has to be hidden behind the array.
     hidden = with_it.compute_cycles >= HIDDEN * with_it.post_cycles
-    return found if hidden and with_it.total_cycles < without.total_cycles else alone
+    return best if hidden and with_it.total_cycles < without.total_cycles else alone
 
 
 def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
@@ -63,7 +64,7 @@ def _faster(shape: Shape, than: Shape, hw: HwSpec) -> bool:
 
 
 def _estimate(shape: Shape, hw: HwSpec) -> Estimate | None:
-    """Of the best tile; None: none fits."""
+    """Estimate of the best tile; None if none fits."""
     try:
         return choose_tile("", shape, hw)[1]
     except DoesNotFit:

@@ -29,9 +29,9 @@ class Rect(NamedTuple):
 
 
 class PrePoolRect(NamedTuple):
-    """The pixels in front of the pool that a tile is made of: rows row .. row_end - 1, through all
-    images, and columns. row_origin, col_origin: where its first window begins, from there (negative
-    in the padding).
+    """The pre-pool pixels of a tile: rows row .. row_end - 1, counted over all images, and columns.
+
+    row_origin, col_origin: start of its first window relative to them (negative in the padding).
     """
 
     row: int
@@ -51,11 +51,17 @@ class PrePoolRect(NamedTuple):
 
 
 class Tile(Struct, frozen=True, kw_only=True):
-    """rows, cols: final pixels; blocks: output channel blocks; mode: index of the array mode;
-    in_blocks: input channel blocks per feature chunk; kernel: kernel rows and columns per
-    feature chunk; weights_outer: walk all tiles for one range of output channels before the next
-    range (weights stay) instead of all channels for one tile (features stay); images: of a batch,
-    several only with all their rows; undivided: buffers are one bank each (`undivided`).
+    """The size of the tiles of a layer and their loop order.
+
+    rows, cols: final pixels;
+    blocks: output channel blocks;
+    mode: index of the array mode;
+    in_blocks: input channel blocks per feature chunk;
+    kernel: kernel rows and columns per feature chunk;
+    weights_outer: all tiles for one range of output channels before the next range
+    (weight-stationary), instead of all channels for one tile (input-stationary);
+    images: images of the batch per tile, several only with all their rows;
+    undivided: buffers are one bank each (`undivided`).
     """
 
     rows: int
@@ -78,7 +84,7 @@ UNDIVIDED = ("feature", "weight", "residual", "psum", "output")
 
 
 def undivided(hw: HwSpec) -> HwSpec:
-    """The machine with buffers of one bank: an instruction reaches further, loads wait for it."""
+    """The machine with single-bank buffers: larger tiles, but loads wait for the instruction."""
     whole = {name: replace(getattr(hw.buffers, name), banks=1) for name in UNDIVIDED}
     return replace(hw, buffers=replace(hw.buffers, **whole))
 
@@ -179,13 +185,13 @@ def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
 
 
 def visits(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:
-    """Kernel rows and column visits."""
+    """Kernel rows and column iterations."""
     kernel = shape.window.kernel
     return kernel[0], col_visits(shape, mode, hw, kernel[1])
 
 
 def col_visits(shape: Shape, mode: Mode, hw: HwSpec, columns: int) -> int:
-    """Visits that cover so many kernel columns of a row."""
+    """Iterations that cover `columns` kernel columns of a row."""
     if shape.im2row is not None:
         return ceil_div(columns * shape.slot, mode.ic)
     return ceil_div(columns, unfold(shape, mode, hw))
@@ -252,7 +258,7 @@ def row_words(cols: int, slot: int, word: int) -> int:
 
 
 def pre_pool_size(shape: Shape, rows: int, cols: int, images: int = 1) -> tuple[int, int]:
-    """Most mid rows and columns of an image under a tile; all rows where it has several images."""
+    """Most pre-pool rows and columns of an image in a tile; all rows if it has several images."""
     pool = shape.pool_window
     tall = (rows - 1) * pool.strides[0] + pool.kernel[0]
     if shape.carries:  # the first tile has no other above, but padding

@@ -119,7 +119,7 @@ class Progress:
             piece.at.append(at)
 
     def forget(self, home: int) -> None:
-        """Drop the progress of a map that is overwritten."""
+        """Drop the progress of a map, because it is loaded again."""
         self._maps.pop(home, None)
 
     def since(self, home: int, blocks: Span, rows: int) -> float:

@@ -12,15 +12,16 @@ MARGIN = 2
 
 
 def cycles(units: Units, hw: HwSpec) -> float:
-    """Of a machine segment, from the first load to the last store."""
+    """Cycles of a machine segment, from the first load to the last store."""
     return _timed(units, _kept(units, hw), hw).end
 
 
 def cycles_by_output(
     units: Units, kept: Sequence[ResidentMap | None], hw: HwSpec
 ) -> dict[int, float]:
-    """Of what makes each map (by DFG index): until the array is done with it, from where it was
-    done with the tile before; of the last one, to the end. kept: of every unit.
+    """DFG index of an output -> cycles from the array's last tile before it to its own last tile.
+
+    The last output counts to the end. kept: resident map of every unit.
     """
     return _timed(units, kept, hw).spent
 

@@ -45,8 +45,10 @@ Read = tuple[int, float, int, tuple[int, int]]
 
 
 class TimeSink:
-    """Times of the engines. end: of the last store; spent: cycles by the DFG index of what is made,
-    counted until the array is done with it.
+    """Cycles of the engines.
+
+    end: cycle of the last store;
+    spent: DFG index of an output -> cycles, counted until the array completes it.
     """
 
     def __init__(self, hw: HwSpec) -> None:
@@ -82,12 +84,12 @@ class TimeSink:
         return self._memory.used
 
     def stack(self, stack: FusedStack) -> None:
-        """Of as many layers."""
+        """Start a fused stack: reset the completion cycles of its layers."""
         self._computed = [[0.0] for _ in stack.works]
         self._finished = [[0.0] for _ in range(len(stack.works) + 1)]
 
     def slot(self, slot: TimeSlot | None) -> None:
-        """Notes when the one before was done, and when the next may read and overwrite rows."""
+        """Record completion of the previous slot, and when the next may read and overwrite rows."""
         if self._slot is not None:
             load, layer = self._slot.layer == LOAD, self._slot.layer
             self._finished[layer + 1].append(self._features_ready if load else self._post_done)
@@ -100,7 +102,7 @@ class TimeSink:
             self._reusable = self._computed[slot.layer + 1][slot.frees]
 
     def change_banks(self) -> None:
-        """A new bank waits for all that were in its place."""
+        """Let every new bank wait for all banks of its buffer before the change."""
         for buffer in self._buffers.values():
             last = max(buffer.reusable.values(), default=0.0)
             buffer.reusable = defaultdict(lambda last=last: last)
@@ -125,7 +127,7 @@ class TimeSink:
             self._loaded(layer, load, ready)
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
-        """When its source is in memory, and its place and the write port are free."""
+        """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
         port = self._kept_written if load.shares_port else 0.0
         return max(self._in_memory(layer, load), self._reusable, port)
 
@@ -142,16 +144,16 @@ class TimeSink:
         self._kept.add(layer.source, layer.source, load.blocks, load.complete, ready)
 
     def _load(self, space: Space, bank: int, size: int, after: float) -> float:
-        """Bytes into a bank, not before its last reader and `after`; when it is ready."""
+        """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
         buffer = self._buffers[space]
         buffer.ready[bank] = self._move(size, max(buffer.reusable[bank], after))
         return buffer.ready[bank]
 
     def _move(self, size: int, after: float) -> float:
-        """Bytes from memory, not before `after`; when they are there."""
+        """Load bytes from DRAM, not before `after`; return when they are complete."""
         start = ISSUE + max(self._load_ready, after)
         moved = self._memory.move(start, size)
-        self._load_ready = max(start, moved - 1)  # addresses go ahead of data
+        self._load_ready = max(start, moved - 1)  # addresses are issued before the data arrives
         return moved + self._latency
 
     def load_constants(self, layer: TiledLayer, space: Space, offset: int, words: Span) -> None:  # noqa: ARG002  addresses take no time
@@ -188,7 +190,7 @@ class TimeSink:
         self._load(Space.RESIDUAL, step.halo, size, self._halos[layer.output, *step.blocks])
 
     def _since(self, value: int, blocks: Span, rows: int) -> float:
-        """When the first rows of channel blocks of a value are in memory."""
+        """Cycle at which the first rows of channel blocks of a value are in DRAM."""
         place = self._places.get(value)
         home, first = (value, 0) if place is None else (place.home, place.block)
         return self._stored.since(home, (first + blocks[0], blocks[1]), rows)
@@ -210,7 +212,7 @@ class TimeSink:
         )
 
     def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  all copies are alike
-        """A pixel of a channel block a cycle."""
+        """Copy one pixel of a channel block per cycle."""
         bank, ready, images, size = read
         ready = max(ready, self._buffers[Space.PSUM].reusable[psum])
         start = ISSUE + max(self._compute_ready, ready)
@@ -311,7 +313,7 @@ class TimeSink:
         self._release(step)
 
     def _release(self, step: PostStep) -> None:
-        """Post is done with partial sums and constants."""
+        """Mark partial sums and constants as reusable after post."""
         self._buffers[Space.PSUM].reusable[step.psum] = self._post_done
         if step.params is not None:
             self._constants[Space.PARAM].use(step.params, self._post_done)
@@ -319,9 +321,7 @@ class TimeSink:
             self._constants[Space.TABLE].use(step.tables, self._post_done)
 
     def _visits_of(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
-        """Cycles of the visits of a block of each instruction that a tile takes. Nearly all tiles
-        of a layer are alike.
-        """
+        """Cycles of the iterations over a block, per instruction of a tile; memoised."""
         hw, shape = self._hw, layer.shape
         pieces = ()
         if isinstance(to, LineBuffer):
@@ -373,7 +373,7 @@ class TimeSink:
         self._halos[layer.output, *step.blocks] = stored
 
     def _store(self, bank: int, words: int) -> None:
-        """Words of an output bank to memory."""
+        """Store words of an output bank to DRAM."""
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
         moved = self._memory.move(start, words * self._word)
         self._store_ready = max(start, moved - 1)
