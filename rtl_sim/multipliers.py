@@ -23,7 +23,7 @@ _Bit = int | str
 
 
 class _Told(NamedTuple):
-    """What a register is told. enable: "1" where it always loads."""
+    """Control inputs of a register. enable: "1" if it loads every cycle."""
 
     clock: _Bit
     enable: _Bit
@@ -77,7 +77,7 @@ class _Module:
         return found
 
     def _product(self, cell: dict[str, Any]) -> int:
-        """Takes the registers behind a product, if there is nothing else behind it: 1, else 0."""
+        """Absorbs the output registers of a product that has no other reader: returns 1, else 0."""
         told: set[_Told | None] = set()
         behind: dict[str, str] = {}
         for at, bit in _bits(cell, "P"):
@@ -97,7 +97,7 @@ class _Module:
         return 1
 
     def _factors(self, cell: dict[str, Any]) -> int:
-        """Takes the registers of both factors, if there are such: 2, else 0."""
+        """Absorbs the input registers of both factors, if both have them: returns 2, else 0."""
         told = {port: self._told_before(cell, port) for port in "AB"}
         if None in told.values():
             return 0
@@ -118,7 +118,7 @@ class _Module:
                 return None
             register = self.cells[self.out_of[bit]]
             one = _told(register)
-            # A reset that counts without the enable cannot be told by the data.
+            # A reset that acts without the enable cannot be expressed by the data input.
             if not _is_plain(register) and (one is None or one.enable != "1"):
                 return None
             told.add(one)
@@ -158,7 +158,7 @@ def _is_plain(register: dict[str, Any]) -> bool:
 
 
 def _told(register: dict[str, Any]) -> _Told | None:
-    """None for a register that no multiplier has, whatever stands in front of it."""
+    """None for a register that no multiplier can absorb, whatever drives it."""
     parameters, wires = register["parameters"], register["connections"]
     usual = {"CLKMUX": "CLK", "LSRMUX": "LSR", "GSR": "DISABLED", "SRMODE": "LSR_OVER_CE"}
     if any(parameters.get(name, value) != value for name, value in usual.items()):

@@ -23,7 +23,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.build import elaborate, kept, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
-# What a cell takes. LUT RAMs and shift registers lie in LUTs, carry chains beside them.
+# Resources of a cell. LUT RAMs and shift registers use LUTs, carry chains do not.
 LUTS = (
     dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1)
     | dict.fromkeys(("SRL16E", "SRLC16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1)

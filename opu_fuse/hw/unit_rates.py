@@ -22,11 +22,11 @@ it is read again.
 
 INSTRUCTION_WORD_BYTES = 4
 _AHEAD_BYTES = 1024
-"""Of the program that are fetched before they are asked for."""
+"""Program words that are prefetched."""
 
 
 def fetch_ahead_beats(hw: HwSpec) -> int:
-    """Beats of the bus that fetch reads ahead and keeps."""
+    """Bus beats that fetch prefetches and buffers."""
     return max(_AHEAD_BYTES // hw.dram.bus_bytes, 4)
 
 
@@ -129,13 +129,13 @@ POST_SETUP_CYCLES = 4
 """From the start of a post instruction to its first visit, at least."""
 
 POST_LOAD_CYCLES = 3
-"""From the start of a post instruction to its first visit, beside a cycle a parameter word."""
+"""From the start of a post instruction to its first iteration, plus a cycle per parameter word."""
 
 LOAD_SETUP_CYCLES = 1
 """From the start of a load instruction to that of its addresses."""
 
 UNFOLD_CYCLES = 8
-"""From the start of a load.unfold to its end, beside a cycle a word (`im2row_cycles`)."""
+"""From the start of a load.unfold to its end, plus a cycle per word (`im2row_cycles`)."""
 
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""
@@ -150,7 +150,7 @@ GATE_CYCLES = 6
 """From a word of a gate until it is parameters of a unit before the array."""
 
 POST_HEAD_CYCLES = 11
-"""From a visit until its value is in the first stage behind the requantiser."""
+"""From an iteration until its value is in the first stage after the requantiser."""
 
 
 def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
@@ -255,7 +255,7 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
 
 
 def post_drain_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
-    """From the last turn of a post instruction to its retirement."""
+    """From the last iteration of a post instruction to its retirement."""
     return POST_HEAD_CYCLES + 2 + _way_cycles(hw, stages)
 
 

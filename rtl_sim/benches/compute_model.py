@@ -222,7 +222,7 @@ def _draw(spec, rng, opcode, largest):
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
     found = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
-    if found is not None and rng.random() < 0.5:  # what is not used may hold anything
+    if found is not None and rng.random() < 0.5:  # unused registers may hold any value
         p |= _unused(opcode)
     return _placed(spec, rng, opcode, p, found)
 

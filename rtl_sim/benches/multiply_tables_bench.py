@@ -1,5 +1,5 @@
 """opu_multiply_tables against numpy: corner weights with corner operands, random ones, and weights
-that stay while others pass by.
+that are held while others pass by.
 """
 
 from itertools import product
@@ -16,8 +16,10 @@ STEPS = 7
 
 
 async def sums_match(dut, operands, loads=None):
-    """(operands, weights), int8[2] each, one after the other, a new one every cycle; None for none.
-    Weights count where `loads`, bool[len(operands)], says so, and stay until the next ones.
+    """Drive one (operands, weights) pair, int8[2] each, per cycle and check every sum.
+
+    None is an idle cycle. Weights are loaded where `loads`, bool[len(operands)], is set, and are
+    held until the next load.
     """
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     inside = [None] * (STEPS + 1)  # now, a cycle ago and so on

@@ -33,8 +33,8 @@ LATENCY[Stage.RESIDUAL] += 3 * (SPEC.has(ModuleKind.SE) or SPEC.post.residual_ta
 if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
     LATENCY[Stage.POOL] += TURNS  # a word is gathered
 PREPARE = 3  # start to the cycle before the first visit, at least
-LOAD = 2  # the same, beside a cycle a parameter word
-DRAIN = 13  # last turn to done, stages of LATENCY apart
+LOAD = 2  # cycles, in addition to one per parameter word
+DRAIN = 13  # cycles from the last iteration to done, without the stages of LATENCY
 BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
 HOLD = 11 + sum(
     LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()

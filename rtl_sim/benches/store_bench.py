@@ -36,7 +36,7 @@ ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
 
 
 class OutputBuffer:
-    """The memory that the engine reads: data one cycle after the address, kept until the next."""
+    """The memory that the engine reads: data one cycle after the address, held until the next."""
 
     def __init__(self, rng):
         self.words = rng.integers(0, 256, (DEPTH, SIZE)).astype(np.uint8)
@@ -75,7 +75,7 @@ def setup(dut, rng, **options):
 
 
 def random_scatter(rng):
-    """Registers beside the shape; most are 0 most of the time."""
+    """Registers other than the shape; most are 0 most of the time."""
     low = int(rng.integers(SIZE)) if rng.random() < 0.4 else 0
     scatter = {
         "word_gap": int(rng.choice([0, 0, 1, 5])),

@@ -27,7 +27,7 @@ from rtl_sim.formal import exhaustive, pipeline
 MACHINE = "opu-micro"
 CUT = (
     *("proc", "opt_expr", "opt_clean"),
-    *2 * ("opt_dff", "opt_expr"),  # a factor of 0 stands behind two registers
+    *2 * ("opt_dff", "opt_expr"),  # a factor of 0 is two registers deep
     *("opt_merge", "opt_clean"),
     "cutpoint t:$mul",
 )

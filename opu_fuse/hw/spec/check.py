@@ -45,7 +45,7 @@ def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     found = tuple(problem for rule in RULES for problem in rule(spec))
     if not spec.build:
         return found
-    # Without these, other rules do not know what stands before the array, or what fits the bus.
+    # Later rules rely on these: the modules before the array and the sizes that fit the bus.
     first = tuple(edges_back(spec))
     if spec.dram.bus_bytes not in BUS_BYTES:
         return found + first

@@ -27,7 +27,7 @@ _LEGEND = (
 _LEGEND_LINE, _LEGEND_WIDTH = 16, 230
 """Pixels."""
 
-Line = tuple[int, int]  # from which module to which, by their places in the column
+Line = tuple[int, int]  # (source, target): indices of the modules in the column
 Point = tuple[float, float]
 
 
