@@ -154,7 +154,7 @@ def yosys(folder: Path, *commands: str) -> None:
 
 
 def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
-    """The text that `make` writes in a folder of its own, or made before of the same content."""
+    """The text that `make` creates in a temporary folder, cached by `kind` and `content`."""
     key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
     entry = cache_dir() / f"{kind}-{key}.json"
     if not entry.is_file():
@@ -165,7 +165,7 @@ def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
 
 
 def put(entry: Path, text: str) -> None:
-    """A cache entry, which is created atomically."""
+    """Write a cache entry atomically: readers see all of it or none."""
     fresh = entry.with_suffix(f".{os.getpid()}")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(entry)
@@ -293,7 +293,7 @@ def _build(
     arguments: tuple[str, ...],
     entry: Path,
 ) -> None:
-    """Build the entry in another folder, through symbolic links: make cannot cope with spaces in paths."""
+    """Build the entry elsewhere, through links: make cannot cope with spaces in paths."""
     log.info("building the simulator of %s for %s", design.top, design.spec.name)
     with _workspace(tools, sources, generated) as (folder, units):
         libs = r"-Wl,-rpath,\$$ORIGIN/libs -L. -Llibs -lcocotbvpi_verilator"
@@ -327,7 +327,7 @@ def _workspace(
 
 
 def _make(design: Design, tools: _Tools, folder: Path, cache: Path) -> None:
-    """Compile. Verilator's own runtime is half of the work and the same for all: kept as well."""
+    """Compile. Verilator's runtime is half of the work and common to all: it is cached too."""
     key = hashlib.sha256(f"{tools.identity}{design.waves}".encode()).hexdigest()[:20]
     runtime = cache / f"runtime-{key}"
     for path in runtime.glob("*.o"):

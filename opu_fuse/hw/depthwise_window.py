@@ -41,7 +41,7 @@ def window_timing(
     """Run the loop nest over the blocks of one instruction.
 
     parts: steps per pixel, for each block; row_words: cycles to fill the weight row of a part;
-    columns: of the ring; busy: cycle of the last step of the instruction before.
+    columns: depth of the line buffer; busy: cycle of the previous instruction's last step.
     """
     rows, cols = kernel
     paired = dilation_x == 1 and stride_x <= cols

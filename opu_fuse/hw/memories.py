@@ -40,7 +40,7 @@ class Memory(Struct, frozen=True, kw_only=True):
 _QUEUE_TABLES = 64
 """Entries of a queue that are stored in LUT RAM: `LUT_RAM_DEPTH` of `opu_queue`."""
 PC_BITS = 24
-"""Bits stored after an instruction word in its queue."""
+"""Bits of the program counter, stored with an instruction word in its queue."""
 
 # Shapes of a block: words -> bits of each; blocks of 36 Kb are counted in halves.
 _RAMB18 = {512: 36, 1024: 18, 2048: 9, 4096: 4, 8192: 2, 16384: 1}

@@ -22,7 +22,7 @@ it is read again.
 
 INSTRUCTION_WORD_BYTES = 4
 _AHEAD_BYTES = 1024
-"""Program words that are prefetched."""
+"""Bytes of the program that fetch prefetches, at least."""
 
 
 def fetch_ahead_beats(hw: HwSpec) -> int:
@@ -120,7 +120,7 @@ OPEN_INSTRUCTIONS = 4
 """Instructions an engine may have open, from start to retirement."""
 
 OPEN_UNITS = 3
-"""Of those, what compute and post take."""
+"""Instructions that compute and post each may have open."""
 
 SWEEP_SETUP_CYCLES = 4
 """From the start of a compute instruction to its first sweep, at least."""

@@ -345,7 +345,7 @@ def _conv_steps(spec, rng, p):
 
 
 def _block_steps(spec, rng, opcode, p):
-    """The same for copy and depthwise."""
+    """Draw the step registers of copy and depthwise: blocks read, blocks written, weight words."""
     if opcode == COPY:
         whole = 1 << p["slot_log2"] == spec.word_channels
         p |= draw(rng, ic_steps=(1, 3 if whole else 1))
@@ -361,8 +361,8 @@ def _block_steps(spec, rng, opcode, p):
 def _unused(opcode):
     if opcode == CONV:
         return {}
-    found = {"mode": 15, "oc_first": 9}
+    registers = {"mode": 15, "oc_first": 9}
     if opcode == COPY:
-        found |= {"ic_first": 7, "oc_steps": 0}
-        found |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
-    return found
+        registers |= {"ic_first": 7, "oc_steps": 0}
+        registers |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
+    return registers

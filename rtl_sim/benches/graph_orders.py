@@ -23,7 +23,7 @@ def orders_of(spec):
         _REMEMBERED[id(spec)] = (
             spec,
             GraphOrders(spec),
-        )  # holds the spec: the id of a collected one is reused
+        )  # keeps the id in use
     return _REMEMBERED[id(spec)][1]
 
 

@@ -1,7 +1,7 @@
 """Attributes spec errors to the file and line where the author wrote the cause.
 
-A spec that extends another one is checked after merging, so an error may be reported at an inherited
-key. The override that causes it is then searched for by reverting one override at a time.
+A spec that extends another one is checked after merging, so an error may be reported at an
+inherited key. The override that causes it is then searched for by reverting one at a time.
 """
 
 import copy

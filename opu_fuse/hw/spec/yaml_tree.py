@@ -122,9 +122,7 @@ def _resolve(
     if "name" not in own.value:  # machines are identified by name
         raise SpecError(place, "the spec has no `name` of its own", "give it one")
     base = _resolve(base_path, find, each, chain)
-    base.value.pop(
-        "clock_on", None
-    )  # a clock measured on the base machine does not hold for this one
+    base.value.pop("clock_on", None)  # measured on the base machine, not on this one
     places = {**base.places, **own.places}
     merged = _merged(base.value, own.value)
     return Tree(value=merged, places=places, base=base, own=own.value)

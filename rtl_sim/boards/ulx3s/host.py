@@ -93,11 +93,11 @@ class BoardRunner:
     def _send_tensor(self, tensor: Tensor) -> None:
         """Bytes in the holes of its layout belong to other tensors; only the board knows them."""
         offset, layout = tensor.offset, tensor.layout
-        there = self.window[offset : offset + layout.size_bytes]
+        current = self.window[offset : offset + layout.size_bytes]
         if layout.pieces:
-            values = layout.unpack(there)
+            values = layout.unpack(current)
             self._fetch(offset, layout.size_bytes)
-            there[:] = layout.pack(values, under=there)
+            current[:] = layout.pack(values, under=current)
         self._send(offset, layout.size_bytes)
 
     def _fetch(self, offset: int, count: int) -> None:
