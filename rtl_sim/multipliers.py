@@ -30,7 +30,7 @@ class _Told(NamedTuple):
 
 
 def with_registers(netlist: dict[str, Any]) -> int:
-    """Changes a netlist (JSON of Yosys, flat beside black boxes); returns how many ports of
+    """Changes a netlist (JSON of Yosys, flat except for black boxes); returns how many ports of
     multipliers have registers now.
     """
     modules = [module for module in netlist["modules"].values() if module.get("cells")]

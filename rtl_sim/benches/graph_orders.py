@@ -20,10 +20,8 @@ _REMEMBERED = {}
 def orders_of(spec):
     """The orders of a machine, cached per spec."""
     if id(spec) not in _REMEMBERED:
-        _REMEMBERED[id(spec)] = (
-            spec,
-            GraphOrders(spec),
-        )  # keeps the id in use
+        # Holding the spec prevents Python from reusing its id.
+        _REMEMBERED[id(spec)] = spec, GraphOrders(spec)
     return _REMEMBERED[id(spec)][1]
 
 

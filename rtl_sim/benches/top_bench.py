@@ -48,7 +48,7 @@ CAPABILITIES = {
     "CAP_IMAGE_WORDS": 0,
     "CAP_MODULES": 0b10_0000_0111,  # act, pool, residual; keep
 }
-"""Of opu-tiny, read off its YAML."""
+"""Expected capability registers of opu-tiny, copied from its YAML."""
 SIGNALS = ("arvalid", "arready", "rvalid", "rready", "rlast", "wvalid", "wready")
 
 

@@ -21,7 +21,8 @@ LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
 
 LEAST_MULTIPLIER_BITS = 8
-"""Of factors: half a step in 2**8 is less than a step in the 255 that a result may move."""
+"""Least width of multipliers in bits. Half a step in 2**8 is less
+than a step in the 255 that a result may move."""
 
 _LIMIT_BITS: dict[str, int] = {
     "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
@@ -70,7 +71,7 @@ def _array(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _param_words(spec: HwSpec) -> int:
-    """Of a block in a pass through one unit of every kind."""
+    """Parameter words of a block in a pass through one unit of every kind."""
     return sum(unit.words for unit in POST if not unit.runs or spec.has(*unit.runs))
 
 
