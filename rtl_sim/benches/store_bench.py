@@ -201,8 +201,8 @@ async def what_cannot_be_stored_stops_the_engine(dut):
     for name, (job, code) in cases.items():
         await pulse_reset(dut)
         bench, port = setup(dut, rng)
-        found = await bench.run([good, job, good], until_fault=True)
-        assert found == (code, 1), f"{name}: {found}"
+        fault = await bench.run([good, job, good], until_fault=True)
+        assert fault == (code, 1), f"{name}: {fault}"
         await drain(dut, port)
 
 
@@ -212,8 +212,8 @@ async def an_error_response_names_its_instruction(dut):
     await begin(dut, **IDLE)
     bench, port = setup(dut, rng, bad=range(5 * 64 * SIZE, 5 * 64 * SIZE + 1))
     jobs = [Job(op=0, values=parameters(ONE, n * 64 * SIZE, ("src", n))) for n in range(12)]
-    found = await bench.run(jobs, until_fault=True)
-    assert found == (ErrorCode.AXI_WRITE, 5), found
+    fault = await bench.run(jobs, until_fault=True)
+    assert fault == (ErrorCode.AXI_WRITE, 5), fault
     await drain(dut, port)
 
 

@@ -97,12 +97,12 @@ class Follower:
         number = len(self.done)
         writes = None
         if number < len(self.starts) and isinstance(self.works[number], list):
-            work = self.works[number]
-            end = self.starts[number] + len(work) + CYCLES
+            expected_writes = self.works[number]
+            end = self.starts[number] + len(expected_writes) + CYCLES
             assert not int(dut.ar_valid_o.value), "an unfold reads no memory"
-            place = self.now - (end - len(work) + 1)
-            if place >= 0:
-                writes = work[place]
+            step = self.now - (end - len(expected_writes) + 1)
+            if step >= 0:
+                writes = expected_writes[step]
             if self.now == end:
                 self.done.append(end)
         assert int(dut.unfold_we_o.value) == int(writes is not None), self.now
@@ -226,9 +226,9 @@ def random_jobs(rng, count, window, feature, image):
             total = shape["run"] * shape["rows"] * shape["blocks"]
             dst = pick(rng, 0, most - total)
             values = parameters(shape, first * size, ("dst", dst))
-            found = window.reshape(-1, size)[words_of(shape, first)]
+            words = window.reshape(-1, size)[words_of(shape, first)]
             if name in ("feature", "image"):
-                {"feature": feature, "image": image}[name][dst : dst + total] = found
+                {"feature": feature, "image": image}[name][dst : dst + total] = words
             works.append(total)
         jobs.append(Job(op=OP[name], values=values))
     return jobs, works
@@ -243,8 +243,8 @@ async def loads_and_unfolds_leave_what_the_page_says_in_the_cycles_it_says(dut):
         bench, port, follower = setup(dut, rng, works, latency=pick(rng, 1, 40))
         bench.pauses = pauses
         feature, image = follower.feature.copy(), port.image.copy()
-        jobs, found = random_jobs(rng, ROUNDS, port.data, feature, image)
-        works += found
+        jobs, new_works = random_jobs(rng, ROUNDS, port.data, feature, image)
+        works += new_works
         await bench.run(jobs)
         assert len(follower.done) == ROUNDS
         assert (follower.feature == feature).all()
@@ -316,8 +316,8 @@ async def what_cannot_be_unfolded_stops_the_engine(dut):
             bench, port, _ = setup(dut, rng, [])
             bench.each_cycle = only_in_the_buffer
             bad = Job(op=OP["unfold"], values=GOOD | change)
-            found = await bench.run([load, good, bad, behind], until_fault=True)
-            assert found == (code, 2), f"{name}: {found}"
+            fault = await bench.run([load, good, bad, behind], until_fault=True)
+            assert fault == (code, 2), f"{name}: {fault}"
             assert len(port.bursts) == 1, f"{name}: an instruction behind it started"
             await drain(dut, port)
 

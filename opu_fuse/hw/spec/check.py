@@ -21,8 +21,9 @@ LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
 
 LEAST_MULTIPLIER_BITS = 8
-"""Least width of multipliers in bits. Half a step in 2**8 is less
-than a step in the 255 that a result may move."""
+"""Least width of multipliers in bits: half a step in 2**8 is less than a step in the 255 that a
+result may move.
+"""
 
 _LIMIT_BITS: dict[str, int] = {
     "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
