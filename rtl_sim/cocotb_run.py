@@ -1,4 +1,4 @@
-"""Runs the cocotb tests of a module in a simulator that `build.py` has made."""
+"""Runs the cocotb tests of a module in a simulator built by `build.py`."""
 
 import os
 from unittest.mock import patch

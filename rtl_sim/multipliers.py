@@ -23,14 +23,14 @@ _Bit = int | str
 
 
 class _Told(NamedTuple):
-    """What a register is told. enable: "1" where it always loads."""
+    """Control inputs of a register. enable: "1" if it loads every cycle."""
 
     clock: _Bit
     enable: _Bit
 
 
 def with_registers(netlist: dict[str, Any]) -> int:
-    """Changes a netlist (JSON of Yosys, flat beside black boxes); returns how many ports of
+    """Changes a netlist (JSON of Yosys, flat except for black boxes); returns how many ports of
     multipliers have registers now.
     """
     modules = [module for module in netlist["modules"].values() if module.get("cells")]
@@ -77,52 +77,52 @@ class _Module:
         return found
 
     def _product(self, cell: dict[str, Any]) -> int:
-        """Takes the registers behind a product, if there is nothing else behind it: 1, else 0."""
-        told: set[_Told | None] = set()
-        behind: dict[str, str] = {}
+        """Absorbs the output registers of a product that has no other reader: returns 1, else 0."""
+        controls: set[_Told | None] = set()
+        registers: dict[str, str] = {}
         for at, bit in _bits(cell, "P"):
             if not self.readers[bit]:
                 continue
             name = self.into.get(bit)
             if self.readers[bit] > 1 or name is None or not _is_plain(self.cells[name]):
                 return 0
-            behind[at] = name
-            told.add(_told(self.cells[name]))
-        if len(told) != 1 or (one := told.pop()) is None:
+            registers[at] = name
+            controls.add(_told(self.cells[name]))
+        if len(controls) != 1 or (control := controls.pop()) is None:
             return 0
-        for at, name in behind.items():
+        for at, name in registers.items():
             (output,) = cell["connections"][at] = self.cells.pop(name)["connections"]["Q"]
             self.out_of.pop(output)
-        _tell(cell, "P", one)
+        _tell(cell, "P", control)
         return 1
 
     def _factors(self, cell: dict[str, Any]) -> int:
-        """Takes the registers of both factors, if there are such: 2, else 0."""
-        told = {port: self._told_before(cell, port) for port in "AB"}
-        if None in told.values():
+        """Absorbs the input registers of both factors, if both have them: returns 2, else 0."""
+        controls = {port: self._told_before(cell, port) for port in "AB"}
+        if None in controls.values():
             return 0
-        for port, one in told.items():
-            assert one is not None
+        for port, control in controls.items():
+            assert control is not None
             for at, bit in _bits(cell, port):
                 if bit in self.out_of:
                     cell["connections"][at] = [self._taken(self.out_of[bit])]
-            _tell(cell, port, one)
+            _tell(cell, port, control)
         return 2
 
     def _told_before(self, cell: dict[str, Any], port: str) -> _Told | None:
-        told: set[_Told | None] = set()
+        controls: set[_Told | None] = set()
         for _, bit in _bits(cell, port):
             if bit == "0":
                 continue
             if bit not in self.out_of:
                 return None
             register = self.cells[self.out_of[bit]]
-            one = _told(register)
-            # A reset that counts without the enable cannot be told by the data.
-            if not _is_plain(register) and (one is None or one.enable != "1"):
+            control = _told(register)
+            # A reset that acts without the enable cannot be expressed by the data input.
+            if not _is_plain(register) and (control is None or control.enable != "1"):
                 return None
-            told.add(one)
-        return told.pop() if len(told) == 1 else None
+            controls.add(control)
+        return controls.pop() if len(controls) == 1 else None
 
     def _taken(self, name: str) -> _Bit:
         """What a register takes with the next clock."""
@@ -158,7 +158,7 @@ def _is_plain(register: dict[str, Any]) -> bool:
 
 
 def _told(register: dict[str, Any]) -> _Told | None:
-    """None for a register that no multiplier has, whatever stands in front of it."""
+    """None for a register that no multiplier can absorb, whatever drives it."""
     parameters, wires = register["parameters"], register["connections"]
     usual = {"CLKMUX": "CLK", "LSRMUX": "LSR", "GSR": "DISABLED", "SRMODE": "LSR_OVER_CE"}
     if any(parameters.get(name, value) != value for name, value in usual.items()):

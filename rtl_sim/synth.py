@@ -23,7 +23,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim.build import elaborate, kept, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
-# What a cell takes. LUT RAMs and shift registers lie in LUTs, carry chains beside them.
+# Resources of a cell. LUT RAMs and shift registers use LUTs, carry chains do not.
 LUTS = (
     dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1)
     | dict.fromkeys(("SRL16E", "SRLC16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1)
@@ -120,7 +120,7 @@ def synthesise(spec: HwSpec, *, device: Resources = XC7K325T, jobs: int = 1) -> 
         runs = [pool.submit(run, batch, modules, SYNTHESIS) for batch in batches]
         runs.append(pool.submit(run, small, modules, _LOOPS))
         outputs = [run.result() for run in runs]
-    cells = {name: found for output in outputs for name, found in _stat(output, "cells.json")}
+    cells = {name: counts for output in outputs for name, counts in _stat(output, "cells.json")}
     rows: dict[str, tuple[int, Resources]] = {}
     for module in modules:
         instances, resources = rows.get(module.source, (0, Resources()))
@@ -226,16 +226,16 @@ def main() -> int:
     )
     options = parser.parse_args()
     try:
-        found = synthesise(load_hw(options.spec), jobs=options.jobs)
+        synthesis = synthesise(load_hw(options.spec), jobs=options.jobs)
     except OpuFuseError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     if options.json:
-        rows = {name: {"instances": n} | asdict(r) for name, (n, r) in found.rows.items()}
-        print(json.dumps(asdict(found) | {"rows": rows, "device": asdict(XC7K325T)}, indent=2))
+        rows = {name: {"instances": n} | asdict(r) for name, (n, r) in synthesis.rows.items()}
+        print(json.dumps(asdict(synthesis) | {"rows": rows, "device": asdict(XC7K325T)}, indent=2))
     else:
-        _print(found, XC7K325T)
-    return 1 if found.faults else 0
+        _print(synthesis, XC7K325T)
+    return 1 if synthesis.faults else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How compute.depthwise walks its windows: reads into a ring of columns, steps out of it.
+"""Loop nest of compute.depthwise: reads into a column line buffer, steps that consume it.
 
 The same recurrences as the RTL's `opu_compute_window`, column by column instead of cycle by cycle.
 """
@@ -21,7 +21,7 @@ class WindowTiming(Struct, frozen=True, kw_only=True):
 
 
 def ring_columns(window_side: int) -> int:
-    """Columns of the ring that holds windows of up to `window_side` columns."""
+    """Depth in columns of the line buffer for windows of up to `window_side` columns."""
     return 1 << (window_side + 3).bit_length()
 
 
@@ -38,10 +38,10 @@ def window_timing(
     columns: int,
     busy: int = 0,
 ) -> WindowTiming:
-    """Walk the blocks of one instruction.
+    """Run the loop nest over the blocks of one instruction.
 
     parts: steps per pixel, for each block; row_words: cycles to fill the weight row of a part;
-    columns: of the ring; busy: cycle of the last step of the instruction before.
+    columns: depth of the line buffer; busy: cycle of the previous instruction's last step.
     """
     rows, cols = kernel
     paired = dilation_x == 1 and stride_x <= cols

@@ -1,4 +1,4 @@
-"""How a feature map lies in DRAM (see `docs/machine.md`)."""
+"""DRAM layout of a feature map (see `docs/machine.md`)."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ def is_plain(pieces: Pieces) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a feature map lies in DRAM: `[block][row][column word]`.
+    """DRAM layout of a feature map: `[block][row][column word]`.
 
     channels, rows, cols: logical sizes; word: bytes of a feature word (padded to a power of
     two); lanes: channels of a full word (`word_channels`); slot: bytes a pixel takes in a word

@@ -38,9 +38,9 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 _QUEUE_TABLES = 64
-"""Entries of a queue that stand in tables, `LUT_RAM_DEPTH` of `opu_queue`."""
+"""Entries of a queue that are stored in LUT RAM: `LUT_RAM_DEPTH` of `opu_queue`."""
 PC_BITS = 24
-"""Stand behind an instruction word in its queue."""
+"""Bits of the program counter, stored with an instruction word in its queue."""
 
 # Shapes of a block: words -> bits of each; blocks of 36 Kb are counted in halves.
 _RAMB18 = {512: 36, 1024: 18, 2048: 9, 4096: 4, 8192: 2, 16384: 1}
@@ -84,7 +84,7 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
 
 
 def _queue(part: str, width: int, depth: int) -> Memory:
-    """Short ones stand in tables: block RAM answers late in its cycle."""
+    """Shallow memories are LUT RAM, because block RAM has a long clock-to-output delay."""
     return Memory(part=part, width=width, depth=depth, tables=depth <= _QUEUE_TABLES)
 
 

@@ -16,17 +16,17 @@ from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
 
 MIN_ROW_CYCLES = 4
-"""Sweeps of neighbouring weight rows start at least this far apart: a partial sum is written before
-it is read again.
+"""Least cycles between the starts of sweeps of adjacent weight rows: a partial sum is written
+before it is read again.
 """
 
 INSTRUCTION_WORD_BYTES = 4
 _AHEAD_BYTES = 1024
-"""Of the program that are fetched before they are asked for."""
+"""Bytes of the program that fetch prefetches, at least."""
 
 
 def fetch_ahead_beats(hw: HwSpec) -> int:
-    """Beats of the bus that fetch reads ahead and keeps."""
+    """Bus beats that fetch prefetches and buffers."""
     return max(_AHEAD_BYTES // hw.dram.bus_bytes, 4)
 
 
@@ -120,7 +120,7 @@ OPEN_INSTRUCTIONS = 4
 """Instructions an engine may have open, from start to retirement."""
 
 OPEN_UNITS = 3
-"""Of those, what compute and post take."""
+"""Instructions that compute and post each may have open."""
 
 SWEEP_SETUP_CYCLES = 4
 """From the start of a compute instruction to its first sweep, at least."""
@@ -129,13 +129,13 @@ POST_SETUP_CYCLES = 4
 """From the start of a post instruction to its first visit, at least."""
 
 POST_LOAD_CYCLES = 3
-"""From the start of a post instruction to its first visit, beside a cycle a parameter word."""
+"""From the start of a post instruction to its first iteration, plus a cycle per parameter word."""
 
 LOAD_SETUP_CYCLES = 1
 """From the start of a load instruction to that of its addresses."""
 
 UNFOLD_CYCLES = 8
-"""From the start of a load.unfold to its end, beside a cycle a word (`im2row_cycles`)."""
+"""From the start of a load.unfold to its end, plus a cycle per word (`im2row_cycles`)."""
 
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""
@@ -150,13 +150,13 @@ GATE_CYCLES = 6
 """From a word of a gate until it is parameters of a unit before the array."""
 
 POST_HEAD_CYCLES = 11
-"""From a visit until its value is in the first stage behind the requantiser."""
+"""From an iteration until its value is in the first stage after the requantiser."""
 
 
 def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
-    """From the first visit of a block to the loading of the next one's parameters: stages behind
-    the requantiser use theirs until the block before has passed them. All units count, so that the
-    machine needs no sum for each pass.
+    """From the first iteration of a block to the loading of the next block's parameters. Stages
+    after the requantiser use theirs until the previous block has passed. All units count, so that
+    the machine needs no sum for each pass.
     """
     if not any(BY_STAGE[stage].words for stage in stages if stage is not Stage.REQUANT):
         return 0
@@ -164,17 +164,17 @@ def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
 
 
 def hold_cycles(hw: HwSpec) -> int:
-    """What `post_hold_cycles` is for all such passes: values are past all units of the machine."""
+    """`post_hold_cycles` of every such pass: the latency through all units of the machine."""
     return POST_HEAD_CYCLES + _way_cycles(hw, (m.stage for m in chain_of(hw).units))
 
 
 def visit_cycles(hw: HwSpec, *, second_operand: bool) -> int:
-    """That every visit of a pass takes."""
+    """Cycles of every iteration of a pass."""
     return hw.word_channels // (hw.residual_lanes if second_operand else hw.post.lanes)
 
 
 def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
-    """What units behind the requantiser add to the way from the last cycle of a visit on. A pool
+    """Latency of the units after the requantiser, from the last cycle of an iteration. A pool
     gathers words of several pixels before it folds them, a narrow residual unit its results; where
     there are products of maps or in tables, those take longer.
     """
@@ -193,14 +193,14 @@ def post_words(stages: Iterable[Stage]) -> int:
 
 
 TABLE_CYCLES = 8
-"""Cycles of two products in tables: their operands' sums, then a bit of the weights in each."""
+"""Latency of two products in LUTs: their operands' sums, then a bit of the weights in each."""
 
 _SLICE_CYCLES = 4
-"""Those of two products in slices: factors, products and the two steps of their sum."""
+"""Latency of two products in DSP slices: factors, products and the two steps of their sum."""
 
 
 def sum_stages(hw: HwSpec) -> int:
-    """Registers in the adder tree of a unit's slices, one behind every level; its terms are sums of
+    """Registers in the adder tree of a unit's slices, one after every level; its terms are sums of
     two. The sum waits for products in tables.
     """
     levels = (-(-hw.array.slice_terms // 2) - 1).bit_length()
@@ -255,7 +255,7 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
 
 
 def post_drain_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
-    """From the last turn of a post instruction to its retirement."""
+    """From the last iteration of a post instruction to its retirement."""
     return POST_HEAD_CYCLES + 2 + _way_cycles(hw, stages)
 
 

@@ -93,9 +93,9 @@ def _finest(operator: Operator, ratio: float, offset: float) -> int:
 
 
 def gate_registers(operator: Operator) -> Registers:
-    """Of a product with a gate before the array: the pipeline's map first, then the gate. The
-    integers are those of the product behind the array. Raises ModelError where no multiplier holds
-    the ratio of the scales.
+    """Registers of a product with a gate before the array. The pipeline's map is the first operand.
+    The integers are those of the product after the array. Raises ModelError where no multiplier
+    holds the ratio of the scales.
     """
     found = product(operator, PRODUCT_BITS)
     return {

@@ -297,7 +297,7 @@ class Capability(Struct, frozen=True, kw_only=True):
 
 
 def no_mistakes(p: PostParams, place: StageContext) -> Iterator[str]:
-    """Of a unit that can do whatever its registers hold."""
+    """No mistakes: for a unit that supports every value of its registers."""
     del p, place
     return iter(())
 

@@ -52,8 +52,8 @@ class AverageParams(Struct, frozen=True, kw_only=True):
 
 
 def average_params(operator: Operator, numeric: Numeric) -> AverageParams:
-    """Of an avg_pool; with uncounted padding there is one multiplier per number of counted
-    positions. Raises ModelError for windows without a position, and numbers too far apart.
+    """Parameters of an avg_pool. With uncounted padding it has one multiplier per number of
+    counted positions. Raises ModelError for windows without a position or counts too different.
     """
     x, y = operator.x, operator.y
     rows, cols = require_positions(operator)

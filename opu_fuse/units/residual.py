@@ -59,8 +59,8 @@ class Product(Struct, frozen=True, kw_only=True):
 
 
 def product(operator: Operator, bits: int) -> Product:
-    """Of two maps, or a map and its gate, with a multiplier of so many bits. Raises ModelError
-    where it cannot hold the ratio of the scales.
+    """Product of two maps, or of a map and its gate. bits: width of the multiplier. Raises
+    ModelError where it cannot hold the ratio of the scales.
     """
     a, b = (operand.quantised for operand in operator.operands)
     y = operator.y

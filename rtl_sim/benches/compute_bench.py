@@ -26,7 +26,7 @@ SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 PRE_UNITS = chain_of(SPEC).pre_units
 SUM_STAGES = {4: 1, 8: 2, 16: 3}[SPEC.array.multipliers]  # a register a level above sums of two
-if SPEC.array.table_terms:  # its products come 4 cycles behind sums of two; then a register a level
+if SPEC.array.table_terms:  # its products come 4 cycles after sums of two; then a register a level
     SUM_STAGES = 4 + {2: 1, 4: 2, 6: 2}[SPEC.array.table_terms]
 LEVELS = {1: 1, 2: 1, 4: 2, 8: 3}[SPEC.word_channels // SPEC.array.multipliers]  # of sums of units
 DRAIN = 8 + 4 + SUM_STAGES + LEVELS + 10 * PRE_UNITS  # last step to done
@@ -268,7 +268,7 @@ def wrong_instructions():
             yield CONV, packed | {"oc_first": W // mode.px // mode.oc}
             yield CONV, packed | {"oc_steps": W // mode.px // mode.oc + 1}
             yield CONV, packed | whole | {"stride_x": 2}
-            # The last pixel's segment ends one byte behind the two words.
+            # The last pixel's segment ends one byte after the two words.
             yield CONV, packed | {"stride_x": (W + 1 - mode.ic) // (mode.px - 1) + 1}
             if SPEC.buffers.pre:
                 yield CONV, packed | whole | {"pre": 1}

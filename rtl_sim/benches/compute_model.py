@@ -222,7 +222,7 @@ def _draw(spec, rng, opcode, largest):
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
     found = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
-    if found is not None and rng.random() < 0.5:  # what is not used may hold anything
+    if found is not None and rng.random() < 0.5:  # unused registers may hold any value
         p |= _unused(opcode)
     return _placed(spec, rng, opcode, p, found)
 
@@ -345,7 +345,7 @@ def _conv_steps(spec, rng, p):
 
 
 def _block_steps(spec, rng, opcode, p):
-    """The same for copy and depthwise."""
+    """Draw the step registers of copy and depthwise: blocks read, blocks written, weight words."""
     if opcode == COPY:
         whole = 1 << p["slot_log2"] == spec.word_channels
         p |= draw(rng, ic_steps=(1, 3 if whole else 1))
@@ -361,8 +361,8 @@ def _block_steps(spec, rng, opcode, p):
 def _unused(opcode):
     if opcode == CONV:
         return {}
-    found = {"mode": 15, "oc_first": 9}
+    registers = {"mode": 15, "oc_first": 9}
     if opcode == COPY:
-        found |= {"ic_first": 7, "oc_steps": 0}
-        found |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
-    return found
+        registers |= {"ic_first": 7, "oc_steps": 0}
+        registers |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
+    return registers

@@ -1,4 +1,4 @@
-"""Memory behind the ports of fetch, load and store: latency, random stalls, the rules of the bus.
+"""Memory at the ports of fetch, load and store: latency, random stalls, the rules of the bus.
 
 Every burst is held against AXI4 and the machine's promises: full beats, at most MAX_BURST of them,
 inside a 4 KB page and inside what the bench allows.

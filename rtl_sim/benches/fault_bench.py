@@ -28,7 +28,7 @@ from rtl_sim.benches.fault_cases import (
 from rtl_sim.benches.small_programs import CONV, COPY, SPEC, check_conv, check_copy, program
 
 PROGRAM = 0x8000
-FIRST = 3  # word behind `check`
+FIRST = 3  # index of the word after `check`
 ILLEGAL = ErrorCode.ILLEGAL_INSTRUCTION
 WATCHDOG = 700
 PAIRS = ((COPY, check_copy), (CONV, check_conv))
@@ -54,7 +54,7 @@ class Bench:
         return program("".join(self.choose(PAIRS)[0] for _ in range(self.rng.integers(1, 4))))
 
     def insert(self, words, added):
-        """New words at a random place in front of `end`; the index of the last of them."""
+        """New words at a random position before `end`; the index of the last of them."""
         at = int(self.rng.integers(FIRST, len(words)))
         return [*words[:at], *added, *words[at:]], at + len(added) - 1
 

@@ -124,7 +124,7 @@ def under_way():
         *(ErrorCode.PARAMETER, Engine.POST),
         inner(
             f"{load}post.run {VISITS} order=requant param={last} wait=load signal=load\n"
-            # Holds back loads of the program, which go to the same place.
+            # Holds back loads of the program, which write to the same address.
             f"load.param dram={BAD_RECORDS:#x} dst={last} run=1 rows=1 blocks=1 wait=post"
         ),
     )

@@ -138,7 +138,7 @@ async def every_word_reaches_its_queue_in_order(dut):
         await pulse_reset(dut)
         dut.others_idle_i.value = 1
         words = [*CHECK, *random_words(rng, int(rng.integers(1, 5 * ROUNDS))), END]
-        # Some words behind the end: they are read ahead at most, never passed on.
+        # Some words after the end: they may be prefetched but are never issued.
         behind = random_words(rng, int(rng.integers(0, 50)))
         base = int(rng.integers(0, 100)) * 64
         latency = int(rng.choice([1, 20, 100]))

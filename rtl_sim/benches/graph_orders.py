@@ -18,9 +18,10 @@ _REMEMBERED = {}
 
 
 def orders_of(spec):
-    """The orders of a machine, made once for each."""
+    """The orders of a machine, cached per spec."""
     if id(spec) not in _REMEMBERED:
-        _REMEMBERED[id(spec)] = spec, GraphOrders(spec)  # the spec, too: ids are given again
+        # Holding the spec prevents Python from reusing its id.
+        _REMEMBERED[id(spec)] = spec, GraphOrders(spec)
     return _REMEMBERED[id(spec)][1]
 
 
@@ -115,7 +116,7 @@ class GraphOrders:
                 self._walk(name, used, {*passed, name})
 
     def _shares(self, name, used):
-        """A unit, or the walk over windows, that the way has used already."""
+        """A unit, or the window sequencer, that the path has used already."""
         before = {n: self.flow.modules[n] for n in used if n != REQUANT}
         own = self.flow.modules[name]
         pools = own.kind is K.POOL and any(m.kind is K.POOL for m in before.values())

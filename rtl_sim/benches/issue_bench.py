@@ -133,7 +133,7 @@ async def run(dut, rng, words, model):
         dut.push_word_i.value = words[at] if engine else 0
         dut.push_pc_i.value = at
         starting = {e for e in SYNC_ENGINES if rng.random() < chance[e]}
-        # An engine that has offered its retirement goes on offering it.
+        # An engine holds its retirement request until it is accepted.
         finishing |= {e for e in SYNC_ENGINES if model.open[e] and rng.random() < chance[e]}
         finishing = {e for e in finishing if model.open[e]}
         dut.start_ready_i.value = sum(1 << e for e in starting)

@@ -15,7 +15,7 @@ CORNERS = np.array([-128, -127, -1, 0, 1, 127], np.int8)
 
 
 def packed(values, bits):
-    """Numbers of so many bits, one behind the other."""
+    """Numbers of so many bits, concatenated."""
     return sum((int(value) & (1 << bits) - 1) << bits * i for i, value in enumerate(values))
 
 

@@ -1,5 +1,5 @@
 """opu_multiply_tables against numpy: corner weights with corner operands, random ones, and weights
-that stay while others pass by.
+that are held while others pass by.
 """
 
 from itertools import product
@@ -16,36 +16,40 @@ STEPS = 7
 
 
 async def sums_match(dut, operands, loads=None):
-    """(operands, weights), int8[2] each, one after the other, a new one every cycle; None for none.
-    Weights count where `loads`, bool[len(operands)], says so, and stay until the next ones.
+    """Drive one (operands, weights) pair, int8[2] each, per cycle and check every sum.
+
+    None is an idle cycle. Weights are loaded where `loads`, bool[len(operands)], is set, and are
+    held until the next load.
     """
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     inside = [None] * (STEPS + 1)  # now, a cycle ago and so on
     weights, checked = None, 0
     loads = loads if loads is not None else [True] * len(operands)
-    for given, load in (*zip(operands, loads, strict=True), *[(None, False)] * (STEPS + 1)):
-        if given is not None:
-            values, new = (v.astype(int) for v in given)
+    for step, load in (*zip(operands, loads, strict=True), *[(None, False)] * (STEPS + 1)):
+        if step is not None:
+            values, new = (v.astype(int) for v in step)
             weights = new if load else weights
             dut.weights_i.value = packed(new, 8)
             inside.insert(0, (values, weights, bool(load)))
         else:
             inside.insert(0, None)
         # Weights come with their operands, which are registered first and in step 0 a cycle later.
-        dut.load_i.value = packed([given is not None and given[2] for given in inside[:STEPS]], 1)
+        dut.load_i.value = packed([step is not None and step[2] for step in inside[:STEPS]], 1)
         steps = inside[1 : STEPS + 1]
-        dut.moves_i.value = packed([given is not None for given in steps], 1)
-        pairs = [np.zeros(2, int) if given is None else given[0] for given in steps]
-        both = packed([x0 + x1 for x0, x1 in pairs], 9)
-        apart = packed([x0 - x1 for x0, x1 in pairs], 9)
-        dut.operands_i.value = (packed(pairs[0], 8) << 18 * STEPS) | (both << 9 * STEPS) | apart
+        dut.moves_i.value = packed([step is not None for step in steps], 1)
+        pairs = [np.zeros(2, int) if step is None else step[0] for step in steps]
+        sums = packed([x0 + x1 for x0, x1 in pairs], 9)
+        differences = packed([x0 - x1 for x0, x1 in pairs], 9)
+        dut.operands_i.value = (
+            (packed(pairs[0], 8) << 18 * STEPS) | (sums << 9 * STEPS) | differences
+        )
         await FallingEdge(dut.clk_i)
         if (done := inside[STEPS]) is not None:
-            values, at_work, _ = done
-            found = dut.sum_o.value.to_signed()
-            assert found == values @ at_work - 1, f"{values} * {at_work}: {found} + 1"
+            values, held, _ = done
+            result = dut.sum_o.value.to_signed()
+            assert result == values @ held - 1, f"{values} * {held}: {result} + 1"
             checked += 1
-    assert checked == sum(given is not None for given in operands)
+    assert checked == sum(step is not None for step in operands)
 
 
 @cocotb.test()
@@ -71,7 +75,7 @@ async def weights_stay_until_others_are_loaded(dut):
     random = generator()
     loads = random.integers(0, 3, ROUNDS) == 0
     loads[0] = True
-    given = list(random.integers(-128, 128, (ROUNDS, 2, 2), np.int8))
+    operands = list(random.integers(-128, 128, (ROUNDS, 2, 2), np.int8))
     pauses = ~loads & (random.integers(0, 4, ROUNDS) == 0)
-    given = [None if pause else step for step, pause in zip(given, pauses, strict=True)]
-    await sums_match(dut, given, loads)
+    operands = [None if pause else step for step, pause in zip(operands, pauses, strict=True)]
+    await sums_match(dut, operands, loads)

@@ -1,4 +1,4 @@
-"""opu_top: programs queued behind others."""
+"""opu_top: programs queued after others."""
 
 import cocotb
 import numpy as np

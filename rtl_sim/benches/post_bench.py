@@ -26,15 +26,15 @@ ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
 LATENCY = {unit.stage: unit.cycles for unit in POST}
-TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles a visit
-SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # the same with a second operand
+TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles per iteration
+SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # cycles per iteration with a second operand
 LATENCY[Stage.RESIDUAL] += SIDE_TURNS > TURNS  # they are gathered
 LATENCY[Stage.RESIDUAL] += 3 * (SPEC.has(ModuleKind.SE) or SPEC.post.residual_tables)
 if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
     LATENCY[Stage.POOL] += TURNS  # a word is gathered
-PREPARE = 3  # start to the cycle before the first visit, at least
-LOAD = 2  # the same, beside a cycle a parameter word
-DRAIN = 13  # last turn to done, stages of LATENCY apart
+PREPARE = 3  # cycles from start to the one before the first iteration, at least
+LOAD = 2  # likewise with parameters to load, plus a cycle per parameter word
+DRAIN = 13  # cycles from the last iteration to done, without the stages of LATENCY
 BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
 HOLD = 11 + sum(
     LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()

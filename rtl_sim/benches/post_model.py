@@ -29,7 +29,7 @@ def words_of(chain):
 
 
 def holds(chain):
-    """Whether a stage behind the requantiser uses parameters of the block."""
+    """Whether a stage after the requantiser uses parameters of the block."""
     return Stage.PRELU in chain
 
 
@@ -131,7 +131,7 @@ def run(spec, psum, param, memories, results, p):
 
 
 def before_pool(chain):
-    """The residual adder stands before the pool."""
+    """Whether the residual adder is before the pool."""
     return Stage.POOL in chain[chain.index(Stage.RESIDUAL) :]
 
 
@@ -269,7 +269,7 @@ def _arithmetic(spec, rng, kind):
 
 
 def _shape(spec, rng, chain, largest):
-    """Geometry and places, or None when they do not fit."""
+    """Geometry and addresses, or None when they do not fit."""
     p = draw(rng, blocks=(1, 3), out_rows=(1, largest), out_cols=(1, largest))
     p |= draw(rng, stride_y=(1, 3), stride_x=(1, 3))
     if Stage.POOL in chain:  # windows may hang over on all sides, or lie outside altogether

@@ -41,7 +41,7 @@ MISPLACED = {
     "empty window": {"WINDOW_SIZE_LO": 0},
     "window that ends in the program": {"WINDOW_SIZE_LO": PROGRAM + 8},
 }
-"""Registers that name no place for a program or a window."""
+"""Registers that hold no address of a program or a window."""
 PLACES = {
     "PROG_BASE_LO": PROGRAM,
     "PROG_BASE_HI": 0,
@@ -99,7 +99,7 @@ async def a_program_may_begin_at_any_multiple_of_64(dut):
         await machine.wait()
         assert await machine.outcome() is None, hex(at)
         check()
-    # The window may end behind any beat: the last word of the program is in the last one.
+    # The window may end after any beat: the last word of the program is in the last one.
     await machine.write("WINDOW_SIZE_LO", 0x2000 + -(-4 * len(words) // 8) * 8)
     check = check_copy(machine, rng)
     await machine.start(words, 0x2000)

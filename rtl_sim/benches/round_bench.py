@@ -1,4 +1,4 @@
-"""opu_round against `fixedpoint`: every shift with values at and beside each half and each limit,
+"""opu_round against `fixedpoint`: every shift with values at and next to each half and each limit,
 then random ones.
 """
 
@@ -14,7 +14,7 @@ LATENCY = 3
 
 
 def values_near_the_edges(width, shift):
-    """Around multiples of half a unit that land beside 0 and the limits, inside the width."""
+    """Values around multiples of half a unit that round next to 0 and the limits, in range."""
     unit = 1 << shift
     quotients = (0, 1, 2, 127, 128, 255, 256, 257, 384, 511, 512, 1024)
     near = {q * unit + half + d for q in quotients for half in (0, unit // 2) for d in (-1, 0, 1)}

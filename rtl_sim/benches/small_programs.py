@@ -18,7 +18,7 @@ MAP, WEIGHTS, PARAMS, RESULT = 0x0, 0x400, 0xC00, 0x1000
 
 
 def program(text):
-    """Assembly to words, `check` before and `end` behind it."""
+    """Assembly to words, with `check` before and `end` after it."""
     return [int(w) for w in encode(assemble(f"{CHECK}{text}\nfetch.end\n", spec=SPEC))]
 
 

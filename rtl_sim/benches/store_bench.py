@@ -36,7 +36,7 @@ ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
 
 
 class OutputBuffer:
-    """The memory that the engine reads: data one cycle after the address, kept until the next."""
+    """The memory that the engine reads: data one cycle after the address, held until the next."""
 
     def __init__(self, rng):
         self.words = rng.integers(0, 256, (DEPTH, SIZE)).astype(np.uint8)
@@ -75,7 +75,7 @@ def setup(dut, rng, **options):
 
 
 def random_scatter(rng):
-    """Registers beside the shape; most are 0 most of the time."""
+    """Registers other than the shape; most are 0 most of the time."""
     low = int(rng.integers(SIZE)) if rng.random() < 0.4 else 0
     scatter = {
         "word_gap": int(rng.choice([0, 0, 1, 5])),
@@ -201,8 +201,8 @@ async def what_cannot_be_stored_stops_the_engine(dut):
     for name, (job, code) in cases.items():
         await pulse_reset(dut)
         bench, port = setup(dut, rng)
-        found = await bench.run([good, job, good], until_fault=True)
-        assert found == (code, 1), f"{name}: {found}"
+        fault = await bench.run([good, job, good], until_fault=True)
+        assert fault == (code, 1), f"{name}: {fault}"
         await drain(dut, port)
 
 
@@ -212,8 +212,8 @@ async def an_error_response_names_its_instruction(dut):
     await begin(dut, **IDLE)
     bench, port = setup(dut, rng, bad=range(5 * 64 * SIZE, 5 * 64 * SIZE + 1))
     jobs = [Job(op=0, values=parameters(ONE, n * 64 * SIZE, ("src", n))) for n in range(12)]
-    found = await bench.run(jobs, until_fault=True)
-    assert found == (ErrorCode.AXI_WRITE, 5), found
+    fault = await bench.run(jobs, until_fault=True)
+    assert fault == (ErrorCode.AXI_WRITE, 5), fault
     await drain(dut, port)
 
 

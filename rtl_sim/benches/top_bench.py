@@ -1,4 +1,4 @@
-"""opu_top behind cocotbext-axi with random stalls: results, errors, an idle bus, recovery.
+"""opu_top on cocotbext-axi with random stalls: results, errors, an idle bus, recovery.
 
 Programs and their results: `small_programs.py`.
 """
@@ -48,7 +48,7 @@ CAPABILITIES = {
     "CAP_IMAGE_WORDS": 0,
     "CAP_MODULES": 0b10_0000_0111,  # act, pool, residual; keep
 }
-"""Of opu-tiny, read off its YAML."""
+"""Expected capability registers of opu-tiny, copied from its YAML."""
 SIGNALS = ("arvalid", "arready", "rvalid", "rready", "rlast", "wvalid", "wready")
 
 
@@ -250,7 +250,7 @@ def spliced(text, position, word):
 
 LOAD, COMPUTE, STORE, FETCH = Engine.LOAD, Engine.COMPUTE, Engine.STORE, Engine.FETCH
 ILLEGAL = ErrorCode.ILLEGAL_INSTRUCTION
-FIRST = 3  # word behind `check`
+FIRST = 3  # index of the word after `check`
 ONE = "run=1 rows=1 blocks=1"
 
 

@@ -63,7 +63,10 @@ class Job:
 
 @dataclass(kw_only=True)
 class TransferBench:
-    """Runs jobs on the engine. port: Reads or Writes; each_cycle: called with settled outputs."""
+    """Runs transfers on the engine.
+
+    port: Reads or Writes; each_cycle: called with settled outputs.
+    """
 
     dut: object
     engine: Engine
@@ -74,7 +77,7 @@ class TransferBench:
     open: list = field(default_factory=list)
 
     async def run(self, jobs, *, until_fault=False):
-        """All jobs to their retirement, or to the first fault (then returned as (code, pc))."""
+        """Run all transfers to retirement, or to the first fault (then returned as (code, pc))."""
         dut, rng = self.dut, self.rng
         waiting = list(enumerate(jobs))
         offered = False

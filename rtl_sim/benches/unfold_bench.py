@@ -1,6 +1,6 @@
-"""Unfolds in the load engine, between other loads: bytes, cycles, and what must stop it.
+"""im2row (load.unfold) in the load engine, between other loads: bytes, cycles and faults.
 
-Every cycle is held against docs/machine.md: which word is written, who may start, what is done.
+Every cycle is checked against docs/machine.md: the word written, who may start, what is done.
 """
 
 import os
@@ -30,7 +30,7 @@ W = SPEC.word_bytes
 IMAGE, FEATURE = SPEC.buffers.image.words, SPEC.buffers.feature.words
 OP = {name: OPCODE[Engine.LOAD, name].code for name in ("feature", "weight", "image", "unfold")}
 COLUMN = {3: 9, 5: 16, 7: 22}  # kernel rows -> bytes
-CYCLES = 8  # of an unfold beside its words
+CYCLES = 8  # overhead of an unfold, in addition to one cycle per word
 NEVER = 1 << 60
 
 
@@ -40,7 +40,7 @@ def pick(rng, lo, hi):
 
 @dataclass(kw_only=True)
 class Port(Reads):
-    """Read side of the bus, and the read port of the image buffer, whose words come late."""
+    """Read side of the bus and read port of the image buffer, whose read latency is 2 cycles."""
 
     image: np.ndarray
     coming: deque = field(default_factory=lambda: deque([0, 0]))
@@ -60,10 +60,10 @@ class Port(Reads):
 
 @dataclass(kw_only=True)
 class Follower:
-    """What the engine has to do in every cycle, and the memories that it writes.
+    """Reference model of the engine: expected outputs of every cycle, and the memories it writes.
 
-    works: of the instructions, in order; a transfer is its words, an unfold the sequence of writes
-    that the page says. done: cycles in which instructions are.
+    works: one entry per instruction, in order: the word count of a transfer, or the list of writes
+    of an unfold as docs/machine.md specifies them. done: completion cycle of each instruction.
     """
 
     port: Port
@@ -73,7 +73,7 @@ class Follower:
     starts: list = field(default_factory=list)
     done: list = field(default_factory=list)
     retired: int = 0
-    words: int = 0  # of the transfer that is written
+    words: int = 0  # written so far by the transfer in progress
 
     def observe(self, dut):
         self.now += 1
@@ -93,16 +93,16 @@ class Follower:
         self.retired += int(dut.done_valid_o.value) and int(dut.done_ready_i.value)
 
     def _unfold(self, dut):
-        """Look at this cycle of an unfold; whether there is one that is not done."""
+        """Check this cycle of an unfold. Returns whether an unfold is in progress."""
         number = len(self.done)
         writes = None
         if number < len(self.starts) and isinstance(self.works[number], list):
-            work = self.works[number]
-            end = self.starts[number] + len(work) + CYCLES
+            expected_writes = self.works[number]
+            end = self.starts[number] + len(expected_writes) + CYCLES
             assert not int(dut.ar_valid_o.value), "an unfold reads no memory"
-            place = self.now - (end - len(work) + 1)
-            if place >= 0:
-                writes = work[place]
+            step = self.now - (end - len(expected_writes) + 1)
+            if step >= 0:
+                writes = expected_writes[step]
             if self.now == end:
                 self.done.append(end)
         assert int(dut.unfold_we_o.value) == int(writes is not None), self.now
@@ -226,9 +226,9 @@ def random_jobs(rng, count, window, feature, image):
             total = shape["run"] * shape["rows"] * shape["blocks"]
             dst = pick(rng, 0, most - total)
             values = parameters(shape, first * size, ("dst", dst))
-            found = window.reshape(-1, size)[words_of(shape, first)]
+            words = window.reshape(-1, size)[words_of(shape, first)]
             if name in ("feature", "image"):
-                {"feature": feature, "image": image}[name][dst : dst + total] = found
+                {"feature": feature, "image": image}[name][dst : dst + total] = words
             works.append(total)
         jobs.append(Job(op=OP[name], values=values))
     return jobs, works
@@ -243,8 +243,8 @@ async def loads_and_unfolds_leave_what_the_page_says_in_the_cycles_it_says(dut):
         bench, port, follower = setup(dut, rng, works, latency=pick(rng, 1, 40))
         bench.pauses = pauses
         feature, image = follower.feature.copy(), port.image.copy()
-        jobs, found = random_jobs(rng, ROUNDS, port.data, feature, image)
-        works += found
+        jobs, new_works = random_jobs(rng, ROUNDS, port.data, feature, image)
+        works += new_works
         await bench.run(jobs)
         assert len(follower.done) == ROUNDS
         assert (follower.feature == feature).all()
@@ -303,7 +303,7 @@ async def what_cannot_be_unfolded_stops_the_engine(dut):
         "feature across the end": ({"dst": FEATURE - 2 * words + 1}, beyond),
         "the last feature word there is": ({"dst": (1 << 22) - 1}, beyond),
     }
-    # The first row that is there lies 2^24, 2^25, 2^26 words behind: short addresses come round.
+    # The first valid row is 2^24, 2^25, 2^26 words further on: too narrow addresses wrap around.
     for last in (4, 8, 16):
         far = {"row_pitch": (1 << 22) - 1, "rows": last + 1, "image": last}
         cases[f"row {last} far behind"] = (far | {"stride_y": 3, "origin_y": -3 * last}, beyond)
@@ -316,8 +316,8 @@ async def what_cannot_be_unfolded_stops_the_engine(dut):
             bench, port, _ = setup(dut, rng, [])
             bench.each_cycle = only_in_the_buffer
             bad = Job(op=OP["unfold"], values=GOOD | change)
-            found = await bench.run([load, good, bad, behind], until_fault=True)
-            assert found == (code, 2), f"{name}: {found}"
+            fault = await bench.run([load, good, bad, behind], until_fault=True)
+            assert fault == (code, 2), f"{name}: {fault}"
             assert len(port.bursts) == 1, f"{name}: an instruction behind it started"
             await drain(dut, port)
 

@@ -27,7 +27,7 @@ from rtl_sim.formal import exhaustive, pipeline
 MACHINE = "opu-micro"
 CUT = (
     *("proc", "opt_expr", "opt_clean"),
-    *2 * ("opt_dff", "opt_expr"),  # a factor of 0 stands behind two registers
+    *2 * ("opt_dff", "opt_expr"),  # a factor of 0 is two registers deep
     *("opt_merge", "opt_clean"),
     "cutpoint t:$mul",
 )
@@ -45,7 +45,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Of the module `<name>_proof`. steps: cycles that are looked at; way: from where; case_bits:
+    """Proof of the module `<name>_proof`. steps: cycles checked; way: initial states; case_bits:
     of `case_i`, whose values are tried one by one; cut: products are anything, equal where both
     factors are the same; parameters: of the proof's module.
     """

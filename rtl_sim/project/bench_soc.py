@@ -13,7 +13,7 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiMaster, AxiRam
 from opu_fuse import Program
 from opu_fuse.cosim import OpuDriver, ProgramBench, stall_all
 
-WINDOW = 0x4000_0000  # where the machine's memory lies on the bus
+WINDOW = 0x4000_0000  # base address of the machine's memory on the bus
 
 
 async def started(dut, stalls=0.0):

@@ -24,7 +24,7 @@ Costs = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Part -> `lut` or `dsp` -> cells that one of a term takes."""
 
 SLICED_BITS = 9
-"""Shorter products stand in tables on the 7-series; ECP5 has multipliers for all."""
+"""Narrower products are built from LUTs on the 7-series; ECP5 has multipliers for all."""
 
 
 class Area(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Area(Struct, frozen=True, kw_only=True):
 
 
 def area(spec: HwSpec, family: Family) -> Area:
-    """Of a whole machine that can be built, in whole cells (halves of block RAM)."""
+    """Resources of a complete buildable machine, in whole cells (halves of block RAM)."""
     total = sum(parts(spec, family).values(), Area())
     return Area(lut=round(total.lut), dsp=round(total.dsp), bram=round(2 * total.bram) / 2)
 
@@ -73,7 +73,7 @@ def priced(spec: HwSpec, family: Family, costs: Costs) -> dict[str, Area]:
 
 
 def memory_area(spec: HwSpec, part: str, family: Family) -> Area:
-    """Of the memories of a part alone: counted, not fitted."""
+    """Resources of the memories of a part alone: counted, not fitted."""
     total = Area()
     for memory in memories(spec):
         if memory.part == part:
@@ -159,7 +159,7 @@ def multiplies(part: str, term: str) -> bool:
 
 
 def _stage(spec: HwSpec, unit: Unit) -> dict[str, float]:
-    """What a kind of unit behind the array is made of, unless it has terms of its own."""
+    """Area terms of a kind of unit after the array that has no terms of its own."""
     units = chain_of(spec).banks(unit.stage)
     return {"units": units, "lanes": units * spec.post.lanes}
 
@@ -229,7 +229,7 @@ def _tables(choices: int) -> int:
 
 
 def _operands(spec: HwSpec, unit: int) -> tuple[tuple[int, int], ...]:
-    """(pixel, part) of the segment that a unit reads, by mode; behind them its own lane's taps."""
+    """(pixel, part) of the segment that a unit reads, by mode; then its own lane's taps."""
     array = spec.array
     found = [
         (unit // (array.units // m.px), unit % (m.ic // array.multipliers)) for m in array.modes
@@ -249,7 +249,7 @@ def _sums(spec: HwSpec, lane: int) -> int:
 
 
 def _shifted_bytes(spec: HwSpec, pixel: int) -> int:
-    """Bytes behind all layers of the shifter of a pixel (`opu_byte_shift`)."""
+    """Bytes after all layers of the shifter of a pixel (`opu_byte_shift`)."""
     words = spec.word_channels if pixel == 0 else 0
     out = max([words, *(m.ic for m in spec.array.modes if m.px > pixel)])
     bits = (spec.word_bytes - 1).bit_length() + (pixel > 0)

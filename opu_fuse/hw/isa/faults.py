@@ -30,7 +30,7 @@ own two.
 """
 
 _READS = {m.space: m.bases["load"] for m in MEMORIES if "load" in m.bases}
-"""The same for memories that load reads."""
+"""Memory that load reads -> the register with the base address of the access."""
 
 _ADDRESSES = {
     engine: {name for space, name in bases.items() if space is not Space.DRAM}

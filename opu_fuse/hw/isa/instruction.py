@@ -47,7 +47,7 @@ class Instruction(Struct, frozen=True, kw_only=True):
 
     @property
     def transfer(self) -> LoadParams | StoreParams:
-        """Of load or store: what both have."""
+        """Params of a load or store, typed for the registers that both have."""
         return cast("LoadParams | StoreParams", self.params)
 
     @property

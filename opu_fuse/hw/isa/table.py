@@ -29,7 +29,7 @@ REGISTERS_PER_ENGINE = 64
 MASK_BITS = 8
 DRAM_ADDRESS_BITS = 32
 WATCHDOG_RESET = 0x00FF_FFFF
-"""Cycles without a retirement after which a machine stops that was told no other number."""
+"""Reset value of the watchdog: cycles without a retirement before the machine faults."""
 PROGRAM_ALIGNMENT = 64
 """Bytes: a program begins at a multiple of them, else the machine stops with WINDOW."""
 

@@ -1,4 +1,4 @@
-"""The post chain in the SystemVerilog package: codes of `order`, places of units, edges.
+"""The post chain in the SystemVerilog package: codes of `order`, positions of units, edges.
 
 Place 0 is the exit of the chain, place 1 the requantiser, then come the units, each at the place of
 the first module that uses it.

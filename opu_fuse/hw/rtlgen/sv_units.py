@@ -44,7 +44,7 @@ def sv_units(spec: HwSpec) -> str:
 def _instance(module: PostModule, place: int) -> str:
     unit = BY_STAGE[module.stage]
     ports = ",\n".join(f"    {port}" for port in _ports(module, unit, place))
-    # What the walk says about memories, it says to every unit that reads them.
+    # The sequencer broadcasts its memory signals to every unit that reads memories.
     number = "" if unit.memory is not Space.RESIDUAL else f" #(\n    .UNIT({module.bank})\n  )"
     name = module.unit.replace("@", "$")  # no name of a module has one
     return f"\n  {unit.module}{number} u_{name} (\n{ports}\n  );\n"

@@ -1,8 +1,7 @@
-"""At which line of which file a mistake is: where its author wrote it.
+"""Attributes spec errors to the file and line where the author wrote the cause.
 
-A spec that extends another one is merged, and what is wrong with the whole may be noticed at a key
-that is inherited. Then the override that made it wrong is looked for, by leaving out one after the
-other.
+A spec that extends another one is checked after merging, so an error may be reported at an
+inherited key. The override that causes it is then searched for by reverting one at a time.
 """
 
 import copy
@@ -17,19 +16,21 @@ Check = Callable[[dict[str, Any]], Sequence[Problem] | None]
 
 
 def blamed(tree: Tree, problems: Sequence[Problem], check: Check) -> tuple[SpecError, ...]:
-    """The problems with their places. Those at keys of the file itself come alone where there are
-    any: what is wrong with inherited keys follows from them. Of what one override made wrong, the
-    first is told. check: what is wrong with a tree.
+    """Errors with `file:line` for `problems`.
+
+    If any problem is at a key of the file itself, only such problems are returned: errors at
+    inherited keys follow from them. For each override at fault, only its first problem is returned.
+    check: validates a merged tree; None if it cannot be checked.
     """
     here = [p for p in problems if _is_own(tree, tree.place(p.path))]
     if tree.base is None or here:
-        found = here or problems
-        return tuple(SpecError(tree.place(p.path), p.what, p.help) for p in found)
+        reported = here or problems
+        return tuple(SpecError(tree.place(p.path), p.what, p.help) for p in reported)
     reverted = {path: _without(tree, path) for path in _leaves(tree.own, ())}
-    left = {path: check(value) for path, value in reverted.items()} if problems else {}
+    remaining = {path: check(value) for path, value in reverted.items()} if problems else {}
     errors: dict[KeyPath, SpecError] = {}
     for problem in problems:
-        culprit = next((path for path, found in left.items() if _cures(found, problem)), ())
+        culprit = next((path for path, others in remaining.items() if _cures(others, problem)), ())
         inherited = f"{problem.what} (`{'.'.join(map(str, problem.path))}` is inherited)"
         place = tree.place(culprit or problem.path)
         key = culprit or problem.path
@@ -46,7 +47,7 @@ def _is_own(tree: Tree, place: str) -> bool:
 
 
 def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[KeyPath]:
-    """Keys without keys of their own."""
+    """Paths of the leaf keys of a nested mapping."""
     for key, inside in value.items():
         if isinstance(inside, dict) and inside:
             yield from _leaves(inside, (*path, key))
@@ -55,7 +56,7 @@ def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _without(tree: Tree, path: KeyPath) -> dict[str, Any]:
-    """The merged tree with a key as it was inherited."""
+    """The merged tree with the override at `path` reverted to the inherited value."""
     assert tree.base is not None
     value = copy.deepcopy(tree.value)
     old: dict[Any, Any] = tree.base.value

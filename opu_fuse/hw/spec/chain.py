@@ -1,4 +1,4 @@
-"""The chains of a machine: the modules of its graph behind and before the array.
+"""The chains of a machine: the modules of its graph after and before the array.
 
 A code of `order` is a module. What may follow what is what the graph says: a stage is reached along
 edges over modules that data may pass unused, and the last one is an exit or reaches one so. The
@@ -31,7 +31,7 @@ from opu_fuse.units.pool import PoolKind
 
 K = ModuleKind
 START = 0
-"""Stands for the place before the first stage where the array did not run."""
+"""Marks the position before the first stage of a pass in which the array does not run."""
 
 _REMEMBERED = 64
 PRE_KINDS = (K.ADDER, K.MULTIPLIER, K.SE, K.COMPARATOR)
@@ -57,7 +57,7 @@ class PostModule(Struct, frozen=True, kw_only=True):
 
     @property
     def resource(self) -> str:
-        """What a pass uses once: the unit, or the walk over windows."""
+        """Resource that a pass uses at most once: the unit, or the window sequencer."""
         return f"any {self.stage.name}" if BY_STAGE[self.stage].windows else self.unit
 
 
@@ -126,7 +126,7 @@ class PostChain:
 
     @property
     def carries(self) -> bool:
-        """Whether there is such a unit behind every pool."""
+        """Whether every pool has such a unit after it."""
         adders = {m.code for m in self.modules if m.stage is Stage.RESIDUAL and not m.product}
         pools = [m for m in self.modules if m.stage is Stage.POOL]
         return all(self.follow[pool.code] & adders & self.ends for pool in pools)
@@ -160,13 +160,13 @@ class PostChain:
 
 
 class _Ways:
-    """Searches over the graph of a spec from place to place."""
+    """Path searches over the graph of a spec."""
 
     def __init__(self, spec: HwSpec, stages: frozenset[str]) -> None:
         self._modules, self._next, self._stages = spec.dataflow.modules, successors(spec), stages
 
     def behind(self, names: Sequence[str], *, at_root: bool) -> tuple[set[str], bool]:
-        """Stages that come next behind one of these modules, and whether a pass may end there."""
+        """Stages that can follow one of these modules, and whether a pass may end there."""
         ends = any(self._modules[n].exit for n in names)
         next_: set[str] = set()
         seen, todo = set(names), list(names)
@@ -184,7 +184,7 @@ class _Ways:
         return next_, ends
 
     def _passes(self, name: str, *, at_root: bool) -> bool:
-        """Whether data goes on behind a module that is no stage of the pass."""
+        """Whether data can pass through a module that is no stage of the pass."""
         return self._modules[name].bypass or (
             name not in self._stages and self._carries(name, at_root=at_root)
         )
@@ -297,7 +297,7 @@ def pack_codes(codes: Sequence[int]) -> int:
 def _modules(spec: HwSpec, names: Sequence[str]) -> Iterator[PostModule]:
     units: dict[Stage, list[str]] = {}
     first: dict[str, str] = {}
-    stages = [  # a pass has no place for more
+    stages = [  # a pass has no slot for more
         (name, use)
         for name in names
         for use in range(min(spec.dataflow.modules[name].uses, ORDER_STAGES))

@@ -21,7 +21,9 @@ LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
 
 LEAST_MULTIPLIER_BITS = 8
-"""Of factors: half a step in 2**8 is less than a step in the 255 that a result may move."""
+"""Least width of multipliers in bits: half a step in 2**8 is less than a step in the 255 that a
+result may move.
+"""
 
 _LIMIT_BITS: dict[str, int] = {
     "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
@@ -45,7 +47,7 @@ def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     found = tuple(problem for rule in RULES for problem in rule(spec))
     if not spec.build:
         return found
-    # Without these, other rules do not know what stands before the array, or what fits the bus.
+    # Later rules rely on these: the modules before the array and the sizes that fit the bus.
     first = tuple(edges_back(spec))
     if spec.dram.bus_bytes not in BUS_BYTES:
         return found + first
@@ -70,7 +72,7 @@ def _array(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _param_words(spec: HwSpec) -> int:
-    """Of a block in a pass through one unit of every kind."""
+    """Parameter words of a block in a pass through one unit of every kind."""
     return sum(unit.words for unit in POST if not unit.runs or spec.has(*unit.runs))
 
 

@@ -45,7 +45,7 @@ def _rank(spec: HwSpec, name: str) -> int | None:
 
 
 def _of_kind(spec: HwSpec, kind: ModuleKind, rank: int) -> list[str]:
-    """Modules of a kind at a place in the RTL's order."""
+    """Modules of a kind at a position in the RTL's order."""
     modules = spec.dataflow.modules
     return [n for n, m in modules.items() if m.kind is kind and _rank(spec, n) == rank]
 
@@ -58,7 +58,7 @@ def _before_array(spec: HwSpec) -> set[str]:
 
 
 def edges_back(spec: HwSpec) -> Iterator[Problem]:
-    """No edge leads from behind the array back to it, or in front of it."""
+    """No edge leads from a module after the array to the array or to a module before it."""
     flow, follow = spec.dataflow, successors(spec)
     arrays = {n for n, m in flow.modules.items() if m.kind is K.IPA}
     behind = reachable(follow, [t for name in arrays for t in follow[name]])

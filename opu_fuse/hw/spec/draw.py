@@ -27,7 +27,7 @@ _LEGEND = (
 _LEGEND_LINE, _LEGEND_WIDTH = 16, 230
 """Pixels."""
 
-Line = tuple[int, int]  # from which module to which, by their places in the column
+Line = tuple[int, int]  # (source, target): indices of the modules in the column
 Point = tuple[float, float]
 
 
@@ -103,9 +103,9 @@ def draw_svg(
         else:
             points = _around(x, x - _LANE * (1 + left[source]), (source, target), back)
         parts.append(_svg_line(points, colour))
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         module = module_of(graph, name)
-        parts.append(_svg_box(name, module, x, _top(place), fills.get(name), notes.get(name)))
+        parts.append(_svg_box(name, module, x, _top(index), fills.get(name), notes.get(name)))
     for number, text in enumerate(_LEGEND if legend else (), 1):
         y = below + _LEGEND_LINE * (number + 0.5)
         parts.append(

@@ -30,7 +30,7 @@ def build_hdfg(spec: HwSpec) -> "nx.DiGraph[str]":
 
 
 def module_of(hdfg: "nx.DiGraph[str]", name: str) -> Module:
-    """The module behind a node name."""
+    """The module that a node name refers to."""
     return hdfg.nodes[name]["module"]
 
 

@@ -83,7 +83,7 @@ class Array:
 
     @property
     def slice_terms(self) -> int:
-        """Of a unit's products that stand in DSP slices."""
+        """Products of a unit that are built from DSP slices."""
         return self.multipliers - self.table_terms
 
     @property
@@ -328,7 +328,7 @@ class HwSpec:
 
     @property
     def on_chip_bytes(self) -> int:
-        """Of all buffers together."""
+        """Bytes of all buffers together."""
         w, b = self.word_channels, self.buffers
         widths = {"weight": b.weight.width, "psum": 4 * w}
         found = ((f.name, getattr(b, f.name)) for f in dataclasses.fields(b))

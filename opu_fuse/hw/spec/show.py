@@ -1,4 +1,4 @@
-"""Tables of a machine: its sizes, what it takes of an FPGA (what it can run is told by
+"""Tables of a machine: its sizes, its FPGA resources (what it can run is told by
 `fuse/machine_operators.py`).
 """
 

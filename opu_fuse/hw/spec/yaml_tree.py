@@ -1,4 +1,4 @@
-"""YAML files as plain trees that remember where every key stands; `extends:` resolved.
+"""YAML files as plain trees that record the source line of every key; `extends:` is resolved.
 
 A stricter YAML: duplicate keys, merge keys, anchors and non-text keys are refused, only
 `true`/`false` are booleans and dates stay text. Under `extends`, mappings merge key by key,
@@ -54,14 +54,14 @@ for _first in "tTfF":
 
 
 class _Loader(_Strict, yaml.SafeLoader):
-    """Says of every mistake what it is and in which line."""
+    """Pure-Python loader, whose errors name the problem and its line."""
 
 
 _Quickest: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _QuickLoader(_Strict, _Quickest):
-    """Three times as fast, where PyYAML has libyaml, and worse with words."""
+    """libyaml loader where PyYAML has it: three times as fast, with poorer error messages."""
 
     def __init__(self, text: str) -> None:
         _Quickest.__init__(self, text)
@@ -78,7 +78,7 @@ class Tree(Struct, kw_only=True):
     own: dict[str, Any] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> str:
-        """Where `path` stands, or its nearest ancestor that is written somewhere."""
+        """`file:line` of `path`, or of its nearest ancestor with a recorded line."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, "")
@@ -119,10 +119,10 @@ def _resolve(
         raise SpecError(
             place, f"the spec extends itself through {base_name!r}", "remove one `extends`"
         )
-    if "name" not in own.value:  # two machines of one name are taken for each other
+    if "name" not in own.value:  # machines are identified by name
         raise SpecError(place, "the spec has no `name` of its own", "give it one")
     base = _resolve(base_path, find, each, chain)
-    base.value.pop("clock_on", None)  # what was measured there says nothing of this machine
+    base.value.pop("clock_on", None)  # measured on the base machine, not on this one
     places = {**base.places, **own.places}
     merged = _merged(base.value, own.value)
     return Tree(value=merged, places=places, base=base, own=own.value)
@@ -159,7 +159,7 @@ def parse_tree(text: str, file: str) -> Tree:
         return _tree_of(_QuickLoader(text), file)
     try:
         loader = _Loader(text)
-    except yaml.YAMLError:  # control characters, found before any line is known
+    except yaml.YAMLError:  # control characters: detected before any line number is known
         raise _error(
             file, 0, "YAML: holds characters that text cannot hold", "give a YAML file"
         ) from None

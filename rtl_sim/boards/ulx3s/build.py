@@ -23,7 +23,7 @@ from rtl_sim.build import elaborate
 
 TARGET = "ulx3s-85"
 CELLS = ("EHXPLLL", "OFS1P3DX", "IFS1P3DX", "BB", "ODDRX1F")
-"""Of ECP5, declared in ecp5_cells.v for the reader of SystemVerilog; Yosys has its own."""
+"""ECP5 cells, declared in ecp5_cells.v for the reader of SystemVerilog; Yosys has its own."""
 
 
 def netlist(spec: HwSpec) -> str:

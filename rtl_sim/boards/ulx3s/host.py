@@ -67,7 +67,7 @@ class BoardRunner:
         self.window[:] = data[: self.window.size]
 
     def close(self) -> None:
-        """The board stays as it is."""
+        """The state of the board is left unchanged."""
 
     def _written_before(self, number: int) -> list[Tensor]:
         """What the host has put into the window since the machine segment before this one."""
@@ -91,13 +91,13 @@ class BoardRunner:
         return [tensor for tensor in self._bundle.tensors if tensor.name in names]
 
     def _send_tensor(self, tensor: Tensor) -> None:
-        """What lies in the holes of its layout is another's, and known to the board alone."""
+        """Bytes in the holes of its layout belong to other tensors; only the board knows them."""
         offset, layout = tensor.offset, tensor.layout
-        there = self.window[offset : offset + layout.size_bytes]
+        current = self.window[offset : offset + layout.size_bytes]
         if layout.pieces:
-            values = layout.unpack(there)
+            values = layout.unpack(current)
             self._fetch(offset, layout.size_bytes)
-            there[:] = layout.pack(values, under=there)
+            current[:] = layout.pack(values, under=current)
         self._send(offset, layout.size_bytes)
 
     def _fetch(self, offset: int, count: int) -> None:

@@ -19,7 +19,7 @@ from opu_fuse.hw.isa.table import Engine
 PROTOCOL, BLOCK = 1, 2048
 OK, BAD_CHECKSUM = 0, 1
 DAMAGED, SILENT = -1, -2
-"""Found here, where the board's own status does not come."""
+"""Detected on the host, when no status arrives from the board."""
 STATUS = {2: "a bad argument", 3: "a command that it does not know", 4: "no machine"}
 ATTEMPTS = 3
 

@@ -1,4 +1,4 @@
-"""An AXI master with random bursts, gaps and pauses in front of `sdram_controller`, and a memory of
+"""An AXI master with random bursts, gaps and pauses driving `sdram_controller`, and a memory of
 Python that says what it must read. Its model checks the rules of the SDRAM (sdram_model.sv).
 """
 
@@ -13,7 +13,7 @@ from cocotb.triggers import FallingEdge, Timer
 
 log = logging.getLogger("sdram_bench")
 MIXED = 0.9
-"""Of the bandwidth, where every burst finds another row open and the data turn round."""
+"""Share of the bandwidth if every burst misses the open row and reverses the data bus."""
 ROW_BYTES, PAGE, SIZE = 1024, 4096, 1 << 25
 
 
@@ -28,7 +28,7 @@ class Burst:
 
 
 class Master:
-    """One cycle is `cycle()`; what is offered stays until it is taken."""
+    """One cycle is `cycle()`; a valid request is held until it is accepted."""
 
     def __init__(self, dut, rng):
         self.dut, self.rng, self.bus = dut, rng, len(dut.wstrb)
