@@ -59,7 +59,7 @@ def accuracy(
     floating = _float_form(model, chosen)
     calibration = chosen.calibration if data is None else data
     inputs, _ = samples(floating, calibration)
-    if calibration is None:  # the samples are random: report that once
+    if calibration is None:  # random samples: calibrate on the same ones, warn once
         noise = {name: np.stack([s[name] for s in inputs]) for name in inputs[0]}
         chosen = replace(chosen, calibration=noise)
     wanted = None if labels is None else _read_labels(labels, len(inputs))
