@@ -28,7 +28,7 @@ from opu_fuse.sim.array_files import read_array
 from opu_fuse.units.base import Numeric
 
 Progress = Callable[[str, float], None]
-"""Told what is being done, and which share of all is done."""
+"""Receives a description of the current step and the share of all steps that is done."""
 
 TRIED_ON = 8
 """Samples on which remedies are tried."""
@@ -57,24 +57,24 @@ def accuracy(
     require_machine(hw, chosen.scales)
     progress("float model", 0.0)
     floating = _float_form(model, chosen)
-    given = chosen.calibration if data is None else data
-    found, _ = samples(floating, given)
-    if given is None:  # the same noise, told of once
-        noise = {name: np.stack([s[name] for s in found]) for name in found[0]}
+    calibration = chosen.calibration if data is None else data
+    inputs, _ = samples(floating, calibration)
+    if calibration is None:  # random samples: calibrate on the same ones, warn once
+        noise = {name: np.stack([s[name] for s in inputs]) for name in inputs[0]}
         chosen = replace(chosen, calibration=noise)
-    wanted = None if labels is None else _read_labels(labels, len(found))
+    wanted = None if labels is None else _read_labels(labels, len(inputs))
     progress("quantise", MODEL_SHARE / 2)
     machine = _Machine.of(model, hw, chosen)
     measured = Measured(machine.dfg, floating, host=machine.host)
-    for n, sample in enumerate(found):
-        share = MODEL_SHARE + SAMPLES_SHARE * n / len(found)
-        progress(f"sample {n + 1} of {len(found)}", share)
+    for n, sample in enumerate(inputs):
+        share = MODEL_SHARE + SAMPLES_SHARE * n / len(inputs)
+        progress(f"sample {n + 1} of {len(inputs)}", share)
         measured.add(sample, machine.run(sample), None if wanted is None else wanted[n])
     whole = Accuracy(
         model=machine.dfg.name,
         machine=hw.name,
         scales=chosen.scales,
-        samples=len(found),
+        samples=len(inputs),
         tensors=measured.tensors(),
         outputs=measured.outputs(),
     )
@@ -83,7 +83,7 @@ def accuracy(
 
     def worst_ratio(machine: _Machine) -> float | None:
         few = Measured(machine.dfg, floating, tensors=False)
-        for sample in found[:TRIED_ON]:
+        for sample in inputs[:TRIED_ON]:
             few.add(sample, machine.run(sample))
         return min((o.ratio for o in few.outputs()), key=worth, default=None)
 
@@ -115,15 +115,15 @@ def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
 def _read_labels(labels: str | Path | np.ndarray, count: int) -> np.ndarray:
     """[samples, ...] integers."""
     where = "labels" if isinstance(labels, np.ndarray) else str(labels)
-    found = labels if isinstance(labels, np.ndarray) else read_array(Path(labels))
-    if found.dtype.kind not in "iu" or found.shape[:1] != (count,):
-        shape = "x".join(map(str, found.shape))
+    array = labels if isinstance(labels, np.ndarray) else read_array(Path(labels))
+    if array.dtype.kind not in "iu" or array.shape[:1] != (count,):
+        shape = "x".join(map(str, array.shape))
         raise ModelError(
             where,
-            f"expected {count} integers, one a sample, got {found.dtype} of shape {shape}",
+            f"expected {count} integers, one a sample, got {array.dtype} of shape {shape}",
             "write the number of each sample's class with numpy.save",
         )
-    return found
+    return array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +155,6 @@ def _changes(found: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options
     if not options.equalisation:
         changes["--equalisation"] = replace(options, equalisation=True)
     if layer := found.worst_layer:
-        kept = (*options.keep_float, layer)
-        changes[f"--keep-float {layer}"] = replace(options, keep_float=kept)
+        float_layers = (*options.keep_float, layer)
+        changes[f"--keep-float {layer}"] = replace(options, keep_float=float_layers)
     return changes

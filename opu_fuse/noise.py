@@ -66,8 +66,8 @@ class Measured:
 
     def tensors(self) -> tuple[TensorLoss, ...]:
         """The worst first."""
-        found = [self._tensor(node) for node in self._nodes]
-        return tuple(sorted(found, key=lambda t: worth(t.ratio)))
+        noises = [self._tensor(node) for node in self._nodes]
+        return tuple(sorted(noises, key=lambda t: worth(t.ratio)))
 
     def outputs(self) -> tuple[OutputLoss, ...]:
         """In the model's order."""
@@ -83,13 +83,13 @@ class Measured:
         elif maker.kind is Kind.TUPLE_GET:
             maker = self._dfg[maker.operands[0]]
         on_host = maker.index in self._host or maker.is_host
-        place = "input" if node.kind is Kind.VAR else "host" if on_host else "machine"
+        location = "input" if node.kind is Kind.VAR else "host" if on_host else "machine"
         name = node.value
         return TensorLoss(
             name=name,
             layer=maker.name,
             op=maker.title or "input",
-            place=place,
+            place=location,
             ratio=self._sums[name].ratio,
             own=self._own[name].ratio,
             scale=node.quant.per_tensor,
@@ -126,7 +126,7 @@ class _Noise:
 
 
 class _Output:
-    """An output: its noise, and where its largest channels stand."""
+    """An output: its noise, and the indices of its largest channels."""
 
     def __init__(self) -> None:
         self.noise = _Noise()
@@ -156,6 +156,6 @@ class _Output:
 
 
 def _real(node: Node, found: Values) -> np.ndarray:
-    """The real numbers that a node's result stands for."""
+    """The real numbers that a node's result represents."""
     value = found[node.index]
     return value if node.quant is None else node.quant.dequantize(value)

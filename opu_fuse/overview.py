@@ -1,8 +1,8 @@
-"""All that there is to say about a program and its run, as one tree: what `report` writes as JSON
+"""A program and its run as one tree: what `report` writes as JSON
 and draws.
 
 Operators, groups and reasons are those of the program file, figures those of the cycle engine. How
-operators are connected and what the other strategies would do is found again from the quantised
+operators are connected and what the other strategies would do is recomputed from the quantised
 model inside the program; without one there are no edges, no bound and no strategies.
 """
 
@@ -102,15 +102,15 @@ class _Seen:
     @cached_property
     def busy(self) -> Counter[tuple[int, str]]:
         """(group, engine) -> cycles in which it was open and first on its engine."""
-        found: Counter[tuple[int, str]] = Counter()
+        busy_cycles: Counter[tuple[int, str]] = Counter()
         for r, start in turns(self.run.trace):
-            found[r.group, r.engine] += r.end - start
-        return found
+            busy_cycles[r.group, r.engine] += r.end - start
+        return busy_cycles
 
     @cached_property
     def tiles(self) -> dict[int, list[tuple[int, ...]]]:
-        """Group -> its tiles, as `MachineSegment.tiles` tells them."""
-        found: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        """Group -> its tiles, as `MachineSegment.tiles` records them."""
+        tiles_of: dict[int, list[tuple[int, ...]]] = defaultdict(list)
         for segment in self.program.bundle.segments:
             if isinstance(segment, MachineSegment):
                 engines = (x.engine for x in decode(segment_words(self.program.bundle, segment)))
@@ -118,8 +118,8 @@ class _Seen:
                     g for g, e in zip(segment.groups, engines, strict=True) if e is Engine.POST
                 ]
                 for group, tile in zip(posts, segment.tiles, strict=True):
-                    found[group].append(tile)
-        return found
+                    tiles_of[group].append(tile)
+        return tiles_of
 
 
 def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
@@ -158,33 +158,34 @@ def _output(output: Tree) -> Tree:
 def _bound(seen: _Seen) -> int | None:
     if seen.dfg is None:
         return None
-    places = {n.name: n.index for n in seen.dfg.calls}
+    node_index = {n.name: n.index for n in seen.dfg.calls}
     groups = [
-        [places[o.name] for o in g.ops if o.name in places] for g in seen.program.bundle.groups
+        [node_index[o.name] for o in g.ops if o.name in node_index]
+        for g in seen.program.bundle.groups
     ]
     return bound_bytes(seen.dfg, groups, seen.program.bundle.batch)
 
 
 def _operators(seen: _Seen) -> Iterator[Tree]:
-    """In an order in which operands stand before their readers where the model tells."""
+    """Operators in topological order if the model is known, else in program order."""
     bundle = seen.program.bundle
     shapes = {n.name: list(n.shape) for n in seen.dfg.calls} if seen.dfg else {}
-    order = {name: place for place, name in enumerate(shapes)}
+    order = {name: index for index, name in enumerate(shapes)}
     cuts: dict[str, list[Tree]] = defaultdict(list)
     for source, target, reason in bundle.boundaries:
         cuts[source].append({"to": target, "reason": reason})
-    found: list[Tree] = [
+    operators: list[Tree] = [
         {"name": o.name, "op": o.op, "group": g.index, "module": o.module, "host": None}
         for g in bundle.groups
         for o in g.ops
     ]
-    found += [
+    operators += [
         {"name": name, "op": op, "group": None, "module": None, "host": reason}
         for segment in bundle.segments
         if isinstance(segment, HostSegment)
         for name, op, reason in segment.ops
     ]
-    for tree in sorted(found, key=lambda t: order.get(t["name"], len(order))):
+    for tree in sorted(operators, key=lambda t: order.get(t["name"], len(order))):
         name = tree["name"]
         yield {**tree, "shape": shapes.get(name), "boundaries": cuts[name]}
 
@@ -235,8 +236,8 @@ def _tile(group: GroupInfo, tiles: list[tuple[int, ...]]) -> Tree:
     """How many, and output rows and columns of the largest one."""
     stored = next((s for s in group.stages if s.stored), None)
     sizes = {}
-    for axis, place, whole in (("rows", 2, "rows"), ("cols", 3, "cols")):
-        firsts = sorted({tile[place] for tile in tiles})
+    for axis, field, whole in (("rows", 2, "rows"), ("cols", 3, "cols")):
+        firsts = sorted({tile[field] for tile in tiles})
         last = getattr(stored, whole) if stored else (firsts[-1] + 1 if firsts else 0)
         sizes[axis] = max(np.diff([*firsts, last]), default=0)
     return {
@@ -248,23 +249,23 @@ def _tile(group: GroupInfo, tiles: list[tuple[int, ...]]) -> Tree:
 
 
 def _engine_of(hw: HwSpec) -> dict[str, str]:
-    """Module -> engine: the reader of memory, the array with what stands before it, the post chain
-    behind it, the writer.
+    """Module -> engine: the reader of memory, the array with its predecessors, the post chain
+    after it, the writer.
     """
     import networkx as nx
 
     graph, kinds = build_hdfg(hw), {n: m.kind for n, m in hw.dataflow.modules.items()}
     arrays = [name for name, kind in kinds.items() if kind is ModuleKind.IPA]
-    behind = {name for array in arrays for name in nx.descendants(graph, array)} - {*arrays}
+    downstream = {name for array in arrays for name in nx.descendants(graph, array)} - {*arrays}
     memory = {ModuleKind.MEM_RD: "load", ModuleKind.MEM_WR: "store"}
     return {
-        name: memory.get(kind, "post" if name in behind else "compute")
+        name: memory.get(kind, "post" if name in downstream else "compute")
         for name, kind in kinds.items()
     }
 
 
 def _modules(seen: _Seen) -> list[Tree]:
-    """Of each module: how often it is used, and the share of all cycles in which its engine works
+    """A tree per module: number of uses, and the share of all cycles in which its engine is busy
     for groups that use it. Data enter through the root in every group.
     """
     hw, bundle = seen.program.hw, seen.program.bundle
@@ -308,8 +309,8 @@ def _engines(seen: _Seen) -> Tree:
 
 def _memory(seen: _Seen) -> Tree:
     """Over time; alive_bytes: feature maps in DRAM that are still going to be read."""
-    found = memory_over_time(seen.program.bundle, seen.program.hw, seen.run)
-    at = found.cycles[1:]
+    usage = memory_over_time(seen.program.bundle, seen.program.hw, seen.run)
+    at = usage.cycles[1:]
     ends: dict[int, int] = {}
     for track, _, _, _, end, args in seen.slices:
         if track == "groups":
@@ -322,13 +323,13 @@ def _memory(seen: _Seen) -> Tree:
             end = last[min(tensor.last_group, len(last) - 1)] if last else 0
             alive[(at > begin) & (at <= end)] += tensor.layout.size_bytes
     return {
-        "cycles": [round(float(c)) for c in found.cycles],
-        "read": found.read.round(3).tolist(),
-        "written": found.written.round(3).tolist(),
+        "cycles": [round(float(c)) for c in usage.cycles],
+        "read": usage.read.round(3).tolist(),
+        "written": usage.written.round(3).tolist(),
         "alive_bytes": alive.astype(int).tolist(),
         "on_chip": {
-            name: {"words": found.capacity[name], "occupied": words.tolist()}
-            for name, words in found.on_chip.items()
+            name: {"words": usage.capacity[name], "occupied": words.tolist()}
+            for name, words in usage.on_chip.items()
         },
     }
 
@@ -343,18 +344,18 @@ def _strategies(seen: _Seen) -> Iterator[Tree]:
     there = frozenset[str]().union(*own)
     for strategy in StrategyName:
         try:
-            found = fuse_partition(dfg, hw, strategy=strategy)
+            partition = fuse_partition(dfg, hw, strategy=strategy)
         except UserError as error:
             yield {"strategy": strategy.value, "error": str(error)}
             continue
-        members = [[m.node for m in g.matches] for g in found.groups]
+        members = [[m.node for m in g.matches] for g in partition.groups]
         cost = sum(map(costs.of, members), Cost())
         yield {
             "strategy": strategy.value,
             "error": None,
             "groups": len(members),
-            "host_operators": len(found.host),
-            "legal": found.legal and not cost.misfits,
+            "host_operators": len(partition.host),
+            "legal": partition.legal and not cost.misfits,
             "predicted_cycles": cost.cycles,
             "dram_bytes": cost.dram_bytes,
             "this": own

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-"""Told what every stage does as it begins."""
+"""Receives a description of every stage as it begins."""
 
 STAGES = {
     "model": "quantise",
@@ -108,7 +108,7 @@ class Options:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
     """Results of all stages, for reports and tests. dfg: with the copies that the compiler added
-    behind the strategy (`Partition.copies`).
+    after the strategy (`Partition.copies`).
     """
 
     prepared: Prepared
@@ -138,7 +138,7 @@ def compile_model(
 
 
 def require_machine(hw: HwSpec, scales: str) -> None:
-    """SpecError where programs with such scales cannot be made for the machine."""
+    """SpecError where programs with such scales cannot be compiled for the machine."""
     if not hw.build:
         raise SpecError(
             hw.name,
@@ -178,7 +178,7 @@ def compile_prepared(
     progress: Progress = log.debug,
     write: Progress = log.info,
 ) -> Compilation:
-    """The stages behind quantisation: a quantised model can be compiled for several machines."""
+    """The stages after quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
 
     def show(stage: str, *made: Any) -> None:
@@ -193,7 +193,7 @@ def compile_prepared(
     show("dfg", dfg)
     require_batch(dfg, options.batch)
     cascades = FusedStackChoice(options.cascades)
-    progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
+    progress(STAGES["partition"])  # groups that are legal, copies after them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
     dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=rewrites)
@@ -243,22 +243,22 @@ def partition_model(
     )
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     tiles: TileCache = {}
-    dfg, found, _ = fuse_in_parts(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
-    if found.legal:
-        found = named(dfg, found, needed_copies(dfg, found, hw))
-    return dfg, replace(found, rewrites={**prepared.rewrites, **found.rewrites})
+    dfg, fused, _ = fuse_in_parts(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
+    if fused.legal:
+        fused = named(dfg, fused, needed_copies(dfg, fused, hw))
+    return dfg, replace(fused, rewrites={**prepared.rewrites, **fused.rewrites})
 
 
 def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> tuple[Dfg, Partition, None]:
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     while True:
-        found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
-        if not (found.legal and hw.build) or strategy == StrategyName.GREEDY:
+        fused = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
+        if not (fused.legal and hw.build) or strategy == StrategyName.GREEDY:
             break
-        misfits = misfits_by_structure(dfg, found, hw, tiles)
+        misfits = misfits_by_structure(dfg, fused, hw, tiles)
         if not _newly_forbidden(misfits, forbidden):
             break
-    return dfg, found, None
+    return dfg, fused, None
 
 
 def partition(
@@ -273,9 +273,9 @@ def partition(
     `compile`, needs no quantisation. shapes, dims: as in `Options`.
     """
     hw, sizes = load_hw(hw), Sizes(shapes=shapes or {}, dims=dims or {})
-    dfg, found = partition_model(model, hw, strategy, sizes=sizes)
-    warn_of_little(dfg, hw, found)
-    return found
+    dfg, fused = partition_model(model, hw, strategy, sizes=sizes)
+    warn_of_little(dfg, hw, fused)
+    return fused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +287,7 @@ class Program:
 
     @classmethod
     def load(cls, path: str | Path) -> "Program":
-        """Read and check a program file; its spec lies inside. Raises ProgramError."""
+        """Read and check a program file; it contains its spec. Raises ProgramError."""
         bundle = bundle_file.load(path)
         return cls(bundle=bundle, hw=load_hw_text(bundle.spec_yaml, f"{path}: spec.yaml"))
 
@@ -371,9 +371,9 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
     def fuse(graph: Dfg) -> tuple[Dfg, Partition, Fitted]:
         forbidden: dict[tuple[int, ...], DoesNotFit] = {}
         while True:
-            found = fuse_partition(graph, hw, strategy=strategy, forbid=forbidden)
-            require_legal(graph, found)
-            fitted = tile_with_copies(graph, found, hw, tiles, images)
+            fused = fuse_partition(graph, hw, strategy=strategy, forbid=forbidden)
+            require_legal(graph, fused)
+            fitted = tile_with_copies(graph, fused, hw, tiles, images)
             if isinstance(fitted, Fitted):
                 return fitted.dfg, fitted.partition, fitted
             _forbid(fitted, forbidden)

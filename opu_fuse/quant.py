@@ -1,6 +1,6 @@
-"""Value annotations: how the integers of a tensor stand for real numbers.
+"""Value annotations: how the integers of a tensor represent real numbers.
 
-An int8 tensor `q` stands for `(q - zero_point) * scale`. Activations carry one scale; weights
+An int8 tensor `q` represents `(q - zero_point) * scale`. Activations carry one scale; weights
 one scale per output channel (`axis`), zero point 0: one of their own is subtracted at import, which
 takes 9 bits where int8 does not hold the difference (`weight_parts`). A value without annotation is
 either float (no quantisation) or an accumulator (`acc`, int32) inside a group.
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 META_KEY = "opu_fuse.quant"
 UINT8_SHIFT = 128
-"""Between a uint8 and the int8 that stands for the same, zero points included."""
+"""Offset between a uint8 and the int8 of equal meaning, zero points included."""
 """Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
 FLOAT_KEY = "opu_fuse.float"
 """Key in `Node.metadata_props` of nodes that stay in floating point: the user wants it so, or they
@@ -49,16 +49,16 @@ def finer_by(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """
     sizes = np.abs(rows.astype(np.int64)).reshape(len(rows), -1)
     largest, reach = sizes.max(axis=1, initial=0), 128 * sizes.sum(axis=1) + np.abs(steps)
-    found = np.zeros(len(rows), np.int64)
+    shifts = np.zeros(len(rows), np.int64)
     for bits in range(_FINER, -1, -1):  # the fewest that do are found last
         holds = (largest << bits <= 127) & (np.ldexp(reach, bits) < 2**31) | (bits == 0)
         finer = np.ldexp(steps, bits)
-        found = np.where((finer == np.rint(finer)) & holds, bits, found)
-    return found
+        shifts = np.where((finer == np.rint(finer)) & holds, bits, shifts)
+    return shifts
 
 
 def as_int8(data: np.ndarray) -> np.ndarray:
-    """uint8 as the int8 that stand for the same."""
+    """Converts uint8 to the int8 that represent equal numbers."""
     return (data.astype(np.int16) - UINT8_SHIFT).astype(np.int8)
 
 
@@ -92,7 +92,7 @@ class QuantParams(Struct, frozen=True, kw_only=True):
     """Scale(s) and zero point of one tensor.
 
     scale: one positive float per channel along `axis`, or a single one when `axis` is None.
-    zero_point: int8 value that stands for 0.0 (0 for weights). bits: 8 for activations and
+    zero_point: int8 value that represents 0.0 (0 for weights). bits: 8 for activations and
     weights, 16 for weights that int8 does not hold, 32 for biases.
     """
 

@@ -1,4 +1,4 @@
-"""What an exploration found: a table, a YAML file for each of the best machines, a CSV of all."""
+"""Results of an exploration: a table, a YAML file for each of the best machines, a CSV of all."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ TRIED = "tried.csv"
 
 
 def best_table(found: Exploration, device_name: str) -> "Table":
-    """The best machines beside the fastest shipped one that fits."""
+    """The best machines next to the fastest shipped one that fits."""
     from rich.table import Table
 
     has = device(device_name).has
@@ -37,8 +37,8 @@ def best_table(found: Exploration, device_name: str) -> "Table":
             *(f"{part:.0%}" for part in shares),
         )
 
-    for place, candidate in enumerate(found.best, 1):
-        add(f"{device_name}-{place}", candidate)
+    for rank, candidate in enumerate(found.best, 1):
+        add(f"{device_name}-{rank}", candidate)
     if found.shipped:
         table.add_section()
         fastest = min(found.shipped, key=lambda c: c.latency)
@@ -49,8 +49,8 @@ def best_table(found: Exploration, device_name: str) -> "Table":
 def write_results(found: Exploration, device_name: str, folder: Path) -> list[Path]:
     """Specs of the best machines, by the first objective, and all that were tried."""
     written = []
-    for place, candidate in enumerate(found.best, 1):
-        path = folder / f"{device_name}-{place}.yaml"
+    for rank, candidate in enumerate(found.best, 1):
+        path = folder / f"{device_name}-{rank}.yaml"
         tree = candidate.spec.to_tree() | {"name": path.stem, "description": _told(candidate)}
         write_text(path, load_hw_text(json.dumps(tree), str(path)).to_yaml())
         written.append(path)

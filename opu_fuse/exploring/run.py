@@ -3,7 +3,7 @@ workers of a sweep.
 
 Proposals come in rounds of a fixed size, so that a seed gives the same ones with any number of
 workers; what a round found is in the journal, so that an exploration that was killed asks the same
-questions again and goes on where the answers end.
+questions again and continues where the answers end.
 """
 
 import json
@@ -72,7 +72,7 @@ OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
     "bram": lambda found: found.area.bram,
     "lut": lambda found: found.area.lut,
 }
-"""What may be made small."""
+"""Objectives that an exploration may minimise."""
 
 
 class Exploration(Struct, frozen=True, kw_only=True):
@@ -121,13 +121,13 @@ def explore(
             known = ", ".join(OBJECTIVES)
             raise UserError(f"--objective {name}", "unknown objective", f"known: {known}")
     board = device(device_name)
-    told = {"clock_mhz": clock_mhz, "fill": fill}
-    board = replace(board, **{k: v for k, v in told.items() if v is not None})
-    found = [model_of(entry, Path()) for entry in models]
+    overrides = {"clock_mhz": clock_mhz, "fill": fill}
+    board = replace(board, **{k: v for k, v in overrides.items() if v is not None})
+    sources = [model_of(entry, Path()) for entry in models]
     with ExitStack() as stack:
-        kept = folder or stack.enter_context(TemporaryDirectory())
-        book = stack.enter_context(journal(Path(kept)))
-        clock = _Clock(stack, cluster, jobs, book, found, strategy)
+        journal_folder = folder or stack.enter_context(TemporaryDirectory())
+        book = stack.enter_context(journal(Path(journal_folder)))
+        clock = _Clock(stack, cluster, jobs, book, sources, strategy)
         search = _Search(device_name, board, clock, objectives, progress)
         return search.run(_study(sampler, seed, len(objectives)), trials)
 
@@ -183,9 +183,9 @@ class _Clock:
                 self._run = Run(client=client, book=self._book, total=0, progress=lambda *_: None)
                 self._run.hold(tasks)
             self._run.all(todo)
-        found = [self._book.rows[key] for task in tasks for key in task.points()]
+        rows = [self._book.rows[key] for task in tasks for key in task.points()]
         each = len(self.models)
-        return [found[i : i + each] for i in range(0, len(found), each)]
+        return [rows[i : i + each] for i in range(0, len(rows), each)]
 
 
 class _Search(Struct):
@@ -205,8 +205,8 @@ class _Search(Struct):
         begun = time.monotonic()
         while len(tried) < trials:
             proposed = self._proposals(study, tried, min(ROUND, trials - len(tried)), without)
-            found = self._candidates([spec for _, _, spec in proposed], host)
-            for (trial, design, _), candidate in zip(proposed, found, strict=True):
+            candidates = self._candidates([spec for _, _, spec in proposed], host)
+            for (trial, design, _), candidate in zip(proposed, candidates, strict=True):
                 tried[design] = candidate
                 self._tell(study, trial, candidate)
             left = (time.monotonic() - begun) / len(tried) * (trials - len(tried))
@@ -269,23 +269,23 @@ class _Search(Struct):
         """
         from optuna.trial import TrialState
 
-        found: dict[Design, tuple[Any, Design, HwSpec]] = {}
+        proposed: dict[Design, tuple[Any, Design, HwSpec]] = {}
         refused = 0
-        while len(found) < count:
+        while len(proposed) < count:
             trial = study.ask()
             design, spec = self._sliced(propose(trial, without=without))
             if design in tried:
                 self._tell(study, trial, tried[design])
-            elif spec is None or design in found or not self._fits(spec):
+            elif spec is None or design in proposed or not self._fits(spec):
                 study.tell(trial, state=TrialState.FAIL)
             else:
-                found[design] = (trial, design, spec)
+                proposed[design] = (trial, design, spec)
                 continue
             refused += 1
             if refused > MOST_REFUSED:
                 what = f"none of {refused} machines in a row was new and fitted"
-                raise UserError(self.name, what, self._remedy(some=bool(tried or found)))
-        return list(found.values())
+                raise UserError(self.name, what, self._remedy(some=bool(tried or proposed)))
+        return list(proposed.values())
 
     def _remedy(self, *, some: bool) -> str:
         """some: machines were found, if not as many as were asked for."""

@@ -33,9 +33,9 @@ class Pass(PassBase):
     """Model -> (model, changed), run under the current `PassContext` and its instruments.
 
     A call outside a `Sequential` runs whatever the context's level says, and without the passes
-    it requires: only a `Sequential` selects. in_place: the model returned is the one given;
-    otherwise the one given stays as it is and another one is returned. options: the instance
-    behind a pass made from a class, else None.
+    it requires: only a `Sequential` selects. in_place: the model returned is the argument;
+    otherwise the argument is not changed and another one is returned. options: the instance
+    of a pass made from a class, else None.
     """
 
     checked = True
@@ -56,8 +56,8 @@ class Pass(PassBase):
 
     def __call__(self, model_or_result: ir.Model | PassResult, /) -> PassResult:
         """Run, unless an instrument says no (then: the same model, unchanged)."""
-        given = model_or_result
-        model = given.model if isinstance(given, PassResult) else given
+        argument = model_or_result
+        model = argument.model if isinstance(argument, PassResult) else argument
         context, info = PassContext.current(), self.info
         try:
             if not context.should_run(model, info):

@@ -93,7 +93,7 @@ class PassContext:
         return _here.entered[-1] if _here.entered else _here.default
 
     def get_config(self, key: str) -> int:
-        """Value of a key of CONFIG here, its default where nothing was given."""
+        """Value of a key of CONFIG here, its default if it is not set."""
         return self.config.get(key, CONFIG[key][0])
 
     def enabled(self, info: PassInfo) -> bool:
@@ -196,11 +196,11 @@ def names_of(names: object, what: str) -> tuple[str, ...]:
     """A collection of pass names as a tuple; TypeError for one bare string (a forgotten comma)."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"{what} is a list of pass names, got {names!r}")
-    found = tuple(cast("Iterable[object]", names))
-    for name in found:
+    entries = tuple(cast("Iterable[object]", names))
+    for name in entries:
         if not isinstance(name, str):
             raise TypeError(f"{what} is a list of pass names, got {name!r} in it")
-    return cast("tuple[str, ...]", found)
+    return cast("tuple[str, ...]", entries)
 
 
 def suggestion(name: str, known: Collection[str], what: str) -> str:

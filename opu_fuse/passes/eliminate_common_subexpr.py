@@ -12,7 +12,7 @@ from opu_fuse.passes.sealing import annotation, sealed
 
 _ANNOTATIONS = "opu_fuse."
 _SOURCE_KEY = "opu_fuse.source"
-"""In `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
+"""Key of `Node.metadata_props`: comma-joined names of the user nodes a node represents."""
 
 
 @register
@@ -25,26 +25,26 @@ def eliminate_common_subexpr(
     * Case 1: results rounded differently (other annotations) are different results.
     * Case 2: random operators, and calls of the model's functions with one inside, are never equal.
     * Case 3: an output keeps its name, its annotations, and what is known of its type.
-    * Case 4: the node that stays stands for the user's nodes of those that went, too.
-    Nodes that hold graphs (If, Loop) stay as they are.
+    * Case 4: the remaining node also represents the user nodes of the removed ones.
+    Nodes that hold graphs (If, Loop) are not changed.
     """
     outputs = list(function.outputs)
-    places = {node: _place(node, outputs) for node in function}
+    uses = {node: _place(node, outputs) for node in function}
     alone = ir.Model(function.graph, ir_version=model.ir_version)
     with sealed(_labels(function, _random_operators(model))):
         changed = common.CommonSubexpressionEliminationPass()(alone).modified
     for old, new in zip(outputs, function.outputs, strict=True):
         if new is not old:  # Case 3
             _inherit(new, old)
-    _join_origins(function, places)  # Case 4
+    _join_origins(function, uses)  # Case 4
     if changed:
-        common.NameFixPass()(alone)  # identities made for outputs
+        common.NameFixPass()(alone)  # identities added for outputs
     return function, changed
 
 
 def _inherit(new: ir.Value, old: ir.Value) -> None:
-    kept = {key: note for key, note in old.meta.items() if str(key).startswith(_ANNOTATIONS)}
-    new.meta.update(kept)
+    annotations = {key: note for key, note in old.meta.items() if str(key).startswith(_ANNOTATIONS)}
+    new.meta.update(annotations)
     new.type = old.type if new.type is None else new.type
     new.shape = old.shape if new.shape is None else new.shape
 
@@ -65,7 +65,7 @@ _Place = tuple[ir.Node, int] | int | None
 
 
 def _place(node: ir.Node, outputs: list[ir.Value]) -> _Place:
-    """One place that reads a result of the node: who fills it later has replaced the node."""
+    """One use of a result of the node: the node that feeds it later has replaced this one."""
     for value in node.outputs:
         for use in value.uses():
             return use.node, use.idx
@@ -81,14 +81,14 @@ def _join_origins(function: ir.Function, places: dict[ir.Node, _Place]) -> None:
         if node.graph is not None or place is None:
             continue
         if isinstance(place, int):
-            stays = function.outputs[place].producer()
+            remaining = function.outputs[place].producer()
         else:
-            stays = _producer(replaced_by.get(place[0], place[0]), place[1])
-        if stays is not None and stays not in places:  # an identity made for an output
-            stays = _producer(stays, 0)
-        if stays is not None:
-            replaced_by[node] = stays
-            _join(stays, node)
+            remaining = _producer(replaced_by.get(place[0], place[0]), place[1])
+        if remaining is not None and remaining not in places:  # an identity added for an output
+            remaining = _producer(remaining, 0)
+        if remaining is not None:
+            replaced_by[node] = remaining
+            _join(remaining, node)
 
 
 def _producer(reader: ir.Node, index: int) -> ir.Node | None:

@@ -11,7 +11,7 @@ from opu_fuse.passes.context import LOWEST_LEVEL, PassInfo, suggestion
 class PassClass:
     """What a decorated class becomes: called with the class's arguments, it makes a pass.
 
-    options: the class itself; the pass made has its instance under the same name.
+    options: the class itself; the built pass holds its instance under the same name.
     """
 
     def __init__(self, info: PassInfo, options: type, make: Callable[[Any], Pass]) -> None:
@@ -22,9 +22,9 @@ class PassClass:
 
     def __call__(self, *arguments: Any, **options: Any) -> Pass:
         instance = self.options(*arguments, **options)
-        made = self._make(instance)
-        made.options = instance
-        return made
+        built = self._make(instance)
+        built.options = instance
+        return built
 
     def __repr__(self) -> str:
         return f"<pass class {self.info.name}>"
@@ -108,7 +108,7 @@ _registered: dict[str, Pass | PassClass] = {}
 def register(entry: Registrable) -> Registrable:
     """Make a pass known under its name; a decorated class is called without arguments when used.
 
-    Works as a decorator above `@module_pass` or `@function_pass`. InternalError for a name that is
+    Use as a decorator above `@module_pass` or `@function_pass`. InternalError for a name that is
     taken.
     """
     name = entry.info.name

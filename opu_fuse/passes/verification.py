@@ -1,4 +1,4 @@
-"""Whether each pass leaves a valid model behind."""
+"""Checks that each pass leaves a valid model."""
 
 from collections import ChainMap
 from collections.abc import Iterator
@@ -111,15 +111,15 @@ def _define(values: list[ir.Value], by: str, scope: Scope, where: str) -> Iterat
 
 
 def _read(value: ir.Value, how: str, scope: Scope, where: str) -> Iterator[str]:
-    found = scope.get(value.name or "")
-    if found is value:
+    visible = scope.get(value.name or "")
+    if visible is value:
         return
     producer = value.producer()
-    if found is not None:
+    if visible is not None:
         yield f"{how} another value than the {value.name!r} that is defined{where}"
     elif producer is not None and producer.graph is not None:
-        place = f"{_label(producer)} defines later or elsewhere"
-        yield f"{how} {value.name!r}, which {place}{where}"
+        definition = f"{_label(producer)} defines later or elsewhere"
+        yield f"{how} {value.name!r}, which {definition}{where}"
     else:
         yield f"{how} {value.name!r}, which nothing defines{where}"
 

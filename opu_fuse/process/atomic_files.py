@@ -1,7 +1,7 @@
-"""Files appear whole or not at all: written under another name beside, then renamed.
+"""Atomic file writes: a file is written under a temporary name in its folder, then renamed.
 
-What stands under the name already is replaced if it is a regular file, followed if it is a link,
-and left alone if it is anything else: a renamed file would take the place of a device.
+An existing regular file under that name is replaced, and a link is followed. Anything else is
+not replaced, because a renamed file would take the name of a device.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ def require_target(path: Path) -> None:
     """
     if not path.name:
         raise OSError(errno.EISDIR, "is a folder, not a file")
-    place = Path(os.path.realpath(path))
-    if not place.parent.is_dir():
-        raise OSError(errno.ENOENT, f"the folder {place.parent} does not exist")
-    if not os.access(place.parent, os.W_OK):
-        raise OSError(errno.EACCES, f"the folder {place.parent} cannot be written to")
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise OSError(errno.ENOENT, f"the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise OSError(errno.EACCES, f"the folder {target.parent} cannot be written to")
     try:
-        mode = place.stat().st_mode
+        mode = target.stat().st_mode
     except FileNotFoundError:
         return
     if stat.S_ISDIR(mode):
@@ -48,17 +48,17 @@ def whole_file(path: Path) -> Generator[Path]:
     left of it. Raises OSError.
     """
     require_target(path)
-    place = Path(os.path.realpath(path))
-    handle, name = tempfile.mkstemp(prefix=_BESIDE, suffix=place.suffix, dir=place.parent)
+    target = Path(os.path.realpath(path))
+    handle, name = tempfile.mkstemp(prefix=_BESIDE, suffix=target.suffix, dir=target.parent)
     os.close(handle)
-    beside = Path(name)
+    temporary = Path(name)
     try:
-        yield beside
-        beside.chmod(_mode(place))
-        beside.replace(place)
+        yield temporary
+        temporary.chmod(_mode(target))
+        temporary.replace(target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
+            temporary.unlink()
         raise
 
 

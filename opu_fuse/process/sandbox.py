@@ -82,10 +82,10 @@ def beside(
 
     def answer() -> _T:
         with running.pop_all():
-            found = _read(reader, end)
-        if found is None:
+            payload = _read(reader, end)
+        if payload is None:
             raise ForeignError(f"stopped after {seconds:.0f} s without an end")
-        return _result(found, status)
+        return _result(payload, status)
 
     with ExitStack() as running:  # Ctrl-C passes through here too
         running.callback(stop)

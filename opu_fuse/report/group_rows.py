@@ -51,16 +51,16 @@ def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[Group
     timed = has_cycles(result)
     rows = []
     for group in bundle.groups:
-        found = measured.get(group.index)
+        counters = measured.get(group.index)
         cycles, moved = group.cycles, group.dram_bytes
-        if found is not None:
-            moved = round((found.dram_bytes_read + found.dram_bytes_written) / runs)
-            cycles = round(found.cycles / runs) if timed else cycles
+        if counters is not None:
+            moved = round((counters.dram_bytes_read + counters.dram_bytes_written) / runs)
+            cycles = round(counters.cycles / runs) if timed else cycles
         rows.append(
             GroupRow(
                 group=group,
                 cycles=cycles,
-                measured=timed and found is not None,
+                measured=timed and counters is not None,
                 mac_efficiency=mac_efficiency(hw.macs, group.macs, cycles),
                 dram_bytes=moved,
             )
@@ -71,7 +71,7 @@ def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[Group
 class HostSummary(Struct, frozen=True, kw_only=True):
     """What the host does: operators in all, `fused` of them in `kernels`, the others, at least in
     part, in `models` for ONNX Runtime. conversions: kernels that only change between int8 and
-    floats. not_fused: reason -> operators, most frequent first; cuts: pairs a rule kept apart.
+    floats. not_fused: reason -> operators, most frequent first; cuts: pairs a rule does not fuse.
     """
 
     segments: int

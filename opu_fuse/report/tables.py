@@ -25,7 +25,7 @@ def groups_table(
     """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
 
     The heading of the cycles says whether they were measured (and by which engine) or predicted;
-    below stands what the host does.
+    the operators of the host follow below.
     """
     rows = group_rows(bundle, result)
     hw = machine_of(bundle)
@@ -167,7 +167,7 @@ def check_lines(checked: "CheckResult") -> Iterator[str]:
 
 
 def _of_model_lines(found: "OfModel") -> Iterator[str]:
-    """The outputs beside those of the user's model."""
+    """The outputs compared with those of the user's model."""
     if found.why:
         called = f"the model {found.model}" if found.model else "the model that was compiled"
         yield f"not compared with {called}: {found.why}"

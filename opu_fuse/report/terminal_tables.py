@@ -138,7 +138,7 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
 
 
 def _places(text: str) -> int:
-    """Places that a text takes in a line of a terminal."""
+    """Terminal columns that a text occupies."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)

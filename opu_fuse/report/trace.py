@@ -101,7 +101,7 @@ def _instructions(bundle: Bundle, result: RunResult, starts: dict[int, int]) -> 
 
 def _slice_names(bundle: Bundle, segment: MachineSegment, texts: Sequence[str]) -> list[str]:
     """Opcode and group of every instruction; where the group has several tiles also the first
-    output row, column and channel block of the tile that it computes, works on or stores.
+    output row, column and channel block of the tile that it computes, post-processes or stores.
     """
     posts = Counter(
         group for group, text in zip(segment.groups, texts, strict=True) if text.startswith("post.")
@@ -109,7 +109,7 @@ def _slice_names(bundle: Bundle, segment: MachineSegment, texts: Sequence[str]) 
     tiles = iter(segment.tiles)
     names: list[str] = []
     latest: dict[int, str] = {}
-    computing: dict[int, list[int]] = {}  # instructions whose tile is told by the next post
+    computing: dict[int, list[int]] = {}  # instructions whose tile is known from the next post
     for number, (group, text) in enumerate(zip(segment.groups, texts, strict=True)):
         engine, _, opcode = text.split()[0].partition(".")
         name = f"{opcode} {bundle.groups[group].name}" if group >= 0 else opcode

@@ -51,5 +51,5 @@ def journal(folder: Path) -> Generator[Journal]:
         text = file.read()
         whole = text.rfind(b"\n") + 1
         file.truncate(whole)
-        found = (json.loads(line) for line in text[:whole].splitlines())
-        yield Journal(file, {row["key"]: row for row in found})
+        rows = (json.loads(line) for line in text[:whole].splitlines())
+        yield Journal(file, {row["key"]: row for row in rows})

@@ -1,4 +1,4 @@
-"""What a sweep is made of: axes in a YAML file (or a mapping), and the points they span."""
+"""Plan of a sweep: axes in a YAML file (or a mapping), and the points they span."""
 
 import hashlib
 import itertools
@@ -70,8 +70,8 @@ class Range:
         return int(self._steps) + 1
 
     def __iter__(self) -> Iterator[float]:
-        found = (self.start + i * self.step for i in range(len(self)))
-        return (int(value) if value.is_integer() else value for value in found)
+        values = (self.start + i * self.step for i in range(len(self)))
+        return (int(value) if value.is_integer() else value for value in values)
 
 
 _RANGE, _VALUES = "<range>", "<values>"
@@ -126,7 +126,7 @@ _Latency = Annotated[int, Field(ge=0, le=MAX_LATENCY)]
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
 class MemoryAxes:
-    """Settings of the memory behind the port, a value or a list of each; their product. None: the
+    """Settings of the memory at the port, a value or a list of each; their product. None: the
     spec's.
     """
 
@@ -242,7 +242,7 @@ class Task:
 
 
 def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
-    """The tasks of a YAML file or of the same as a mapping. Relative paths start beside the file.
+    """The tasks of a YAML file or of a mapping. Relative paths start at the folder of the file.
 
     Raises UserError for what the schema does not have, too many points, unknown models, specs and
     keys.
@@ -256,11 +256,11 @@ def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
         # JSON mode: here pydantic's strict schema takes lists for tuples and text for enums.
         plan = _adapter.validate_json(json.dumps(tree))
     except ValidationError as error:
-        # An entry is tried as a name, then as a mapping: what is told is where most of it was read.
-        found = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == _UNKNOWN_KEY))
-        place = ".".join(str(part) for part in found["loc"] if part not in _BRANCHES)
-        what, help_ = _told(found)
-        raise UserError(where, f"{place}: {what}", help_) from None
+        # An entry is tried as a name, then as a mapping: report the error with the longest path.
+        deepest = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == _UNKNOWN_KEY))
+        key_path = ".".join(str(part) for part in deepest["loc"] if part not in _BRANCHES)
+        what, help_ = _told(deepest)
+        raise UserError(where, f"{key_path}: {what}", help_) from None
     if plan.points > MOST_POINTS:
         what = f"{plan.points:,} points are more than the {MOST_POINTS:,} of a sweep"
         raise UserError(where, what, "make several sweeps of it, or take fewer values")
@@ -279,13 +279,13 @@ def _told(found: Mapping[str, Any]) -> tuple[str, str]:
     if found["type"] == "value_error":
         return found["ctx"]["error"].args
     what: str = _PLAIN.get(found["type"]) or found["msg"]
-    given, place = found["input"], found["loc"]
-    if found["type"] not in _PLAIN and not isinstance(given, list | dict):
-        what += f", not {reprlib.repr(given)}"
+    value, location = found["input"], found["loc"]
+    if found["type"] not in _PLAIN and not isinstance(value, list | dict):
+        what += f", not {reprlib.repr(value)}"
     help_ = "see docs/sweep.md for the axes"
-    if _RANGE in place:
+    if _RANGE in location:
         help_ = "write a range as {start: 100, stop: 200, step: 50}"
-    elif "memory" in place[:1]:
+    elif "memory" in location[:1]:
         help_ = f"bytes_per_cycle is {MIN_SPEED} to {MAX_SPEED:g}, latency 0 to {MAX_LATENCY}"
     return what, help_
 
@@ -309,7 +309,7 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
 
 def model_of(entry: str | ModelEntry | Mapping[str, Any], folder: Path) -> Model:
     """Raises UserError for what the schema does not have, a file or a network of the zoo that is
-    not there, and the image of a file.
+    missing, and the image of a file.
     """
     if isinstance(entry, str):
         entry = ModelEntry(model=entry)
@@ -317,16 +317,16 @@ def model_of(entry: str | ModelEntry | Mapping[str, Any], folder: Path) -> Model
         try:
             entry = ModelEntry(**entry)
         except ValidationError as error:
-            found = error.errors()[0]
-            place, (what, help_) = ".".join(map(str, found["loc"])), _told(found)
-            raise UserError("models", f"{place}: {what}", help_) from None
+            first = error.errors()[0]
+            key_path, (what, help_) = ".".join(map(str, first["loc"])), _told(first)
+            raise UserError("models", f"{key_path}: {what}", help_) from None
     name = entry.model
     if is_file(name):
         if entry.image is not None:
             what = f"image {entry.image} is for networks of the zoo, and this is a file"
             raise UserError(name, what, "leave image out")
         model = Model(entry=entry, path=folder / name)
-        _ = model.content  # a file that is missing is told before anything runs
+        _ = model.content  # a file that is missing is reported before anything runs
         return model
     zoo.description(name)  # raises where there is none
     return Model(entry=entry, path=None)

@@ -51,13 +51,13 @@ def quantised(task: Task, data: bytes | None) -> bytes | str:
     )
     try:
         if data is None:
-            found = prepare_model(zoo.build(entry.model, image=entry.image), options)
+            prepared = prepare_model(zoo.build(entry.model, image=entry.image), options)
         else:
-            found = prepare_model(parse_model(data, entry.model), options)
+            prepared = prepare_model(parse_model(data, entry.model), options)
     except UserError as error:
         return str(error)
-    assert found.qdq is not None
-    return found.qdq.SerializeToString(deterministic=True)
+    assert prepared.qdq is not None
+    return prepared.qdq.SerializeToString(deterministic=True)
 
 
 @_silent()
@@ -79,8 +79,8 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
     rows = []
     for bytes_per_cycle, latency in settings:
         memory = MemoryOptions(bytes_per_cycle=bytes_per_cycle, latency=latency)
-        found = run_cycle(bundle, hw, memory).counters
-        cycles = found.get("cycles", 0)
+        counters = run_cycle(bundle, hw, memory).counters
+        cycles = counters.get("cycles", 0)
         rows.append(
             {
                 "error": None,
@@ -89,7 +89,8 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
                 "images_per_second": images_per_second(bundle, hw.clock_mhz, cycles),
                 "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
                 "macs": macs,
-                "dram_bytes": found.get("dram_bytes_read", 0) + found.get("dram_bytes_written", 0),
+                "dram_bytes": counters.get("dram_bytes_read", 0)
+                + counters.get("dram_bytes_written", 0),
                 "groups": len(bundle.groups),
                 "host_operators": host.operators,
                 "clock_mhz": float(hw.clock_mhz),
@@ -104,12 +105,12 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
 
 def _area(hw: HwSpec) -> Row:
     """What the machine takes on each family of devices."""
-    found = {family: asdict(area(hw, family)) for family in Family}
-    return {f"{family}_{kind}": n for family, own in found.items() for kind, n in own.items()}
+    areas = {family: asdict(area(hw, family)) for family in Family}
+    return {f"{family}_{kind}": n for family, own in areas.items() for kind, n in own.items()}
 
 
 def described(task: Task, key: str, setting: Setting) -> Row:
-    """What a point is, in front of what is found out about it."""
+    """Columns that identify a point; they precede its results."""
     bytes_per_cycle, latency = setting
     return {
         "key": key,

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Progress = Callable[[int, int, float], None]
-"""Told points that are done, all points, and seconds left (nan: unknown)."""
+"""Receives the points done, all points, and the seconds left (nan: unknown)."""
 
 ANSWERS_WITHIN = 10.0
 """Seconds for a scheduler."""
 AHEAD = 3
-"""Tasks a thread that are known to the scheduler at one time, however many there are."""
+"""Tasks per thread submitted to the scheduler at one time, however many remain."""
 
 
 def sweep(
@@ -44,15 +44,15 @@ def sweep(
 ) -> "pd.DataFrame":
     """All points of a sweep, a row each, in the order of the axes.
 
-    plan: a YAML file, or the same as a mapping (docs/sweep.md). folder: where rows are kept; those
-    that are there already are not computed again; None: kept nowhere. cluster: address of a Dask
+    plan: a YAML file, or a mapping (docs/sweep.md). folder: where rows are stored; those
+    that exist already are not computed again; None: a temporary folder. cluster: address of a Dask
     scheduler; else processes of this machine, `jobs` of them (None: one a core). Points that fail
     are rows with an `error`. Raises UserError for a plan that says nothing sensible.
     """
     tasks = read_plan(plan)
     with ExitStack() as stack:
-        kept = folder or stack.enter_context(TemporaryDirectory())
-        book = stack.enter_context(journal(Path(kept)))
+        journal_folder = folder or stack.enter_context(TemporaryDirectory())
+        book = stack.enter_context(journal(Path(journal_folder)))
         todo = list(missing_points(tasks, book))
         if todo:
             client = stack.enter_context(workers(cluster, jobs))
@@ -139,10 +139,10 @@ class _Local(Struct):
 
 def require_same_source(client: Any, mine: str) -> None:
     """Raises RunError for workers that would compute with another opu-fuse than `mine`, or none."""
-    for worker, found in client.run(source_digest, on_error="return").items():
-        if isinstance(found, Exception):
-            raise RunError(f"worker {worker}", str(found), "install opu-fuse[sweep] there")
-        if found != mine:
+    for worker, digest in client.run(source_digest, on_error="return").items():
+        if isinstance(digest, Exception):
+            raise RunError(f"worker {worker}", str(digest), "install opu-fuse[sweep] there")
+        if digest != mine:
             raise RunError(
                 f"worker {worker}", "has another opu-fuse than this computer", "install the same"
             )
@@ -206,10 +206,10 @@ class Run(Struct):
         """An exception is a bug of ours, or workers that were lost again and again."""
         error = future.exception()
         if error is None:
-            found = future.result()
+            results = future.result()
         else:
-            found = [failed(f"internal error: {type(error).__name__}: {error}")] * len(missing)
-        rows = zip(missing.items(), found, strict=True)
+            results = [failed(f"internal error: {type(error).__name__}: {error}")] * len(missing)
+        rows = zip(missing.items(), results, strict=True)
         self.book.add([described(task, *item) | row for item, row in rows])
         future.release()
         self.left[task.model_key] -= 1

@@ -44,7 +44,7 @@ COLUMNS = {
     "ecp5_dsp": "Float64",
     "ecp5_bram": "Float64",
 }
-"""Behind them a column `set.<key>` for every key of a spec that the sweep sets."""
+"""After them a column `set.<key>` for every key of a spec that the sweep sets."""
 
 
 def frame(tasks: Sequence[Task], rows: Mapping[str, Row]) -> "pd.DataFrame":

@@ -1,7 +1,7 @@
-"""Seeded noise in place of constants: a topology without trained weights computes something.
+"""Seeded noise instead of constants: a topology without trained weights computes something.
 
 The `light_*` models of the onnx package have their weights from `ConstantOfShape`: all filters are
-alike, and everything behind the first layer is one number per channel. What was trained and left in
+alike, and everything after the first layer is one number per channel. What was trained and left in
 (small biases, batch norm statistics) fits weights that are gone. Here they get weights as the
 networks of the zoo have them.
 """
@@ -39,7 +39,7 @@ def living_weights(model: ir.Model, *, seed: int = 0) -> ir.Model:
 
 
 class _Life:
-    """The walk over the nodes; `known` holds the expected mean and variance of every value so
+    """Traversal of the nodes; `known` holds the expected mean and variance of every value so
     far."""
 
     def __init__(self, graph: ir.Graph, rng: np.random.Generator) -> None:
@@ -60,11 +60,11 @@ class _Life:
             "AveragePool": _average,
         }
         for node in list(self.graph):
-            given = [self.known[v] for v in node.inputs if v is not None and v in self.known]
+            inputs = [self.known[v] for v in node.inputs if v is not None and v in self.known]
             if node.op_type in rules:
-                result = rules[node.op_type](node, given or [_NORMAL])
-            elif given or any(v in self.graph.inputs for v in node.inputs):
-                result = given[0] if given else _NORMAL
+                result = rules[node.op_type](node, inputs or [_NORMAL])
+            elif inputs or any(v in self.graph.inputs for v in node.inputs):
+                result = inputs[0] if inputs else _NORMAL
             else:  # a constant, or computed from constants
                 continue
             self.known.update(dict.fromkeys(node.outputs, result))

@@ -1,6 +1,6 @@
 """One HTML file about one or more programs; it opens from disk and asks for nothing else.
 
-Everything drawn is taken from the trees of `overview`, which stand beside the page as JSON.
+Everything drawn is taken from the trees of `overview`, which are stored next to the page as JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -126,16 +126,19 @@ the grouping of this program.</p>
 
 
 def _numbers(program: Tree) -> str:
-    found = program["summary"]
-    moved, bound = found["dram_bytes_read"] + found["dram_bytes_written"], found["dram_bound_bytes"]
+    summary = program["summary"]
+    moved, bound = (
+        summary["dram_bytes_read"] + summary["dram_bytes_written"],
+        summary["dram_bound_bytes"],
+    )
     numbers = {
-        "time": f"{found['milliseconds']:,.3f} ms",
-        "images per second": f"{found['images_per_second']:,.1f}",
-        "MAC efficiency": f"{100 * found['mac_efficiency']:.1f} %",
+        "time": f"{summary['milliseconds']:,.3f} ms",
+        "images per second": f"{summary['images_per_second']:,.1f}",
+        "MAC efficiency": f"{100 * summary['mac_efficiency']:.1f} %",
         "DRAM traffic": f"{moved / 1e6:,.2f} MB",
         "of the bound": f"× {moved / bound:.2f}" if bound else "unknown",
-        "operators on host": f"{100 * found['host_share']:.0f} %",
-        "clock": found["clock"],
+        "operators on host": f"{100 * summary['host_share']:.0f} %",
+        "clock": summary["clock"],
     }
     cells = (f"<div>{what}<b>{value}</b></div>" for what, value in numbers.items())
     return f'<div class="numbers">{"".join(cells)}</div>'

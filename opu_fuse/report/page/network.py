@@ -117,8 +117,8 @@ def network(program: Tree, groups: ColumnDataSource, number: int) -> tuple[Any, 
 
 
 def placed(names: Sequence[str], edges: Sequence[Sequence[str]]) -> dict[str, Place]:
-    """Operator -> (how many stand before it on the longest path, lane). Without edges one
-    behind the other. names: operands before their readers.
+    """Operator -> (number of predecessors on the longest path, lane). Without edges one
+    after the other. names: operands before their readers.
     """
     operands: dict[str, list[str]] = defaultdict(list)
     for source, target in edges:
@@ -216,6 +216,6 @@ def detail(operator: Tree, group: Tree | None) -> str:
 
 
 def _reason(text: str) -> str:
-    """A reason, and behind its semicolon what would change it."""
+    """A reason, and after its semicolon what would change it."""
     why, _, change = text.partition("; ")
     return escape(why) + (f"<br><i>to change it: {escape(change)}</i>" if change else "")

@@ -34,7 +34,7 @@ _SHOWN = ("model", "spec", "set", "strategy", "scales", "batch", "bytes_per_cycl
 
 
 def pareto(points: Sequence[Point], x: str, y: str) -> list[int]:
-    """Places of the points that no other one beats in x and y, from the best x to the best y; of
+    """Indices of the points that no other one beats in x and y, from the best x to the best y; of
     equal ones the first.
     """
 
@@ -42,11 +42,11 @@ def pareto(points: Sequence[Point], x: str, y: str) -> list[int]:
         return points[place][name] * (-1 if name in MORE_IS_BETTER else 1)
 
     known = [i for i, p in enumerate(points) if p[x] is not None and p[y] is not None]
-    found: list[int] = []
-    for place in sorted(known, key=lambda i: (worth(i, x), worth(i, y))):
-        if not found or worth(place, y) < worth(found[-1], y):
-            found.append(place)
-    return found
+    front: list[int] = []
+    for index in sorted(known, key=lambda i: (worth(i, x), worth(i, y))):
+        if not front or worth(index, y) < worth(front[-1], y):
+            front.append(index)
+    return front
 
 
 def page(rows: Sequence[Point], title: str) -> str:
@@ -127,12 +127,12 @@ def _chart(points: Sequence[Point]) -> Any:
 
 def _front(points: Sequence[Point], models: list[str], x: str, y: str) -> dict[str, list[Any]]:
     """A line for each model that has points."""
-    found: dict[str, list[Any]] = {"places": [], "xs": [], "ys": [], "colour": []}
+    columns: dict[str, list[Any]] = {"places": [], "xs": [], "ys": [], "colour": []}
     for number, model in enumerate(models):
         mine = [i for i, p in enumerate(points) if p["model"] == model]
         places = [mine[i] for i in pareto([points[i] for i in mine], x, y)]
-        found["places"] += places
-        found["xs"].append([points[i][x] for i in places])
-        found["ys"].append([points[i][y] for i in places])
-        found["colour"].append(LINES[number % len(LINES)])
-    return found
+        columns["places"] += places
+        columns["xs"].append([points[i][x] for i in places])
+        columns["ys"].append([points[i][y] for i in places])
+        columns["colour"].append(LINES[number % len(LINES)])
+    return columns

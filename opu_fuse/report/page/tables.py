@@ -77,7 +77,7 @@ def _number(form: str) -> NumberFormatter:
 
 
 def summary_table(programs: Sequence[Tree]) -> str:
-    """What a person wants first, a column a program; behind the others the ratio to the first."""
+    """What a person wants first, a column a program; after the others the ratio to the first."""
     rows = [_summary_row(title, programs, *how) for title, *how in _SUMMARY]
     heads = [f"{p['model']} on {p['machine']}" for p in programs]
     return _table(["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary")
@@ -86,23 +86,23 @@ def summary_table(programs: Sequence[Tree]) -> str:
 def strategies_table(program: Tree) -> str:
     """What every strategy makes of the model; the program's own in bold."""
     rows = []
-    for found in program["strategies"]:
-        name = escape(found["strategy"])
-        if found["error"]:
-            rows.append([name, escape(found["error"]), "", "", "", ""])
+    for outcome in program["strategies"]:
+        name = escape(outcome["strategy"])
+        if outcome["error"]:
+            rows.append([name, escape(outcome["error"]), "", "", "", ""])
             continue
-        numbers = (f"{found[key]:,}" for key in ("predicted_cycles", "dram_bytes"))
-        counts = (str(found[key]) for key in ("groups", "host_operators"))
-        row = [name, *counts, *numbers, "runs" if found["legal"] else "is not legal"]
-        rows.append([f"<b>{cell}</b>" for cell in row] if found["this"] else row)
+        numbers = (f"{outcome[key]:,}" for key in ("predicted_cycles", "dram_bytes"))
+        counts = (str(outcome[key]) for key in ("groups", "host_operators"))
+        row = [name, *counts, *numbers, "runs" if outcome["legal"] else "is not legal"]
+        rows.append([f"<b>{cell}</b>" for cell in row] if outcome["this"] else row)
     heads = ["strategy", "groups", "host operators", "cycles, closed form", "DRAM bytes", ""]
     return _table(heads, rows, "strategies")
 
 
 def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
     """Cycles of the groups that do the same work, the largest differences first."""
-    found = matched_groups(programs)
-    shown = sorted(found, key=_spread, reverse=True)[:most]
+    matched = matched_groups(programs)
+    shown = sorted(matched, key=_spread, reverse=True)[:most]
     rows = [
         [
             escape(name),
@@ -193,9 +193,9 @@ def _summary_row(title: str, programs: Sequence[Tree], key: str, form: str) -> l
     values = [p["summary"][key] for p in programs]
     cells = ["" if v is None else form.format(v).replace("%", " %") for v in values]
     first = values[0]
-    for place, value in enumerate(values[1:], 1):
+    for index, value in enumerate(values[1:], 1):
         if first and value is not None and value != first:
-            cells[place] += f" <small>× {value / first:.3g}</small>"
+            cells[index] += f" <small>× {value / first:.3g}</small>"
     return [title, *cells]
 
 
