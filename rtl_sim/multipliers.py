@@ -68,13 +68,13 @@ class _Module:
     def changed(self) -> int:
         """Ports that have registers now."""
         multipliers = [cell for cell in self.cells.values() if cell["type"] == _MULTIPLIER]
-        found = sum(self._product(cell) for cell in multipliers)
-        found += sum(self._factors(cell) for cell in multipliers)
+        result = sum(self._product(cell) for cell in multipliers)
+        result += sum(self._factors(cell) for cell in multipliers)
         readers = self._count()
         for name in [n for n, c in self.cells.items() if c["type"] == _REGISTER]:
             if not readers[self.cells[name]["connections"].get("Q", ["0"])[0]]:
                 del self.cells[name]
-        return found
+        return result
 
     def _product(self, cell: dict[str, Any]) -> int:
         """Absorbs the output registers of a product that has no other reader: returns 1, else 0."""

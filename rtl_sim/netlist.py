@@ -78,11 +78,11 @@ def find_module(modules: Sequence[Module], wanted: str) -> Module:
     instance (`u_engines.u_load.u_walk`). Raises RunError when the machine has none.
     """
     at = f"opu_top.{wanted}"
-    found = [m for m in modules if wanted == m.source or at in m.paths]
-    if not found:
+    results = [m for m in modules if wanted == m.source or at in m.paths]
+    if not results:
         names = ", ".join(sorted({m.source for m in modules}))
         raise RunError("synthesis", f"the machine has no module {wanted}", f"it has {names}")
-    return max(found, key=lambda m: len(m.body))
+    return max(results, key=lambda m: len(m.body))
 
 
 def with_children(modules: Sequence[Module], top: Module) -> str:

@@ -58,10 +58,10 @@ def parts(spec: HwSpec, family: Family, *, without: Container[str] = ()) -> dict
         if (part := _part(path, units)) not in without
     ]
     cells = _cells(tuple({m.name: m for m, _ in standing}.values()), modules, family)
-    found: dict[str, Resources] = {}
+    results: dict[str, Resources] = {}
     for module, part in standing:
-        found[part] = found.get(part, Resources()) + _taken(cells[module.name], family)
-    return found
+        results[part] = results.get(part, Resources()) + _taken(cells[module.name], family)
+    return results
 
 
 def _part(path: str, sources: Mapping[str, str]) -> str:

@@ -97,9 +97,9 @@ async def run(dut, command):
         return {"timeout": True, "pc": await opu.read("ERROR_PC")}
     if stop is not None:
         return {"error": stop.code, "engine": stop.engine, "pc": stop.pc}
-    found = await opu.counters()
-    lists = {"busy": list(found.busy.values()), "stall": list(found.stall.values())}
-    return {"error": 0, **asdict(found), **lists}
+    result = await opu.counters()
+    lists = {"busy": list(result.busy.values()), "stall": list(result.stall.values())}
+    return {"error": 0, **asdict(result), **lists}
 
 
 @cocotb.test()

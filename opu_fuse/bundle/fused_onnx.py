@@ -36,7 +36,7 @@ def serialised(model: onnx.ModelProto) -> tuple[bytes, tuple[TensorProto, ...]]:
 def _referring(tensor: TensorProto, offset: int, length: int) -> TensorProto:
     if length < BY_REFERENCE_BYTES:
         return tensor
-    found = TensorProto(
+    result = TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,
         dims=tensor.dims,
@@ -44,8 +44,8 @@ def _referring(tensor: TensorProto, offset: int, length: int) -> TensorProto:
     )
     facts = {"location": QDQ, "offset": str(offset), "length": str(length)}
     for key, value in facts.items():
-        found.external_data.add(key=key, value=value)
-    return found
+        result.external_data.add(key=key, value=value)
+    return result
 
 
 def load_fused(bundle: Bundle) -> onnx.ModelProto:
@@ -86,7 +86,7 @@ def raw_places(model: bytes) -> dict[str, tuple[int, int]]:
     """Initialiser name -> (offset, length) of its raw data in a serialised ONNX model; those
     stored otherwise are left out.
     """
-    found: dict[str, tuple[int, int]] = {}
+    results: dict[str, tuple[int, int]] = {}
     view = memoryview(model)
     for graph, first, end in _fields(view, 0, len(view)):
         if graph != _GRAPH:
@@ -97,8 +97,8 @@ def raw_places(model: bytes) -> dict[str, tuple[int, int]]:
                 if _NAME in parts and _RAW_DATA in parts:
                     a, b = parts[_NAME]
                     data, after = parts[_RAW_DATA]
-                    found[bytes(view[a:b]).decode()] = (data, after - data)
-    return found
+                    results[bytes(view[a:b]).decode()] = (data, after - data)
+    return results
 
 
 def _fields(view: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int]]:

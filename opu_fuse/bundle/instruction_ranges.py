@@ -18,14 +18,14 @@ def instruction_ranges(
 
     words: uint32 of all segments, the first at byte `program_offset` of the window.
     """
-    found: dict[int, list[InstructionRange]] = {}
+    results: dict[int, list[InstructionRange]] = {}
     for number, segment in enumerate(segments):
         if not isinstance(segment, MachineSegment):
             continue
         start = (segment.program_offset - program_offset) // 4
         ends = np.flatnonzero(words[start : start + segment.words] >> 31)
         for group, first, last in _runs(segment.groups):
-            found.setdefault(group, []).append(
+            results.setdefault(group, []).append(
                 InstructionRange(
                     segment=number,
                     first=first,
@@ -34,7 +34,7 @@ def instruction_ranges(
                     last_word=int(ends[last]),
                 )
             )
-    return {group: tuple(ranges) for group, ranges in found.items()}
+    return {group: tuple(ranges) for group, ranges in results.items()}
 
 
 def _runs(groups: Iterable[int]) -> list[tuple[int, int, int]]:

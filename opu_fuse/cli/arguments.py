@@ -91,11 +91,11 @@ def shapes_of(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 def dims_of(texts: list[str] | None) -> dict[str, int]:
     """`NAME=320` texts -> sizes by name."""
-    found = {name: _numbers("--dim", name, text) for name, text in _parts("--dim", texts)}
-    for name, numbers in found.items():
+    results = {name: _numbers("--dim", name, text) for name, text in _parts("--dim", texts)}
+    for name, numbers in results.items():
         if len(numbers) != 1:
             raise typer.BadParameter(f"--dim {name} takes one number, {len(numbers)} are given")
-    return {name: numbers[0] for name, numbers in found.items()}
+    return {name: numbers[0] for name, numbers in results.items()}
 
 
 def _parts(option: str, texts: list[str] | None) -> list[tuple[str, str]]:

@@ -66,9 +66,9 @@ def partition(
 
 def with_optional_value(arguments: list[str]) -> list[str]:
     """`--explain` may stand without a value: then it explains everything."""
-    found = []
+    results = []
     for i, argument in enumerate(arguments):
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"
         bare = argument == "--explain" and following.startswith("-")
-        found.append(f"--explain={EVERYTHING}" if bare else argument)
-    return found
+        results.append(f"--explain={EVERYTHING}" if bare else argument)
+    return results

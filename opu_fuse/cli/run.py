@@ -185,11 +185,11 @@ def _check(
     from opu_fuse.sim.compare.users_model import of_model
 
     if engine is Engine.RTL:
-        found = compare(program.bundle, program.run(arrays, capture=True), result)
+        outcome = compare(program.bundle, program.run(arrays, capture=True), result)
     else:
-        found = check(program.bundle, arrays, result)
+        outcome = check(program.bundle, arrays, result)
     beside = replace(of_model(program.bundle, arrays, result, users), noise=random)
-    return replace(found, of_model=beside)
+    return replace(outcome, of_model=beside)
 
 
 def _report_check(checked: Any, *, quiet: bool) -> None:

@@ -109,5 +109,5 @@ def _element(tensor: Tensor, at: int, images: int) -> tuple[int, ...] | None:
         return None
     marked[at - tensor.offset] = 1
     stacked = by_image(tensor.layout.unpack(marked), images)
-    found = np.argwhere(stacked.reshape(images, *tensor.shape[1:]))
-    return tuple(int(i) for i in found[0]) if len(found) else None
+    result = np.argwhere(stacked.reshape(images, *tensor.shape[1:]))
+    return tuple(int(i) for i in result[0]) if len(result) else None

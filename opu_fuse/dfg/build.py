@@ -176,10 +176,10 @@ class _Builder:
 
     def _rounding(self, value: ir.Value, op: str, operands: tuple[int, ...]) -> dict[str, Any]:
         """Fields about the integers that a value computed from these operands stands for."""
-        found = _rounding(value)
-        if found["quant"] is None and op in KEEPS_INTEGERS:
-            found["quant"] = self.nodes[operands[0]].quant
-        return found
+        result = _rounding(value)
+        if result["quant"] is None and op in KEEPS_INTEGERS:
+            result["quant"] = self.nodes[operands[0]].quant
+        return result
 
     def _operand_indices(self, producer: ir.Node) -> tuple[int, ...]:
         return tuple([self.index[v] for v in self.lowered[producer].operands])

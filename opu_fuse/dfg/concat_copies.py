@@ -49,9 +49,9 @@ def insert_copies(dfg: Dfg, wanted: Iterable[tuple[int, int]]) -> Copied:
         nodes.append(_copy(dfg, concat, position, operands[position], len(nodes)))
         operands[position] = len(nodes) - 1
         nodes[joined] = replace(nodes[joined], operands=tuple(operands))
-    found, moved = renumbered(dfg, nodes)
+    result, moved = renumbered(dfg, nodes)
     return Copied(
-        dfg=found,
+        dfg=result,
         moved=tuple(moved[: len(dfg.nodes)]),
         copies={moved[copy]: concat for copy, concat in concats.items()},
     )

@@ -41,11 +41,11 @@ def table_entries(dfg: Dfg, index: int) -> np.ndarray:
     )
     opsets = node.ir_node.graph.opset_imports if node.ir_node and node.ir_node.graph else {"": 17}
     try:
-        found = _run(graph.SerializeToString(deterministic=True), tuple(opsets.items()))
+        outcome = _run(graph.SerializeToString(deterministic=True), tuple(opsets.items()))
     except Exception as error:
         what = f"ONNX Runtime cannot run {node.title}: {str(error).splitlines()[0]}"
         raise ModelError(node.name, what, "check the model with onnx.checker") from error
-    return np.frombuffer(found, np.int8)
+    return np.frombuffer(outcome, np.int8)
 
 
 @functools.lru_cache(maxsize=1024)

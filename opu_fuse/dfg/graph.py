@@ -194,16 +194,16 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _bases(self) -> tuple[int, ...]:
         """Of every node; operands come before the nodes that read them."""
-        found: list[int] = []
+        results: list[int] = []
         for node in self.nodes:
-            found.append(node.index)
+            results.append(node.index)
             if not node.is_virtual:
                 continue
             source = self[node.operands[0]]
             rounded = node.quant is not None and source.quant is None
-            if not rounded and (found[source.index] != source.index or is_map(source.shape)):
-                found[-1] = found[source.index]
-        return tuple(found)
+            if not rounded and (results[source.index] != source.index or is_map(source.shape)):
+                results[-1] = results[source.index]
+        return tuple(results)
 
 
 def is_map(shape: Sequence[int]) -> bool:

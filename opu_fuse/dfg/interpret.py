@@ -207,11 +207,11 @@ def _by_value(
     unit, x = STAGE_OF_OPERATOR[node.op], values[node.operands[0]]
     assert unit.stage is not None
     assert unit.apply is not None
-    found = settings(dfg, node.index, unit.stage, numeric)
-    records = None if found.per_channel is None else np.array(found.per_channel, unit.record)
+    result = settings(dfg, node.index, unit.stage, numeric)
+    records = None if result.per_channel is None else np.array(result.per_channel, unit.record)
     if records is not None:
         records = _per_channel(records, x.ndim)
-    return unit.apply(x, found.registers, records)
+    return unit.apply(x, result.registers, records)
 
 
 def _max_pool(

@@ -63,9 +63,9 @@ def entry(
         nodes.append(node)
     while nodes:  # as many as can be
         value = nodes[-1].outputs[0]
-        found = None if value.is_graph_output() else _border(given, value, nodes, floating)
-        if found is not None:
-            return found
+        result = None if value.is_graph_output() else _border(given, value, nodes, floating)
+        if result is not None:
+            return result
         nodes.pop()
     return None
 
@@ -90,11 +90,11 @@ def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> B
         assert value is not None
     while nodes:
         value = nodes[0].inputs[0]
-        found = None
+        result = None
         if value is not None and value.producer() is not None:
-            found = _border(given, value, nodes, floating)
-        if found is not None:
-            return found
+            result = _border(given, value, nodes, floating)
+        if result is not None:
+            return result
         nodes.pop(0)
     return None
 

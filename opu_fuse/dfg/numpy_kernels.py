@@ -63,9 +63,9 @@ def transposed_sums(
 
 def shuffle_channels(x: np.ndarray, order: Sequence[int], zero_point: int) -> np.ndarray:
     """Channels of x (1, c, h, w), as numbered by `order`; -1 stands for zeros."""
-    found = x[:, list(order)]
-    found[:, [i for i, channel in enumerate(order) if channel < 0]] = zero_point
-    return found
+    result = x[:, list(order)]
+    result[:, [i for i, channel in enumerate(order) if channel < 0]] = zero_point
+    return result
 
 
 def dense_sums(x: np.ndarray, weight: np.ndarray) -> np.ndarray:

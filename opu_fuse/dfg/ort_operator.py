@@ -92,14 +92,14 @@ def constant_inputs(node: ir.Node, known: Collection[str]) -> dict[str, np.ndarr
     By name, without those in `known`. Whoever executes or writes the canonical node of a host
     operator needs them besides the DFG operands.
     """
-    found: dict[str, np.ndarray] = {}
+    results: dict[str, np.ndarray] = {}
     for value in node.inputs:
         if value is None or not value.name or value.name in known:
             continue
         if (data := const_array(value)) is not None:
             quant = value.meta.get(META_KEY)
-            found[value.name] = data if quant is None else quant.dequantize(data)
-    return found
+            results[value.name] = data if quant is None else quant.dequantize(data)
+    return results
 
 
 def run_graph(
@@ -108,7 +108,7 @@ def run_graph(
     """A graph in ONNX Runtime, one operator after the other."""
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=MAX_IR_VERSION)
-    return [np.asarray(found) for found in _session(model).run(None, dict(values))]
+    return [np.asarray(result) for result in _session(model).run(None, dict(values))]
 
 
 def result_types(model: onnx.ModelProto) -> dict[str, ValueType]:
@@ -116,13 +116,13 @@ def result_types(model: onnx.ModelProto) -> dict[str, ValueType]:
     not. What it calls no tensor is left out, as are all outputs of a model that it refuses.
     """
     try:
-        found = _session(model).get_outputs()
+        result = _session(model).get_outputs()
     except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
         log.debug("no types from ONNX Runtime: %s", error)
         return {}
     return {
         o.name: ValueType(dtype=_ELEMENTS[o.type], shape=_sizes(o.shape))
-        for o in found
+        for o in result
         if o.type in _ELEMENTS
     }
 

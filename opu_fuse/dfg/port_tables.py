@@ -57,9 +57,9 @@ def lookup_of(
 def _channels(turned: np.ndarray, places: np.ndarray) -> tuple[int, ...] | None:
     """Which channel of what a turn gives each channel of the map is."""
     first = {number: channel for channel, number in enumerate(turned[0, :, 0, 0].tolist())}
-    found = [first.get(number, -1) for number in places[0, :, 0, 0].tolist()]
-    whole = -1 not in found and np.array_equal(turned[:, found], places)
-    return tuple(found) if whole else None
+    results = [first.get(number, -1) for number in places[0, :, 0, 0].tolist()]
+    whole = -1 not in results and np.array_equal(turned[:, results], places)
+    return tuple(results) if whole else None
 
 
 def _computed(

@@ -16,14 +16,14 @@ def renumbered(dfg: Dfg, nodes: Sequence[Node]) -> tuple[Dfg, tuple[int, ...]]:
     for place, index in enumerate(order):
         moved[index] = place
     placed = tuple(_renumbered(nodes[index], moved) for index in order)
-    found = replace(
+    result = replace(
         dfg,
         nodes=placed,
         users=users_of(placed),
         inputs=tuple(moved[i] for i in dfg.inputs),
         outputs=tuple(moved[i] for i in dfg.outputs),
     )
-    return found, tuple(moved)
+    return result, tuple(moved)
 
 
 def _post_dfs(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:

@@ -38,7 +38,7 @@ def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]]
     if node.op != "max_pool" or attrs["dilations"] != (1, 1) or len(size) != 2 or most < 2:
         return None
     top, left, bottom, right = attrs["pads"]
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for axis, pads in enumerate(((top, bottom), (left, right))):
         whole = Span(kernel=attrs["kernel"][axis], stride=attrs["strides"][axis], pads=pads)
         if whole == Span(kernel=1, stride=1, pads=(0, 0)):
@@ -46,8 +46,8 @@ def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]]
         spans = list(_spans(whole, size[axis], most))
         if len(spans) > _LONGEST or any(max(s.pads) >= s.kernel for s in spans if any(s.pads)):
             return None
-        found += [_along(axis, span, attrs) for span in spans]
-    return found if len(found) > 1 else None
+        results += [_along(axis, span, attrs) for span in spans]
+    return results if len(results) > 1 else None
 
 
 def _spans(span: Span, size: int, most: int) -> Iterator[Span]:

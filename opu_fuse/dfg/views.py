@@ -20,20 +20,20 @@ def feature_shape(shape: Sequence[int]) -> Map:
 
 def elements(dfg: Dfg, index: int) -> tuple[int, ...]:
     """Operands of a node in order, tuples replaced by their elements."""
-    found: list[int] = []
+    results: list[int] = []
     for operand in dfg[index].operands:
-        found += dfg[operand].operands if dfg[operand].kind is Kind.TUPLE else (operand,)
-    return tuple(found)
+        results += dfg[operand].operands if dfg[operand].kind is Kind.TUPLE else (operand,)
+    return tuple(results)
 
 
 def values_read(dfg: Dfg, node: int) -> list[int]:
     """Non-constant values a call reads, tuples looked through, in operand order."""
-    found: list[int] = []
+    results: list[int] = []
     stack = list(reversed(dfg[node].operands))
     while stack:
         operand = dfg[stack.pop()]
         if operand.kind is Kind.TUPLE:
             stack.extend(reversed(operand.operands))
         elif operand.kind is not Kind.CONST:
-            found.append(operand.index)
-    return found
+            results.append(operand.index)
+    return results

@@ -63,8 +63,8 @@ def depthwise_cycles(
     if dilation_x == 1 and stride_x <= cols:
         read = size[0] * rows * ceil((cols + (size[1] - 1) * stride_x) / 2)
     blocks, rest = divmod(parts, hw.word_parts)
-    found = blocks * max(pixels * hw.word_parts, read) + (max(pixels * rest, read) if rest else 0)
-    return max(found, parts * hw.row_words)
+    result = blocks * max(pixels * hw.word_parts, read) + (max(pixels * rest, read) if rest else 0)
+    return max(result, parts * hw.row_words)
 
 
 def copy_cycles(*, pixels: int, blocks: int) -> int:

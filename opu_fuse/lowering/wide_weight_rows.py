@@ -38,10 +38,10 @@ def needed_rows(
 @lru_cache(maxsize=1024)
 def _rows(cells: Cells, ic: int, oc: int, unfold: int) -> np.ndarray:
     """ic: lanes of a segment, 0: it has all of them; unfold: kernel columns of a visit."""
-    found = cells.array
-    for axis, size in enumerate((oc // cells.out, ic // cells.inner or found.shape[1], 1, unfold)):
-        found = _joined(found, axis, size)
-    return np.ascontiguousarray(found.transpose(1, 2, 3, 0))
+    result = cells.array
+    for axis, size in enumerate((oc // cells.out, ic // cells.inner or result.shape[1], 1, unfold)):
+        result = _joined(result, axis, size)
+    return np.ascontiguousarray(result.transpose(1, 2, 3, 0))
 
 
 @lru_cache(maxsize=1024)
@@ -115,14 +115,14 @@ def _best_cut(rows: np.ndarray) -> tuple[int, int] | None:
 
 def _bounds(rows: np.ndarray) -> tuple[Span, ...] | None:
     """The bounding box of the needed rows; None if there are none."""
-    found = []
+    results = []
     for axis in range(rows.ndim):
         others = tuple(i for i in range(rows.ndim) if i != axis)
         places = np.flatnonzero(rows.any(axis=others))
         if not len(places):
             return None
-        found.append((int(places[0]), int(places[-1] - places[0] + 1)))
-    return tuple(found)
+        results.append((int(places[0]), int(places[-1] - places[0] + 1)))
+    return tuple(results)
 
 
 def _volume(bounds: Sequence[Span] | None) -> int:

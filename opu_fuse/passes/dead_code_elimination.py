@@ -28,13 +28,13 @@ def _structure(model: ir.Model) -> list[object]:
     """Everything that elimination may change: functions, nodes, their operands and results,
     attributes, constants. Much less than `measured_change` looks at, for the pass that runs most.
     """
-    found: list[object] = [*model.functions]
+    collected: list[object] = [*model.functions]
     for graph in (model.graph, *(f.graph for f in model.functions.values())):
-        found += graph.initializers
+        collected += graph.initializers
         for node in graph.all_nodes():
             results = [value.name for value in node.outputs]
-            found.append((node, len(node.inputs), results, [*node.attributes]))
-    return found
+            collected.append((node, len(node.inputs), results, [*node.attributes]))
+    return collected
 
 
 def _remove_unused(model: ir.Model) -> None:

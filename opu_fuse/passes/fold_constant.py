@@ -46,8 +46,8 @@ class FoldConstant(Struct, frozen=True, kw_only=True):
 
 def _untouchable(model: ir.Model) -> dict[ir.Node, str]:
     functions = list(model.functions.values())
-    found = [n for f in functions if is_skipped(f) for n in f.graph.all_nodes()]
+    results = [n for f in functions if is_skipped(f) for n in f.graph.all_nodes()]
     for graph in (model.graph, *(f.graph for f in functions)):
         skip = graph is model.graph and is_skipped(graph)
-        found += [node for node in graph.all_nodes() if skip or is_annotated(node)]
-    return dict.fromkeys(found, "constant")
+        results += [node for node in graph.all_nodes() if skip or is_annotated(node)]
+    return dict.fromkeys(results, "constant")

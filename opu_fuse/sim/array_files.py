@@ -37,7 +37,7 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
     """
     if not pairs:
         return None
-    found: dict[str, np.ndarray] = {}
+    results: dict[str, np.ndarray] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
         arrays: dict[str, np.ndarray] = {}
@@ -45,14 +45,14 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
             arrays = {name: read_array(Path(path))}
         elif name.endswith(".npz"):
             arrays = _read(Path(name), _all)
-        if not arrays or not found.keys().isdisjoint(arrays):
+        if not arrays or not results.keys().isdisjoint(arrays):
             raise RunError(
                 f"--input {pair}",
                 "is neither NAME=FILE.npy nor FILE.npz, or a name stands twice",
                 "name every input once",
             )
-        found |= arrays
-    return found
+        results |= arrays
+    return results
 
 
 def read_array(path: Path) -> np.ndarray:

@@ -299,8 +299,8 @@ class _Job(Struct):
         """Everything collected, samples along the first axis."""
         return RunResult(
             engine=engine,
-            outputs={name: _joined(name, found) for name, found in self.outputs.items()},
-            tensors={name: _joined(name, found) for name, found in self.tensors.items()},
+            outputs={name: _joined(name, result) for name, result in self.outputs.items()},
+            tensors={name: _joined(name, result) for name, result in self.tensors.items()},
             masks=self.masks,
             counters=dict(self.counters),
             groups=tuple(GroupCounters(index=i, **self.groups[i]) for i in sorted(self.groups)),

@@ -33,19 +33,19 @@ def samples_of(
     for name in inputs:
         if name not in {p.name for p in bundle.inputs}:
             raise RunError(f"input {name}", "is no input of the model", f"it has: {expected}")
-    found: dict[str, np.ndarray] = {}
+    results: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}
     for port in bundle.inputs:
         if port.name not in inputs:
             raise RunError(f"input {port.name}", "is missing", f"the model has: {expected}")
         array = np.asarray(inputs[port.name])
-        found[port.name], counts[port.name] = _checked(port, array)
+        results[port.name], counts[port.name] = _checked(port, array)
     if len(set(counts.values())) > 1:
         given = ", ".join(f"{name}: {n}" for name, n in counts.items())
         raise RunError(
             "inputs", f"have different numbers of samples ({given})", "give as many of each"
         )
-    return found, next(iter(counts.values()), 1)
+    return results, next(iter(counts.values()), 1)
 
 
 def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:

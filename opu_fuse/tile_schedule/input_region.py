@@ -159,12 +159,12 @@ def parts(work: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
 
 def count_parts(work: TiledLayer, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
-    found: set[Part] = set()
+    results: set[Part] = set()
     for out, rect in work.tiles:
-        found.update(parts(work, out, rect))
-        if len(found) >= most:
+        results.update(parts(work, out, rect))
+        if len(results) >= most:
             return most
-    return len(found)
+    return len(results)
 
 
 def rows_read(work: TiledLayer, out: OutputRange, rect: Rect) -> int:

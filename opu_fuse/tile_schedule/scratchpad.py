@@ -70,9 +70,9 @@ class Scratchpad:
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """Allocate an entry: (first word, whether it was resident)."""
-        found = self._there.get(key)
-        first = self._place(words) if found is None else found
-        if found is None:
+        result = self._there.get(key)
+        first = self._place(words) if result is None else result
+        if result is None:
             over = self._over(first, words)
             for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
                 del self._there[lost], self._used[at]
@@ -82,7 +82,7 @@ class Scratchpad:
             self._keys[over] = [key]
         self._used.pop(first, None)
         self._used[first] = None
-        return first, found is not None
+        return first, result is not None
 
     def fits_without_evicting(self, keys: Collection[Hashable], words: int) -> bool:
         """Whether all keys are resident and `words` more words fit without evicting them."""

@@ -62,8 +62,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def held(self) -> Hashable:
         """What a bank holds that has the whole input: its unfolded rows are not the map."""
-        found = self.bank_of(self.source)
-        return found if self.shape.im2row is None else (found, self.shape.im2row)
+        result = self.bank_of(self.source)
+        return result if self.shape.im2row is None else (result, self.shape.im2row)
 
     def bank_of(self, node: int) -> Hashable:
         """What a bank holds that has all of a map (a DFG index) that is read or made."""

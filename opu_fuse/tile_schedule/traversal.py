@@ -337,10 +337,10 @@ class TileSchedule(Generic[Layer, Read]):
             return self._at_once[key]
         buffers = layer.tile.sees(self._hw).buffers
         cols = ceil_div(rect.cols, shape.stored_px)
-        found = buffers.output.bank_words // (rect.rows * cols)
+        result = buffers.output.bank_words // (rect.rows * cols)
         if shape.sides:
             words = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), rect.rows * cols)
-            found = min(found, buffers.residual.bank_words // sum(words))
+            result = min(result, buffers.residual.bank_words // sum(words))
         if shape.stores_halo(layer.tile.rows):
-            found = min(found, buffers.residual.bank_words // cols)
-        return self._at_once.setdefault(key, found)
+            result = min(result, buffers.residual.bank_words // cols)
+        return self._at_once.setdefault(key, result)

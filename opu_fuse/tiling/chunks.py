@@ -173,7 +173,7 @@ def _features(
     # Each part of a kernel is loaded for itself: as few, large pieces as a bank holds.
     few = tile.undivided or tile.kernel != shape.window.kernel
     load = None if few else row_words * hw.buffers.weight.width / rate / swept
-    found = []
+    results = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
         for ky in spans(rows_visited, tile.kernel[0]):
@@ -198,17 +198,17 @@ def _features(
                                 offset=offset,
                                 rows=count_rows,
                                 words=count_rows * row_words,
-                                accumulate=bool(found or weights),
+                                accumulate=bool(results or weights),
                                 part=part,
                             )
                         )
                         offset += weights[-1].words * hw.buffers.weight.width
-                found.append(
+                results.append(
                     FeatureChunk(
                         block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
                     )
                 )
-    return tuple(found), offset
+    return tuple(results), offset
 
 
 def _windows(
@@ -217,7 +217,7 @@ def _windows(
     """Depthwise: the blocks' own channels, the kernel in windows that the array holds."""
     parts = block * hw.word_parts, depthwise_parts(shape, hw, block, blocks)
     known: dict[tuple[int, int, int], int] = {}  # windows of ones: part and size -> offset
-    found = []
+    results = []
     for ky in spans(shape.window.kernel[0], tile.kernel[0]):
         for kx in spans(shape.window.kernel[1], tile.kernel[1]):
             weights = []
@@ -243,7 +243,7 @@ def _windows(
                         )
                         if weights[-1].offset == offset:
                             offset += weights[-1].words * hw.buffers.weight.width
-            found.append(
+            results.append(
                 FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
             )
-    return tuple(found), offset
+    return tuple(results), offset

@@ -159,10 +159,10 @@ def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
     """Post cycles for a channel block of a tile."""
     cols = ceil_div(tile.cols, shape.stored_px)
     carried = shape.stores_halo(tile.rows)
-    found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
+    result = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
     if carried:
-        found += halo_load_cycles(shape, hw, cols) + halo_store_cycles(shape, hw, cols)
-    return found
+        result += halo_load_cycles(shape, hw, cols) + halo_store_cycles(shape, hw, cols)
+    return result
 
 
 def post_cycles(

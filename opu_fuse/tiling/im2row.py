@@ -85,14 +85,14 @@ def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     steps = ceil_div(shape.pre_pool_cols, shape.px)
-    found = []
+    results = []
     for mode in hw.array.modes:
         if can_fetch(shape, mode, hw):
             rows, _ = visits(shape, mode, hw)
             each = rows * col_visits(shape, mode, hw, shape.window.kernel[1])
             each *= input_segments(shape, mode, hw, first, last - first)
-            found.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
-    return min(found, default=None)
+            results.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
+    return min(results, default=None)
 
 
 def im2row_place(place: Place, shape: Shape) -> Place:

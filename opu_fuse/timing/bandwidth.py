@@ -61,8 +61,8 @@ class Constants:
 
     def until(self, words: Span) -> float:
         """Cycle from which the words may be overwritten."""
-        found = self._until[self._over(words)]
-        return max(found) if found else 0.0
+        result = self._until[self._over(words)]
+        return max(result) if result else 0.0
 
     def use(self, words: Span, at: float) -> None:
         """Note that the words are read until cycle `at`."""
@@ -126,8 +126,8 @@ class Progress:
         """Cycle at which the first rows of channel blocks are ready; the last one known if they are
         incomplete.
         """
-        found = 0.0
+        result = 0.0
         for (_, first, count), piece in self._maps.get(home, {}).items():
             if first < sum(blocks) and blocks[0] < first + count:
-                found = max(found, piece.since(rows))
-        return found
+                result = max(result, piece.since(rows))
+        return result

@@ -92,15 +92,15 @@ class GroupCosts:
         """Cost of a group, members in pipeline order, owned biases included; `MISFIT` when no tile
         fits.
         """
-        found = self._find(members)
-        if isinstance(found, DoesNotFit):
+        result = self._find(members)
+        if isinstance(result, DoesNotFit):
             return MISFIT
-        return Cost(cycles=found[0], dram_bytes=found[1], groups=1)
+        return Cost(cycles=result[0], dram_bytes=result[1], groups=1)
 
     def misfit(self, members: Sequence[int]) -> str | None:
         """What does not fit, as a sentence without its subject; None when a tile fits."""
-        found = self._find(members)
-        return found.what if isinstance(found, DoesNotFit) else None
+        result = self._find(members)
+        return result.what if isinstance(result, DoesNotFit) else None
 
     def _find(self, members: Sequence[int]) -> Price:
         key = self._form_of_group(members)
@@ -111,18 +111,18 @@ class GroupCosts:
     def _form_of_group(self, members: Sequence[int]) -> tuple[Hashable, ...]:
         """Forms of its operators, and for each which values it reads, numbered as they are met."""
         numbers: dict[int, int] = {}
-        found: list[Hashable] = []
+        results: list[Hashable] = []
         for index in members:
             form = self._forms.get(index)
             if form is None:
                 key = self._form(self._dfg[index])
                 form = self._forms[index] = self._interned.setdefault(key, len(self._interned))
-            found.append(form)
+            results.append(form)
             for operand in _leaves(self._dfg, self._dfg[index]):
                 source = self._dfg.base(operand)
-                found.append(numbers.setdefault(source, len(numbers)))
+                results.append(numbers.setdefault(source, len(numbers)))
             numbers[index] = len(numbers)
-        return tuple(found)
+        return tuple(results)
 
     def _form(self, node: Node) -> Hashable:
         dfg = self._dfg
@@ -145,10 +145,10 @@ class GroupCosts:
                 return error
             assert geometry is not None
             for _, shape in geometry.phases:
-                found = self._tile(shape)
-                if isinstance(found, DoesNotFit):
-                    return found
-                cycles, dram_bytes = cycles + found[0], dram_bytes + found[1]
+                result = self._tile(shape)
+                if isinstance(result, DoesNotFit):
+                    return result
+                cycles, dram_bytes = cycles + result[0], dram_bytes + result[1]
         if len(core) == len(nodes):
             return cycles, dram_bytes
         extra = max(0, self._moved(nodes) - self._counted(geometry))

@@ -97,14 +97,14 @@ def gate_registers(operator: Operator) -> Registers:
     The integers are those of the product after the array. Raises ModelError where no multiplier
     holds the ratio of the scales.
     """
-    found = product(operator, PRODUCT_BITS)
+    result = product(operator, PRODUCT_BITS)
     return {
         "gate": 1,
-        "gate_x_zero": found.a_zero,
-        "gate_zero": found.b_zero,
-        "gate_mult": found.mult,
-        "gate_shift": found.shift,
-        "pre_zero": found.y_zero,
+        "gate_x_zero": result.a_zero,
+        "gate_zero": result.b_zero,
+        "gate_mult": result.mult,
+        "gate_shift": result.shift,
+        "pre_zero": result.y_zero,
     }
 
 

@@ -15,9 +15,9 @@ PARAM_WORDS = SCALES.itemsize
 
 
 def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
-    found = site.parameters(SCALES)
-    total = value + found["bias"].astype(np.int64)
-    return fixedpoint.requantize(total, found["mult"], found["shift"], p["requant_zero"])
+    result = site.parameters(SCALES)
+    total = value + result["bias"].astype(np.int64)
+    return fixedpoint.requantize(total, result["mult"], result["shift"], p["requant_zero"])
 
 
 ARRAY = Unit(

@@ -47,11 +47,11 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001
             f"one shift cannot serve the slope {ratio:g} above zero and {steepest:g} below",
             "choose scales nearer to each other, or slopes",
         )
-    found = np.rint(np.ldexp(negative, shift)).astype(np.int64)
+    result = np.rint(np.ldexp(negative, shift)).astype(np.int64)
     zeros = {"prelu_x_zero": x.zero_point, "prelu_y_zero": y.zero_point}
     return Settings(
         registers={"prelu_pos": pos, "prelu_shift": shift, **zeros},
-        per_channel=tuple(found.tolist()),
+        per_channel=tuple(result.tolist()),
     )
 
 

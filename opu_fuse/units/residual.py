@@ -64,10 +64,10 @@ def product(operator: Operator, bits: int) -> Product:
     """
     a, b = (operand.quantised for operand in operator.operands)
     y = operator.y
-    found = operator.scaled(a.per_tensor * b.per_tensor / y.per_tensor, bits)
+    result = operator.scaled(a.per_tensor * b.per_tensor / y.per_tensor, bits)
     return Product(
-        mult=found.mult,
-        shift=found.shift,
+        mult=result.mult,
+        shift=result.shift,
         a_zero=a.zero_point,
         b_zero=b.zero_point,
         y_zero=y.zero_point,

@@ -56,17 +56,17 @@ class Bench:
     def parameters(self):
         """For the pre chain: results that mostly fit eight bits, and all shifts."""
         shape = (SPEC.buffers.pre.words if SPEC.buffers.pre else 0, SPEC.word_channels // 8)
-        found = np.zeros(shape, compute_model.PRE_RECORD)
+        result = np.zeros(shape, compute_model.PRE_RECORD)
         anything = self.rng.random(shape) < 0.2
         shift = np.where(
             anything, *self.rng.integers([[[-16]], [[4]]], [[[48]], [[15]]], (2, *shape))
         )
         for name, reach in (("mult", 2), ("bias", 64)):
-            limits = np.iinfo(found[name].dtype)
+            limits = np.iinfo(result[name].dtype)
             value = self.rng.uniform(-reach, reach, shape) * 2.0**shift
-            found[name] = np.clip(value, limits.min, limits.max)
-        found["shift"] = shift
-        return found
+            result[name] = np.clip(value, limits.min, limits.max)
+        result["shift"] = shift
+        return result
 
     async def run(self, instructions, pauses):
         refused = self.driver.illegal

@@ -43,15 +43,15 @@ def pixel(spec, mem, p, y, x, block):
     W, slot = spec.word_channels, 1 << p["slot_log2"]
     padded = 1 << (W - 1).bit_length()
     row = p["feature"] + block * p["block_pitch"] + y * p["row_pitch"]
-    found = np.full(W, p["pad_value"], np.int8)
+    result = np.full(W, p["pad_value"], np.int8)
     for lane in range(W):
         column, byte = x + lane // slot, lane % slot
         if 0 <= y < p["in_rows"] and 0 <= column < p["in_cols"]:
             position = column * slot + byte
-            found[lane] = mem.feature[row + position // padded][position % padded]
+            result[lane] = mem.feature[row + position // padded][position % padded]
             for unit in range(p["pre"]):
-                found[lane] = _pre(mem, p, found[lane], block, lane, unit)
-    return found
+                result[lane] = _pre(mem, p, result[lane], block, lane, unit)
+    return result
 
 
 def _pre(mem, p, value, block, lane, unit):
@@ -221,10 +221,10 @@ def _draw(spec, rng, opcode, largest):
     if opcode == DEPTHWISE:
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
-    found = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
-    if found is not None and rng.random() < 0.5:  # unused registers may hold any value
+    result = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
+    if result is not None and rng.random() < 0.5:  # unused registers may hold any value
         p |= _unused(opcode)
-    return _placed(spec, rng, opcode, p, found)
+    return _placed(spec, rng, opcode, p, result)
 
 
 def _placed(spec, rng, opcode, p, found):
@@ -273,9 +273,9 @@ def unfolded_window(spec, rng):
         p["origin_x"] = -column * int(rng.integers(0, kernel))
         p |= {"kernel_rows": 1, "kernel_cols": -(-kernel * column // mode.ic)}
         p["dilation_x"] = mode.ic
-        found = _placed(spec, rng, CONV, p, _conv_steps(spec, rng, p))
-        if found is not None:
-            return CONV, found
+        result = _placed(spec, rng, CONV, p, _conv_steps(spec, rng, p))
+        if result is not None:
+            return CONV, result
 
 
 def _tile(spec, rng, largest):

@@ -100,10 +100,10 @@ class Program:
                     self.pushed.append((e, pc, word))
                     last = now
             done, fault = int(dut.done_o.value), int(dut.fault_o.value)
-            found = (int(dut.fault_code_o.value), int(dut.pc_o.value))
+            result = (int(dut.fault_code_o.value), int(dut.pc_o.value))
             await cycle(dut)
             if fault:
-                return found
+                return result
             if done:
                 return None
             assert now - last < patience, f"stuck after word {len(self.pushed)}"

@@ -182,11 +182,11 @@ def random_psum(spec, rng):
 
 def residual_kinds(spec, order):
     """Values of `res_kind` that are legal with an order, of those that it knows."""
-    found = orders_of(spec)
-    if found.is_product(order):
+    result = orders_of(spec)
+    if result.is_product(order):
         return (ResidualKind.MULTIPLY,)
     sums = (ResidualKind.ADD, ResidualKind.MAXIMUM)
-    return sums if Stage.RESIDUAL in found.kinds(order) else sums[:1]
+    return sums if Stage.RESIDUAL in result.kinds(order) else sums[:1]
 
 
 def random_instruction(spec, rng, *, order=None, kind=None, largest=5):

@@ -110,10 +110,10 @@ class TransferBench:
             assert until_fault or not fault, (
                 f"fault {int(dut.fault_code_o.value)} in a legal program"
             )
-            found = (int(dut.fault_code_o.value), int(dut.fault_pc_o.value))
+            result = (int(dut.fault_code_o.value), int(dut.fault_pc_o.value))
             await cycle(dut)
             if fault:
-                return found
+                return result
             if not waiting and not offered and not self.open:
                 dut.done_ready_i.value = 0
                 return None

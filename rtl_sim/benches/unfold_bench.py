@@ -192,7 +192,7 @@ def writes_of(p, image):
     """Every word that an unfold writes, in order: (address, byte -> value)."""
     column = COLUMN[p["kernel_rows"]]
     words, columns = -(-p["run"] * column // 4), p["run"] * W // 4
-    found = []
+    results = []
     for r, ky, at in passes(p):
         new = [(p["dst"] + r * words + n, {}) for n in range(words)]
         for x in range(columns):
@@ -202,8 +202,8 @@ def writes_of(p, image):
                 if at is not None:
                     value = int(image[at + 4 * x // W, (4 * x + c) % W])
                 new[byte // W][1][byte % W] = value
-        found += new
-    return found
+        results += new
+    return results
 
 
 def random_jobs(rng, count, window, feature, image):

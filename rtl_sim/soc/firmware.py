@@ -22,11 +22,11 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 
 def processor() -> Path:
     """The Verilog of PicoRV32. RunError when its package is missing."""
-    found = importlib.util.find_spec("pythondata_cpu_picorv32")
-    if found is None or found.origin is None:
+    result = importlib.util.find_spec("pythondata_cpu_picorv32")
+    if result is None or result.origin is None:
         help_ = "install the extra `dev`: pip install 'opu-fuse[dev]'"
         raise RunError("firmware", "the Python package pythondata-cpu-picorv32 is missing", help_)
-    return Path(found.origin).parent / "verilog" / "picorv32.v"
+    return Path(result.origin).parent / "verilog" / "picorv32.v"
 
 
 def firmware(folder: Path, cases: str) -> Path:

@@ -84,13 +84,13 @@ def _operators(
 ) -> tuple[tuple[str, str], ...]:
     """Every operator with a node in the part, once, with the first such node's reason."""
     inside = set(part.nodes)
-    found = {
+    results = {
         dfg[n].name: "" if part.kernel else why_not(name)
         for n, names in whole.nodes.items()
         for name in reversed(names)
         if name in inside
     }
-    return tuple(found.items())
+    return tuple(results.items())
 
 
 def _why_not(model: onnx.ModelProto) -> Callable[[str], str]:

@@ -121,15 +121,15 @@ def constant_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
 
 def _operands(dfg: Dfg, node: Node) -> Iterable[int]:
     """Operands with tuples looked through, each once."""
-    found: dict[int, None] = {}
+    results: dict[int, None] = {}
     stack = list(reversed(node.operands))
     while stack:
         operand = dfg[stack.pop()]
         if operand.kind is Kind.TUPLE:
             stack.extend(reversed(operand.operands))
         else:
-            found[operand.index] = None
-    return found
+            results[operand.index] = None
+    return results
 
 
 def _outer(node: Node) -> str:
@@ -232,9 +232,9 @@ def _cast(draft: _Draft, source: str, target: str, dtype: ir.DataType) -> None:
 
 
 def _opsets(dfg: Dfg, nodes: Sequence[int]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for index in nodes:
         ir_node = dfg[index].ir_node
         if ir_node is not None and ir_node.graph is not None:
-            found |= dict(ir_node.graph.opset_imports)
-    return found or {"": 17}
+            results |= dict(ir_node.graph.opset_imports)
+    return results or {"": 17}

@@ -154,9 +154,9 @@ def _give_back(values: dict[int, Value], numbers: Iterable[int], scratch: Scratc
 
 def _last_uses(op: GenericOp) -> tuple[tuple[int, ...], ...]:
     """Per instruction the instructions' values that nothing needs afterwards."""
-    found: list[tuple[int, ...]] = []
+    results: list[tuple[int, ...]] = []
     seen = set(op.yields)
     for i in reversed(op.body):
-        found.append(tuple(a for a in set(i.args) - seen if a >= op.first_instr))
+        results.append(tuple(a for a in set(i.args) - seen if a >= op.first_instr))
         seen.update(i.args)
-    return tuple(reversed(found))
+    return tuple(reversed(results))

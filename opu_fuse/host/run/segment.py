@@ -59,11 +59,11 @@ class Hosts:
         feeds = {name: known[name] for name in piece.inputs}
         run = self._runner(piece)
         try:
-            found = run(list(piece.outputs), feeds)
+            result = run(list(piece.outputs), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
             what = f"ONNX Runtime cannot run it on these values: {_said(error)}"
             raise RunError(_named(piece), what, "check the inputs that are given") from error
-        return {n: np.asarray(value) for n, value in zip(piece.outputs, found, strict=True)}
+        return {n: np.asarray(value) for n, value in zip(piece.outputs, result, strict=True)}
 
     def _kernel(self, member: str) -> Kernel:
         if member not in self._kernels:

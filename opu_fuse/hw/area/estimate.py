@@ -61,15 +61,15 @@ def priced(spec: HwSpec, family: Family, costs: Costs) -> dict[str, Area]:
             "there is no hardware of it to estimate (build: false)",
             "choose another machine",
         )
-    found = {}
+    results = {}
     for part, terms in terms_of(spec, family).items():
         own = memory_area(spec, part, family)
         fitted = {
             kind: sum(cost * terms.get(term, 0) for term, cost in costs[part][kind].items())
             for kind in ("lut", "dsp")
         }
-        found[part] = own + Area(**fitted)
-    return found
+        results[part] = own + Area(**fitted)
+    return results
 
 
 def memory_area(spec: HwSpec, part: str, family: Family) -> Area:
@@ -231,21 +231,21 @@ def _tables(choices: int) -> int:
 def _operands(spec: HwSpec, unit: int) -> tuple[tuple[int, int], ...]:
     """(pixel, part) of the segment that a unit reads, by mode; then its own lane's taps."""
     array = spec.array
-    found = [
+    results = [
         (unit // (array.units // m.px), unit % (m.ic // array.multipliers)) for m in array.modes
     ]
-    return (*found, (-1, unit)) if array.depthwise else tuple(found)
+    return (*results, (-1, unit)) if array.depthwise else tuple(results)
 
 
 def _sums(spec: HwSpec, lane: int) -> int:
     """How many different sums of units may come into a lane."""
     array, word = spec.array, spec.word_channels
     part = min(array.units, word)
-    found = {(1, lane % part)} if array.depthwise else set()
+    result = {(1, lane % part)} if array.depthwise else set()
     for m in array.modes:
         of_pixel = word // m.px
-        found.add((m.ic // array.multipliers, lane // of_pixel * m.oc + lane % of_pixel % m.oc))
-    return len(found)
+        result.add((m.ic // array.multipliers, lane // of_pixel * m.oc + lane % of_pixel % m.oc))
+    return len(result)
 
 
 def _shifted_bytes(spec: HwSpec, pixel: int) -> int:

@@ -206,7 +206,7 @@ def _refuse_overlap(named: set[str]) -> None:
 
 
 def _engines(name: str, text: str) -> tuple[Engine, ...]:
-    found = []
+    results = []
     for word in text.split(","):
         if word.upper() not in Engine.__members__ or word != word.lower():
             known = tuple(e.name.lower() for e in Engine)
@@ -214,8 +214,8 @@ def _engines(name: str, text: str) -> tuple[Engine, ...]:
                 f"{name}: unknown engine {word!r}",
                 f"known: {', '.join(known)}{did_you_mean(word, known)}",
             )
-        found.append(Engine[word.upper()])
-    return tuple(sorted(found))
+        results.append(Engine[word.upper()])
+    return tuple(sorted(results))
 
 
 def _integer(name: str, text: str) -> int:

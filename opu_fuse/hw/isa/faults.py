@@ -75,12 +75,12 @@ class Faults:
         further = tuple(_further(p, _ADDRESSES[engine])) if len(p) > _COUNT else ()
         registers = (_SHAPES[engine](p), further)
         shape = (instruction.opcode, instruction.waits, instruction.signals, registers)
-        found = self._known.get(shape)
-        if found is None:
-            found = self._known[shape] = self._look_at(instruction)
-        if isinstance(found, str):
-            return found
-        return self._misplaced(instruction) or self._outside(instruction, found)
+        result = self._known.get(shape)
+        if result is None:
+            result = self._known[shape] = self._look_at(instruction)
+        if isinstance(result, str):
+            return result
+        return self._misplaced(instruction) or self._outside(instruction, result)
 
     def _look_at(self, instruction: Instruction) -> str | tuple[_Reach, ...]:
         """What is wrong whatever the addresses, else all accesses with addresses of zero."""

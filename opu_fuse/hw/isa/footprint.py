@@ -48,16 +48,16 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     """
     match instruction.engine:
         case Engine.LOAD if instruction.opcode == UNFOLD:
-            found = _unfold(instruction.load)
+            result = _unfold(instruction.load)
         case Engine.LOAD | Engine.STORE:
-            found = _transfer(instruction, spec)
+            result = _transfer(instruction, spec)
         case Engine.COMPUTE:
-            found = _compute(instruction, spec)
+            result = _compute(instruction, spec)
         case Engine.POST:
-            found = _post(instruction, spec)
+            result = _post(instruction, spec)
         case _:
             return ()
-    return tuple(access for access in found if access.intervals)
+    return tuple(access for access in result if access.intervals)
 
 
 def space_limit(space: Space, spec: HwSpec) -> int:
@@ -187,24 +187,26 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     tile, outputs = _Visits(p, ys, xs), _Outputs(p)
     sums = ((0, -(-p["out_cols"] // p["spread"])),) if p["spread"] else xs
     words = _Visits(p, ys, sums).pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
-    found = [Access(space=Space.PSUM, intervals=words, write=False)]
+    results = [Access(space=Space.PSUM, intervals=words, write=False)]
     chain = chain_of(spec).unpack(order_of(p))
     units = [BY_STAGE[module.stage] for module in chain]
     if words := sum(unit.words for unit in units):
         whole = _runs(p["param"], words * p["blocks"])
-        found.append(Access(space=Space.PARAM, intervals=whole, write=False))
+        results.append(Access(space=Space.PARAM, intervals=whole, write=False))
     for number, (module, unit) in enumerate(zip(chain, units, strict=True)):
         if unit.reads is not None and unit.memory is not None:
             before_pool = any(later.windows for later in units[number:])
             own = unit_params(p, module.bank)
             words = unit.reads(own, tile if before_pool else outputs)
-            found.append(Access(space=unit.memory, intervals=words, write=False, unit=module.bank))
+            results.append(
+                Access(space=unit.memory, intervals=words, write=False, unit=module.bank)
+            )
     words = outputs.pixels(p["out"], p["out_row_pitch"], p["out_block_pitch"])
-    found.append(Access(space=Space.OUTPUT, intervals=words, write=True))
+    results.append(Access(space=Space.OUTPUT, intervals=words, write=True))
     if p["keep"]:
         words = outputs.pixels(p["keep_at"], p["keep_row_pitch"], p["keep_block_pitch"])
-        found.append(Access(space=Space.FEATURE, intervals=words, write=True))
-    return tuple(found)
+        results.append(Access(space=Space.FEATURE, intervals=words, write=True))
+    return tuple(results)
 
 
 class _Outputs(Struct, frozen=True):
@@ -267,10 +269,10 @@ def _tile(
     if len(rows) == 1:
         (start, end), *_ = rows
         return _runs(base + start * pitch, length, (end - start, pitch), blocks)
-    found = [
+    results = [
         piece for a, b in rows for piece in _runs(base + a * pitch, length, (b - a, pitch), blocks)
     ]
-    return _merged(sorted(found))
+    return _merged(sorted(results))
 
 
 def _runs(base: int, length: int, *dims: Dim) -> tuple[Interval, ...]:
@@ -301,10 +303,10 @@ def _offsets(length: int, dims: tuple[Dim, ...]) -> tuple[Interval, ...]:
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
     """Ascending intervals with overlapping and adjacent ones joined."""
-    found: list[Interval] = []
+    results: list[Interval] = []
     for start, end in intervals:
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if results and start <= results[-1][1]:
+            results[-1] = (results[-1][0], max(results[-1][1], end))
         else:
-            found.append((start, end))
-    return tuple(found)
+            results.append((start, end))
+    return tuple(results)

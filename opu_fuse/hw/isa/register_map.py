@@ -95,8 +95,8 @@ _RO, _RW, _WO, _W1C = AccessKind.RO, AccessKind.RW, AccessKind.WO, AccessKind.W1
 
 
 def _fields(*rows: tuple[str, int, int, str]) -> tuple[BitField, ...]:
-    found = (BitField(name=n, lsb=lsb, width=w, doc=d) for n, lsb, w, d in rows)
-    return tuple(sorted(found, key=lambda f: f.lsb))
+    result = (BitField(name=n, lsb=lsb, width=w, doc=d) for n, lsb, w, d in rows)
+    return tuple(sorted(result, key=lambda f: f.lsb))
 
 
 _Row = tuple[str, AccessKind, int, str, tuple[BitField, ...]]

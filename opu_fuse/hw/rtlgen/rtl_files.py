@@ -36,19 +36,19 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
     home = resources.rtl_dir()
     own = (path for folder in _FOLDERS for path in sorted((home / folder).rglob("opu_*")))
     files = {path.stem: path for path in own if path.suffix in _SUFFIXES}
-    found: dict[str, Path] = {}
+    results: dict[str, Path] = {}
     todo = list(tops)
     while todo:
         name = todo.pop()
-        if name in found:
+        if name in results:
             continue
-        found[name] = files[name]
+        results[name] = files[name]
         text = files[name].read_text(encoding="utf-8")
         text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
         code = _COMMENT.sub("", text)
         names = re.findall(r"\bopu_\w+", code) + _LINKED.findall(text)
-        todo += sorted(set(names) & files.keys() - found.keys())
-    return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
+        todo += sorted(set(names) & files.keys() - results.keys())
+    return tuple(sorted(results.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
 
 
 def rtl_files(spec: HwSpec) -> dict[str, str]:

@@ -205,12 +205,12 @@ _CHAINS: dict[int, tuple[HwSpec, PostChain]] = {}
 
 def chain_of(spec: HwSpec) -> PostChain:
     """The post chain of a checked spec."""
-    found = _CHAINS.get(id(spec))
-    if found is None:
+    result = _CHAINS.get(id(spec))
+    if result is None:
         if len(_CHAINS) >= _REMEMBERED:
             _CHAINS.clear()
-        found = _CHAINS[id(spec)] = (spec, PostChain(spec))
-    return found[1]
+        result = _CHAINS[id(spec)] = (spec, PostChain(spec))
+    return result[1]
 
 
 def pool_kind(p: PostParams, spec: HwSpec) -> PoolKind:
@@ -252,14 +252,14 @@ def _pre_units(spec: HwSpec) -> int:
 
     def behind(name: str) -> set[str]:
         """Modules that come next, over others that are not used."""
-        found, todo = set[str](), [name]
+        result, todo = set[str](), [name]
         while todo:
             at = todo.pop()
             if at == name or at not in uses or flow.modules[at].bypass:
-                new = set(edges[at]) - found - array - {name}
-                found |= new
+                new = set(edges[at]) - result - array - {name}
+                result |= new
                 todo += new
-        return found & uses.keys()
+        return result & uses.keys()
 
     @cache
     def longest(name: str, used: frozenset[tuple[str, int]]) -> int:

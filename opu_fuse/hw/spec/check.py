@@ -44,14 +44,14 @@ def largest(limit: str) -> int:
 
 def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     """Everything wrong with a schema-valid spec; the RTL's own limits only where `build` is set."""
-    found = tuple(problem for rule in RULES for problem in rule(spec))
+    result = tuple(problem for rule in RULES for problem in rule(spec))
     if not spec.build:
-        return found
+        return result
     # Later rules rely on these: the modules before the array and the sizes that fit the bus.
     first = tuple(edges_back(spec))
     if spec.dram.bus_bytes not in BUS_BYTES:
-        return found + first
-    return found + (first or tuple(problem for rule in RTL_RULES for problem in rule(spec)))
+        return result + first
+    return result + (first or tuple(problem for rule in RTL_RULES for problem in rule(spec)))
 
 
 def _array(spec: HwSpec) -> Iterator[Problem]:

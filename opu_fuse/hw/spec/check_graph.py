@@ -189,21 +189,21 @@ def successors(spec: HwSpec) -> dict[str, list[str]]:
 
 def predecessors(spec: HwSpec) -> dict[str, list[str]]:
     """The modules that feed every module."""
-    found: dict[str, list[str]] = {name: [] for name in spec.dataflow.modules}
+    results: dict[str, list[str]] = {name: [] for name in spec.dataflow.modules}
     for source, targets in successors(spec).items():
         for target in targets:
-            found[target].append(source)
-    return found
+            results[target].append(source)
+    return results
 
 
 def reachable(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[str]:
     """The starts and all that can be reached from them."""
-    found, todo = set(starts), list(starts)
+    result, todo = set(starts), list(starts)
     while todo:
-        new = set(edges[todo.pop()]) - found
-        found |= new
+        new = set(edges[todo.pop()]) - result
+        result |= new
         todo += new
-    return found
+    return result
 
 
 def _missing_module(path: tuple[str | int, ...], what: str, modules: Iterable[str]) -> Problem:

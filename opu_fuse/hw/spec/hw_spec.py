@@ -331,8 +331,8 @@ class HwSpec:
         """Bytes of all buffers together."""
         w, b = self.word_channels, self.buffers
         widths = {"weight": b.weight.width, "psum": 4 * w}
-        found = ((f.name, getattr(b, f.name)) for f in dataclasses.fields(b))
-        return sum(buffer.words * widths.get(name, w) for name, buffer in found if buffer)
+        result = ((f.name, getattr(b, f.name)) for f in dataclasses.fields(b))
+        return sum(buffer.words * widths.get(name, w) for name, buffer in result if buffer)
 
     @functools.cached_property
     def spec_hash(self) -> int:

@@ -71,15 +71,15 @@ def allowed_differences(
     that is held to be right.
     """
     graph = _Graph(model, looked_up)
-    found: dict[str, Allowed] = {}
+    results: dict[str, Allowed] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
             own = graph.allowed(node, shapes)
-            if added and added & graph.hidden_before(node.input[0], found, ()).keys():
+            if added and added & graph.hidden_before(node.input[0], results, ()).keys():
                 own = Allowed(steps=own.steps + ADDED_STEPS, why=own.why or ADDED)
-            hidden = {} if shown is None else graph.hidden_before(node.input[0], found, shown)
-            found[node.output[0]] = graph.carried(node, own, hidden)
-    return found
+            hidden = {} if shown is None else graph.hidden_before(node.input[0], results, shown)
+            results[node.output[0]] = graph.carried(node, own, hidden)
+    return results
 
 
 def allowed_of_outputs(

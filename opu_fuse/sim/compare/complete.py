@@ -31,15 +31,15 @@ def whole_tensors(bundle: Bundle) -> tuple[Whole, ...]:
     for t in bundle.tensors:
         if t.name in writers:
             neighbours.setdefault(t.home, []).append(t)
-    found = []
+    results = []
     for t in bundle.tensors:
         parts = [writers[u.name] for u in neighbours.get(t.home, ()) if overlap(u, t)]
         if not parts:
             continue
         last = max(segment for segment, _ in parts)
         groups = frozenset(group for segment, group in parts if segment == last and group >= 0)
-        found.append(Whole(tensor=t, segment=last, groups=groups))
-    return tuple(found)
+        results.append(Whole(tensor=t, segment=last, groups=groups))
+    return tuple(results)
 
 
 def surviving(wholes: Sequence[Whole], segment: int) -> tuple[Tensor, ...]:
@@ -66,10 +66,12 @@ def _writers(bundle: Bundle) -> Mapping[str, tuple[int, int]]:
     """Value name -> (segment, group) that writes it; group -1 for inputs and the host."""
     made = {name: g.index for g in bundle.groups for name in g.outputs}
     source = {INPUTS: INPUTS}
-    found = {port.value: (INPUTS, -1) for port in bundle.inputs}
+    results = {port.value: (INPUTS, -1) for port in bundle.inputs}
     for number, segment in enumerate(bundle.segments):
         if isinstance(segment, MachineSegment):
             source |= dict.fromkeys(segment.groups, number)
         if isinstance(segment, HostSegment):
-            found |= dict.fromkeys(segment.results.values(), (number, -1))
-    return found | {name: (source[group], group) for name, group in made.items() if group in source}
+            results |= dict.fromkeys(segment.results.values(), (number, -1))
+    return results | {
+        name: (source[group], group) for name, group in made.items() if group in source
+    }

@@ -56,9 +56,9 @@ class Reference:
         """One sample -> everything; uint8 tensors are shifted by 128."""
         names = [o.name for o in self._session.get_outputs()]
         with _sound(self._where, "does not run in ONNX Runtime on the program's inputs"):
-            found = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
-        outputs = {o.name: found[o.name] for o in self.model.graph.output}
-        return Expected(tensors={n: as_int8(found[n]) for n in self.names}, outputs=outputs)
+            result = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        outputs = {o.name: result[o.name] for o in self.model.graph.output}
+        return Expected(tensors={n: as_int8(result[n]) for n in self.names}, outputs=outputs)
 
     def from_operands(
         self, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
@@ -111,7 +111,7 @@ def _rounded_types(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
     name in graph order.
     """
     constants = {i.name: i for i in model.graph.initializer}
-    found: dict[str, tuple[int, int]] = {}
+    results: dict[str, tuple[int, int]] = {}
     for node in model.graph.node:
         if node.op_type != "QuantizeLinear" or node.input[0] in constants:
             continue
@@ -122,8 +122,8 @@ def _rounded_types(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
             continue
         none = np.zeros(1, onnx.helper.tensor_dtype_to_np_dtype(kind))
         value = onnx.numpy_helper.to_array(zero) if zero is not None else none
-        found[node.output[0]] = int(as_int8(value).reshape(-1)[0]), kind
-    return found
+        results[node.output[0]] = int(as_int8(value).reshape(-1)[0]), kind
+    return results
 
 
 def _showing(

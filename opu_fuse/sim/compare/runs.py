@@ -90,7 +90,7 @@ def _tensor_pairs(
     return [
         Pair(
             source=p,
-            expected=_samples([found.tensors[p.qdq_name] for found in expected]),
+            expected=_samples([outcome.tensors[p.qdq_name] for outcome in expected]),
             got=result.tensors[p.name],
             mask=result.masks.get(p.name),
         )
@@ -107,13 +107,13 @@ def _filled(pairs: Sequence[Pair], sample: int) -> dict[str, np.ndarray]:
     """The run's tensors of one sample in the reference's shapes; what was not computed, and is read
     by nothing, as the reference has it.
     """
-    found = {}
+    results = {}
     for pair in pairs:
         wanted, got = pair.expected[sample, ...], pair.got[sample, ...]
         if pair.mask is not None:
             got = np.where(pair.mask.reshape(got.shape), got, wanted.reshape(got.shape))
-        found[pair.source.qdq_name] = got.reshape(wanted.shape)
-    return found
+        results[pair.source.qdq_name] = got.reshape(wanted.shape)
+    return results
 
 
 def _with_outputs(
@@ -200,8 +200,8 @@ def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
     left = tuple(
         p.name for p in tensor_sources(bundle) if p not in both and p.name in expected.tensors
     )
-    found = _compare(bundle, f"{expected.engine} engine", pairs, left)
-    return dataclasses.replace(found, outputs=len(expected.outputs))
+    result = _compare(bundle, f"{expected.engine} engine", pairs, left)
+    return dataclasses.replace(result, outputs=len(expected.outputs))
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

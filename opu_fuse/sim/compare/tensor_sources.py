@@ -20,16 +20,16 @@ class TensorSource(Struct, frozen=True, kw_only=True):
 
 def tensor_sources(bundle: Bundle) -> tuple[TensorSource, ...]:
     """Every quantised tensor of a program, each once, in the order in which they are made."""
-    found: dict[str, TensorSource] = {}
+    results: dict[str, TensorSource] = {}
     for group in bundle.groups:
         for stage in group.stages:
-            found[stage.name] = TensorSource(
+            results[stage.name] = TensorSource(
                 name=stage.name, qdq_name=stage.qdq_name, group=group.index, stage=stage
             )
     for t in bundle.tensors:
-        known = found.get(t.name)
+        known = results.get(t.name)
         if known is None or not known.qdq_name:
-            found[t.name] = TensorSource(
+            results[t.name] = TensorSource(
                 name=t.name,
                 qdq_name=t.qdq_name,
                 group=t.first_group,
@@ -45,10 +45,10 @@ def tensor_sources(bundle: Bundle) -> tuple[TensorSource, ...]:
         for name, qdq_name in segment.rounded:
             made_after[name] = last + 0.5
             source = TensorSource(name=name, qdq_name=qdq_name, group=-1, stage=None)
-            found.setdefault(name, source)
+            results.setdefault(name, source)
 
     def order(source: TensorSource) -> tuple[float, int]:
         stage = source.stage.stage if source.stage else 0
         return made_after.get(source.name, source.group), stage
 
-    return tuple(sorted(found.values(), key=order))
+    return tuple(sorted(results.values(), key=order))

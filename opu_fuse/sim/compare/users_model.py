@@ -42,9 +42,11 @@ def check_run(
     for one that is another model, and what `check` raises.
     """
     path = None if given is None else find_model(bundle, given, given)
-    found = check(bundle, inputs, result)
+    outcome = check(bundle, inputs, result)
     return (
-        found if path is None else replace(found, of_model=of_model(bundle, inputs, result, path))
+        outcome
+        if path is None
+        else replace(outcome, of_model=of_model(bundle, inputs, result, path))
     )
 
 
@@ -128,8 +130,8 @@ def _run(running: Any, names: list[str], feed: Mapping[str, np.ndarray]) -> list
         if isinstance(first, int) and given.ndim and given.shape[0] == 1 < first:
             batch = first
     fed = {n: np.repeat(a, batch, 0) if a.ndim else a for n, a in feed.items()}
-    found = running.run(names, fed if batch > 1 else dict(feed))
-    return [a[: len(a) // batch] for a in map(np.asarray, found)] if batch > 1 else found
+    result = running.run(names, fed if batch > 1 else dict(feed))
+    return [a[: len(a) // batch] for a in map(np.asarray, result)] if batch > 1 else result
 
 
 def _match(name: str, right: np.ndarray, got: np.ndarray, limit: float | None) -> OutputMatch:

@@ -52,7 +52,7 @@ def _writer(
     lane, px = _lane(bundle, source, at[0])
     in_tile = source.stage is not None and not source.stage.pooled and not source.stage.stored
     tiles = iter(segment.tiles)
-    found = -1
+    result = -1
     for number, instruction in enumerate(program):
         if instruction.engine is not Engine.POST:
             continue
@@ -66,8 +66,8 @@ def _writer(
         else:
             rows, cols, row, col = p["out_rows"], p["out_cols"], out_row, out_col
         if 0 <= at[1] - row < rows and 0 <= at[2] - col < cols * px:
-            found = number
-    return found
+            result = number
+    return result
 
 
 def _lane(bundle: Bundle, source: TensorSource, channel: int) -> tuple[int, int]:

@@ -38,21 +38,21 @@ def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) 
     """
     options = options or MemoryOptions()
     with no_collection():
-        found = [
+        results = [
             _segment(bundle, number, segment, hw, options)
             for number, segment in enumerate(bundle.segments)
             if isinstance(segment, MachineSegment)
         ]
     counters: Counter[str] = Counter()
-    for run in found:
+    for run in results:
         counters.update(run.counters)
     return RunResult(
         engine=ENGINE_NAME,
         outputs={},
         counters=dict(counters),
-        groups=tuple(group for run in found for group in run.groups),
-        trace=tuple(r for run in found for r in run.trace),
-        stalls=tuple(stall for run in found for stall in run.stalls),
+        groups=tuple(group for run in results for group in run.groups),
+        trace=tuple(r for run in results for r in run.trace),
+        stalls=tuple(stall for run in results for stall in run.stalls),
         samples=bundle.batch,
         batch=bundle.batch,
     )

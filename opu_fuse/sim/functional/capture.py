@@ -49,8 +49,8 @@ class Capture:
     @property
     def tensors(self) -> dict[str, np.ndarray]:
         """All images along the first axis."""
-        inside = {name: by_image(found, self._images) for name, found in self._inside.items()}
-        return {name: found[:, None] for name, found in inside.items()} | self._whole
+        inside = {name: by_image(result, self._images) for name, result in self._inside.items()}
+        return {name: result[:, None] for name, result in inside.items()} | self._whole
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
@@ -77,13 +77,13 @@ class Capture:
         """By number of the stage. A maximum behind the last one is part of it: of a tile's first
         row the tile above has found some.
         """
-        p, found = executed.instruction.post, {v.stage: v for v in executed.stages}
+        p, result = executed.instruction.post, {v.stage: v for v in executed.stages}
         last = chain_of(self._hw).unpack(order_of(p))[-1]
         joins = last.stage is Stage.RESIDUAL and unit_params(p, last.bank)["res_kind"]
         if joins == ResidualKind.MAXIMUM:
-            number = len(found) - 1
-            found[number - 1] = found.pop(number)
-        return found
+            number = len(result) - 1
+            result[number - 1] = result.pop(number)
+        return result
 
     def _read_whole(self, ended: int) -> None:
         """The tensors for which a group was the last to end."""

@@ -44,8 +44,8 @@ def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
     across = x[..., None] + np.arange(-(-s.used.stop // slot))  # lanes go on to the right
     inside = inside_y[..., None] & (across >= 0) & (across < p["in_cols"])
     index = (first + block + y * row_pitch)[..., None] * per_word + across
-    found = words.reshape(-1, slot).take(np.where(inside, index, _PADDING), axis=0)
-    return found.reshape(*index.shape[:-1], -1)[..., s.used.start : s.used.stop]
+    result = words.reshape(-1, slot).take(np.where(inside, index, _PADDING), axis=0)
+    return result.reshape(*index.shape[:-1], -1)[..., s.used.start : s.used.stop]
 
 
 def _pre_chain(

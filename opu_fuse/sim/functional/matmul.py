@@ -32,10 +32,10 @@ def _piecewise(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     rows, (terms, columns) = len(left), right.shape
     height = max(1, _ONE_THREAD // (terms * columns))
     whole = rows // height
-    found = np.empty((rows, columns), np.int32)
+    result = np.empty((rows, columns), np.int32)
     if whole:
         blocks = left[: whole * height].reshape(whole, height, terms)
-        found[: whole * height] = (blocks @ right).reshape(-1, columns)
+        result[: whole * height] = (blocks @ right).reshape(-1, columns)
     if whole * height < rows:
-        found[whole * height :] = left[whole * height :] @ right
-    return found
+        result[whole * height :] = left[whole * height :] @ right
+    return result

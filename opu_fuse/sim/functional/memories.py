@@ -61,10 +61,10 @@ class Memories:
         """
         at = first + np.arange(blocks)[:, None] * pitch + np.arange(record.itemsize)
         words = self.buffer(space)[at, : self.spec.word_channels]
-        found = words.reshape(blocks, -1).view(record)
+        result = words.reshape(blocks, -1).view(record)
         if record.names is not None:
-            self._check(found, space, at[:, 0])
-        return found
+            self._check(result, space, at[:, 0])
+        return result
 
     def _check(self, records: np.ndarray, space: Space, first: np.ndarray) -> None:
         shifts_only = space is Space.PARAM and not self.spec.numeric.multiplier_bits
@@ -85,6 +85,6 @@ class Memories:
 
 def _unwritten(memory: Memory, spec: HwSpec) -> np.ndarray:
     words = space_limit(memory.space, spec) + (memory.space is Space.FEATURE)  # one is padding
-    found = np.full((words, spec.word_size(memory, spec.word_bytes)), _UNWRITTEN, np.uint8)
+    result = np.full((words, spec.word_size(memory, spec.word_bytes)), _UNWRITTEN, np.uint8)
     kind = np.int32 if memory.word is Word.SUMS else np.int8 if memory.signed else np.uint8
-    return found.view(kind)
+    return result.view(kind)

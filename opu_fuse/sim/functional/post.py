@@ -49,7 +49,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     if not any(module.stage is Stage.REQUANT for module in chain):
         value = value.astype(np.int8)
 
-    found: list[StageValues] = []
+    results: list[StageValues] = []
     seen = _spread(value, xs, spread)
     pooled, pitch = False, sum(unit.words for unit in units)
     for number, (module, unit) in enumerate(zip(chain, units, strict=True)):
@@ -61,14 +61,14 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
         if unit.windows:
             ys, xs, pooled = *_outputs(p), True
         seen = _spread(value, xs, spread)
-        found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=seen))
+        results.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=seen))
 
     target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
     mem.output[target, :lanes] = seen
     if p["keep"]:
         target = _target(p, p["keep_at"], p["keep_row_pitch"], p["keep_block_pitch"])
         mem.feature[target, :lanes] = seen
-    return tuple(found)
+    return tuple(results)
 
 
 class _Site(Struct, frozen=True):
@@ -98,8 +98,8 @@ class _Site(Struct, frozen=True):
 
     def parameters(self, record: np.dtype) -> np.ndarray:
         first, blocks = self.p["param"] + self.first, self.p["blocks"]
-        found = self.mem.records(Space.PARAM, record, first, blocks, self.pitch)
-        return found[:, None, None, :]
+        result = self.mem.records(Space.PARAM, record, first, blocks, self.pitch)
+        return result[:, None, None, :]
 
 
 def _spread(value: np.ndarray, xs: np.ndarray, spread: int) -> np.ndarray:
@@ -127,8 +127,8 @@ def _target(p: PostParams, base: int, row_pitch: int, block_pitch: int) -> np.nd
 def _visited(origin: int, outputs: int, stride: int, window: int, limit: int) -> np.ndarray:
     """Ascending present tile coordinates that some window visits (shared: not to be changed)."""
     grid = origin + np.arange(outputs)[:, None] * stride + np.arange(window)
-    found = np.unique(grid)
-    return found[(found >= 0) & (found < limit)]
+    result = np.unique(grid)
+    return result[(result >= 0) & (result < limit)]
 
 
 def _words(

@@ -50,9 +50,9 @@ def mhz(report: dict[str, Any]) -> float:
 def made_mhz() -> float:
     """The clock that the PLL makes, from the parameters of ulx3s.sv."""
     text = (HERE / "ulx3s.sv").read_text(encoding="utf-8")
-    found = re.search(r"CLOCK_KHZ = ([\d_]+)", text)
-    assert found is not None, "no CLOCK_KHZ in ulx3s.sv"
-    return int(found[1]) / 1000
+    result = re.search(r"CLOCK_KHZ = ([\d_]+)", text)
+    assert result is not None, "no CLOCK_KHZ in ulx3s.sv"
+    return int(result[1]) / 1000
 
 
 def packed(config: str, folder: Path) -> Path:
@@ -84,10 +84,10 @@ def main() -> int:
     except OpuFuseError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    found = pnr.routed(report)
-    pnr.show(f"the board holds {found.mhz:.1f} MHz, its clock is {made_mhz():g} MHz", found)
+    result = pnr.routed(report)
+    pnr.show(f"the board holds {result.mhz:.1f} MHz, its clock is {made_mhz():g} MHz", result)
     print(bitstream)
-    return int(found.mhz < made_mhz())
+    return int(result.mhz < made_mhz())
 
 
 if __name__ == "__main__":

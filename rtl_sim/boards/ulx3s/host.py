@@ -53,13 +53,13 @@ class BoardRunner:
         for tensor in self._written_before(number):
             self._send_tensor(tensor)
         place = (self._size, segment.program_offset, segment.words)
-        found = self._board.run(*place, LONGEST_RUN_SECONDS)
-        if isinstance(found, Stopped):
-            stop = MachineStop(code=found.code, engine=found.engine, pc=found.pc)
+        result = self._board.run(*place, LONGEST_RUN_SECONDS)
+        if isinstance(result, Stopped):
+            stop = MachineStop(code=result.code, engine=result.engine, pc=result.pc)
             raise self._segments.stopped(number, segment, stop)
         for tensor in self._read_behind(number):
             self._fetch(tensor.offset, tensor.layout.size_bytes)
-        return SegmentRun(counters={"cycles": found})
+        return SegmentRun(counters={"cycles": result})
 
     def fetch_all(self) -> None:
         """Everything that the memory window holds on the board."""

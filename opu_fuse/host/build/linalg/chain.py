@@ -130,17 +130,17 @@ def names_read(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    found = [graph for a in node.attribute for graph in a.graphs]
-    return found + [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    results = [graph for a in node.attribute for graph in a.graphs]
+    return results + [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
 def _too_small(fused: Fused, min_nodes: int) -> list[int]:
     """Positions of members whose kernel stands for too few nodes."""
-    found = set()
+    result = set()
     for member, made_of in zip(fused.members, fused.made_of, strict=True):
         if isinstance(member, GenericOp) and len(made_of) < min_nodes:
-            found.update(made_of)
-    return sorted(found)
+            result.update(made_of)
+    return sorted(result)
 
 
 def _steps(

@@ -161,18 +161,18 @@ class _Graph:
         }
         ready = [key for key, count in waiting.items() if count == 0]
         heapq.heapify(ready)
-        found: list[int] = []
+        results: list[int] = []
         while ready:
             key = heapq.heappop(ready)
-            found.append(key)
+            results.append(key)
             values = writes_of(self.members[key])
             for reader in {r for v in values for r in self.readers.get(v, ())}:
                 waiting[reader] -= 1
                 if waiting[reader] == 0:
                     heapq.heappush(ready, reader)
-        if len(found) != len(self.members):
+        if len(results) != len(self.members):
             raise InternalError("linalg fusion", "operators wait for each other")
-        return found
+        return results
 
 
 def _take_in_producers(graph: _Graph, key: int, control: Control) -> None:

@@ -54,13 +54,13 @@ def replaced_inputs(pair: Pair) -> dict[int, int]:
     iteration: they get the same computed element.
     """
     into = producer_loops(pair)
-    found: dict[int, int] = {}
+    results: dict[int, int] = {}
     for n, x in enumerate(pair.consumer.inputs):
         for k, r in enumerate(pair.producer.results):
             same = r.value == x.value and r.map.is_permutation
             if same and compose(inverse_permutation(r.map), x.map) == into:
-                found[n] = k
-    return found
+                results[n] = k
+    return results
 
 
 def preserved_results(pair: Pair) -> tuple[int, ...]:

@@ -35,12 +35,12 @@ def fold_splats(op: GenericOp, constants: Mapping[str, np.ndarray]) -> GenericOp
     """
     if op.gathering:
         return op
-    found = {}
+    results = {}
     for n, x in enumerate(op.inputs):
         text = splat(constants[x.value]) if x.value in constants else None
         if text is not None:
-            found[n] = text
-    return _without_inputs(op, {}, found) if found else op
+            results[n] = text
+    return _without_inputs(op, {}, results) if results else op
 
 
 def splat(data: np.ndarray) -> str | None:
@@ -67,11 +67,11 @@ def fold_fill(op: GenericOp, fill: GenericOp) -> GenericOp:
     text, value = fill_literal(fill), fill.results[0].value
     if text is None:
         return op
-    found = {n: text for n, x in enumerate(op.inputs) if x.value == value}
-    if op.gathering and not _bounded(op, found):
-        found = {}
+    collected = {n: text for n, x in enumerate(op.inputs) if x.value == value}
+    if op.gathering and not _bounded(op, collected):
+        collected = {}
     results = tuple(replace(r, init=None, fill=text) if r.init == value else r for r in op.results)
-    return _without_inputs(replace(op, results=results), {}, found)
+    return _without_inputs(replace(op, results=results), {}, collected)
 
 
 def drop_unused_inits(op: GenericOp) -> GenericOp:

@@ -107,25 +107,27 @@ def types_of(model: onnx.ModelProto) -> dict[str, TensorType]:
     # In this process: these nodes have passed inference in a child's when the model was loaded, and
     # a child for every host segment would take longer than all else that is done with it.
     graph = onnx.shape_inference.infer_shapes(draft, data_prop=True).graph
-    found: dict[str, TensorType] = {}
+    results: dict[str, TensorType] = {}
     for info in (*graph.value_info, *graph.output, *graph.input):
         tensor = info.type.tensor_type
         if info.type.WhichOneof("value") == "tensor_type" and tensor.elem_type:
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-            found[info.name] = TensorType(shape=_static(tensor), dtype=dtype)
+            results[info.name] = TensorType(shape=_static(tensor), dtype=dtype)
     constants = constants_of(model.graph)
-    return found | {n: TensorType(shape=d.shape, dtype=d.dtype.name) for n, d in constants.items()}
+    return results | {
+        n: TensorType(shape=d.shape, dtype=d.dtype.name) for n, d in constants.items()
+    }
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     """Initialisers and results of Constant nodes, as arrays."""
-    found = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    results = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and not node.domain:
             data = _constant_node(node)
             if data is not None:
-                found[node.output[0]] = data
-    return found
+                results[node.output[0]] = data
+    return results
 
 
 def _constant_node(node: onnx.NodeProto) -> np.ndarray | None:
