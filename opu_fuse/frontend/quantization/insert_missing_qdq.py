@@ -97,7 +97,8 @@ def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
 
 
 def _told(added: Sequence[_Added]) -> str:
-    first, worst = added[0], max(a.off for a in added)
+    first = added[0]
+    worst = math.ceil(max(a.off for a in added) * 10 - 1e-6) / 10  # a bound is not rounded down
     results = f"{len(added)} results are" if added[1:] else "a result is"
     return (
         f"{results} rounded to int8 where the model rounds only what it makes of them, since "
