@@ -1,0 +1,1 @@
+"""A group of operators as one pass through the machine."""

@@ -1,3 +1,5 @@
-"""Facts about ONNX models that several stages ask for: traits of operators, what is one operator
-together, what folds, what nobody reads, which operator sets there are, types and shapes of values.
+"""Facts about ONNX models that several stages need.
+
+Operator traits, composite operators, constant folding, unused nodes, operator sets, and inferred
+types and shapes.
 """

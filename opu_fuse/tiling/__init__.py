@@ -1,0 +1,1 @@
+"""Tiles of a layer: which fit, what they load, how long they take."""

@@ -1,0 +1,1 @@
+"""From a file to a valid ONNX graph of standard operators."""

@@ -1,0 +1,1 @@
+"""Ranges, scales, and the Q/DQ pairs of this and of other quantisers."""

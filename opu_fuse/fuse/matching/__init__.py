@@ -1,0 +1,1 @@
+"""Matcher state, and the groups that can be formed from it."""

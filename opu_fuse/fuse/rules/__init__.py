@@ -1,0 +1,1 @@
+"""What may be fused. A rule is a predicate; its docstring is its message."""

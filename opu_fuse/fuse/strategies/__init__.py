@@ -1,0 +1,1 @@
+"""Ways to choose groups, behind one interface (`registry.py`)."""

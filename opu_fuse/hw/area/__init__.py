@@ -1,0 +1,1 @@
+"""FPGA resources of a machine, estimated in closed form."""

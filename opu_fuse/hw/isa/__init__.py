@@ -1,0 +1,1 @@
+"""Instructions: the table of opcodes and registers, encoding, assembly, faults."""

@@ -1,0 +1,1 @@
+"""SystemVerilog and C that are generated from specs and the instruction table."""

@@ -1,0 +1,1 @@
+"""The YAML file of a machine: schema, checks, errors, pictures."""

@@ -1,0 +1,1 @@
+"""Tensors of two runs compared, with ONNX Runtime as the judge."""

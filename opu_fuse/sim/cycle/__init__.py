@@ -1,0 +1,1 @@
+"""The cycle engine: time without values, cycle for cycle that of the RTL."""

@@ -1,0 +1,1 @@
+"""The functional engine: numpy, bit-exact, without time."""

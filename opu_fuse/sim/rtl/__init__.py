@@ -1,0 +1,1 @@
+"""The RTL as an engine, in a child process."""

@@ -1,1 +1,1 @@
-"""Operators of other libraries, sequences and control flow, spelt in operators of the standard."""
+"""Operators of other domains, sequences and control flow, decomposed into standard operators."""
