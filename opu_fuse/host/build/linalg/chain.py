@@ -31,7 +31,7 @@ chain takes time in proportion to its length."""
 
 
 class KernelStep(Struct, frozen=True, kw_only=True):
-    """A fused chain. nodes: positions of the ONNX nodes it stands for."""
+    """A fused chain. nodes: positions of the ONNX nodes it replaces."""
 
     kernel: Kernel
     nodes: tuple[int, ...]
@@ -43,7 +43,7 @@ class KernelStep(Struct, frozen=True, kw_only=True):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Values it makes."""
+        """Values it computes."""
         return tuple(r.value for r in self.kernel.op.results)
 
 
@@ -135,7 +135,7 @@ def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def _too_small(fused: Fused, min_nodes: int) -> list[int]:
-    """Positions of members whose kernel stands for too few nodes."""
+    """Positions of members whose kernel replaces too few nodes."""
     found = set()
     for member, made_of in zip(fused.members, fused.made_of, strict=True):
         if isinstance(member, GenericOp) and len(made_of) < min_nodes:
