@@ -172,7 +172,7 @@ class _Builder:
         self.index[value] = self._append(call)
 
     def _rounding(self, value: ir.Value, op: str, operands: tuple[int, ...]) -> dict[str, Any]:
-        """Quantisation fields of a value computed from these operands."""
+        """Fields about the integers that a value computed from these operands stands for."""
         found = _rounding(value)
         if found["quant"] is None and op in KEEPS_INTEGERS:
             found["quant"] = self.nodes[operands[0]].quant

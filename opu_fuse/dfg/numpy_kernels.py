@@ -62,7 +62,7 @@ def transposed_sums(
 
 
 def shuffle_channels(x: np.ndarray, order: Sequence[int], zero_point: int) -> np.ndarray:
-    """Channels of x (1, c, h, w), as numbered by `order`; -1 denotes zeros."""
+    """Channels of x (1, c, h, w), as numbered by `order`; -1 stands for zeros."""
     found = x[:, list(order)]
     found[:, [i for i, channel in enumerate(order) if channel < 0]] = zero_point
     return found

@@ -19,7 +19,7 @@ class TensorSource(Struct, frozen=True, kw_only=True):
 
 
 def tensor_sources(bundle: Bundle) -> tuple[TensorSource, ...]:
-    """Every quantised tensor of a program, each once, in the order of computation."""
+    """Every quantised tensor of a program, each once, in the order in which they are made."""
     found: dict[str, TensorSource] = {}
     for group in bundle.groups:
         for stage in group.stages:

@@ -135,7 +135,7 @@ def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def _too_small(fused: Fused, min_nodes: int) -> list[int]:
-    """Positions of members whose kernel replaces too few nodes."""
+    """Positions of members whose kernel stands for too few nodes."""
     found = set()
     for member, made_of in zip(fused.members, fused.made_of, strict=True):
         if isinstance(member, GenericOp) and len(made_of) < min_nodes:
