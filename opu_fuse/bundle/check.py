@@ -1,7 +1,7 @@
 """Whether a bundle keeps the promises of `program.py`: what engines rely on without looking again.
 
 Runs when a program file is written and when one is read, so a file cannot name bytes outside its
-memory window, words outside its program, or values that nobody makes.
+memory window, words outside its program, or values that nobody computes.
 """
 
 import math
@@ -48,7 +48,7 @@ def check_bundle(bundle: Bundle, hw: HwSpec, where: str) -> None:
 
 
 def _memory(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
-    """Window inside the machine's memory; constants and program inside the window, apart."""
+    """Window inside the machine's memory; constants and program inside the window, disjoint."""
     window, start = bundle.window_bytes, bundle.program_offset
     end = start + 4 * len(bundle.words)
     if window > hw.dram.capacity:
@@ -62,7 +62,7 @@ def _memory(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
 
 
 def _tensors(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
-    """Names once, layouts of this machine that hold the shape, bytes where nothing else lies."""
+    """Names once, layouts of this machine that hold the shape, bytes disjoint from all others."""
     yield from _twice("tensor", [t.name for t in bundle.tensors])
     program_end = bundle.program_offset + 4 * len(bundle.words)
     for t in bundle.tensors:
@@ -118,7 +118,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
 
 
 def _passed_on(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
-    """Inputs and outputs of groups are tensors, or made by a group and read by a later one."""
+    """Inputs and outputs of groups are tensors, or written by a group and read by a later one."""
     known = {t.name for t in bundle.tensors}
     last = {name: group.index for group in bundle.groups for name in group.inputs}
     for group in bundle.groups:
@@ -176,7 +176,7 @@ def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> It
 
 
 def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
-    """Every value read by a host segment or an output port is made before."""
+    """Every value read by a host segment or an output port is computed before."""
     yield from _twice("input", [p.name for p in bundle.inputs])
     yield from _twice("output", [p.name for p in bundle.outputs])
     tensors = {t.name: t for t in bundle.tensors}

@@ -1,4 +1,4 @@
-"""Whether the host segments of a bundle can run: members present and sound, values made in time."""
+"""Whether the host segments of a bundle can run: members sound, values computed before use."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ MODEL_SUFFIX = ".onnx"
 
 
 def host_mistakes(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
-    """Every member is one piece's, and takes and gives what the piece says; every piece reads what
-    is made before it, every result of a segment is made.
+    """Every member belongs to one piece and has its inputs and outputs. Every piece reads values
+    computed before it. Every result of a segment is computed.
     """
     hosts = [s for s in bundle.segments if isinstance(s, HostSegment)]
     uses = Counter(piece.member for s in hosts for piece in s.pieces)
@@ -55,7 +55,7 @@ def _member(piece: HostPiece, data: bytes) -> Iterator[str]:
 
 
 def _interface(member: str, data: bytes) -> tuple[set[str], set[str]]:
-    """What a member itself says that it reads and makes. Raises ProgramError when it is damaged."""
+    """Inputs and outputs that a member declares. Raises ProgramError when it is damaged."""
     if member.endswith(KERNEL_SUFFIX):
         from opu_fuse.bundle.kernel_json import kernel_from_json  # most programs have no kernels
 

@@ -1,7 +1,7 @@
 """Program files: `save` and `load` of `name.opu` (docs/program-file.md).
 
 A ZIP without compression, members sorted, times fixed: the same bundle gives the same bytes. Large
-members are hashed and written from where they lie, without copies.
+members are hashed and written in place, without copies.
 """
 
 import hashlib
@@ -100,7 +100,7 @@ def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
     except UnicodeDecodeError:
         raise damaged(where, f"{SPEC} is no text") from None
     hw = _spec_of(spec_yaml, where)
-    if hw.spec_hash != facts.spec_hash or hw.name != facts.spec:  # keys that were not there then
+    if hw.spec_hash != facts.spec_hash or hw.name != facts.spec:  # keys that it did not have
         what = f"{SPEC} is not the machine {facts.spec} {facts.spec_hash:011x} to this opu-fuse"
         raise another_version(where, what, facts.tool_version)
     if len(data[PROGRAM]) % 4:

@@ -1,9 +1,9 @@
 """`fused.onnx` of a program file: the quantised model with groups as functions, weights by
 reference.
 
-Its large initialisers are ONNX external data that lie in `qdq.onnx`, where they are anyway: each
-names the byte at which the same initialiser's raw data begins there. So the weights stand in a
-program file once, and the two members, unpacked side by side, open in every ONNX tool.
+Its large initialisers are ONNX external data in `qdq.onnx`: each names the byte offset of the same
+initialiser's raw data in that file. The weights are so stored once in a program file. The two
+members, unpacked into one folder, open in every ONNX tool.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def serialised(model: onnx.ModelProto) -> tuple[bytes, tuple[TensorProto, ...]]:
-    """A model's bytes, and its initialisers: the large ones as references to where they lie there,
-    so that their data are not copied once more.
+    """A model's bytes, and its initialisers: the large ones as references into those bytes,
+    which avoids another copy of their data.
     """
     data = model.SerializeToString(deterministic=True)
     places = raw_places(data)

@@ -1,7 +1,7 @@
 """Which instructions are a group's: the last step of the debug database.
 
 A run of consecutive C-type words of one group is a range; groups whose instructions interleave
-have several. The U-type words in front of a C-type belong to it.
+have several. The U-type words before a C-type belong to it.
 """
 
 from collections.abc import Iterable, Sequence

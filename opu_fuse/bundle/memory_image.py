@@ -1,4 +1,4 @@
-"""A program's memory window: how it looks at the start, and where the feature maps lie in it."""
+"""A program's memory window: its initial content, and reads and writes of feature maps."""
 
 import numpy as np
 
@@ -29,8 +29,9 @@ def read_tensor(window: np.ndarray, tensor: Tensor, images: int) -> np.ndarray:
 
 
 def write_tensor(window: np.ndarray, tensor: Tensor, values: np.ndarray) -> None:
-    """int8 values of all images, along the first axis, into the memory window. What lies in the
-    holes of its layout belongs to others and stays; lanes behind the last channel become 0.
+    """int8 values of all images, along the first axis, into the memory window. The
+    unused lanes of its layout belong to other maps and are preserved; lanes after the last channel
+    become 0.
     """
     y, images = tensor.layout, len(values)
     there = window[tensor.offset : tensor.offset + y.size_bytes]

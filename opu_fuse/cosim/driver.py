@@ -133,7 +133,7 @@ class OpuDriver:
         return await self.wait()
 
     async def counters(self) -> Counters:
-        """Of the last program, or of the one that runs, so far."""
+        """Counters of the last program, or of the running one so far."""
         return Counters(
             cycles=await self.read("CYCLES_LO") | await self.read("CYCLES_HI") << 32,
             busy={engine: await self.read(f"BUSY_{engine.name}") for engine in Engine},

@@ -18,7 +18,7 @@ from opu_fuse.sim.rtl.machine_run import Retired
 from opu_fuse.sim.rtl.segment_runs import Decoded
 
 Read = Callable[[int, int], np.ndarray]
-"""Offset in the memory window and length -> uint8 bytes that lie there now."""
+"""Offset in the memory window and length -> current uint8 bytes."""
 
 
 class _Store(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,10 @@ class _Store(Struct, frozen=True, kw_only=True):
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """window: as it is behind the segment; stores: by the number of their instruction."""
+    """What a segment has to store.
+
+    window: content after the segment. stores: by instruction number.
+    """
 
     bundle: Bundle
     program: Decoded
@@ -76,7 +79,7 @@ class Expected(Struct, frozen=True, kw_only=True):
         return RunError(self.bundle.model, what, "look at the waves from there on, backwards")
 
     def _instruction(self, tensor: Tensor, index: tuple[int, ...], group: int) -> str:
-        """Group and instruction that made an element."""
+        """Group and instruction that wrote an element, as text."""
         place = next(p for p in tensor_sources(self.bundle) if p.name == tensor.name)
         number = writer(self.bundle, place, (self.bundle.batch, *tensor.shape[1:]), index)
         instruction = self.program.instructions[number]

@@ -46,7 +46,7 @@ class ProgramBench:
     """A program, a machine that runs it, and the memory between them.
 
     program: of `opu_fuse.compile` or `Program.load`; opu: driver of the machine; memory, base:
-    where its memory window lies, a multiple of 4096; machine: handle of the `opu_top` instance,
+    address of its memory window, a multiple of 4096; machine: handle of the `opu_top` instance,
     simulated together with `opu_retired.sv`, None where the bench cannot look inside.
 
     Everything that the machine stores is compared with the functional engine: with `machine` when

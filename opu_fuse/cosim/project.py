@@ -22,7 +22,7 @@ def project_files(machine: str) -> dict[str, str]:
 
 
 def write_project(folder: Path, files: Mapping[str, bytes]) -> None:
-    """All files of a project or none. RunError where one of them is there already."""
+    """All files of a project or none. RunError where one of them already exists."""
     for name in files:
         if (folder / name).exists():
             raise RunError(str(folder / name), "is there already", "choose an empty folder")

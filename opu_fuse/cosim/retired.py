@@ -18,8 +18,8 @@ class RetireMonitor:
     """Retire records of one machine.
 
     machine: handle of the `opu_top` instance, simulated together with `opu_retired.sv`. records:
-    all since the start of the monitor, in their order. told: called with each record in the cycle
-    in which it arises.
+    all since the start of the monitor, in order. told: callback, called with each record in the
+    cycle of the retirement.
     """
 
     def __init__(self, machine: Any, told: Callable[[Retired], None] | None = None) -> None:

@@ -1,9 +1,8 @@
 """From the canonical model to the data-flow graph.
 
-One walk over the values, without recursion and in linear time: every value appears once, after its
-operands, in the order in which a depth-first walk from the model's outputs finishes them (post-DFS
-order, operands visited in operand order). Values that no output needs do not appear, except unused
-inputs, which come last.
+One iterative traversal of the values, in linear time. Every value appears once, after its operands,
+in post-DFS order from the model's outputs (operands visited in operand order). Values that no
+output needs do not appear, except unused inputs, which come last.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,8 +24,8 @@ from opu_fuse.quant import GIVEN_KEY, META_KEY, UNROUNDED_KEY
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
 KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample", "shuffle", "split"})
-"""Operators whose result needs no rounding of its own: without a Q behind them, they hand on their
-operand's integers.
+"""Operators whose result needs no rounding of its own: without a following QuantizeLinear, they
+forward their operand's integers.
 """
 
 
@@ -40,9 +39,7 @@ def build_dfg(canonical: ir.Model, *, quantised: bool = False) -> Dfg:
 
 
 class _Builder:
-    """Invariant: `index[v]` is the position of the node that stands for value v; operands stand
-    before their users.
-    """
+    """Invariant: `index[v]` is the index of the node of value v; operands precede their users."""
 
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
@@ -185,7 +182,7 @@ class _Builder:
         return tuple([self.index[v] for v in self.lowered[producer].operands])
 
     def _call(self, producer: ir.Node, operands: tuple[int, ...]) -> dict[str, Any]:
-        """Fields of the call that stands for a canonical node, all but the quantisation."""
+        """Fields of the call for a canonical node, all but the quantisation."""
         lowered = self.lowered[producer]
         outputs = producer.outputs
         single = outputs[0] if len(outputs) == 1 else None
@@ -231,7 +228,7 @@ class _Builder:
 
 
 def sources_of(node: ir.Node) -> list[str]:
-    """Names of the nodes of the user's model that a canonical one stands for."""
+    """Names of the nodes of the user's model that a canonical node represents."""
     names = node.metadata_props.get(SOURCE_KEY) or node.name or ""
     return [name for name in names.split(",") if name]
 

@@ -1,7 +1,7 @@
-"""Copies of values that several concatenations want at different places.
+"""Copies of values that several zero-copy concatenations need at different addresses.
 
-A copy is a max pool over one element: machines do it on their way from memory to memory, and it
-hands on its operand's integers.
+A copy is a max pool over one element: machines compute it on the way from memory to memory, and it
+forwards its operand's integers.
 """
 
 from collections.abc import Iterable

@@ -45,24 +45,35 @@ class Access(StrEnum):
 class Node(Struct, frozen=True, kw_only=True):
     """One node.
 
-    name: name in the user's model (of a var the input's, an owned bias is `<conv>/bias`); op:
-    operator name ("" unless a call). operands: indices in operand order; access: how each operand
-    is read (same length). shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); type:
-    its type in the model, None where inference does not know it; value names the result in the
-    canonical model (an owned bias takes the conv's value name, the conv then gets `<value>/acc`).
-    quant: set when the result is rounded to int8 there; None on accumulators, floats and float
-    models. tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), ""
-    without. const: data of a const (weights int8 or float, biases int32 or float). owner: index of
-    the conv that owns this bias. attrs of conv: kernel, strides, dilations (2-tuples), pads (top,
-    left, bottom, right), group, choice (only where its weights choose values or are ones of a sum),
-    divisor (of a mean whose weights are ones in a scale of one over it); of pools: kernel,
-    strides, dilations, pads, count_include_pad, ceil_mode resolved into pads/shape; of leaky_relu:
-    alpha; of clip: min, max; of pad: pads (top, left, bottom, right), value (real); of table:
-    functions (its ONNX operators in order); of shuffle: groups; of split: axis, sizes; of concat:
-    axis; of add: minus (the operand that is subtracted, if one is). source: original node names
-    this node stands for. ir_node: the canonical ONNX node (host operators are executed from it);
-    body: all canonical nodes of a table or shuffle in order, ir_node last, () elsewhere. own: what
-    the user calls it ("": nothing, None: as `name`).
+    index: position in `Dfg.nodes`.
+    kind: call, var, const, tuple or tuple_get.
+    name: name in the user's model; a var has the input's, an owned bias `<conv>/bias`.
+    op: operator name, "" unless a call.
+    operands: node indices in operand order.
+    access: how each operand is read (same length as `operands`).
+    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w).
+    type: ONNX type in the model, None where inference does not know it.
+    value: name of the result in the canonical model. An owned bias takes the conv's value name;
+        the conv then gets `<value>/acc`.
+    tensor: name of the int8 tensor in the QDQ model, "" without (to compare with ONNX Runtime).
+    quant: set when the result is rounded to int8; None on accumulators, floats and float models.
+    const: data of a const (weights int8 or float, biases int32 or float).
+    owner: index of the conv that owns this bias.
+    attrs: attributes by operator, listed below.
+    source: names of the original nodes that this node represents.
+    ir_node: the canonical ONNX node; host operators are executed from it.
+    body: all canonical nodes of a table or shuffle in order, ir_node last, () elsewhere.
+    own: the user's name for it ("": none, None: same as `name`).
+
+    Attributes:
+    conv: kernel, strides, dilations (2-tuples), pads (top, left, bottom, right), group; choice,
+        only where its weights are a one-hot selection or ones of a sum; divisor, of a mean whose
+        weights are ones with scale 1 / divisor.
+    pools: kernel, strides, dilations, pads, count_include_pad; ceil_mode is resolved into pads and
+        shape.
+    leaky_relu: alpha. clip: min, max. pad: pads (top, left, bottom, right), value (real).
+    table: functions (its ONNX operators in order). shuffle: groups. split: axis, sizes.
+    concat: axis. add: minus (the operand that is subtracted, if one is).
     """
 
     index: int
@@ -91,7 +102,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What people call the operator: `conv`, and ONNX names where there are none of ours."""
+        """Operator name for messages: `conv`, or the ONNX name where opu-fuse has none."""
         if self.is_requantisation:
             return "requantise"
         return "+".join(self.attrs.get("functions", ())) or self.op.removeprefix("host:")
@@ -128,7 +139,7 @@ class Lookup(Struct, frozen=True, kw_only=True, eq=False):
     reals: np.ndarray
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """The numbers that bytes (1, channels, rows, columns) stand for."""
+        """The real numbers, float32, that bytes (1, channels, rows, columns) represent."""
         places = array[0, list(self.channels)].astype(np.int16) - self.lowest
         return np.stack([row[p] for row, p in zip(self.reals, places, strict=True)])[np.newaxis]
 
@@ -142,10 +153,13 @@ class Lookup(Struct, frozen=True, kw_only=True, eq=False):
 class Border(Struct, frozen=True, kw_only=True):
     """An input or output whose port does more than rounding.
 
-    name, type: of the user's array; written: what its integers stand for, where one of the nodes
-    says so. value: what it is inside; quant: how that is rounded; turn: None where its elements lie
-    as the user's do; lookup: the numbers that bytes stand for, where the model computes them.
-    nodes: canonical nodes that the port stands for, in order.
+    name, type: name and ONNX type of the user's array.
+    written: quantisation of its integers, where one of the nodes declares it.
+    value: the value inside the graph.
+    quant: quantisation of `value`.
+    turn: axis permutation between the two, None where both have the same element order.
+    lookup: real numbers that bytes represent, where the model computes them.
+    nodes: canonical nodes that the port implements, in order.
     """
 
     name: str
@@ -159,10 +173,14 @@ class Border(Struct, frozen=True, kw_only=True):
 
 
 class Dfg(Struct, frozen=True, kw_only=True, dict=True):
-    """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i
-    (ascending, each once); inputs: var nodes in model order; outputs: result nodes in model order;
-    entries, exits: what their ports do besides rounding, None for nothing, in the same orders;
-    quantised: weights and activations are integers; given: they came so.
+    """The data-flow graph of one model.
+
+    nodes: in post-DFS order.
+    users: users[i] are the indices of the calls and tuples that read node i, ascending, each once.
+    inputs, outputs: indices of var nodes and of result nodes, in model order.
+    entries, exits: what the ports of inputs and outputs do besides rounding, None for nothing.
+    quantised: weights and activations are integers.
+    given: the user's model was already quantised.
     """
 
     name: str
@@ -186,8 +204,8 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
         """The node whose bytes a value shares: changes of view are looked through.
 
         Not beyond the last map a machine can hold: after a value of another rank, which only the
-        host makes, the view is made there too and has bytes of its own. So has a view of floats
-        that is rounded after it.
+        host computes, the view is computed there too and has bytes of its own. So has a view of
+        floats that is rounded after it.
         """
         return self._bases[index]
 

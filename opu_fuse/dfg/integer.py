@@ -123,7 +123,7 @@ def tied_quant(dfg: Dfg, index: int) -> QuantParams:
 
 
 def is_tied(x: QuantParams | None, y: QuantParams | None) -> bool:
-    """True when the same integers stand for the same numbers."""
+    """True when the same integers represent the same numbers."""
     return None not in {x, y} and (x.scale, x.zero_point) == (y.scale, y.zero_point)  # type: ignore[union-attr]  # None is ruled out before
 
 
@@ -134,7 +134,7 @@ def _moved(dfg: Dfg, node: Node) -> tuple[Node, ...]:
 
 
 def owned_bias(dfg: Dfg, conv: int) -> Node | None:
-    """The bias node that a conv or dense node owns: it stands right behind it and its constant."""
+    """The bias node that a conv or dense node owns: it follows the node and its constant."""
     return next((dfg[u] for u in dfg.users[conv] if dfg[u].owner == conv), None)
 
 

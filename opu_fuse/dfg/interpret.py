@@ -304,8 +304,9 @@ def _round(acc: np.ndarray, mult: np.ndarray, shift: np.ndarray, zero_point: int
 
 
 def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
-    """Runs the canonical node; a conv with an owned bias is one node there, executed when the
-    bias's turn comes.
+    """Execute the canonical node with ONNX Runtime.
+
+    A conv with an owned bias is one canonical node: it is executed at the index of the bias.
     """
     if owned_bias(dfg, node.index) is not None:
         return {}

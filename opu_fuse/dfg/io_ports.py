@@ -1,20 +1,20 @@
-"""What a port does to the user's arrays, so that no operator is left for it.
+"""Operators at inputs and outputs that the port folds into packing the user's arrays.
 
-Frameworks that keep channels last write a Transpose behind an input and before an output; fully
-quantised models a DequantizeLinear and a QuantizeLinear, those in half precision a Cast. Whoever
-packs an image for the machine touches every value anyway, so such operators are facts of the port
-and no nodes of the data-flow graph.
+Channels-last frameworks write a Transpose after an input and before an output. Fully quantised
+models write a DequantizeLinear and a QuantizeLinear there, half-precision models a Cast. Packing an
+image for the machine touches every value anyway. Such operators are therefore properties of the
+port and not nodes of the data-flow graph.
 
-1. Behind an input of bytes what makes a map of numbers of them (`model/preprocessing.py`), with one
+1. After an input of bytes: its preprocessing into a map (`model/preprocessing.py`), with one
    Transpose, DepthToSpace or SpaceToDepth and channels in any order.
-2. Behind an input that nobody else reads, up to a map: a DequantizeLinear or Cast, changes of view,
-   one Transpose, DepthToSpace or SpaceToDepth.
-3. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
-   the map is rounded already.
+2. After an input with one reader, up to a map: a DequantizeLinear or Cast, changes of view, one
+   Transpose, DepthToSpace or SpaceToDepth.
+3. Before an output that nobody reads, from a map on: the operators of case 2, with a QuantizeLinear
+   that has the quantisation of the map instead of the DequantizeLinear.
 4. An input that the compiler has split in two, one rounded and one not; an output that is another
    value under a name of its own (Identity).
 
-Changes of view that the machine's memory needs no change for are left as they are, to be seen.
+Changes of view that leave the bytes in the machine's memory unchanged remain nodes of the graph.
 """
 
 from collections.abc import Collection, Sequence
@@ -71,7 +71,10 @@ def entry(
 
 
 def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
-    """As `entry`: what the port of an output does besides dequantising (Case 3)."""
+    """What the port of an output does besides dequantising (Case 3); None for nothing.
+
+    The parameters are those of `entry`.
+    """
     if UNROUNDED_KEY in given.meta:  # Case 4
         return _alias(given.meta[UNROUNDED_KEY], given, given)
     if (copy := given.producer()) is not None and _copies(copy):
@@ -150,7 +153,7 @@ def _copies(node: ir.Node) -> bool:
 
 
 def _reader(value: ir.Value) -> ir.Node | None:
-    """Who alone reads it."""
+    """The only reader of a value, None where it has none or several."""
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output() or uses[0].node.graph is not value.graph:
         return None
@@ -158,7 +161,7 @@ def _reader(value: ir.Value) -> ir.Node | None:
 
 
 def _moves(node: ir.Node) -> bool:
-    """A change of view or what turns axes, of sizes that are known."""
+    """True for a change of view or permutation of axes with static sizes."""
     if node.domain not in STANDARD or node.op_type not in PERMUTES | {"Reshape"}:
         return False
     known = all(_sizes(v) for v in (node.inputs[0], node.outputs[0]))
@@ -194,8 +197,9 @@ def _written(node: ir.Node) -> QuantParams | None:
 def _border(
     given: ir.Value, value: ir.Value, nodes: Sequence[ir.Node], floating: bool
 ) -> Border | None:
-    """Of these nodes between an input or output and a value inside, from which on changes of view
-    and a Transpose move the same numbers.
+    """The border of these nodes between an input or output and a value inside; None for none.
+
+    Changes of view and one permutation between the two must move the same numbers.
     """
     kind, shape = type_of(given), _sizes(value)
     if kind is None or kind.dtype not in _TYPES or not is_map(shape):
@@ -242,7 +246,7 @@ def _is_free(
 
 
 def _turn(value: ir.Value, turns: Sequence[ir.Node], *, inside: bool) -> AxisPermutation:
-    """inside: the nodes make the value, not the user's array."""
+    """Axis permutation of a port. inside: the nodes compute the value, not the user's array."""
     shape = _sizes(value)
     if not turns:
         return AxisPermutation(value=shape, axes=shape, order=tuple(range(len(shape))))
@@ -267,7 +271,7 @@ def _turned(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _sizes(value: ir.Value | None) -> tuple[int, ...]:
-    """The static shape, () where there is none."""
+    """The static shape, () where it is unknown or has dynamic sizes."""
     dims = () if value is None or value.shape is None else tuple(value.shape)
     known = tuple(d for d in dims if isinstance(d, int) and d > 0)
     return known if len(known) == len(dims) else ()

@@ -70,8 +70,10 @@ def is_asked(node: Node) -> bool:
 
 
 def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:
-    """Both factors of a sum stand over one shift: beside a large one, a small one keeps few bits. A
-    result may be off by less than a step, with powers of two by nothing.
+    """Why the two scales of a sum differ too much, None where they fit.
+
+    Both multipliers share one shift: next to a large one, a small one has few significant bits. A
+    result may be off by less than a step; with powers of two it must be exact.
     """
     ratios = tuple(x.per_tensor / quant_of(node).per_tensor for x in operands)
     why = f"{node.name} adds steps of {ratios[0]:g} and {ratios[1]:g} of its own"
@@ -89,8 +91,10 @@ def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:
 
 
 def _what_follows(dfg: Dfg, node: Node) -> str:
-    """In place of the QuantizeLinear. A quantiser that takes a layer and what stands behind for one
-    operator rounds only the end, where machines round twice.
+    """What follows a result instead of the missing QuantizeLinear.
+
+    A quantiser that treats a layer and its successor as one operator rounds only the end; machines
+    round after both.
     """
     readers = [dfg[user] for user in dfg.users[node.index]]
     if len(readers) == 1 and readers[0].quant is not None:
@@ -99,7 +103,7 @@ def _what_follows(dfg: Dfg, node: Node) -> str:
 
 
 def _rounded_how(node: Node) -> str | None:
-    """What the pairs behind a result do that no machine can; None without any."""
+    """What the Q/DQ pairs after a result do that no machine can; None without any."""
     uses = [] if node.ir_node is None else node.ir_node.outputs[0].uses()
     pairs = [u.node for u in uses if u.node.op_type == "QuantizeLinear"]
     if not pairs:

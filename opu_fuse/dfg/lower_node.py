@@ -1,4 +1,4 @@
-"""One node of the canonical model -> what the machine's operators call it.
+"""Lowering: one node of the canonical model -> operator of the hardware spec.
 
 `LOWERINGS` is the table: ONNX operator -> function giving operator name, operands and attributes,
 or None when this form of the operator is not one the machines know; such nodes stay `host:<OpType>`
@@ -270,7 +270,7 @@ def _elementwise(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
 
 
 def _difference(node: ir.Node) -> Lowered | None:
-    """Of two computed maps or rows of one shape; statistics of channels stay in floats."""
+    """Subtraction of two computed maps or rows of one shape; channel statistics remain floats."""
     shape = shape_of(node.outputs[0])
     alike = all(v and const_array(v) is None and shape_of(v) == shape for v in node.inputs)
     return _elementwise(node, "add", minus=1) if alike and shape[2:] != (1, 1) else None
@@ -370,7 +370,7 @@ def _reshape(node: ir.Node) -> Lowered | None:
         return None
     source, target = shape_of(x), shape_of(node.outputs[0])
     if is_map(source) and len(target) == 4 and feature_shape(source) != feature_shape(target):
-        return None  # its values lie elsewhere: a machine reads what the host has moved
+        return None  # its values are stored elsewhere: a machine reads what the host has moved
     return Lowered(op="reshape", operands=(x,), access=(Access.FULL,))
 
 

@@ -1,7 +1,7 @@
-"""What the port of an input of bytes looks up: the numbers that the model makes of each byte.
+"""Lookup tables of byte inputs: the number that the model's preprocessing computes for each byte.
 
-ONNX Runtime computes the model's own nodes, on images that hold every byte in every channel; they
-are believed only where each pixel of them has what the table says, so a mean image is no table.
+ONNX Runtime executes the model's own nodes on images that hold every byte in every channel. A table
+is accepted only where every pixel agrees with it, so subtracting a mean image is no table.
 """
 
 import logging
@@ -28,8 +28,10 @@ log = logging.getLogger(__name__)
 def lookup_of(
     given: ir.Value, nodes: Sequence[ir.Node], turn: AxisPermutation | None
 ) -> Lookup | None:
-    """Of the nodes that preprocess an input; turn: what else the port does. None where they do more
-    than the two together can, and where ONNX Runtime refuses them.
+    """The table of the nodes that preprocess an input.
+
+    turn: permutation that the port applies as well. None where the nodes do more than table and
+    permutation can, or ONNX Runtime rejects them.
     """
     outside, inside = type_of(given), type_of(nodes[-1].outputs[0])
     if outside is None or inside is None or outside.shape is None or inside.shape is None:
@@ -55,7 +57,7 @@ def lookup_of(
 
 
 def _channels(turned: np.ndarray, places: np.ndarray) -> tuple[int, ...] | None:
-    """Which channel of what a turn gives each channel of the map is."""
+    """Per channel of the map, the equal channel of the permuted array; None without."""
     first = {number: channel for channel, number in enumerate(turned[0, :, 0, 0].tolist())}
     results = [first.get(number, -1) for number in places[0, :, 0, 0].tolist()]
     whole = -1 not in results and np.array_equal(turned[:, results], places)
@@ -66,8 +68,8 @@ def _computed(
     nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray, quant: QuantParams | None
 ) -> np.ndarray | None:
     """(channels, 256) float32, None where pixels of one channel differ, or a number is none.
-    places: of each value of the map, in the user's array; image: such an array; quant: of its
-    bytes, where they stand for other numbers.
+    places: index of each value of the map in the user's array. image: such an array. quant: its
+    quantisation, where bytes represent other numbers.
     """
     _, channels, *size = places.shape
     pixels, lowest = size[0] * size[1], np.iinfo(image.dtype).min
@@ -90,8 +92,9 @@ def _computed(
 
 
 def _run(nodes: Sequence[ir.Node], array: np.ndarray) -> np.ndarray:
-    """What nodes make of an array of which each reads the result of the one before; those that are
-    between them in the model are left out.
+    """The result of a chain of nodes on an array: each reads the result of its predecessor.
+
+    Nodes between them in the model are skipped.
     """
     if not nodes:
         return array

@@ -1,4 +1,4 @@
-"""What stands before the array: constants that scale and shift channels, gates, and clamps."""
+"""Operators before the array: constants that scale and shift channels, gates, and clamps."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ def rescales(dfg: Dfg, node: Node) -> bool:
 
 def pre_slots(dfg: Dfg, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Operators before the array, those together that one unit does: a channel affine or a gate and
-    the clamp behind it, or one of them.
+    the clamp after it, or one of them.
     """
     slots: list[tuple[int, ...]] = []
     for node in nodes:

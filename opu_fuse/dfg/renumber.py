@@ -8,8 +8,10 @@ from opu_fuse.dfg.graph import Dfg, Node, users_of
 
 
 def renumbered(dfg: Dfg, nodes: Sequence[Node]) -> tuple[Dfg, tuple[int, ...]]:
-    """The graph of other nodes in place of those at the same index, new ones behind them; and by
-    index where each is now (0 for nodes that nothing needs any more, which are gone).
+    """The graph with its nodes replaced and renumbered, and the new index of each node of `nodes`.
+
+    nodes: replacements at the old indices, additional ones after them. The new index is 0 for dead
+    nodes, which are removed.
     """
     order = _post_dfs(nodes, (*dfg.outputs, *dfg.inputs))
     moved = [0] * len(nodes)

@@ -1,8 +1,8 @@
-"""Maxima over more places than a tile holds become several in a row.
+"""Max pools with a window larger than a tile are split into a sequence of pools.
 
-A maximum of maxima is the maximum, whatever windows overlap, and nothing is rounded: first along
-rows, then along columns, each in windows that fit. How many places do is the machine's, so the
-graph is changed where its groups did not fit, not the model.
+The maximum of maxima is the maximum, even for overlapping windows, and nothing is rounded. The
+pools run first along rows, then along columns, each with a window that fits. The largest window
+depends on the machine, so the graph is changed where its groups did not fit, not the model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,24 +15,25 @@ from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.renumber import renumbered
 
 _LONGEST = 16
-"""Pools in a row along an axis."""
+"""Most pools in sequence along an axis."""
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """A pool along one axis: its window, how far windows stand apart, padding at both ends."""
+    """A pool along one axis: window, stride and padding at both ends, in elements."""
 
     kernel: int
     stride: int
     pads: tuple[int, int]
 
     def count(self, size: int) -> int:
-        """Results of so many places."""
+        """Number of results for an axis of `size` elements."""
         return (size + sum(self.pads) - self.kernel) // self.stride + 1
 
 
 def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]] | None:
-    """Attributes of the pools in a row, of windows of at most `most` places, that a max pool of
-    rows and columns `size` is; None where it is none, or they would be too many.
+    """Attributes of the pool sequence that equals a max pool; None where none fits.
+
+    size: rows and columns of the operand. most: largest window along an axis, in elements.
     """
     attrs = node.attrs
     if node.op != "max_pool" or attrs["dilations"] != (1, 1) or len(size) != 2 or most < 2:
@@ -51,7 +52,7 @@ def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]]
 
 
 def _spans(span: Span, size: int, most: int) -> Iterator[Span]:
-    """Windows side by side where one window sees everything; else overlapping ones, which grow."""
+    """Disjoint windows where one covers everything; else overlapping ones of growing reach."""
     while span.kernel > most:
         before, behind = span.pads
         if span.count(size) == 1 and span.kernel >= before + size:

@@ -10,7 +10,7 @@ def dfg_lines(dfg: Dfg) -> Iterator[str]:
     """`%5 conv1: conv(%4, %1, %2) kernel=(3, 3) ... -> int8[1,8,12,12] scale 0.5`, nodes in order.
 
     Operands that are read in another way than whole say so. A value without scale is not rounded
-    there. Behind `for` stand nodes of the user's model, where they are others.
+    there. `for` is followed by nodes of the user's model, where these differ.
     """
     yield f"{dfg.name}: {len(dfg.nodes)} nodes, {'int8' if dfg.quantised else 'not quantised'}"
     for node in dfg.nodes:

@@ -1,7 +1,7 @@
 """ONNX types of values: what inference has found, never a guess.
 
-The model's own shape inference knows standard operators. What an operator of another library makes
-is asked of ONNX Runtime, which has to run it.
+The model's own shape inference knows standard operators. ONNX Runtime, which
+has to run operators of other libraries, reports the types of their results.
 """
 
 import functools
@@ -16,7 +16,7 @@ from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
 
 UNKNOWN = -1
-"""Size of a dimension that is not known before the run (behind host operators such as NonZero)."""
+"""Size of a dimension that is not known before the run (after host operators such as NonZero)."""
 
 _Dims = tuple[int | ir.SymbolicDim, ...]
 _NO_NUMBERS = frozenset({ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128})
@@ -41,7 +41,7 @@ class ValueType(Struct, frozen=True, kw_only=True):
         return self.carried != self.dtype
 
     def info(self, name: str, dtype: ir.DataType | None = None) -> onnx.ValueInfoProto:
-        """Declares a value of this shape, and of this dtype if none is given."""
+        """Declares a value of this shape, and of this dtype if it has none."""
         shape = self.shape and [None if d == UNKNOWN else d for d in self.shape]
         return helper.make_tensor_value_info(name, int(dtype or self.dtype), shape)
 
@@ -71,7 +71,7 @@ def _tensor(dtype: ir.DataType, dims: _Dims | None) -> ValueType:
 
 @functools.lru_cache(maxsize=1024)
 def known_dims(dims: _Dims) -> tuple[int, ...]:
-    """Sizes of dimensions, UNKNOWN where there is none before the run."""
+    """Sizes of dimensions, UNKNOWN where a size depends on the run."""
     return tuple(d if type(d) is int else UNKNOWN for d in dims)
 
 

@@ -1,4 +1,4 @@
-"""Operators that stay on the host.
+"""Operators that run on the host CPU.
 
 kernel        a generic operator: loop nest, affine maps, scalar payload
 kernel_check  what makes one meaningful

@@ -207,7 +207,7 @@ def literal(value: np.generic | bool | float) -> str:
 
 
 def scalar(text: str, dtype: str) -> np.generic:
-    """The typed scalar a literal stands for. Raises ValueError for texts that are none."""
+    """The typed scalar that a literal denotes. Raises ValueError for texts that are none."""
     kind = np.dtype(dtype)
     number = float.fromhex(text) if kind.kind == "f" else int(text)
     return kind.type(number)

@@ -1,4 +1,4 @@
-"""What makes a generic operator meaningful; whoever makes or reads one asks here."""
+"""Validity of a generic operator; whoever builds or reads one asks here."""
 
 from collections.abc import Iterator as Lazy
 from collections.abc import Sequence
@@ -170,7 +170,7 @@ def _yields(op: GenericOp) -> Lazy[str]:
 
 
 def _stores(op: GenericOp) -> Lazy[str]:
-    """Nothing is stored twice to one place, but by gathering loops that read what was stored."""
+    """No element is stored twice, except by gathering loops that read what was stored."""
     moving, reads = loops_moving(op), results_read(op)
     for k, (r, y) in enumerate(zip(op.results, op.yields, strict=True)):
         if op.reads_result(k) and not r.starts:

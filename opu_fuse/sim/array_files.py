@@ -122,7 +122,7 @@ def file_name(name: str) -> str:
 
 @contextlib.contextmanager
 def file_errors(path: Path) -> Generator[None]:
-    """Turn what the file system or the decoder says into a RunError."""
+    """Convert errors of the file system or the decoder into a RunError."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -157,7 +157,7 @@ def read_text(path: Path) -> str:
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """The file that `write` writes to the path it is given, whole or not at all."""
+    """Write a file atomically. write: writes the content to the temporary path it receives."""
     with file_errors(path), whole_file(path) as beside:
         write(beside)
 

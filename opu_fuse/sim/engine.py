@@ -73,7 +73,7 @@ def run(
 
 
 def require_machine(bundle: Bundle, hw: HwSpec) -> None:
-    """ProgramError where a program was made for another machine."""
+    """Raises ProgramError where a program was compiled for another machine."""
     if bundle.spec_hash != hw.spec_hash:
         raise ProgramError(
             bundle.model,
@@ -90,7 +90,10 @@ def run_on(
     engine: str,
     capture: bool = False,
 ) -> RunResult:
-    """As `run`, on an engine that its owner has started and goes on using. engine: its name."""
+    """Run a program as `run` does, on an engine that the caller started and continues to use.
+
+    engine: its name.
+    """
     samples = ports.samples_of(bundle, inputs)
     return _run_samples(bundle, runner, samples, engine, capture=capture)
 
@@ -199,7 +202,7 @@ class _Values(Struct):
     seen: dict[str, _Images] = field(default_factory=dict)
 
     def put(self, name: str, values: _Images) -> None:
-        """A value made on the host; into the machine's memory as well if it reads it."""
+        """Store a value computed on the host; a map also goes to the memory window."""
         if name in self.maps:
             for value in values:
                 _must_be_int8(name, value)
@@ -232,7 +235,7 @@ class _Job(Struct):
     trace: list[Retire] = field(default_factory=list)
 
     def batch(self, number: int, inputs: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Run all segments once. inputs: of every image, as many as there are."""
+        """Run all segments once. inputs: one mapping per image, at most `batch` of them."""
         maps = {t.name: t for t in self.bundle.tensors}
         values = _Values(self.runner.window, maps, self.bundle.batch)
         for port in self.bundle.inputs:
@@ -288,7 +291,7 @@ class _Job(Struct):
         return {t.name: read_tensor(self.runner.window, t, self.bundle.batch) for t in kept}
 
     def _written_outside(self, segment: int) -> Mapping[str, np.ndarray]:
-        """Tensors that inputs or a host segment have made whole, as they lie in memory."""
+        """Tensors that the inputs or a host segment complete, as stored in memory."""
         if not self.capture:
             return {}
         wholes = (w for w in whole_tensors(self.bundle) if w.segment == segment)

@@ -44,11 +44,11 @@ def group_counters(
 
 
 def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
-    """Group -> its part of a segment's cycles; together they are all of them.
+    """Group -> its share of a segment's cycles; the shares add up to all of them.
 
     Groups overlap: one is loaded while another is computed. A cycle counts for the group that the
-    array works for; while the array waits, for the groups that the other engines work for, in
-    equal parts; while all wait, for the next group that works. So no group has fewer cycles than
+    array computes; while the array stalls, for the groups of the other busy engines, in equal
+    parts; while all stall, for the next group that is busy. So no group has fewer cycles than
     its multiplications take.
     """
     begins: dict[int, list[Retire]] = {}

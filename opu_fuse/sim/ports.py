@@ -21,7 +21,7 @@ def samples_of(
     """Checked inputs with a leading sample axis on every array, and the number of samples.
 
     An input of shape (1, …) may be given as (N, …), the same N for all. None: seeded noise, with a
-    warning. Raises RunError naming what was expected and what was given.
+    warning. Raises RunError naming the expected and the actual arrays.
     """
     if inputs is None:
         log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
@@ -69,7 +69,7 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
 
 
 def _integers(dtype: str) -> tuple[int, int]:
-    """Least and largest; the two and four bits of narrow types stand in their names."""
+    """Least and largest value; narrow types have their width (2 or 4 bits) in their name."""
     if dtype not in NARROW:
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     count = 1 << int(dtype[-1])
@@ -79,9 +79,9 @@ def _integers(dtype: str) -> tuple[int, int]:
 def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """One sample of an input -> the value inside.
 
-    inside_int8: the value lies in the memory window. It, and that of a port with a scale, is int8
+    inside_int8: the value is in the memory window. It, and that of a port with a scale, is int8
     inside: floats are quantised, uint8 shifted by 128, int8 left alone, bytes of a port with a
-    table looked up. Others stay as given, in a type that numpy has.
+    table looked up. Others are unchanged, in a type that numpy has.
     Raises RunError for a NaN that would have to be quantised.
     """
     if port.turn is not None:
@@ -119,8 +119,10 @@ def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarra
 
 
 def require_shape(where: str, value: np.ndarray, declared: Sequence[int]) -> None:
-    """Raises RunError for a value the host has made in another shape: where the data decide, the
-    compiler has believed what the model declares. (A damaged host model does so, too.)
+    """Raises RunError for a value the host computed in another shape than declared.
+
+    Where the shape depends on data, the compiler relies on the shape that the model declares. (A
+    damaged host model also gives another shape.)
     """
     sizes = zip(value.shape, declared, strict=False)
     if value.ndim == len(declared) and all(d in (size, UNKNOWN) for size, d in sizes):

@@ -30,7 +30,7 @@ class SegmentRun(Struct, frozen=True, kw_only=True):
 
 
 class Runner(Protocol):
-    """One started engine; made for one bundle, used for all samples, closed at the end.
+    """One started engine; created for one bundle, used for all samples, closed at the end.
 
     window: uint8 memory window; the caller writes inputs before `run` and reads results after it.
     """
@@ -65,7 +65,7 @@ class RtlOptions(Struct, frozen=True, kw_only=True):
 
 
 def require_waves(path: Path) -> None:
-    """RunError where waves cannot be written there."""
+    """Raises RunError where waves cannot be written to that path."""
     if path.suffix not in WAVE_FORMATS:
         raise RunError(
             str(path), f"waves of type {path.suffix!r}", f"use {' or '.join(WAVE_FORMATS)}"

@@ -124,5 +124,5 @@ def _cuts(whole: HostModel, plan: HostPlan) -> tuple[tuple[str, str, str], ...]:
 
 
 def _short(name: str, operators: Collection[str]) -> str:
-    """Name of what was fused, without the conversions where there is an operator in it."""
+    """Name of a fused kernel, without conversions where it has other operators."""
     return "+".join(part for part in name.split("+") if part in operators) or name

@@ -143,7 +143,7 @@ def _is_narrow(node: Node) -> bool:
 
 
 def _is_last_of(dfg: Dfg, node: Node, inside: Collection[int]) -> bool:
-    """A conv and its owned bias are one ONNX node: it stands where the bias stands."""
+    """A conv and its owned bias are one ONNX node: it is at the position of the bias."""
     return not any(dfg[u].owner == node.index for u in dfg.users[node.index] if u in inside)
 
 
@@ -224,7 +224,7 @@ def _convert(draft: _Draft, op: str, source: str, target: str, quant: QuantParam
 
 
 def _cast(draft: _Draft, source: str, target: str, dtype: ir.DataType) -> None:
-    """Exact, both ways; infinities of 8-bit floats stay infinities."""
+    """A Cast that is exact both ways; infinities of 8-bit floats remain infinities."""
     node = helper.make_node("Cast", [source], [target], name=f"{target}:Cast", to=int(dtype))
     if dtype.name.startswith("FLOAT8"):
         node.attribute.append(helper.make_attribute("saturate", 0))

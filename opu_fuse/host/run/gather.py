@@ -86,7 +86,7 @@ def _step_by_step(
 
 
 def _slice(value: Value, at: Mapping[int, int]) -> np.ndarray:
-    """The part of an array at one point of the gathering loops, their axes kept at size 1."""
+    """The part of an array at one point of the gathering loops, their axes retained with size 1."""
     index = tuple(
         slice(at[i], at[i] + 1) if i in at and size > 1 else slice(None)
         for i, size in enumerate(value.shape)

@@ -77,7 +77,7 @@ FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "not": np.logical_not,
     "select": _select,
 }
-"""Of every scalar operation but const, index and cast, which need the instruction."""
+"""Functions of every scalar operation but const, index and cast, which need the instruction."""
 
 
 def evaluate(

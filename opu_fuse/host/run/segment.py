@@ -1,4 +1,4 @@
-"""Operators that stay on the host: fused kernels, and models in ONNX Runtime, values by name."""
+"""Operators that run on the host CPU: fused kernels, and models in ONNX Runtime, values by name."""
 
 import os
 import re
@@ -29,7 +29,7 @@ _Runner = Callable[[list[str], Mapping[str, np.ndarray]], list[Any]]
 
 
 class Hosts:
-    """The pieces of a program's host segments, each made ready when it first runs.
+    """The pieces of a program's host segments, each prepared when it first runs.
 
     members: kernels and serialised models by name.
     """
@@ -114,7 +114,7 @@ def _run_in_child(
 
 
 def hosts_of(bundle: Bundle) -> Hosts:
-    """The same object for equal host members, while at most `KEPT` other programs ran since."""
+    """The hosts of a bundle, from an LRU cache of `KEPT` entries keyed by the members."""
     return _caches[-1](tuple(sorted(bundle.hosts.items())))
 
 
@@ -166,7 +166,7 @@ def _said(error: Exception) -> str:
 
 def session(model: bytes | str) -> Any:
     """An ONNX Runtime session on the CPU that computes the graph as it is written. model: bytes, or
-    the path of a file, which may have its weights beside it.
+    the path of a file, which may have its weights in the same folder.
     """
     import onnxruntime
 

@@ -1,7 +1,7 @@
-"""How far a rounded tensor may be from ONNX Runtime's, in steps, when both read the same operands.
+"""Bound on the difference of a rounded tensor from ONNX Runtime's, in steps, for equal operands.
 
 With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (docs/models.md). One
-step is allowed behind (1) an average over a count that is no power of two, whose reciprocal has no
+step is allowed after (1) an average over a count that is no power of two, whose reciprocal has no
 exact multiplier; (2) scales that are no powers of two, for the same reason, unless a table changes
 one to another; (3) constants in floats
 that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product. A
@@ -40,9 +40,9 @@ _GLOBAL = having(Trait.AVERAGES) - POOLS
 _ARITHMETIC = (AFFINE | {"Sum"}) - {"BatchNormalization"}
 _CONSTANT_BITS = 16
 FLOAT_TOLERANCE = 1e-5
-"""Of an output in floats, relative to its largest value: the host may add in another order."""
+"""Tolerance of a float output, relative to its largest value: the host may add in another order."""
 ADDED_STEPS = 4
-"""Of the next rounded result, by which an inserted Q/DQ pair may move it
+"""Steps of the next rounded result by which an inserted Q/DQ pair may move it
 (`frontend/quantization/insert_missing_qdq.py`).
 """
 _ANY = (1 << 8) - 1  # steps between the ends of int8
@@ -65,10 +65,11 @@ def allowed_differences(
     looked_up: Collection[str] = (),
     added: AbstractSet[str] = frozenset(),
 ) -> dict[str, Allowed]:
-    """For every result of a QuantizeLinear, by name. shapes: of those results; shown: those whose
-    values are known (None: all). What a hidden one may be off by is carried to what reads it.
-    looked_up: those that a machine's table makes. added: those that are not rounded in the model
-    that is held to be right.
+    """Allowed difference of every result of a QuantizeLinear, by name.
+
+    shapes: shapes of those results. shown: results whose values are known (None: all); the allowed
+    difference of a hidden one propagates to its readers. looked_up: results that a machine's table
+    computes. added: results that the reference model does not round.
     """
     graph = _Graph(model, looked_up)
     results: dict[str, Allowed] = {}
@@ -94,7 +95,7 @@ def allowed_of_outputs(
 
 
 class _Graph:
-    """The operators between two roundings: what lies before a QuantizeLinear, up to the
+    """The operators between two roundings: the predecessors of a QuantizeLinear, up to the
     DequantizeLinears that it is computed from.
     """
 
@@ -146,7 +147,7 @@ class _Graph:
         if step is None or not (off < np.inf and step.min() > 0):
             return Allowed(steps=most, why=why)
         apart = off / float(step.min())
-        # What is computed may lie in the middle: 0.5 and 1.5 are one step apart, and round to 0
+        # A result may be a tie: 0.5 and 1.5 differ by one step, and round to 0
         # and 2.
         rounded = np.ceil(apart) if _only_move(self._between(before)) else np.floor(apart) + 1
         return Allowed(steps=min(most, own.steps + min(most, int(rounded))), why=why)
@@ -314,8 +315,9 @@ class _Graph:
         return np.moveaxis(weight, _output_axis(node), 0), unit
 
     def _off_of_floats(self, node: onnx.NodeProto) -> float | None:
-        """The same where weights are integers that are written as floats: of these the largest of a
-        channel is 64 or more, so that half a step of its sums is at most so much.
+        """Half a step of the sums of a layer whose integer weights are written as floats.
+
+        The largest weight of a channel is 64 or more, which bounds its scale from above.
         """
         pair, weight = self._pair_before(node.input[0]), self._constant(node.input[1])
         scale = None if pair is None else self._constant(pair.input[1])
@@ -324,14 +326,14 @@ class _Graph:
         return float(np.abs(weight.astype(np.float64)).max(initial=0.0) / 64 * scale.min() / 2)
 
     def _pair_before(self, name: str) -> onnx.NodeProto | None:
-        """The DequantizeLinear whose numbers a value is made of."""
+        """The DequantizeLinear that a value is computed from."""
         made_by = self.producer.get(name)
         while made_by is not None and made_by.op_type in {*MOVES_VALUES, "Clip"}:
             made_by = self.producer.get(made_by.input[0])
         return made_by if made_by is not None and made_by.op_type == "DequantizeLinear" else None
 
     def _real(self, name: str) -> np.ndarray | None:
-        """The numbers of a constant, also of one behind DequantizeLinear."""
+        """The real numbers of a constant, also of one that passes a DequantizeLinear."""
         made_by = self.producer.get(name)
         if made_by is None or made_by.op_type != "DequantizeLinear":
             return self._constant(name)
@@ -432,6 +434,6 @@ def _is_sum(node: onnx.NodeProto | None) -> bool:
 
 
 def _output_axis(node: onnx.NodeProto) -> int:
-    """Of a weight, the axis of the output channels."""
+    """Axis of the output channels in a weight."""
     rows_first = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
     return int(not rows_first)

@@ -1,7 +1,7 @@
-"""When every tensor of the memory window is whole.
+"""When every tensor of the memory window is complete.
 
-A joined concatenation has several writers, machine groups and host values, and its groups may end
-in any order: pools run between the tiles of a convolution. It is whole behind the last of them.
+A zero-copy concatenation has several writers, machine groups and host values, and its groups may
+end in any order: pools run between the tiles of a convolution. It is complete after the last one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from msgspec import Struct
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 
 INPUTS = -1
-"""Place of the model's inputs among the segments."""
+"""Segment index that denotes the model's inputs."""
 
 
 class Whole(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ def whole_tensors(bundle: Bundle) -> tuple[Whole, ...]:
 
 
 def surviving(wholes: Sequence[Whole], segment: int) -> tuple[Tensor, ...]:
-    """Tensors made whole by a segment of the machine whose bytes no later group of it writes."""
+    """Tensors that a machine segment completes and that no later group of it overwrites."""
     made = [w for w in wholes if w.segment == segment and w.groups]
 
     def overwritten(w: Whole) -> bool:

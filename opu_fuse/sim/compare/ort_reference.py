@@ -1,5 +1,4 @@
-"""What ONNX Runtime makes of the quantised model: every tensor that a QuantizeLinear gives, and the
-outputs.
+"""The quantised model in ONNX Runtime: the result of every QuantizeLinear, and the outputs.
 
 Optimisations are off, so the model is computed as it is written: with power-of-two scales,
 float32 sums of int8 products are exact below 2**24 and QuantizeLinear rounds them once, as the
@@ -21,7 +20,7 @@ from opu_fuse.host.run.segment import session
 
 NAME = "onnxruntime (QDQ model, optimisations off)"
 _OWN = ":own"
-"""Suffix of what is computed from given operands, beside the given tensor itself."""
+"""Suffix of a tensor computed from substituted operands, next to the substituted tensor itself."""
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -63,9 +62,9 @@ class Reference:
     def from_operands(
         self, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
     ) -> Expected:
-        """As `run`, but whatever reads a tensor that is given (int8, by name) reads the given one.
+        """Run the model with some tensors (int8, by name) substituted for all that read them.
 
-        So each operator is looked at by itself: a difference does not spread to what follows.
+        Each operator is so checked by itself: a difference does not propagate to its successors.
         """
         model = _cut(self.model, self._types, tensors.keys())
         feeds = dict(inputs)
@@ -94,7 +93,7 @@ def _sound(where: str, what: str) -> Generator[None]:
 
 
 def as_int8(array: np.ndarray) -> np.ndarray:
-    """uint8 with zero point z stands for the same as int8 with z - 128."""
+    """Convert uint8 to int8: uint8 with zero point z equals int8 with zero point z - 128."""
     if array.dtype == np.uint8:
         return (array.astype(np.int16) - 128).astype(np.int8)
     return array
@@ -144,7 +143,7 @@ def _showing(
 def _cut(
     model: onnx.ModelProto, types: Mapping[str, tuple[int, int]], given: Collection[str]
 ) -> onnx.ModelProto:
-    """The model with the given tensors as inputs; what computes them gives `<name>:own`."""
+    """The model with the substituted tensors as inputs; their producers write `<name>:own`."""
     cut = _showing(model, types, given)
     graph = cut.graph
     for node in graph.node:

@@ -44,7 +44,7 @@ class Pair(Struct, frozen=True, kw_only=True):
 def check(
     bundle: Bundle, inputs: Mapping[str, np.ndarray] | None, result: RunResult
 ) -> CheckResult:
-    """A captured run against ONNX Runtime on the quantised model, for the inputs given to `run`.
+    """Compare a captured run with ONNX Runtime on the quantised model, for the inputs of `run`.
 
     Every quantised tensor that the run shows, and every output. What differs is looked at again by
     itself: ONNX Runtime computes each tensor from the run's own operands, and a difference counts
@@ -176,7 +176,7 @@ def _near(wanted: np.ndarray, got: np.ndarray, steps: int, off: float) -> np.nda
 
 
 def _parts(array: np.ndarray) -> list[np.ndarray]:
-    """An array in pieces, views where it lies in one piece."""
+    """An array in pieces, views where it is contiguous."""
     return np.array_split(array.reshape(-1), 1 + array.size // _COUNTED_AT_ONCE)
 
 
@@ -270,8 +270,8 @@ def _difference(bundle: Bundle, pair: Pair, beyond: np.ndarray, elements: int) -
 def is_dull(tensor: np.ndarray, zero_point: int) -> bool:
     """True when a tensor proves little: under 32 distinct values, or 5 % and more saturated.
 
-    Of a tensor with fewer than 96 elements a third must be distinct, and one may be saturated. With
-    zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
+    A tensor with fewer than 96 elements needs a third of them distinct, and one may be saturated.
+    With zero point -128 the lower end is zero (after a relu) and no saturation.
     """
     flat = tensor.view(np.uint8).reshape(-1)
     parts = np.array_split(flat, 1 + flat.size // _COUNTED_AT_ONCE)

@@ -6,9 +6,9 @@ from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
 
 
 class TensorSource(Struct, frozen=True, kw_only=True):
-    """Where a quantised tensor comes from.
+    """The producer of a quantised tensor.
 
-    stage: its StageTensor when it is made by a post chain, else None; group: -1 for inputs and host
+    stage: its StageTensor when a post chain computes it, else None; group: -1 for inputs and host
     values.
     """
 

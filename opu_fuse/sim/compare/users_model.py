@@ -1,8 +1,8 @@
-"""A run beside the model that the user compiled, as ONNX Runtime computes it.
+"""A run compared with the model that the user compiled, as ONNX Runtime computes it.
 
-`compare.check` holds a program to the quantised model inside it, which says nothing about what
-quantising cost, or about mistakes of the front end. The user's model is not in the program file;
-its hash is. It is looked for beside the program and in the current folder.
+`compare.check` compares a program with the quantised model inside it. That shows neither the loss
+from quantisation nor mistakes of the front end. The program file holds only the hash of the user's
+model. The model is searched for next to the program and in the current folder.
 
 For a model in floats the ratio of signal to noise is information. One that came quantised has
 bounds: what `bounds` allows each tensor, and each rounding that the compiler added, carried to the
@@ -31,7 +31,7 @@ from opu_fuse.sim.compare.runs import check
 
 SUFFIXES = (".onnx", ".tflite")
 LOOKED_AT_BYTES = 1 << 30
-"""Of files that are called otherwise than the program, in all."""
+"""Most bytes to hash, in total, of files whose name differs from the program's."""
 _KERNELS = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger", "DynamicQuantize")
 
 
@@ -51,10 +51,10 @@ def check_run(
 
 
 def find_model(bundle: Bundle, program: Path, given: Path | None = None) -> Path | None:
-    """The file that a program was compiled of: the one that is given, else one with its hash beside
-    the program or in the current folder; None where there is none.
+    """The model file that a program was compiled from, None where no file matches.
 
-    Raises RunError for a given file that is another model.
+    given: the file to use; without it, files next to the program and in the current folder are
+    matched by hash. Raises RunError where `given` is no file or another model.
     """
     if given is None:
         return next(filter(lambda path: _is_it(path, bundle), _candidates(program)), None)

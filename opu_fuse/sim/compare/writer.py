@@ -1,4 +1,4 @@
-"""Which instruction made an element of a tensor."""
+"""Which instruction wrote an element of a tensor."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from opu_fuse.units.base import Stage
 def writer(
     bundle: Bundle, source: TensorSource, shape: tuple[int, ...], index: tuple[int, ...]
 ) -> int:
-    """C-type number of the last post.run that makes an element of a tensor, images along the first
+    """C-type number of the last post.run that writes an element of a tensor, images along the first
     axis; -1 if none does.
     """
     if source.group < 0 or source.group >= len(bundle.groups):

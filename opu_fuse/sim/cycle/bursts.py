@@ -1,7 +1,7 @@
-"""Address walk of load and store: the shape of an instruction as bursts on the bus.
+"""Address generator of load and store: splits the transfer of an instruction into bus bursts.
 
-As the RTL's `opu_walk`: runs that continue each other are merged to stretches, stretches cut into
-bursts of at most `max_burst` beats that never cross a page.
+It follows the RTL's `opu_walk`. Contiguous runs are merged into stretches. Each stretch is split
+into bursts of at most `max_burst` beats that never cross a page.
 """
 
 from functools import lru_cache
@@ -12,9 +12,11 @@ PAGE_BYTES = 4096
 
 
 class Burst(Struct, frozen=True, kw_only=True):
-    """beats: of it; needs: run, from 0, with which it may go; grown: run with which the stretch is
-    longer than up to its end, one behind the stretch where it ends that; last: run that the stretch
-    ends with.
+    """One burst of a stretch; runs are numbered from 0.
+
+    beats: length in beats. needs: run after which the burst may issue. grown: first run that
+    extends the stretch past the end of this burst; `last` + 1 where the burst ends the stretch.
+    last: final run of the stretch.
     """
 
     beats: int

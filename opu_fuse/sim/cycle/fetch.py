@@ -1,6 +1,6 @@
-"""Fetch: the program comes in beats, its words go to the queues in order, one a cycle.
+"""Fetch: the program arrives in beats; its words enter the queues in order, one per cycle.
 
-As the RTL's `opu_fetch`. Words of one instruction that lie in one beat go together.
+It follows the RTL's `opu_fetch`. Words of one instruction in the same beat enter together.
 """
 
 from collections import Counter
@@ -116,7 +116,7 @@ class Fetch:
 
 
 def _pieces(steps: Sequence[Step], bus: int, skipped: int) -> Iterator[Piece]:
-    """skipped: words of the first beat in front of the program."""
+    """skipped: words of the first beat before the start of the program."""
     per_beat = bus // INSTRUCTION_WORD_BYTES
     passed: Counter[int] = Counter()
     for step in steps:

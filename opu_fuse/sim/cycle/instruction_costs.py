@@ -21,7 +21,7 @@ from opu_fuse.units.params import ComputeParams, PostParams
 
 
 class Sweeps(Struct, frozen=True, kw_only=True):
-    """conv or copy: `count` sweeps over `steps` steps, `period` cycles apart.
+    """conv or copy: `count` sweeps over `steps` steps, one sweep every `period` cycles.
 
     setup: cycles from the start to the first sweep; waits: further cycles in which sweeps wait for
     parameters of the pre chain; gap: from a sweep of conv to the next at least; accumulate: the
@@ -50,7 +50,7 @@ class Windows(Struct, frozen=True, kw_only=True):
 
 
 class Chain(Struct, frozen=True, kw_only=True):
-    """post: `blocks` blocks, `period` cycles apart; the visits of a block take `turns` cycles.
+    """post: `blocks` blocks, one per `period` cycles; iterations of a block take `turns` cycles.
 
     words: parameter words of a block; hold: cycles from the first turn of a block until the next
     words may come; drain: cycles from the last turn to done.

@@ -1,7 +1,7 @@
-"""Issue: words in an engine's queue become starts, tokens are taken and given, instructions retire.
+"""Issue: an engine starts instructions from its queue, consumes and signals tokens, and retires.
 
-As the RTL's `opu_frontend` and `opu_counters`. All times are cycles; what is not known yet is None,
-or not in its list.
+It follows the RTL's `opu_frontend` and `opu_counters`. All times are cycles. A time that is not yet
+known is None, or absent from its list.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,10 @@ from opu_fuse.sim.cycle.instruction_costs import Step
 
 
 class Counters:
-    """Dependency counters: when each token was given and taken, by (source, drain)."""
+    """Dependency counters: cycles at which tokens were signalled (`given`) and consumed (`taken`).
+
+    Both are keyed by (source engine, drain engine). limit: most tokens a counter holds.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -25,11 +28,11 @@ class Counters:
 
 
 class Issue:
-    """One engine's instructions in their order, and what is known of them.
+    """One engine's instructions in program order, with the cycles known so far of each.
 
-    arrived: last word enters the queue; headed: it is the next one; starts; dones: the unit has
-    finished; ends: retired. granted: the last token is there, and the engine that gave it. held:
-    cycles in which retirements waited for room in a counter.
+    arrived: its last word enters the queue. headed: it is at the head of the queue. starts: it
+    starts. dones: the unit finishes it. ends: it retires. granted: its last token is ready, and the
+    engine that signalled it. held: total cycles in which retirement stalled on a full counter.
     """
 
     def __init__(

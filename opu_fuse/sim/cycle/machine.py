@@ -1,9 +1,9 @@
 """The machine of the cycle engine: one program from start to done, event by event.
 
 Two kinds of facts. Times that follow from other times (a start from its tokens, the end of a
-convolution from its start) are derived as soon as those are known, ahead of the clock. What
-shares the bus is played in the order of time: the addresses of reads and writes, and the beats of
-the current bursts. A fact derived in one cycle never changes what happened before it.
+convolution from its start) are derived as soon as those are known, before the clock reaches them.
+Bus traffic is simulated in order of time: the addresses of reads and writes, and the beats of the
+current bursts. A fact derived in one cycle never changes an earlier cycle.
 """
 
 from collections.abc import Sequence
@@ -135,7 +135,7 @@ class CycleMachine:
         return self._stores.beats
 
     def _take(self, queue: BurstQueue, engine: int, at: int) -> tuple[int, int]:
-        """Take the next burst; the instruction behind starts where that decides its cycle."""
+        """Take the next burst; start the next instruction where this burst determines its cycle."""
         told = queue.free
         burst = queue.take(at)
         if told is None and queue.free is not None:
@@ -143,7 +143,7 @@ class CycleMachine:
         return burst
 
     def _free(self, queue: BurstQueue, engine: int) -> None:
-        """No burst has held up what comes behind it."""
+        """No burst was taken before `queue.due`: derive what its next free cycle lets start."""
         queue.settle()
         self._settle(engine)
 
@@ -195,7 +195,7 @@ class CycleMachine:
                 self._settle(Engine.STORE)
 
     def _finish_read(self, tag: int, end: int) -> None:
-        """A beat of fetch or a burst of load has come; its place is free."""
+        """A beat of fetch or a burst of load has arrived; its outstanding slot is reusable."""
         if tag != _BEAT:
             self._open_reads -= 1
             self._read_slot = max(self._read_slot, end)

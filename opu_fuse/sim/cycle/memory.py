@@ -1,7 +1,7 @@
-"""DRAM behind the bus: reads and writes in order, one budget of bytes for both.
+"""DRAM at the far side of the bus: in-order reads and writes that share one bandwidth budget.
 
-The memory of the RTL simulation (`opu_axi_memory`) to the cycle, but from change to change: what
-one direction moves alone is one step, and so is what both move turn by turn.
+It matches the memory of the RTL simulation (`opu_axi_memory`) cycle by cycle, but is event-driven.
+A phase in which one direction is active is one step; so is one in which both alternate.
 """
 
 from collections import deque
@@ -14,9 +14,10 @@ _NEVER = 1 << 60
 
 
 class Stream:
-    """One direction. at: cycle of the next grant at the earliest; data: cycle from which the beats
-    of the current burst are there; left: those to be granted; end: cycle behind the beat granted
-    last.
+    """Bursts of one direction, in order.
+
+    at: earliest cycle of the next grant. data: cycle from which the beats of the current burst are
+    ready. left: its beats not yet granted. end: cycle after the last granted beat.
     """
 
     __slots__ = ("_bursts", "at", "data", "end", "left")
@@ -26,7 +27,7 @@ class Stream:
         self.at, self.data, self.left, self.end = _NEVER, 0, 0, 0
 
     def add(self, at: int, data: int, beats: int, tag: int) -> bool:
-        """Add a burst behind the others; True if it is the current one."""
+        """Append a burst to the queue; True if it becomes the current one."""
         self._bursts.append((at, data, beats, tag))
         if len(self._bursts) > 1:
             return False
@@ -46,8 +47,10 @@ class Stream:
 
 
 class Memory:
-    """A beat is granted in a cycle in which the budget holds one, and moves in it or as soon as its
-    data are there. next: cycle behind the next change, which `plan` finds and `move` makes.
+    """The memory: grants a beat in each cycle whose budget covers one.
+
+    A granted beat moves in that cycle, or as soon as its data are ready. next: cycle after the next
+    event, which `plan` computes and `move` applies.
     """
 
     __slots__ = (
@@ -63,11 +66,11 @@ class Memory:
         self._now = 0  # next cycle to decide
         self._budget = 0  # left by the cycle before
         self._write_first = False
-        # Decided by `next`: last cycle, budget, whose turn; beats left of read and write.
+        # Set by `plan`: last cycle, budget, whether a write is next; beats left of read and write.
         self._plan = (0, 0, False, 0, 0)
 
     def plan(self) -> None:
-        """Find `next` after a burst was added or a change was made."""
+        """Compute `next` after a burst was added or an event was applied."""
         begin = max(min(self.reads.at, self.writes.at), self._now)
         if begin >= _NEVER:
             self.next = inf
@@ -77,7 +80,7 @@ class Memory:
             self._alone(begin)
 
     def move(self) -> tuple[int | None, int | None]:
-        """Make the change: tags of the read and the write burst that have ended."""
+        """Apply the event; return the tags of the read and the write burst that ended."""
         last, self._budget, self._write_first, read_left, write_left = self._plan
         self._now = last + 1
         read = write = None
@@ -122,7 +125,7 @@ class Memory:
         self.next = last + 1
 
     def _together(self, cycle: int) -> None:
-        """Both directions, until a burst ends; when the budget is short they take turns."""
+        """Both directions, until a burst ends; when the budget is short they alternate."""
         rate, beat = self._rate, self._beat
         budget, write_first = self._filled(cycle), self._write_first
         read_left, write_left = self.reads.left, self.writes.left
@@ -133,7 +136,7 @@ class Memory:
                 cycle += wait
                 budget += rate * wait
             wants = write_at <= cycle
-            if wants and rate <= beat and budget < 2 * beat:  # from here on turn by turn
+            if wants and rate <= beat and budget < 2 * beat:  # from here on they alternate
                 turns = min(2 * write_left - write_first, 2 * read_left - (not write_first))
                 last = cycle + max(0, -(-(turns * beat - budget) // rate))
                 budget += rate * (last - cycle) - turns * beat

@@ -1,7 +1,7 @@
 """The cycle engine: how long a program takes, without computing anything.
 
-The program's own instructions go through models of fetch, issue, the engines and the memory, which
-follow the RTL (docs/cycle-engine.md). There are no values: no inputs, no outputs.
+The program's own instructions pass through models of fetch, issue, the engines and the memory,
+which follow the RTL (docs/cycle-engine.md). The engine has no data: no inputs and no outputs.
 """
 
 from collections import Counter

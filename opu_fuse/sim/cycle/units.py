@@ -77,7 +77,7 @@ class ComputeUnit:
 
 
 class PostUnit:
-    """Post chain. worked: turns of visits so far."""
+    """Post chain. worked: cycles spent on iterations so far."""
 
     def __init__(self) -> None:
         self.worked = 0

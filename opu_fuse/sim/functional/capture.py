@@ -1,7 +1,7 @@
-"""Looking inside the functional engine: tensors that groups store or make on the way, and totals.
+"""Observers of the functional engine: stored tensors, intermediate tensors, and totals.
 
-Stored tensors are read from the memory window when the last group that writes to them has ended;
-tensors inside the post chain are put together from the tiles of its post instructions.
+Stored tensors are read from the memory window when the last group that writes them has ended.
+Intermediate tensors of the post chain are assembled from the tiles of its post instructions.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class Capture:
         window: np.ndarray,
         wholes: Sequence[Whole],
     ) -> None:
-        """wholes: those that this segment makes whole."""
+        """wholes: the stored tensors that this segment completes."""
         self._bundle, self._hw, self._segment, self._window = bundle, hw, segment, window
         self._wholes, self._images = wholes, bundle.batch
         posts = [i for i, x in enumerate(program) if x.engine is Engine.POST]
@@ -54,7 +54,7 @@ class Capture:
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """Of an image, masks of the tensors that were made only in part."""
+        """Masks of the tensors that were computed only in part, for one image."""
         masks = {name: by_image(mask, self._images) for name, mask in self._masks.items()}
         every = {name: np.all(mask, axis=0, keepdims=True) for name, mask in masks.items()}
         return {name: mask for name, mask in every.items() if not mask.all()}
@@ -115,7 +115,7 @@ class Capture:
 def positions(
     stage: StageTensor, made: StageValues, tile: tuple[int, int, int, int, int]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rows and columns of a stage's tensor that a tile's results stand for, and its first block."""
+    """Rows and columns of a stage's tensor that a tile's results cover, and its first block."""
     tile_row, tile_col, out_row, out_col, block = tile
     if not stage.pooled:
         return made.ys + tile_row, made.xs + tile_col, block

@@ -14,7 +14,7 @@ from opu_fuse.units.base import Space
 from opu_fuse.units.params import ComputeParams
 
 _PADDING = -1
-"""Index of the word that stands for positions outside the tile: the last."""
+"""Index of the padding word, which replaces positions outside the tile: the last word."""
 
 
 def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
@@ -41,7 +41,7 @@ def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
         index = np.where(inside, first + block + y * row_pitch + x, _PADDING)
         return words.take(index, axis=0)[..., s.used.start : s.used.stop]
 
-    across = x[..., None] + np.arange(-(-s.used.stop // slot))  # lanes go on to the right
+    across = x[..., None] + np.arange(-(-s.used.stop // slot))  # lanes continue to the right
     inside = inside_y[..., None] & (across >= 0) & (across < p["in_cols"])
     index = (first + block + y * row_pitch)[..., None] * per_word + across
     result = words.reshape(-1, slot).take(np.where(inside, index, _PADDING), axis=0)
@@ -51,7 +51,7 @@ def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
 def _pre_chain(
     mem: Memories, p: ComputeParams, blocks: range, rows: range, cols: range
 ) -> np.ndarray:
-    """int8 (blocks * rows * cols + 1, lanes): a part of the tile behind the pre chain."""
+    """Tile part after the pre chain: int8 (blocks * rows * cols + 1, lanes), padding last."""
     lanes = mem.spec.word_channels
     mem.require_room("pre chain", len(blocks) * len(rows) * len(cols))
     c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))
@@ -62,7 +62,7 @@ def _pre_chain(
 
 
 def _gated(mem: Memories, p: ComputeParams, features: np.ndarray, blocks: range) -> np.ndarray:
-    """Features (blocks, rows, cols, lanes) behind the unit that multiplies by a gate."""
+    """Features (blocks, rows, cols, lanes) after the unit that multiplies by a gate."""
     first = p["pre_param"]
     gate = mem.pre[first + blocks.start : first + blocks.stop, : features.shape[-1]]
     product = fixedpoint.multiply_residual(
@@ -78,7 +78,7 @@ def _gated(mem: Memories, p: ComputeParams, features: np.ndarray, blocks: range)
 
 
 def _scaled(mem: Memories, p: ComputeParams, made: np.ndarray, blocks: range) -> np.ndarray:
-    """The same behind units with constants."""
+    """Features (blocks, rows, cols, lanes) after the units that apply channel constants."""
     units = p["pre"]
     first = p["pre_param"] + PARAM_WORDS * units * blocks.start
     found = mem.records(Space.PRE, AFFINES, first, len(blocks) * units, PARAM_WORDS)

@@ -19,7 +19,7 @@ from opu_fuse.sim.machine_stop import stop_error
 class Executed(Struct, frozen=True, kw_only=True):
     """One executed instruction.
 
-    number: in its program; stages: what the post chain made (post only); dram_read, dram_written:
+    number: in its program; stages: results of the post chain (post only); dram_read, dram_written:
     bytes transferred, every word as often as it moves.
     """
 
@@ -38,7 +38,7 @@ class Machine:
     """A machine's memories and what executes on them; they survive from program to program.
 
     spec: the machine; dram: the memory window, uint8, changed in place. Methods raise RunError for
-    anything at which the machine stops.
+    anything at which the machine faults.
     """
 
     def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
@@ -56,7 +56,7 @@ class Machine:
     ) -> None:
         """Execute a program (`check` … `end`) in its order, or in any order the counters allow.
 
-        shuffle: seed of that order; observer: told of every instruction when it has executed.
+        shuffle: seed of that order; observer: called with every executed instruction.
         """
         ends = [i for i, x in enumerate(program) if (x.engine, x.opcode) == (Engine.FETCH, "end")]
         starts = bool(program) and (program[0].engine, program[0].opcode) == (Engine.FETCH, "check")

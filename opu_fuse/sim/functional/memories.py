@@ -1,8 +1,8 @@
 """The memories of the functional machine as numpy arrays.
 
 Buffers start with a fixed pattern instead of zeros: a program that reads what it never wrote then
-shows it. The feature buffer has one word more than the machine, of padding: a
-gather with replaced indices does the padding. Memories the machine does not have are empty.
+shows it. The feature buffer has one extra word that holds the padding value: a gather whose indices
+outside the tile are replaced pads without a copy. Memories the machine does not have are empty.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _MOST_VALUES, _ROOM = 1 << 24, 4
 
 
 class Memories:
-    """Window of DRAM (given, uint8, changed in place) and on-chip buffers.
+    """Window of DRAM (the caller's uint8 array, changed in place) and on-chip buffers.
 
     feature: int8 (words + 1, word_bytes), the last row is padding; residual, output, table, image:
     int8 (words, word_bytes); param and pre: uint8 (words, word_bytes); weight: int8 (words, width);
@@ -44,7 +44,7 @@ class Memories:
 
     def require_room(self, where: str, words: int) -> None:
         """Raises RunError where an instruction works on far more words at once than memories hold:
-        with pitches of zero it can. The machine, which takes one after the other, goes on.
+        with pitches of zero it can. The machine handles words one at a time and has no such limit.
         """
         most = max(_MOST_VALUES, _ROOM * self.psum.size, _ROOM * self.feature.size)
         if words * self.spec.word_channels > most:
@@ -54,8 +54,9 @@ class Memories:
     def records(
         self, space: Space, record: np.dtype, first: int, blocks: int, pitch: int
     ) -> np.ndarray:
-        """What the channels of blocks are given, (blocks, lanes): from word `first` of PARAM or PRE
-        on, blocks `pitch` words apart.
+        """Parameter records (blocks, lanes) of the channels, from word `first` of PARAM or PRE on.
+
+        pitch: stride between blocks, in words.
 
         Raises RunError for scales that the machine cannot compute with.
         """

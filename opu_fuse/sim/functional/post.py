@@ -22,8 +22,8 @@ from opu_fuse.units.pool import framed
 class StageValues(Struct, frozen=True, kw_only=True):
     """int8 result of one stage of one instruction.
 
-    stage: number in the chain; pooled: it stands at or after POOL; ys, xs: output coordinates when
-    pooled, else tile coordinates (those that some window visits); values: (blocks, ys, xs, lanes).
+    stage: number in the chain; pooled: it is at or after POOL; ys, xs: output coordinates when
+    pooled, else tile coordinates (those that some window covers); values: (blocks, ys, xs, lanes).
     """
 
     stage: int
@@ -35,7 +35,7 @@ class StageValues(Struct, frozen=True, kw_only=True):
 
 def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     """Partial sums through the chain to the output buffer, and where `keep` says so to the feature
-    buffer; returns what every stage made.
+    buffer; returns the result of every stage.
     """
     chain = chain_of(mem.spec).unpack(order_of(p))
     units = [BY_STAGE[module.stage] for module in chain]

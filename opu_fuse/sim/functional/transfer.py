@@ -61,7 +61,7 @@ def store(mem: Memories, instruction: Instruction) -> None:
     kept = (..., slice(p["skip_low"], word - p["skip_high"]))
     if _disjoint(counts, pitches):
         target[kept] = source[kept]
-    else:  # the last one stays
+    else:  # the last write wins
         for place in np.ndindex(blocks, rows, down):
             target[place][kept] = source[place][kept]
 

@@ -42,11 +42,11 @@ class RtlMachine:
     spec: what is built; image: uint8, the window's content at the start (copied). latency
     (cycles) and bytes_per_cycle of the memory: None takes the spec's. waves: .fst or .vcd
     file to write. orders: seed of the order in which the memory takes addresses and data of
-    writes; 0: data behind their address, with the cycles of the cycle engine. seed: of whatever
+    writes; 0: data after their address, with the cycles of the cycle engine. seed: of whatever
     else is random. cache: folder of built simulators, None for the user's. watchdog: cycles without
     a retirement; 0 switches it off. fast: the simulator is built for long programs, which takes
     three times as long. defines: of the RTL.
-    The RTL's own promises are checked all the time; a broken one ends in InternalError.
+    The RTL's assertions are always checked; a failure raises InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
 

@@ -40,7 +40,7 @@ class Segments:
         return self._decoded[number]
 
     def stopped(self, number: int, segment: MachineSegment, stop: MachineStop) -> Exception:
-        """The error that tells the user why the machine stopped there."""
+        """The error that explains to the user why the machine faulted there."""
         offender = _offender(self.decoded(number, segment), segment, stop.pc, self._hw)
         return stop_error(stop, f"{self._bundle.model}, segment {number}", offender)
 

@@ -31,7 +31,7 @@ chain takes time in proportion to its length."""
 
 
 class KernelStep(Struct, frozen=True, kw_only=True):
-    """A fused chain. nodes: positions of the ONNX nodes it stands for."""
+    """A fused chain. nodes: positions of the ONNX nodes it replaces."""
 
     kernel: Kernel
     nodes: tuple[int, ...]
@@ -43,7 +43,7 @@ class KernelStep(Struct, frozen=True, kw_only=True):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Values it makes."""
+        """Values it computes."""
         return tuple(r.value for r in self.kernel.op.results)
 
 

@@ -97,7 +97,7 @@ def writes_of(member: Member) -> tuple[str, ...]:
 
 
 class _Graph:
-    """Operators by key, with who makes and who reads every value kept current."""
+    """Operators by key, with an up-to-date producer and readers of every value."""
 
     def __init__(self, members: Sequence[Member], outputs: Collection[str]) -> None:
         self.members: dict[int, Member] = {}
@@ -154,7 +154,7 @@ class _Graph:
         self.refusals[producer.name, consumer.name] = (producer.name, consumer.name, why)
 
     def order(self) -> list[int]:
-        """Keys, each after those it reads; the given order where that leaves a choice."""
+        """Keys in topological order; the original order where several are possible."""
         waiting = {
             key: len({self.maker[v] for v in reads_of(m) if v in self.maker})
             for key, m in self.members.items()

@@ -102,7 +102,7 @@ def _hard_swish(_: Site, body: Payload, args: tuple[int, ...]) -> int:
 
 
 def _where(_: Site, body: Payload, args: tuple[int, ...]) -> int:
-    """Of a -0 in the second operand ONNX Runtime makes 0 (not in the third)."""
+    """Select by condition; ONNX Runtime turns a -0 of the second operand (only) into 0."""
     condition, x, y = args
     if body.dtype(x) == "float32":
         zero = body.const(0, "float32")
@@ -150,7 +150,7 @@ def _pow(site: Site, body: Payload, args: tuple[int, ...]) -> int | None:
 
 
 def _cast(site: Site, body: Payload, args: tuple[int, ...]) -> int | None:
-    """Not from floats to integers: what does not fit is undefined there."""
+    """Conversion, except from floats to integers: there, a value out of range is undefined."""
     source, target = body.dtype(args[0]), site.result.dtype
     if target not in ANY or (source == "float32" and target not in ("float32", "bool")):
         return None

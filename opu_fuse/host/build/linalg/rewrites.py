@@ -1,4 +1,4 @@
-"""Rewrites beside fusion: they make an operator smaller and never change a bit of its results."""
+"""Rewrites other than fusion: they shrink an operator and never change a bit of its results."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

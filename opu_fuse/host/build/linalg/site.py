@@ -28,7 +28,7 @@ class Site(Struct, frozen=True, kw_only=True):
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def shape(self, n: int) -> tuple[int, ...]:
-        """Shape of an operand that is there."""
+        """Shape of an operand that is present."""
         given = self.inputs[n]
         assert given is not None
         assert given.shape is not None
@@ -40,7 +40,7 @@ class Site(Struct, frozen=True, kw_only=True):
         return self.result.shape
 
     def has(self, n: int) -> bool:
-        """True when operand n is given."""
+        """True when operand n is present."""
         return n < len(self.inputs) and self.inputs[n] is not None
 
     def constant(self, n: int) -> np.ndarray | None:
