@@ -70,8 +70,8 @@ class _Clock(Struct):
 class Order(Struct):
     """List scheduler of the time slots.
 
-    The last layer continues if it waits at most a handover longer than the others; otherwise the
-    deepest layer of those that wait least is next. A row strip is loaded as soon as its line buffer
+    The layer that ran last continues if it waits for at most a handover. Otherwise the deepest
+    layer of those that wait least is next. A row strip is loaded as soon as its line buffer
     has space.
     """
 
