@@ -17,6 +17,8 @@ META_KEY = "opu_fuse.quant"
 """Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
 UINT8_SHIFT = 128
 """Offset between a uint8 and the int8 of equal meaning, zero points included."""
+LEAST = 1e-30
+"""Tensors with a narrower range are zero in any scale."""
 FLOAT_KEY = "opu_fuse.float"
 """Key in `Node.metadata_props` of nodes that stay in floating point: the user wants it so, or they
 are NEEDLESS to round, since they only move what nothing quantised computes or reads."""

@@ -58,7 +58,9 @@ def needless(
     read: set[ir.Node] = set()  # movers whose data a quantised operator reads
     for node in reversed(nodes):
         after = (use.node for v in node.outputs for use in v.uses())
-        if node in movers and any(n in read or (n in touched and n not in movers) for n in after):
+        if node in movers and any(
+            n in read or n in computed or (n in touched and n not in movers) for n in after
+        ):
             read.add(node)
     return movers - computed - read
 

@@ -28,10 +28,10 @@ from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, sole_reader
 from opu_fuse.frontend.quantization.activation_ranges import Range
 from opu_fuse.frontend.quantization.calibration_methods import ends
-from opu_fuse.frontend.quantization.qparam_range import LEAST, free_quant, relative_error
+from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
 from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
-from opu_fuse.quant import QuantParams, covering
+from opu_fuse.quant import LEAST, QuantParams, covering
 
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31

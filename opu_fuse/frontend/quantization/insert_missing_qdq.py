@@ -32,10 +32,9 @@ from opu_fuse.frontend.importing.node_names import fix_names
 from opu_fuse.frontend.qdq import activation_params, dequantised, is_dequantize, is_quantize
 from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.quantization.insert_requantise import add_pair, replace_after_pair
-from opu_fuse.frontend.quantization.qparam_range import LEAST
 from opu_fuse.model.composites import TABLE, composites
 from opu_fuse.model.operator_sets import AFFINE, MONOTONE, SLOPES, WITHIN_RANGE
-from opu_fuse.quant import QuantParams, covering
+from opu_fuse.quant import LEAST, QuantParams, covering
 
 LIMIT = 3.0
 """Largest error that an inserted pair may cause, in steps of the next quantised result."""

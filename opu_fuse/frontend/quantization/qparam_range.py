@@ -10,12 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from opu_fuse.frontend.quantization.activation_ranges import Range
-from opu_fuse.quant import QuantParams, covering
+from opu_fuse.quant import LEAST, QuantParams, covering
 
 SHARES = np.linspace(1.0, 0.3, 36)
 """Fractions of each extreme that are tried as that end of the range."""
-LEAST = 1e-30
-"""Tensors with a narrower range are zero in any scale."""
 
 
 def free_quant(read: Sequence[Range]) -> QuantParams:
