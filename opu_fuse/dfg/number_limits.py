@@ -1,21 +1,13 @@
 """Whether a machine's registers hold the numbers of an operator, wherever it is matched."""
 
 from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.integer import ACCUMULATING, operator, requant_params, settings
+from opu_fuse.dfg.integer import ACCUMULATING, operator, requant_params
 from opu_fuse.dfg.pre_array import is_affine
 from opu_fuse.errors import ModelError
+from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
-from opu_fuse.units.base import Numeric, Stage
+from opu_fuse.units.base import Numeric
 from opu_fuse.units.pool import average_params, require_positions
-
-_STAGES = {
-    "relu": Stage.ACT,
-    "clip": Stage.ACT,
-    "leaky_relu": Stage.ACT,
-    "prelu": Stage.PRELU,
-    "add": Stage.RESIDUAL,
-    "multiply": Stage.RESIDUAL,
-}
 
 
 def number_error(dfg: Dfg, index: int, numeric: Numeric) -> ModelError | None:
@@ -54,5 +46,8 @@ def _require_registers(dfg: Dfg, index: int, numeric: Numeric) -> None:
         average_params(operator(dfg, index), numeric)
     elif is_affine(dfg, index):
         affine_params(operator(dfg, index))
-    elif op == "prelu" or (op in _STAGES and all(dfg[i].kind is not Kind.CONST for i in operands)):
-        settings(dfg, index, _STAGES[op], numeric)
+    elif op in STAGE_OF_OPERATOR:
+        unit = STAGE_OF_OPERATOR[op]
+        computed = all(dfg[i].kind is not Kind.CONST for i in operands)
+        if unit.settings is not None and (computed or unit.record is not None):
+            unit.settings(operator(dfg, index), numeric)
