@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from opu_fuse.model.operator_record import Moves, Operator, Trait, Weights, Window
+from opu_fuse.model.operator_record import Moves, Operator, Pattern, Trait, Weights, Window
 from opu_fuse.model.operators import OPERATORS
 
 
@@ -50,6 +50,8 @@ WINDOWS_OF_OPERAND = operators_that(
 
 # Element by element.
 FUNCTIONS = having(Trait.FUNCTION)
+UNARY = FUNCTIONS - operators_that(lambda o: o.pattern is Pattern.BROADCAST)
+"""Functions of one value that have no second operand."""
 ELEMENT_WISE = FUNCTIONS | having(Trait.PART)
 AFFINE = having(Trait.AFFINE)
 COMMUTATIVE = having(Trait.AFFINE, Trait.PART)

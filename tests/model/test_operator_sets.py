@@ -36,6 +36,11 @@ MEMBERS = {
         "Log Max Min Mish Neg PRelu Pow Reciprocal Round Selu Sigmoid Sign Sin Softplus "
         "Softsign Sqrt Sub Swish Tanh ThresholdedRelu"
     ),
+    "UNARY": (
+        "Abs Atan Ceil Celu Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish "
+        "Neg Reciprocal Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh "
+        "ThresholdedRelu"
+    ),
     "ELEMENT_WISE": (
         "Abs Add Atan Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish "
         "LeakyRelu Log Max Min Mish Mul Neg PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign "

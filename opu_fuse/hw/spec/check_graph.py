@@ -4,22 +4,21 @@ Every rule is a generator of `Problem`s over a schema-valid spec; its docstring 
 documentation.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from opu_fuse.hw.isa.table import HEAD_NAME
 from opu_fuse.hw.spec.hw_spec import OPERATORS, HwSpec
 from opu_fuse.hw.spec.problem import Problem, bad, did_you_mean
+from opu_fuse.model.operator_sets import UNARY
 from opu_fuse.quant import Domain
 from opu_fuse.units import RUNS, UNITS
 from opu_fuse.units.base import ModuleKind
 
 K = ModuleKind
 
-FUNCTIONS = frozenset(
-    {"sigmoid", "tanh", "gelu", "silu", "swish", "hard_sigmoid", "hard_swish", "elu", "selu", "erf"}
-    | {"mish", "softplus", "softsign", "exp", "log", "sqrt", "reciprocal", "abs", "sin", "cos"}
-)
-"""Functions of one value that somebody may take for operators of a spec."""
+_FUNCTIONS = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in UNARY} | {"silu"}
+"""Functions of one value, as the operators of a spec are written."""
 OPERAND_KINDS = {kind: reads for unit in UNITS for kind, reads in unit.operands.items()}
 """Module kinds with a second operand, and how each may read it."""
 
@@ -144,7 +143,7 @@ def _operators(spec: HwSpec) -> Iterator[Problem]:
     for operator, kinds in spec.dataflow.operators.items():
         path = ("dataflow", "operators", operator)
         if operator not in OPERATORS:
-            if operator in FUNCTIONS:
+            if operator in _FUNCTIONS:
                 yield bad(
                     path,
                     f"unknown operator {operator!r}: it is a function, which a table makes",
