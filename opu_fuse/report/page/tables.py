@@ -1,5 +1,6 @@
 """Tables of a page: of groups (sorts, filters, selects), of summaries, strategies, differences."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -16,6 +17,7 @@ from bokeh.models import (
     TableColumn,
     TextInput,
 )
+from msgspec import Struct, field
 
 Tree = Mapping[str, Any]
 
@@ -121,39 +123,40 @@ def _spread(row: tuple[str, Sequence[int | None]]) -> int:
     return max(known) - min(known)
 
 
+class _Row(Struct):
+    """Groups of several programs that share operators.
+
+    titles: names of the groups, as keys. cycles: by program.
+    """
+
+    titles: dict[str, None] = field(default_factory=dict)
+    cycles: dict[int, int] = field(default_factory=dict)
+
+
 def matched_groups(programs: Sequence[Tree]) -> list[tuple[str, list[int | None]]]:
     """Groups of several programs that share operators: a name, and the cycles in each program, None
     where it has no such group. Groups with a convolution or dense layer are matched by it, the
     others go with the group that has most of their operators.
     """
-    rows: list[tuple[set[str], set[str], dict[int, int], dict[str, None]]] = []
-    light = []
-    for place, program in enumerate(programs):
-        for group, names, heavy in _with_operators(program):
-            if heavy:
-                _add(rows, heavy, (place, group, names, heavy))
-            else:
-                light.append((place, group, names, heavy))
-    for item in light:
-        _add(rows, item[2], item)
+    rows: list[_Row] = []
+    row_of: dict[str, int] = {}  # operator -> its row
+    row_of_layer: dict[str, int] = {}
+    items = [(n, *item) for n, program in enumerate(programs) for item in _with_operators(program)]
+    for number, group, names, layers in sorted(items, key=lambda item: not item[3]):
+        known = row_of_layer if layers else row_of
+        shared = Counter(known[name] for name in layers or names if name in known)
+        at = min(shared, key=lambda row: (-shared[row], row), default=len(rows))
+        if at == len(rows):
+            rows.append(_Row())
+        rows[at].titles[group["name"]] = None
+        rows[at].cycles[number] = rows[at].cycles.get(number, 0) + group["cycles"]
+        for name in names:
+            row_of.setdefault(name, at)
+        for name in layers:
+            row_of_layer.setdefault(name, at)
     return [
-        (" + ".join(titles), [cycles.get(place) for place in range(len(programs))])
-        for _, _, cycles, titles in rows
+        (" + ".join(row.titles), [row.cycles.get(n) for n in range(len(programs))]) for row in rows
     ]
-
-
-def _add(rows: list[Any], by: set[str], item: tuple[int, Tree, set[str], set[str]]) -> None:
-    """To the row that shares most of the operators `by`, else to a new one."""
-    place, group, names, heavy = item
-    at = 1 if heavy else 0
-    row = max(rows, key=lambda row: len(row[at] & by), default=None)
-    if row is None or not row[at] & by:
-        row = (set(), set(), {}, {})
-        rows.append(row)
-    row[0].update(names)
-    row[1].update(heavy)
-    row[2][place] = row[2].get(place, 0) + group["cycles"]
-    row[3][group["name"]] = None
 
 
 def _with_operators(program: Tree) -> Iterator[tuple[Tree, set[str], set[str]]]:
