@@ -60,11 +60,7 @@ def _distances(file: str, graph: Graph, tests: list[str]) -> dict[str, int]:
     """Test file -> how far it is from the changed one."""
     if file not in graph:
         return dict.fromkeys(_by_name(file, tests), 0)
-    readers: dict[str, list[str]] = {}
-    for reader, read in graph.items():
-        for other in read:
-            readers.setdefault(other, []).append(reader)
-    far = {file: 0}
+    readers, far = _readers(), {file: 0}
     todo = deque([file])
     while todo:
         at = todo.popleft()
@@ -76,6 +72,16 @@ def _distances(file: str, graph: Graph, tests: list[str]) -> dict[str, int]:
     return {test: far[test] for test in tests if test in far} | {
         test: 0 for test in tests if test.startswith(tuple(concern))
     }
+
+
+@cache
+def _readers() -> Mapping[str, list[str]]:
+    """File -> files that import it."""
+    found: dict[str, list[str]] = {}
+    for reader, read in imports().items():
+        for other in read:
+            found.setdefault(other, []).append(reader)
+    return found
 
 
 def _by_name(file: str, tests: list[str]) -> list[str]:
