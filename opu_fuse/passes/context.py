@@ -45,6 +45,7 @@ class PassInfo(Struct, frozen=True, kw_only=True):
     always: bool = False
 
     def __post_init__(self) -> None:
+        # The type is checked too: passes of users need no type checker.
         if not isinstance(self.name, str) or not self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"a pass needs a name, got {self.name!r}")
         if type(self.opt_level) is not int or self.opt_level < LOWEST_LEVEL:
