@@ -125,7 +125,7 @@ def operators_page() -> str:
 
 
 _PARTS = {
-    "new": "a module of kind ‹kind› behind ‹module› to `dataflow.modules` and `dataflow.edges`",
+    "new": "a module of kind ‹kind› after ‹module› to `dataflow.modules` and `dataflow.edges`",
     "behind": "",
 }
 """Text for gaps that hold more than a name, or nothing."""

@@ -25,7 +25,7 @@ def model(tmp_path):
 
 HOST = "Sigmoid: no module of this machine runs it"
 HELP = (
-    "add a module of kind table (`domain: act, exit: true`) behind add to `dataflow.modules` and "
+    "add a module of kind table (`domain: act, exit: true`) after add to `dataflow.modules` and "
     "`dataflow.edges`, `buffers.table` of 512 words and 2 banks and map table to it in "
     "`dataflow.operators`"
 )

@@ -93,7 +93,7 @@ def test_a_convolution_whose_bias_no_module_adds_stays_on_the_host_with_it():
     assert on_host(dfg, result)["c"] == why
     assert on_host(dfg, result)["c/bias"] == f"c, which owns this bias, runs on the host ({why})"
     help_ = (
-        "add a module of kind adder (`domain: acc, operand: per_channel, exit: true`) behind "
+        "add a module of kind adder (`domain: acc, operand: per_channel, exit: true`) after "
         "ipa to `dataflow.modules` and `dataflow.edges`"
     )
     assert {h.why.help for h in result.host} == {help_}

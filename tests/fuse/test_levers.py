@@ -23,7 +23,7 @@ from tests.fuse.reading import machine
 from tests.fuse.rule_cases import CASES, CONV, case, graph, limited, refusal
 
 TABLE = (
-    "add a module of kind table (`domain: act, exit: true`) behind add to `dataflow.modules` and "
+    "add a module of kind table (`domain: act, exit: true`) after add to `dataflow.modules` and "
     "`dataflow.edges`, `buffers.table` of 512 words and 2 banks and map table to it in "
     "`dataflow.operators`"
 )
@@ -41,12 +41,12 @@ HELP = {
     "computed_data": "make the result of c a constant of the model",
     "channel_concat": "join along axis 1",
     "spatial_pad": "let the layer before p have 2 more filters, of zeros",
-    "domain": "add a module of kind adder (`domain: act, operand: per_channel, exit: true`) behind "
+    "domain": "add a module of kind adder (`domain: act, operand: per_channel, exit: true`) after "
     "concat and before pad to `dataflow.modules` and `dataflow.edges`, `buffers.pre` of 64 words "
     "and 2 banks",
     "operand_access": "give row one value per channel, shape (c, 1, 1)",
     "constant_operand": "add a module of kind se (`domain: act, operand: per_channel, exit: true`) "
-    "behind pool to `dataflow.modules` and `dataflow.edges` and map multiply to it in "
+    "after pool to `dataflow.modules` and `dataflow.edges` and map multiply to it in "
     "`dataflow.operators`",
     "computed_operand": "make k2 an input of the model",
     "limits": "split p into 2 pools in a row or raise `dataflow.modules.pool.limits.window` to 5",
@@ -61,7 +61,7 @@ HELP = {
     "not_an_output": "take c out of the model's outputs",
     "other_operand": "let s read a second r, computed for it alone",
     "one_fill": "let p fill with zero",
-    "used_once": "add a second module of kind comparator behind compare to `dataflow.modules` and "
+    "used_once": "add a second module of kind comparator after compare to `dataflow.modules` and "
     "`dataflow.edges`",
     "pipeline_path": "for partitioning only (`build: false`), set `dataflow.edges.compare` to "
     "[pool, res_add, ipa]",
@@ -159,7 +159,7 @@ def test_an_operator_that_is_not_mapped_is_offered_the_kinds_that_can_run_it():
 def test_an_operator_without_a_module_is_offered_one():
     (host,) = partition(graph("[m] y = Mul(x, z)"), machine("opu-tiny")).host
     assert host.why.help == (
-        "add a module of kind se (`domain: act, operand: per_channel, exit: true`) behind add to "
+        "add a module of kind se (`domain: act, operand: per_channel, exit: true`) after add to "
         "`dataflow.modules` and `dataflow.edges` and map multiply to it in `dataflow.operators`"
     )
 
@@ -177,7 +177,7 @@ def test_a_module_in_the_way_that_data_may_not_pass_is_named():
     hw = load_hw_text(yaml.safe_dump(tree))
     (cut,) = partition(dfg, hw).boundaries
     assert cut.reason == (
-        "relu cannot follow ipa in this machine's pipeline: compare is behind res_add, which "
+        "relu cannot follow ipa in this machine's pipeline: compare comes after res_add, which "
         "cannot be bypassed; set `dataflow.modules.res_add.bypass` to true"
     )
     assert partition(dfg, changed(hw, cut.why.levers[0])).boundaries == ()
@@ -285,6 +285,6 @@ def two_pools(**pool: bool) -> HwSpec:
 def test_a_module_behind_one_that_cannot_be_bypassed_is_nearer_than_a_new_one():
     dfg = graph("[s] y = Add(x, z)")
     (host,) = partition(dfg, two_pools()).host
-    assert ": res_add is behind pool, which cannot be bypassed" in host.why.text
+    assert ": res_add comes after pool, which cannot be bypassed" in host.why.text
     assert host.why.help == "set `dataflow.modules.pool.bypass` to true"
     assert partition(dfg, two_pools(bypass=True)).host == ()

@@ -33,7 +33,7 @@ def test_json_keys_are_those_of_the_interface():
         "name": "sigmoid",
         "op": "table",
         "reason": "Sigmoid: no module of this machine runs it; add a module of kind table "
-        "(`domain: act, exit: true`) behind add to `dataflow.modules` and `dataflow.edges`, "
+        "(`domain: act, exit: true`) after add to `dataflow.modules` and `dataflow.edges`, "
         "`buffers.table` of 512 words and 2 banks and map table to it in `dataflow.operators`",
     }
     assert document["boundaries"][0] == {

@@ -135,7 +135,7 @@ def _pipeline_path(context: MatchContext, state: MatcherState, op: str, module: 
     at = state.tail or modules.root
     if blocked is not None:
         words["blocked"] = blocked
-        words["behind"] = f": {module} is behind {blocked}, which cannot be bypassed"
+        words["behind"] = f": {module} comes after {blocked}, which cannot be bypassed"
     if at != module:
         words |= {"at": at, "edges": f"[{', '.join((*modules.edges[at], module))}]"}
     words["new"] = _second(context, state, module)

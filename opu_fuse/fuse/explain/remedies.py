@@ -83,13 +83,13 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
         changed = self.context.changed.get(hw)
         if changed is None:
             changed = self.context.changed[hw] = context_of(self.context.dfg, hw)
-        nodes = [self.node]
+        bias = None
         if self.node.op in ACCUMULATING:
-            nodes += [node for node in [owned_bias(changed.dfg, self.node.index)] if node]
+            bias = owned_bias(changed.dfg, self.node.index)
         if self.node.owner is None and broken_rule(changed, self.node) is not None:
             return False
         state = changed.modules.state(self.state.tail, self.state.used)
-        for node in nodes:
+        for node in (self.node,) if bias is None else (self.node, bias):
             candidates = state.candidates(changed.runs_as(node))
             module = next((m for m in candidates if fits(changed, node, m)), None)
             if module is None:

@@ -41,7 +41,7 @@ class NewModule(Struct, frozen=True, kw_only=True):
         what = f"a module of kind {self.kind} (`{key_list}`)"
         if self.like is not None:
             what = f"a second module of kind {self.kind}"
-        position = f" behind {self.at}" if self.at else ""
+        position = f" after {self.at}" if self.at else ""
         if self.like is None and self.feeds:
             position += f" and before {', '.join(self.feeds)}"
         more = "".join(

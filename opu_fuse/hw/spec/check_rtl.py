@@ -91,7 +91,7 @@ def _extras(spec: HwSpec) -> Iterator[Problem]:
                 f"add `buffers.{name}: {{words: {size.words}, banks: {size.banks}}}`",
             )
         elif there and not users:
-            what = "stands before the array" if name == "pre" else "is a table"
+            what = "is before the array" if name == "pre" else "is a table"
             said = f"buffer {name}, and no module that {what}"
             yield unbuilt(("buffers", name), said, f"set `{name}: null`")
 
