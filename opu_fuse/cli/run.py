@@ -188,8 +188,8 @@ def _check(
         outcome = compare(program.bundle, program.run(arrays, capture=True), result)
     else:
         outcome = check(program.bundle, arrays, result)
-    beside = replace(of_model(program.bundle, arrays, result, users), noise=random)
-    return replace(outcome, of_model=beside)
+    against_model = replace(of_model(program.bundle, arrays, result, users), noise=random)
+    return replace(outcome, of_model=against_model)
 
 
 def _report_check(checked: Any, *, quiet: bool) -> None:

@@ -132,9 +132,9 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def _split(
-    model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], told: dict[str, None]
+    model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], doubts: dict[str, None]
 ) -> list[Sample]:
-    """Split arrays by name into samples. told: the warnings so far (keys), extended in place."""
+    """Split arrays by name into samples. doubts: the warnings so far (keys), extended in place."""
     expected = [value.name or "" for value in model.graph.inputs]
     if sorted(arrays) != sorted(expected):
         raise ModelError(
@@ -143,7 +143,7 @@ def _split(
             "name the arrays like the model's inputs",
         )
     inputs = {v.name or "": v for v in model.graph.inputs}
-    stacks = {name: _stack(v, where, arrays[name], told) for name, v in inputs.items()}
+    stacks = {name: _stack(v, where, arrays[name], doubts) for name, v in inputs.items()}
     counts = {len(stack) for stack in stacks.values()}
     if len(counts) > 1:
         raise ModelError(
@@ -154,10 +154,10 @@ def _split(
     return [{name: stack[i, ...] for name, stack in stacks.items()} for i in range(counts.pop())]
 
 
-def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]) -> np.ndarray:
+def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, None]) -> np.ndarray:
     """The samples of one input, [samples, *input shape] in the input's dtype.
 
-    told: the warnings so far (keys), extended in place. Raises ModelError for a wrong dtype or
+    doubts: the warnings so far (keys), extended in place. Raises ModelError for a wrong dtype or
     shape, and for values that are not finite.
     """
     shape = _shape(value)
@@ -172,7 +172,7 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]
     if _channels_last(shape, tuple(array.shape)):
         warning = f"{where}: input {value.name!r} has channels last, {_text(array.shape)}"
         array = np.moveaxis(array, -1, 1)
-        told[f"{warning}: taken as {_text(array.shape)}, transpose(0, 3, 1, 2)"] = None
+        doubts[f"{warning}: taken as {_text(array.shape)}, transpose(0, 3, 1, 2)"] = None
     if tuple(array.shape) == shape:
         array = array[None]
     elif shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
@@ -189,7 +189,7 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, told: dict[str, None]
     if wanted.kind == "f" and not np.all(np.isfinite(array)):
         raise ModelError(where, f"input {value.name!r} holds NaN or infinity", "clean the data")
     if isinstance(got, np.dtype):
-        told.update(dict.fromkeys(_doubts(value.name or "", where, array, got)))
+        doubts.update(dict.fromkeys(_doubts(value.name or "", where, array, got)))
     return array
 
 

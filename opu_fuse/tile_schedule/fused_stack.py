@@ -21,7 +21,7 @@ from opu_fuse.tile_schedule.line_buffers import LineBuffer, line_buffer, new_row
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.candidates import loop_orders, overflow
 from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
-from opu_fuse.tiling.im2row import brought
+from opu_fuse.tiling.im2row import load_of_rows
 from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, pre_pool_size
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
@@ -282,7 +282,7 @@ def _strip_loaded(sized: Sized, hw: HwSpec) -> tuple[int, int]:
     """(bytes, im2row cycles) of one load of input rows."""
     im2row = sized.works[0].shape.im2row
     if im2row is not None:
-        return brought(im2row, sized.load_rows, hw)
+        return load_of_rows(im2row, sized.load_rows, hw)
     return sized.load_rows * sized.line_buffers[0].pitch * hw.word_bytes, 0
 
 

@@ -138,9 +138,9 @@ def pieces(im2row: Im2row, first: int, rows: int, words: int, hw: HwSpec) -> Ite
         done += count
 
 
-def brought(im2row: Im2row, rows: int, hw: HwSpec) -> tuple[int, int]:
-    """Bytes of the image that come in for so many unfolded rows together, cycles of load while it
-    unfolds them.
+def load_of_rows(im2row: Im2row, rows: int, hw: HwSpec) -> tuple[int, int]:
+    """Bytes of the image that are loaded for `rows` im2row rows at once, and cycles of the load
+    engine that im2row itself takes.
     """
     found = pieces(im2row, 0, min(rows, im2row.rows), im2row.words, hw)
     size = sum(piece.count for piece in found) * im2row.words * hw.word_bytes

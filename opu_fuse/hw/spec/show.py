@@ -1,5 +1,5 @@
-"""Tables of a machine: its sizes, its FPGA resources (what it can run is told by
-`fuse/machine_operators.py`).
+"""Tables of a machine: its sizes, its FPGA resources (`fuse/machine_operators.py` lists what
+it can run).
 """
 
 from collections.abc import Iterator

@@ -136,9 +136,9 @@ class CycleMachine:
 
     def _take(self, queue: BurstQueue, engine: int, at: int) -> tuple[int, int]:
         """Take the next burst; start the next instruction where this burst determines its cycle."""
-        told = queue.free
+        free_before = queue.free
         burst = queue.take(at)
-        if told is None and queue.free is not None:
+        if free_before is None and queue.free is not None:
             self._settle(engine)
         return burst
 
