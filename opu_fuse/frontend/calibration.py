@@ -1,9 +1,9 @@
 """Calibration data: sample inputs from which the quantiser observes activation ranges.
 
 Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
-inputs), one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is
-one sample of the input's shape, or many stacked along the first axis. NHWC images are transposed to
-NCHW, with a warning, if their shape is unambiguous.
+inputs), one such file, arrays (`input_arrays.py`), or nothing (seeded noise, with a warning). An
+array is one sample of the input's shape, or many stacked along the first axis. NHWC images are
+transposed to NCHW, with a warning, if their shape is unambiguous.
 """
 
 import logging
@@ -15,9 +15,10 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
+from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.process.sandbox import ForeignError, complaints
 
-Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
+Calibration = str | Path | Arrays | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
@@ -33,8 +34,11 @@ IMAGE_CHANNELS = (1, 3, 4)
 _log = logging.getLogger(__name__)
 
 
-def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tuple[str, ...]]:
-    """One mapping of input name -> array per sample, and the warnings that were logged.
+def samples(
+    model: ir.Model, calibration: Calibration, argument: str = "calibration"
+) -> tuple[list[Sample], tuple[str, ...]]:
+    """One mapping of input name -> array per sample, and the warnings that were logged. argument:
+    what the caller calls the data.
 
     Raises ModelError, naming expected and got, for missing or unreadable files, wrong names, shapes
     or types, and values that are not finite.
@@ -45,7 +49,7 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     warned: dict[str, None] = {}
     dataset = [
         sample
-        for where, arrays in _sources(model, calibration)
+        for where, arrays in _sources(model, calibration, argument)
         for sample in _split(model, where, arrays, warned)
     ]
     if not dataset:
@@ -81,14 +85,12 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
 
 
 def _sources(
-    model: ir.Model, calibration: str | Path | np.ndarray | Mapping[str, np.ndarray]
+    model: ir.Model, calibration: str | Path | Arrays, argument: str
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
     """Yield (name for messages, arrays by input name) per file."""
-    if isinstance(calibration, Mapping):
-        yield "calibration data", calibration
-        return
-    if isinstance(calibration, np.ndarray):
-        yield "calibration data", _only(model, "calibration data", calibration)
+    if not isinstance(calibration, str | Path):
+        shapes = {v.name or "": _shape(v) for v in model.graph.inputs}
+        yield argument, by_name(argument, calibration, shapes, ModelError)
         return
     path = Path(calibration)
     if path.is_dir():
