@@ -16,6 +16,11 @@ net (float[1,4,6,6] image) => (float[1,4,2,2] y) {
 }""")
 
 
+TWO = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+two (float[1,4,6,6] a, float[1,4,6,6] b) => (float[1,4,6,6] y) { y = Add(a, b) }""")
+IMAGE = np.zeros((1, 4, 6, 6), np.float32)
+
+
 @pytest.fixture(scope="module")
 def program() -> opu_fuse.Program:
     return opu_fuse.compile(NET, "opu-tiny")
@@ -60,13 +65,57 @@ def test_an_engine_that_does_not_exist_is_refused(program):
         program.run(engine="foo")
 
 
-def test_inputs_that_are_no_dictionary_are_refused(program):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "inputs: is int, not an array or arrays by name; give a dictionary of arrays: 'image'"),
+        ("x.npy", "inputs: is str, not an array or arrays by name; give a dictionary of arrays"),
+        ([], "inputs: holds nothing, not arrays; give numpy arrays, one a sample"),
+        ([IMAGE, "x"], "inputs: holds str, not arrays; give numpy arrays, one a sample"),
+        ([IMAGE, IMAGE[..., :3]], "inputs: holds arrays of shapes [1, 4, 6, 3], [1, 4, 6, 6]; g"),
+        (IMAGE[0], "input image: has shape [4, 6, 6], expected [1, 4, 6, 6]; give [N, 4, 6, 6]"),
+        ([IMAGE.T], "input image: has shape [6, 6, 4, 1], expected [1, 4, 6, 6]; give [N, 4, 6"),
+        ({"picture": IMAGE}, "input picture: is no input of the model; it has: image float32[1,"),
+    ],
+)
+def test_inputs_in_no_form_that_fits_are_refused(program, given, message):
     with pytest.raises(RunError) as caught:
-        program.run(np.zeros((1, 4, 6, 6), np.float32))
-    assert str(caught.value) == (
-        "inputs: are ndarray, not arrays by name; give a dictionary; "
-        "the model has: image float32[1, 4, 6, 6]"
-    )
+        program.run(given)
+    assert str(caught.value).startswith(message)
+
+
+def test_one_input_needs_no_name(program, rng):
+    images = rng.normal(size=(3, 4, 6, 6)).astype(np.float32)
+    wanted = program.run({"image": images}, capture=True)
+    for given in (images, [*images], [*images[:, None]], (images[:1], images[1:])):
+        found = program.run(given, capture=True)
+        np.testing.assert_array_equal(found.outputs["y"], wanted.outputs["y"])
+        assert program.check(given, found) == program.check({"image": images}, wanted)
+
+
+def test_an_array_without_a_name_feeds_no_two_inputs():
+    program = opu_fuse.compile(TWO, "opu-tiny")
+    for given, what in ((IMAGE, "one array"), ([IMAGE, IMAGE], "a list of arrays")):
+        text = rf"^inputs: {what} cannot feed 2 inputs; give a dictionary of arrays: 'a', 'b'$"
+        with pytest.raises(RunError, match=text):
+            program.run(given)
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "message"),
+    [
+        ("cycle", {"inputs": IMAGE}, "the cycle engine has no data: `memory` is its only option"),
+        ("cycle", {"shuffle": 1}, "the cycle engine has no data: `memory` is its only option"),
+        ("functional", {"memory": opu_fuse.MemoryOptions()}, "memory belongs to the cycle engine"),
+        ("functional", {"rtl": opu_fuse.RtlOptions()}, "rtl belongs to the RTL engine; leave out"),
+        ("rtl", {"shuffle": 1}, "shuffle belongs to the functional engine; leave out shuffle"),
+        ("rtl", {"memory": opu_fuse.MemoryOptions()}, "memory belongs to the cycle engine; the R"),
+    ],
+)
+def test_an_option_of_another_engine_is_refused(program, engine, options, message):
+    with pytest.raises(RunError) as caught:
+        program.run(engine=engine, **options)
+    assert str(caught.value).startswith(f"engine={engine}: {message}")
 
 
 def test_no_inputs_are_not_noise(program):

@@ -4,7 +4,14 @@ Ratios are signal to noise over all samples, in decibels; None without noise.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from opu_fuse.extras import frame
+from opu_fuse.summaries import counted, short, summary
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def worth(ratio: float | None) -> float:
@@ -69,6 +76,24 @@ class Accuracy:
     tensors: tuple[TensorLoss, ...]
     outputs: tuple[OutputLoss, ...]
     remedies: tuple[Remedy, ...] = ()
+
+    def __repr__(self) -> str:
+        worst = min(self.outputs, key=lambda o: worth(o.ratio), default=None)
+        snr = "exact" if worst is None or worst.ratio is None else f"{worst.ratio:.1f} dB"
+        return summary(
+            self,
+            self.model,
+            f"{self.scales} scales",
+            counted(self.samples, "sample"),
+            "" if worst is None else f"output {short(worst.name)} {snr}",
+            f"{short(self.worst_layer)} loses most by itself" if self.worst_layer else "",
+            machine=self.machine,
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row per int8 tensor, the worst first; the columns are the fields of `TensorLoss`."""
+        columns = [field.name for field in fields(TensorLoss)]
+        return frame((asdict(tensor) for tensor in self.tensors), columns)
 
     @property
     def worst_layer(self) -> str:

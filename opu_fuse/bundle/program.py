@@ -15,6 +15,7 @@ import numpy as np
 
 from opu_fuse.hw.dram_layout import Layout, Pieces
 from opu_fuse.io_layout import AxisPermutation, ByteTable
+from opu_fuse.summaries import counted, summary
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
@@ -50,6 +51,11 @@ class Tensor:
     first_group: int
     last_group: int
 
+    def __repr__(self) -> str:
+        shape = f"int8{list(self.shape)}"
+        where = f"{self.layout.size_bytes:,} bytes at {self.offset:#x}"
+        return summary(self, self.name, shape, where, f"scale {self.scale:g}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
@@ -79,6 +85,10 @@ class StageTensor:
     cols: int
     pieces: Pieces
     px: int
+
+    def __repr__(self) -> str:
+        size = f"int8[{self.channels}, {self.rows}, {self.cols}]"
+        return summary(self, self.name, size, f"stage {self.stage}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +124,11 @@ class GroupInfo:
     stages: tuple[StageTensor, ...] = ()
     instructions: tuple[InstructionRange, ...] = ()
 
+    def __repr__(self) -> str:
+        work = f"{self.macs:,} MACs", f"{self.cycles:,} cycles predicted"
+        operators = f"operators {', '.join(op.op for op in self.ops)}"
+        return summary(self, f"{self.index} {self.name}", *work, operators)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSegment:
@@ -129,6 +144,10 @@ class MachineSegment:
     groups: tuple[int, ...]
     tiles: tuple[tuple[int, int, int, int, int], ...]
 
+    def __repr__(self) -> str:
+        sizes = counted(self.words, "word"), counted(len(self.groups), "instruction")
+        return summary(self, "", *sizes, counted(len(self.tiles), "tile"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPiece:
@@ -143,6 +162,9 @@ class HostPiece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     ops: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return summary(self, self.member, *(name for name, _ in self.ops))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +184,9 @@ class HostSegment:
     pieces: tuple[HostPiece, ...]
     cuts: tuple[tuple[str, str, str], ...] = ()
     rounded: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return summary(self, "", *(f"{name} ({op})" for name, op, _ in self.ops))
 
     @property
     def results(self) -> dict[str, str]:
@@ -193,6 +218,10 @@ class Port:
     turn: AxisPermutation | None = None
     table: ByteTable | None = None
     unrounded: str = ""
+
+    def __repr__(self) -> str:
+        inside = "" if self.scale is None else f"int8 inside, scale {self.scale:g}"
+        return summary(self, self.name, f"{self.dtype}{list(self.shape)}", inside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,3 +255,14 @@ class Bundle:
     qdq: bytes
     fused: bytes = b""
     batch: int = 1
+
+    def __repr__(self) -> str:
+        hosts = sum(isinstance(s, HostSegment) for s in self.segments)
+        return summary(
+            self,
+            self.model,
+            counted(len(self.groups), "group"),
+            counted(hosts, "host segment") if hosts else "",
+            f"{sum(g.cycles for g in self.groups):,} cycles predicted",
+            counted(len(self.words), "program word"),
+        )

@@ -6,6 +6,8 @@ from itertools import accumulate
 
 import numpy as np
 
+from opu_fuse.summaries import counted, summary
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
@@ -75,6 +77,21 @@ class RunResult:
     stalls: tuple[Stall, ...] = ()
     samples: int = 1
     batch: int = 1
+
+    def __repr__(self) -> str:
+        return summary(self, "", *self._facts())
+
+    def _facts(self) -> Iterator[str]:
+        """What a line about the run says."""
+        yield f"{self.engine} engine"
+        yield counted(self.samples, "sample")
+        yield counted(len(self.groups), "group")
+        if cycles := self.counters.get("cycles", 0):
+            yield f"{cycles:,} cycles"
+        for name, array in self.outputs.items():
+            yield f"{name} {array.dtype}{list(array.shape)}"
+        if self.tensors:
+            yield f"{counted(len(self.tensors), 'tensor')} captured"
 
     @property
     def runs(self) -> int:
@@ -183,6 +200,16 @@ class CheckResult:
     outputs: int = 0
     loose: Mapping[str, int] = field(default_factory=dict)
     of_model: OfModel | None = None
+
+    def __repr__(self) -> str:
+        verdict = "passed" if self.passed else "failed" if self.compared else "nothing compared"
+        differ = f"{self.mismatches:,} of {self.elements:,} values differ"
+        return summary(
+            self,
+            verdict,
+            f"{differ} in {counted(self.tensors, 'tensor')} from {self.reference}",
+            f"largest difference {self.max_abs_diff}" if self.mismatches else "",
+        )
 
     @property
     def compared(self) -> bool:
