@@ -19,6 +19,10 @@ def worth(ratio: float | None) -> float:
     return math.inf if ratio is None else ratio
 
 
+def _decibels(ratio: float | None) -> str:
+    return "exact" if ratio is None else f"{ratio:.1f} dB"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorLoss:
     """One int8 tensor against the float model's.
@@ -37,6 +41,11 @@ class TensorLoss:
     scale: float
     clipped: float
 
+    def __repr__(self) -> str:
+        own = "" if self.own is None else f"{self.own:.1f} dB by itself"
+        made = f"{self.op} {short(self.layer)} ({self.place})"
+        return summary(self, self.name, _decibels(self.ratio), own, made)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputLoss:
@@ -52,6 +61,11 @@ class OutputLoss:
     agreement: float | None
     right: float | None = None
     float_right: float | None = None
+
+    def __repr__(self) -> str:
+        same = "" if self.agreement is None else f"{self.agreement:.1%} as in float"
+        right = "" if self.right is None else f"{self.right:.1%} right"
+        return summary(self, self.name, _decibels(self.ratio), same, right)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +93,12 @@ class Accuracy:
 
     def __repr__(self) -> str:
         worst = min(self.outputs, key=lambda o: worth(o.ratio), default=None)
-        snr = "exact" if worst is None or worst.ratio is None else f"{worst.ratio:.1f} dB"
         return summary(
             self,
             self.model,
             f"{self.scales} scales",
             counted(self.samples, "sample"),
-            "" if worst is None else f"output {short(worst.name)} {snr}",
+            "" if worst is None else f"output {short(worst.name)} {_decibels(worst.ratio)}",
             f"{short(self.worst_layer)} loses most by itself" if self.worst_layer else "",
             machine=self.machine,
         )

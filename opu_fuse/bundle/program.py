@@ -65,6 +65,9 @@ class Op:
     op: str
     module: str | None
 
+    def __repr__(self) -> str:
+        return summary(self, self.name, self.op, f"module {self.module}" if self.module else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTensor:

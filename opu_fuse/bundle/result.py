@@ -127,6 +127,9 @@ class Difference:
     mismatches: int
     elements: int
 
+    def __repr__(self) -> str:
+        return summary(self, "", str(self))
+
     def __str__(self) -> str:
         made_by = f"group {self.group}" if self.group >= 0 else "input or host"
         if self.instruction >= 0:
@@ -151,6 +154,11 @@ class OutputMatch:
     elements: int
     max_abs_diff: float
     limit: float | None
+
+    def __repr__(self) -> str:
+        differ = f"{self.differing:,} of {self.elements:,} values differ"
+        snr = "" if self.snr_db is None else f"SNR {self.snr_db:.1f} dB"
+        return summary(self, self.name, differ, snr)
 
     @property
     def passed(self) -> bool:

@@ -5,6 +5,7 @@ from html import escape
 
 from opu_fuse.report.terminal_tables import FittedTable
 
+_NUMBER = ' style="text-align: right; white-space: nowrap"'
 _SCROLLED = "max-height: 30em; overflow: auto"
 """A notebook shows what follows a table of a hundred groups without a scroll through it."""
 

@@ -77,7 +77,7 @@ def measuring(hw: opu_fuse.HwSpec, images: np.ndarray, labels: np.ndarray) -> No
 
 def searching(plan: Mapping[str, object]) -> None:
     assert_type(opu_fuse.sweep(plan, jobs=2), pd.DataFrame)
-    opu_fuse.sweep("sweep.yaml", Path("out"), progress=lambda done, of, left: None)
+    opu_fuse.sweep("sweep.yaml", Path("out"), progress=lambda *at: print(at))
     opu_fuse.sweep(plan, workers=2)  # refused: reportCallIssue
     found = opu_fuse.explore(["resnet18"], "xc7k325t", objectives=["latency", "dsp"], trials=8)
     assert_type(found, opu_fuse.Exploration)
