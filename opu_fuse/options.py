@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
 
-from opu_fuse.choices import require_choice, require_names
+from opu_fuse.choices import option, require_choice, require_names
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.choice_names import Method, MethodLike, Scales, ScalesLike
 from opu_fuse.frontend.importing.load import ModelLike
@@ -89,7 +89,7 @@ class Options(ModelOptions):
         for name in self.print_after:
             if name not in (*STAGES, EVERY):
                 raise UserError(
-                    f"--print-after {name}",
+                    option("print_after", name),
                     f"there is no stage {name!r}",
                     f"stages are {', '.join(STAGES)}, or {EVERY} for each",
                 )

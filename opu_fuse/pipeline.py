@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from opu_fuse import __version__
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.verify_program import self_check
+from opu_fuse.choices import option
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
@@ -100,7 +101,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
             hw.name,
             "it has shifters for multipliers (multiplier_bits 0), "
             f"{scales} scales need multipliers",
-            "compile with --scales pow2, or for another machine",
+            f"compile with {option('scales', 'pow2')}, or for another machine",
         )
 
 
@@ -249,7 +250,7 @@ def require_batch(dfg: Dfg, images: int) -> None:
     """UserError where a program cannot run so many images together."""
     if not 1 <= images <= MOST_IMAGES:
         raise UserError(
-            f"--batch {images}",
+            option("batch", images),
             f"a program runs 1 to {MOST_IMAGES} images together",
             "run the program several times, each time with as many as it takes",
         )
@@ -261,7 +262,8 @@ def require_batch(dfg: Dfg, images: int) -> None:
             raise UserError(
                 f"input {name!r}",
                 f"has shape {list(shape)}, whose first size is not that of a single image",
-                "export the model for one image (1 in front of all inputs), or leave out --batch",
+                "export the model for one image (1 in front of all inputs), or leave out "
+                f"{option('batch')}",
             )
 
 

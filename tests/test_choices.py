@@ -1,10 +1,14 @@
 """What is chosen from Python is checked as on the command line, before anything is computed."""
 
+import re
+import sys
+
 import numpy as np
 import onnx
 import pytest
 
 import opu_fuse
+from opu_fuse.cli.main import main
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.passes import PassOptions, module_pass, register
 from opu_fuse.pipeline import Options
@@ -142,3 +146,40 @@ def test_a_required_pass_that_runs_is_not_refused_unless_it_is_disabled():
     both = PassOptions(require=required, disable=required)
     with pytest.raises(UserError, match="compiling did not run this pass; it is disabled, too"):
         opu_fuse.compile(NET, "opu-tiny", passes=both)
+
+
+UNKNOWN_SIZE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+net (float[1,4,side,side] image) => (float[1,4,side,side] y) { y = Relu(image) }""")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "python", "command"),
+    [
+        (NET, {"batch": 10**6}, "batch=1000000: ", "--batch 1000000: "),
+        (
+            UNKNOWN_SIZE,
+            {},
+            "with dims={'side': …} or shapes={'image': (1,4,",
+            "with --dim side=… or",
+        ),
+        (NET, {"equalisation": True}, "pass calibration", "pass --calibration"),
+    ],
+)
+def test_messages_call_options_as_the_caller_does(
+    monkeypatch, capsys, tmp_path, model, options, python, command
+):
+    with pytest.raises(UserError) as caught:
+        opu_fuse.compile(model, "opu-tiny", **options)
+    assert python in str(caught.value)
+    assert "--" not in str(caught.value)
+    onnx.save(model, tmp_path / "net.onnx")
+    paths = str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.opu")
+    words = ["compile", *paths, "--hw", "opu-tiny"]
+    for name, value in options.items():
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    monkeypatch.setattr(sys, "argv", ["opu-fuse", *words])
+    with pytest.raises(SystemExit):
+        main()
+    assert command in capsys.readouterr().err
+    with pytest.raises(UserError, match=re.escape(python)):  # the command has left no trace
+        opu_fuse.compile(model, "opu-tiny", **options)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.choices import require_choice, require_names
+from opu_fuse.choices import option, require_choice, require_names
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
 from opu_fuse.exploring.space import numbers, propose
@@ -167,10 +167,12 @@ def explore(
     nothing fits.
     """
     if fill is not None and not 0 < fill <= 1:
-        raise UserError(f"--fill {fill}", "not a share of the device's tables", "over 0, at most 1")
+        raise UserError(
+            option("fill", fill), "not a share of the device's tables", "over 0, at most 1"
+        )
     if clock_mhz is not None and not SLOWEST_CLOCK <= clock_mhz <= FASTEST_CLOCK:
         what, help_ = "not a clock of a machine", f"{SLOWEST_CLOCK} to {FASTEST_CLOCK:,} MHz"
-        raise UserError(f"--clock {clock_mhz}", what, help_)
+        raise UserError(option("clock_mhz", clock_mhz), what, help_)
     require_choice("strategy", strategy, StrategyName)
     require_choice("sampler", sampler, get_args(Sampler))
     require_names("objectives", objectives)
@@ -178,7 +180,7 @@ def explore(
     for name in objectives:
         if name not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
-            raise UserError(f"--objective {name}", "unknown objective", f"known: {known}")
+            raise UserError(option("objectives", name), "unknown objective", f"known: {known}")
     board = device(device_name)
     overrides = {"clock_mhz": clock_mhz, "fill": fill}
     board = replace(board, **{k: v for k, v in overrides.items() if v is not None})
@@ -274,7 +276,7 @@ class _Search(Struct):
         if not good:
             names = ", ".join(m.name for m in self.clock.models)
             what = f"none of {trials} machines that fit ran {names}"
-            raise UserError(self.name, what, "try more with --trials, or a larger device")
+            raise UserError(self.name, what, f"try more {option('trials')}, or a larger device")
         return Exploration(
             best=tuple(pareto(good, self.objectives)), tried=tuple(good), shipped=tuple(shipped)
         )
@@ -348,8 +350,8 @@ class _Search(Struct):
 
     def _remedy(self, *, some: bool) -> str:
         """some: machines were found, if not as many as were asked for."""
-        fuller = ["a larger --fill"] if self.board.fill < device(self.name).fill else []
-        fewer = ["fewer --trials"] if some else []
+        fuller = [f"a larger {option('fill')}"] if self.board.fill < device(self.name).fill else []
+        fewer = [f"fewer {option('trials')}"] if some else []
         return f"give {' or '.join([*fuller, *fewer, 'a larger device'])}"
 
     def _sliced(self, design: Design) -> tuple[Design, HwSpec | None]:
