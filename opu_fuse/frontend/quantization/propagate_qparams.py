@@ -91,16 +91,20 @@ def _finish_bias(graph: ir.Graph, node: ir.Node) -> None:
     if bias.size != weight.shape[axis]:  # groups of a ConvTranspose that no machine takes
         return
     w_quant = per_row(w_quant, weight.shape[axis], axis)
-    scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
+    with np.errstate(over="ignore"):
+        scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
     bias_quant = quant_of(b)
     bias_scale = np.asarray(
         bias_quant.scale if bias_quant and bias_quant.bits == 32 else np.nan, np.float32
     )
     if np.array_equal(bias_scale, scale):
         return
+    steps: np.ndarray | None
     if np.allclose(bias_scale, scale, rtol=1e-4, atol=0):
         steps = constant(b)
         assert steps is not None
+    elif not np.all((scale > 0) & np.isfinite(scale)):  # float32 does not hold the product
+        steps = np.full(bias.shape, np.nan)
     else:
         steps = bias.astype(np.float64) / scale
         if x_quant.is_pow2 and w_quant.is_pow2:
@@ -109,10 +113,11 @@ def _finish_bias(graph: ir.Graph, node: ir.Node) -> None:
                 node.replace_input_with(1, _finer_weight(graph, w, w_quant, bits, axis))
                 steps, scale = np.ldexp(steps, bits), np.ldexp(scale, -bits)
         steps = np.rint(steps)
-    fits = np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX)  # NaN does not
-    quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
     # What does not fit becomes real numbers: int32 would be read as the accumulator's.
-    data, quant = (steps.astype(np.int32), quant) if fits else (bias, None)
+    data, quant = bias, None
+    if np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # NaN is not
+        data = steps.astype(np.int32)
+        quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
     name = b.name or f"{node.name}/bias"
     node.replace_input_with(2, add_constant(graph, name, data, quant))
 
