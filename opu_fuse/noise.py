@@ -57,7 +57,7 @@ class Measured:
             if not np.isfinite(exact[name]).all():
                 raise ModelError(
                     f"output {name!r}",
-                    "the float model computes NaN or infinity there",
+                    "the float model computes NaN or infinity for it",
                     "measure on inputs that the network is for (--data, or --calibration)",
                 )
             if border is not None and border.turn is not None:

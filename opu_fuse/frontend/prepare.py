@@ -15,7 +15,7 @@ from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import SOURCE_KEY, sources_of, standard_nodes
 from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
 from opu_fuse.frontend.importing.load import ModelLike, load
-from opu_fuse.frontend.pass_steps import NAMES, step, telling_step
+from opu_fuse.frontend.pass_steps import NAMES, step, step_with_result
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.quantization.absorb_qdq import absorb, dequantise, ready
 from opu_fuse.frontend.quantization.recover_int_weights import unbake
@@ -76,7 +76,7 @@ def prepare(
     scales, method: see `choice_names.py`.
     bias_correction: see `bias_correction.py`.
     equalisation: see `equalise.py`. It changes float weights as well.
-    keep_float: operators, by their name in the file or in the canonical model, that stay in
+    keep_float: operators, by their name in the file or in the canonical model, that remain in
     floating point and run on the host CPU.
     quantised: False leaves a float model in floats, the graph without annotations. A model that is
     quantised already remains so.
@@ -94,7 +94,7 @@ def prepare(
             raise ModelError(
                 f"node {keep_float[0]!r}",
                 "the model is quantised already, its own pairs say what is rounded",
-                "leave it unrounded there, or give the float model",
+                "leave it unrounded before that operator, or give the float model",
             )
         _require_own_choices(
             scales, method, bias_correction=bias_correction, equalisation=equalisation
@@ -102,10 +102,10 @@ def prepare(
         from opu_fuse.frontend.quantization.insert_missing_qdq import (
             add_roundings,  # float models need none
         )
-        from opu_fuse.frontend.quantization.insert_requantise import spell_out_requantisations
+        from opu_fuse.frontend.quantization.insert_requantise import insert_requantisations
 
-        step("requantise", model, spell_out_requantisations)
-        model, more = telling_step("between", model, add_roundings)
+        step("requantise", model, insert_requantisations)
+        model, more = step_with_result("between", model, add_roundings)
         for warning in more:
             _log.warning(warning)
         warnings += more
@@ -124,7 +124,7 @@ def prepare(
             step("equalise", model, lambda model: _equalise(model, calibration))
         qdq, canonical = None, model
         if quantised:
-            canonical, (qdq, more) = telling_step(
+            canonical, (qdq, more) = step_with_result(
                 "quantise",
                 model,
                 lambda model: _quantise(

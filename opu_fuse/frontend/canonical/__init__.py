@@ -43,7 +43,7 @@ from opu_fuse.model.unused import anything_unused
 from opu_fuse.passes import LOWEST_LEVEL, FixedPoint, Pass, Sequential, lookup, module_pass
 
 Step = Callable[[ir.Model], bool]
-"""A function that changes a model in place and returns whether it changed anything."""
+"""A function that changes its argument and returns whether it changed anything."""
 
 
 def _pools_step(model: ir.Model) -> bool:
@@ -79,7 +79,7 @@ STEPS: Mapping[str, Step] = {
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
     "affine": fold_affine.run,
-    "padding": fold_pads.run,  # after pools and convolutions: automatic padding is resolved there
+    "padding": fold_pads.run,  # after pools and convolutions: they resolve automatic padding
     "crops": fold_crops.run,  # after padding: crops reduce it
 }
 REWRITES: Mapping[str, Step] = {
@@ -123,7 +123,7 @@ PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes))
 
 
 def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Convert a model (float, or int8 with annotations) to canonical form, in place.
+    """Convert a model (float, or int8 with annotations) to canonical form (mutates it).
 
     Expects static shapes and unique names. rewriting: also run `REWRITES`, for fusing. Raises
     InternalError if the steps reach no fixed point.

@@ -60,7 +60,7 @@ def run(model: ir.Model) -> bool:
             _merge(model.graph, node, *pair)
             changed = True
         elif is_standard(node, "BatchNormalization") and not _is_plain(node):  # Case 3
-            _spell_out(model.graph, node, node.inputs[0], affine)
+            _convert(model.graph, node, node.inputs[0], affine)
             changed = True
     return changed
 
@@ -193,7 +193,7 @@ def _with_step_before(node: ir.Node, affine: Affine) -> tuple[ir.Node, Affine] |
 
 def _merge(graph: ir.Graph, node: ir.Node, before: ir.Node, both: Affine) -> None:
     merge_sources(node, [before])
-    _spell_out(graph, node, before.inputs[0], both)
+    _convert(graph, node, before.inputs[0], both)
     detach(before)
 
 
@@ -203,7 +203,7 @@ def _is_plain(node: ir.Node) -> bool:
     return plain and node.attributes.get_float("epsilon", 1e-5) == 0.0
 
 
-def _spell_out(graph: ir.Graph, node: ir.Node, x: ir.Value | None, affine: Affine) -> None:
+def _convert(graph: ir.Graph, node: ir.Node, x: ir.Value | None, affine: Affine) -> None:
     """Rewrite a node as BatchNormalization with mean 0, variance 1 and epsilon 0."""
     parts = {
         "scale": affine.scale,

@@ -25,7 +25,7 @@ Found = dict[str, tuple[str, tuple[int, ...]]]
 def ask_shapes(model: ir.Model) -> bool:
     """Set types and shapes of results of non-standard operators from runs of ONNX Runtime.
 
-    In place. Returns whether any was set. Run shape inference afterwards for the standard operators
+    Returns whether any was set. Run shape inference afterwards for the standard operators
     that read these results.
     """
     values = _to_ask(model)
@@ -37,7 +37,7 @@ def ask_shapes(model: ir.Model) -> bool:
             lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS)
         )
     except ForeignError as error:
-        _log.info("ONNX Runtime tells no shapes behind %s: %s", names[0], error)
+        _log.info("ONNX Runtime gives no shapes after %s: %s", names[0], error)
         return False
     for value in values:
         if value.name in computed:

@@ -68,7 +68,7 @@ _LARGEST_RATIO = 2.0**15
 
 
 def ready(model: ir.Model) -> ir.Model:
-    """Prepare a QDQ model from a library for `absorb`, in place. Returns the model."""
+    """Prepare a QDQ model from a library for `absorb` (mutates it). Returns the model."""
     own_tensors(model)
     fold_constants(model)
     if not shapes_known(model):
@@ -78,7 +78,7 @@ def ready(model: ir.Model) -> ir.Model:
 
 
 def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Convert a QDQ model (ours or a foreign one) to the canonical int8 model, in place.
+    """Convert a QDQ model (ours or another tool's) to the canonical int8 model (mutates it).
 
     Expects the form that `load_model` returns: static shapes, unique names, constants as
     initialisers. Values retain the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`.
@@ -121,11 +121,11 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
 
 
 def dequantise(model: ir.Model) -> None:
-    """Convert a model with only constants and inputs quantised to a float model, in place."""
+    """Convert a model with only constants and inputs quantised to a float model (mutates it)."""
     _quantise_float_constants(model.graph)
     for node in list(model.graph):
         if is_dequantize(node) and constant(node.inputs[0]) is None:
-            _spell_out(node)
+            _convert(node)
         elif is_dequantize(node):
             _replace_by(node, dequantised(node))
     fold_constants(model)  # operators on the weights
@@ -138,7 +138,7 @@ def _quantise_float_constants(graph: ir.Graph) -> None:
             _replace_by(node, quantised(node))
 
 
-def _spell_out(node: ir.Node) -> None:
+def _convert(node: ir.Node) -> None:
     """Replace a DequantizeLinear by (x - zero point) * scale in float operators.
 
     ONNX Runtime's quantiser quantises no successor of a DequantizeLinear. It does not terminate if

@@ -166,7 +166,7 @@ def _pow2_span(read: Sequence[Range]) -> QuantParams:
         for zero in (0, _zero_point(-128.0 - low / scale), _zero_point(127.0 - high / scale)):
             quant = QuantParams(scale=(scale,), zero_point=zero)
             if quant not in tried:
-                tried[quant] = sum(relative_error(r.kept, scale, zero) for r in read)
+                tried[quant] = sum(relative_error(r.samples, scale, zero) for r in read)
     return min(tried, key=tried.__getitem__)
 
 
@@ -185,7 +185,7 @@ def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
         scale = widest * 2.0**-step
         if step and any(_clipped(r, scale) > MAX_CLIPPED for r in members):
             break
-        error = sum(relative_error(r.kept, scale) for r in read)
+        error = sum(relative_error(r.samples, scale) for r in read)
         if error < best_error:
             best, best_error = scale, error
     while any(_clipped(r, best) > MAX_CLIPPED for r in members):
@@ -197,7 +197,7 @@ def _clipped(r: Range, scale: float) -> float:
     """Fraction of the values that int8 saturates at this scale."""
     if r.largest <= 127.5 * scale:
         return 0.0
-    return float(np.mean(np.abs(r.kept) > 127.5 * scale))
+    return float(np.mean(np.abs(r.samples) > 127.5 * scale))
 
 
 def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray:
@@ -264,7 +264,7 @@ def _row_scales(rows: np.ndarray) -> np.ndarray:
 
 
 def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) -> None:
-    """Round scale and shift of every BatchNormalization, in place, to numbers a machine can encode.
+    """Round scale and shift of every BatchNormalization to numbers a machine can encode.
 
     Per channel these are `scale = a / 2**k` and `shift = b * x_scale / 2**k`, with a in int16 and b
     in NORM_BITS bits. Their sums are then exact in float32, too. scales: powers of two by tensor.
@@ -284,7 +284,7 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round all slopes, constants or attributes, in place, to numbers a machine can encode.
+    """Round all slopes, constants or attributes, to numbers a machine can encode.
 
     These are int16 multiples of 2**-15 or of a coarser power of two. Their products with int8
     values are then exact in float32, too.

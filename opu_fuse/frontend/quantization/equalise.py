@@ -45,7 +45,7 @@ class _Link(Struct, frozen=True, kw_only=True):
 
 
 def equalise(model: ir.Model, calibration: Calibration) -> None:
-    """Change weights and biases of a canonical float model in place.
+    """Change weights and biases of a canonical float model (mutates it).
 
     Channel ranges are measured on the calibration data. Raises ModelError if there are none or if
     they are unusable.

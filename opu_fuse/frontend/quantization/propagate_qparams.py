@@ -1,4 +1,4 @@
-"""Propagation of quantisation parameters, where a foreign QDQ model has one pair for a chain.
+"""Propagation of quantisation parameters, where another tool's QDQ model has one pair for a chain.
 
 Upwards: an operator that commutes with rounding (Relu, Clip, MaxPool, Reshape, Transpose, Concat,
 SpaceToDepth) passes its result's parameters to operands that only it reads. Quantising before or
@@ -30,7 +30,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def spread_rounding(model: ir.Model) -> None:
-    """Annotate values in place: first upwards, against the data flow, then downwards."""
+    """Annotate values: first upwards, against the data flow, then downwards."""
     for node in reversed(model.graph):
         if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -68,11 +68,11 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
 
 
 def finish_biases(model: ir.Model) -> None:
-    """Quantise every bias of an int8 layer to int32 in the accumulator's scale, in place.
+    """Quantise every bias of an int8 layer to int32 in the accumulator's scale (mutates it).
 
     If the scales are powers of two and the bias is no multiple of a step, the weight scale becomes
     finer, as far as int8 holds the weights. A layer whose bias does not fit int32 retains a float
-    bias and so runs on the host. The bias of a layer that runs there anyway does not change.
+    bias and so runs on the host. The bias of a layer that the host runs anyway does not change.
     """
     for node in model.graph:
         if is_standard(node, "Conv", "ConvTranspose", "Gemm"):

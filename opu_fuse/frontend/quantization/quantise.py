@@ -166,7 +166,7 @@ def quantise_with(
 
 
 def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Remove model inputs from the outputs of a graph, in place. Returns the former outputs.
+    """Remove model inputs from the outputs of a graph. Returns the former outputs.
 
     The quantiser would name the quantised form of an input that is also an output like the input.
     """
@@ -253,7 +253,7 @@ def _leave_float(idle: set[ir.Node]) -> set[ir.Node]:
 
 
 def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
-    """Duplicate values that are read both quantised and as float, in place (`unrounded.py`).
+    """Duplicate values that are read both quantised and as float (`unrounded.py`).
 
     Run it before a float model is quantised, or fused as a float model (quantised=False).
     """
@@ -305,7 +305,7 @@ def _is_map(value: ir.Value) -> bool:
 
 
 def _own_constants(model: ir.Model) -> None:
-    """Copy shared biases and weights, in place, so that each layer can quantise its own.
+    """Copy shared biases and weights, so that each layer can quantise its own.
 
     An int32 bias depends on the layer's input scale, so none is shared. A weight has scales along
     one axis, so only layers with the same output channel axis share it.

@@ -34,7 +34,7 @@ _TOLERANCE = 2.0**-14
 
 
 def unbake(model: ir.Model) -> None:
-    """Recover the integer weights of a quantised model, in place.
+    """Recover the integer weights of a quantised model (mutates it).
 
     Only layers with a quantised result get them; those on the host do not change. Other readers of
     such a constant still read the float one.
