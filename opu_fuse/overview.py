@@ -191,15 +191,15 @@ def _operators(seen: _Seen) -> Iterator[Tree]:
 
 
 def _edges(seen: _Seen) -> list[list[str]]:
-    """[from, to] by names of operators; what the compiler left out is passed."""
+    """[from, to] by names of operators. Operators that the compiler removed are skipped."""
     dfg = seen.dfg
     if dfg is None:
         return [[source, target] for source, target, _ in seen.program.bundle.boundaries]
-    there = {o["name"] for o in _operators(seen)}
+    present = {o["name"] for o in _operators(seen)}
 
     def makers(index: int) -> Iterator[str]:
         node = dfg[index]
-        if node.kind is Kind.CALL and node.name in there:
+        if node.kind is Kind.CALL and node.name in present:
             yield node.name
         elif node.kind in (Kind.CALL, Kind.TUPLE_GET):
             for operand in elements(dfg, index):
@@ -208,7 +208,7 @@ def _edges(seen: _Seen) -> list[list[str]]:
     return [
         [maker, node.name]
         for node in dfg.calls
-        if node.name in there
+        if node.name in present
         for maker in dict.fromkeys(m for i in elements(dfg, node.index) for m in makers(i))
     ]
 
@@ -341,7 +341,7 @@ def _strategies(seen: _Seen) -> Iterator[Tree]:
         return
     costs = GroupCosts(dfg, hw)
     own = {frozenset(o.name for o in g.ops) for g in seen.program.bundle.groups}
-    there = frozenset[str]().union(*own)
+    on_machine = frozenset[str]().union(*own)
     for strategy in StrategyName:
         try:
             partition = fuse_partition(dfg, hw, strategy=strategy)
@@ -359,5 +359,5 @@ def _strategies(seen: _Seen) -> Iterator[Tree]:
             "predicted_cycles": cost.cycles,
             "dram_bytes": cost.dram_bytes,
             "this": own
-            == {there & {dfg[i].name for i in group} for group in members} - {frozenset()},
+            == {on_machine & {dfg[i].name for i in group} for group in members} - {frozenset()},
         }

@@ -65,17 +65,23 @@ STAGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """strategy: how operators are grouped; calibration: arrays by input name, one sample or many
-    along the first axis, a .npz or .npy file, a folder of them, or None: noise; scales: pow2,
-    pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how they are chosen
-    (`frontend/prepare.py`); keep_float: operators left to the host; budget: how many times the
-    usual size the network may have; shapes, dims: sizes of dynamic dimensions, by input and by
-    their names (`frontend/importing/dynamic_dims.py`); reuse_memory: give dead feature maps'
-    memory to
-    later ones, none to those on chip only (False stores every tensor for comparing); batch: images
-    that a program runs together; cascades: groups computed together, strip by strip: auto, always
-    or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose results
-    are written as text.
+    """Options of a compilation.
+
+    strategy: how operators are grouped.
+    calibration: arrays by input name, one sample or many along the first axis, a .npz or .npy file,
+    a folder of them, or None: noise.
+    scales: pow2, pow2-asymmetric or free.
+    calibration_method, bias_correction, equalisation: how they are chosen (`frontend/prepare.py`).
+    keep_float: operators left to the host.
+    budget: how many times the usual size the network may have.
+    shapes, dims: sizes of dynamic dimensions, by input and by their names
+    (`frontend/importing/dynamic_dims.py`).
+    reuse_memory: dead feature maps give their memory to later ones, and maps that are resident get
+    none. False stores every tensor for comparing.
+    batch: images that a program runs together.
+    cascades: fused stacks, which Vela calls cascades: auto, always or never.
+    passes: levels, names and instruments.
+    print_after: stages (or EVERY) whose results are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY
@@ -155,7 +161,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
 
 
 def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: a float model stays one."""
+    """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
     return prepare(
         model,
         calibration=options.calibration,
@@ -181,18 +187,18 @@ def compile_prepared(
     """The stages after quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
 
-    def show(stage: str, *made: Any) -> None:
+    def show(stage: str, *results: Any) -> None:
         if not {stage, EVERY}.isdisjoint(options.print_after):
             from opu_fuse.texts import TEXTS  # few ask for it
 
-            write("\n".join([f"# after {stage}", *TEXTS[stage](*made)]))
+            write("\n".join([f"# after {stage}", *TEXTS[stage](*results)]))
 
     show("model", prepared)
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
-    cascades = FusedStackChoice(options.cascades)
+    fused_stacks = FusedStackChoice(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies after them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
@@ -201,7 +207,8 @@ def compile_prepared(
     planned = chain.from_iterable(fitted.tiling.layers.values())
     check_instructions(sum(p.instructions for p in planned), dfg.name, hw.name, options.budget)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
-    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, cascades=cascades)
+    reuse_memory = options.reuse_memory
+    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=reuse_memory, cascades=fused_stacks)
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
@@ -358,7 +365,7 @@ def require_batch(dfg: Dfg, images: int) -> None:
             raise UserError(
                 f"input {name!r}",
                 f"has shape {list(shape)}, whose first size is not that of a single image",
-                "export the model for one image (1 in front of all inputs), or leave out --batch",
+                "export the model for one image (first size 1), or leave out --batch",
             )
 
 

@@ -39,12 +39,18 @@ LATENCY = 40
 
 
 class Design(Struct, frozen=True, kw_only=True):
-    """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
-    widest mode; modes: how many of those that the array's shape allows are there, the ones with
-    most input channels and fewest pixels first, 0 for all. shifts: powers of two instead of
-    multipliers. without: names in `OPTIONS`. tables: products of a unit in tables. side_lanes:
-    of units with a second operand, 0 for as many; side_tables: their products in tables. image:
-    words of the image buffer, 0 for none.
+    """The parameters of a machine. Words are those of `HwSpec.buffers`, both banks.
+
+    lanes: of the post chain.
+    pixels: of the widest mode.
+    modes: number of array modes, those with most input channels and fewest pixels first; 0: all
+    that the array's shape allows.
+    shifts: powers of two instead of multipliers.
+    without: names in `OPTIONS`.
+    tables: products of a unit in tables.
+    side_lanes: of units with a second operand, 0 for as many as `lanes`.
+    side_tables: their products in tables.
+    image: words of the image buffer, 0 for none.
     """
 
     word: int

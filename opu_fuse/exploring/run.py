@@ -1,9 +1,9 @@
 """`opu_fuse.explore`: machines for some models on one FPGA, proposed by Optuna, timed by the
 workers of a sweep.
 
-Proposals come in rounds of a fixed size, so that a seed gives the same ones with any number of
-workers; what a round found is in the journal, so that an exploration that was killed asks the same
-questions again and continues where the answers end.
+Proposals come in batches of a fixed size, so that a seed gives the same ones with any number of
+workers. The journal holds the results of each batch. An exploration that was killed makes the same
+proposals again, and times the first machine that is not in the journal next.
 """
 
 import json
@@ -33,7 +33,7 @@ from opu_fuse.sweeping.run import Progress, Run, missing_points, workers
 
 Sampler = Literal["tpe", "random"]
 
-ROUND = 4
+BATCH = 4
 """Machines that are proposed before the answers to them are known."""
 KNOWN = 2
 """Of the machines that come with opu-fuse so many, the fastest, are what a search begins with."""
@@ -65,12 +65,12 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
-    "latency": lambda found: found.latency,
-    "area": lambda found: found.share,
-    "dram": lambda found: found.dram_bytes,
-    "dsp": lambda found: found.area.dsp,
-    "bram": lambda found: found.area.bram,
-    "lut": lambda found: found.area.lut,
+    "latency": lambda candidate: candidate.latency,
+    "area": lambda candidate: candidate.share,
+    "dram": lambda candidate: candidate.dram_bytes,
+    "dsp": lambda candidate: candidate.area.dsp,
+    "bram": lambda candidate: candidate.area.bram,
+    "lut": lambda candidate: candidate.area.lut,
 }
 """Objectives that an exploration may minimise."""
 
@@ -105,7 +105,7 @@ def explore(
     """Machines that fit a device and run some models well.
 
     models: as in a sweep (docs/sweep.md), quantised to powers of two. folder: where answers are
-    kept. trials: machines that are timed; proposals that are none or do not fit do not count.
+    stored. trials: machines that are timed; proposals that are none or do not fit do not count.
     clock_mhz: at which all machines are compared; fill: share of the tables, over 0 and at most 1,
     that a machine may take; both None: the device's. sampler: "random" learns nothing, to compare
     with. Raises UserError for what is unknown, a model that no machine takes, and a device on which
@@ -127,7 +127,7 @@ def explore(
     with ExitStack() as stack:
         journal_folder = folder or stack.enter_context(TemporaryDirectory())
         book = stack.enter_context(journal(Path(journal_folder)))
-        clock = _Clock(stack, cluster, jobs, book, sources, strategy)
+        clock = _Timer(stack, cluster, jobs, book, sources, strategy)
         search = _Search(device_name, board, clock, objectives, progress)
         return search.run(_study(sampler, seed, len(objectives)), trials)
 
@@ -148,19 +148,20 @@ def _study(sampler: Sampler, seed: int, objectives: int) -> Any:
     return optuna.create_study(directions=["minimize" for _ in range(objectives)], sampler=chosen)
 
 
-class _Clock:
+class _Timer:
     """Times machines; workers are started when something is not in the journal."""
 
     def __init__(
         self,
         stack: ExitStack,
         cluster: str | None,
-        jobs: int | None,
+        worker_count: int | None,
         book: Journal,
         models: Sequence[Model],
         strategy: str,
     ) -> None:
-        self._stack, self._cluster, self._jobs, self._book = stack, cluster, jobs, book
+        self._stack, self._cluster, self._book = stack, cluster, book
+        self._worker_count = worker_count
         self.models, self._strategy = models, strategy
         self._run: Run | None = None
 
@@ -179,7 +180,7 @@ class _Clock:
         ]
         if todo := list(missing_points(tasks, self._book)):
             if self._run is None:
-                client = self._stack.enter_context(workers(self._cluster, self._jobs))
+                client = self._stack.enter_context(workers(self._cluster, self._worker_count))
                 self._run = Run(client=client, book=self._book, total=0, progress=lambda *_: None)
                 self._run.hold(tasks)
             self._run.all(todo)
@@ -191,7 +192,7 @@ class _Clock:
 class _Search(Struct):
     name: str
     board: Device
-    clock: _Clock
+    clock: _Timer
     objectives: Sequence[str]
     progress: Progress
 
@@ -204,11 +205,11 @@ class _Search(Struct):
         tried: dict[Design, Candidate | None] = {}
         begun = time.monotonic()
         while len(tried) < trials:
-            proposed = self._proposals(study, tried, min(ROUND, trials - len(tried)), without)
+            proposed = self._proposals(study, tried, min(BATCH, trials - len(tried)), without)
             candidates = self._candidates([spec for _, _, spec in proposed], host)
             for (trial, design, _), candidate in zip(proposed, candidates, strict=True):
                 tried[design] = candidate
-                self._tell(study, trial, candidate)
+                self._report(study, trial, candidate)
             left = (time.monotonic() - begun) / len(tried) * (trials - len(tried))
             self.progress(len(tried), trials, left)
         good = [c for c in tried.values() if c is not None]
@@ -221,7 +222,7 @@ class _Search(Struct):
         )
 
     def _needed(self) -> tuple[tuple[str, ...], list[int]]:
-        """Options that the models gain nothing by, and operators that stay on the host anyway."""
+        """Options that the models gain nothing by, and operators that run on the host anyway."""
         designs = [replace(WHOLE, without=(o,)) for o in OPTIONS]
         specs = [design.spec(self.board) for design in (WHOLE, *designs)]
         whole, *less = self.clock.rows([spec for spec in specs if spec is not None])
@@ -264,8 +265,8 @@ class _Search(Struct):
         count: int,
         without: tuple[str, ...],
     ) -> list[tuple[Any, Design, HwSpec]]:
-        """Machines that fit and are new. Of the others, nearly all proposals, the search learns
-        nothing: among so many, all that fit would be good.
+        """Machines that fit and are new. The search does not learn from the others, which
+        are nearly all proposals: it would rate everything that fits as good.
         """
         from optuna.trial import TrialState
 
@@ -275,7 +276,7 @@ class _Search(Struct):
             trial = study.ask()
             design, spec = self._sliced(propose(trial, without=without))
             if design in tried:
-                self._tell(study, trial, tried[design])
+                self._report(study, trial, tried[design])
             elif spec is None or design in proposed or not self._fits(spec):
                 study.tell(trial, state=TrialState.FAIL)
             else:
@@ -288,14 +289,14 @@ class _Search(Struct):
         return list(proposed.values())
 
     def _remedy(self, *, some: bool) -> str:
-        """some: machines were found, if not as many as were asked for."""
+        """some: there are machines, if fewer than `trials`."""
         fuller = ["a larger --fill"] if self.board.fill < device(self.name).fill else []
         fewer = ["fewer --trials"] if some else []
         return f"give {' or '.join([*fuller, *fewer, 'a larger device'])}"
 
     def _sliced(self, design: Design) -> tuple[Design, HwSpec | None]:
-        """With as many products of the array in tables as find no slice on the device: fewer do not
-        fit, more are no faster. The machine, too; None where the numbers make none.
+        """The design with as many products of the array in tables as DSP slices are missing, and its
+        machine. Fewer do not fit, more are no faster. None where the numbers give no machine.
         """
         spec = design.spec(self.board)
         if spec is None or (missing := self._slices(spec) - self.board.has.dsp) <= 0:
@@ -331,7 +332,7 @@ class _Search(Struct):
             for spec, rows in zip(specs, self.clock.rows(specs), strict=True)
         ]
 
-    def _tell(self, study: Any, trial: Any, candidate: Candidate | None) -> None:
+    def _report(self, study: Any, trial: Any, candidate: Candidate | None) -> None:
         trial.set_constraint("unfit", float(candidate is None))
         if candidate is None:
             study.tell(trial, [_BAD] * len(self.objectives))

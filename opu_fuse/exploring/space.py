@@ -35,7 +35,7 @@ QUEUE = 256
 
 
 def numbers(spec: HwSpec) -> dict[str, Any]:
-    """What `propose` would have to be told for a machine like this one, as near as it can come."""
+    """The parameters with which `propose` comes nearest to this machine."""
 
     def within(value: float, limits: tuple[int, int]) -> int:
         least, most = limits

@@ -23,7 +23,7 @@ from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.model.names import KNOWN_KEY
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, GIVEN_KEY, REWRITE_KEY
+from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, PREQUANTISED_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -41,7 +41,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     qdq: the QDQ model with which ONNX Runtime computes the reference; None if not quantised.
     warnings: messages for the user. Each has been logged, too.
     source_hash: sha256 of the bytes of the input model.
-    given_quantised: whether the input was a QDQ model.
+    prequantised: whether the input was a QDQ model.
     rewrites: for each operator changed by a rewrite for fusion (`transforms.REWRITES`) the reason.
     """
 
@@ -49,7 +49,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     qdq: onnx.ModelProto | None
     warnings: tuple[str, ...]
     source_hash: str
-    given_quantised: bool
+    prequantised: bool
     rewrites: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ def prepare(
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
-    if given_quantised := is_quantised(model):
+    if prequantised := is_quantised(model):
         if calibration is not None:
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
@@ -143,7 +143,7 @@ def prepare(
         qdq=qdq,
         warnings=tuple(warnings),
         source_hash=loaded.source_hash,
-        given_quantised=given_quantised,
+        prequantised=prequantised,
         rewrites=_rewrites(canonical),
     )
 
@@ -201,7 +201,7 @@ def _quantise(
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
     canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
-    canonical.meta[GIVEN_KEY] = False
+    canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:
         if node.name in known:

@@ -36,7 +36,7 @@ def find_co_scheduled(
     sources: list[set[int]] = [set() for _ in order]
     readers: list[set[int]] = [set() for _ in order]
     for node, state in at.items():
-        calls = (_behind_views(dfg, p, at) for p in producers(dfg, node))
+        calls = (_call_of_view(dfg, p, at) for p in producers(dfg, node))
         for producer in {at[p] for p in calls if p in at} - {state}:
             sources[state].add(producer)
             readers[producer].add(state)
@@ -57,7 +57,7 @@ def find_co_scheduled(
     return co_scheduled
 
 
-def _behind_views(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
+def _call_of_view(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
     """The call whose result a view shows, if no group contains (and so runs) the view."""
     while call not in at and dfg[call].is_virtual and (made_by := producers(dfg, call)):
         (call,) = made_by

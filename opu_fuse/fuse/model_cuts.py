@@ -80,8 +80,8 @@ class _Map:
 
     ports: DFG value next to a graph port (only the port's nodes separate it from the user's value)
     -> its name in the model; entries[g]: names at which the backward traversal of group g ends;
-    owner: name -> group whose result it is; home: operator (no view) -> its group, _OUTSIDE on the
-    host; refused: groups that cannot be cut out, with the reason.
+    owner: name -> group whose result it is; group_of: operator (no view) -> its group, _OUTSIDE on
+    the host; refused: groups that cannot be cut out, with the reason.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class _Map:
         self.ports = {i: b.name for i, b in zip(dfg.inputs, dfg.entries, strict=True) if b}
         exits = {i: b.name for i, b in zip(dfg.outputs, dfg.exits, strict=True) if b}
         self.ports |= {i: self._rounded(name) for i, name in exits.items()}
-        homes = {h.node: _OUTSIDE for h in partition.host}
-        homes |= {m.node: g.index for g in partition.groups for m in g.matches}
-        self.home = {dfg[n].name: home for n, home in homes.items() if not dfg[n].is_virtual}
+        by_node = {h.node: _OUTSIDE for h in partition.host}
+        by_node |= {m.node: g.index for g in partition.groups for m in g.matches}
+        self.group_of = {dfg[n].name: g for n, g in by_node.items() if not dfg[n].is_virtual}
         self.refused: dict[int, str] = {}
         self.entries: dict[int, frozenset[str]] = {}
         self.owner: dict[str, int] = {}
@@ -218,7 +218,7 @@ def _way_back(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]
             map_.refused[group] = f"the model has no border where it would read {name}"
             continue
         node = map_.nodes[state]
-        if map_.home.get(node.name, group) != group:
+        if map_.group_of.get(node.name, group) != group:
             map_.refused[group] = f"the model computes {node.name} inside it"
         nodes.add(state)
         stack.extend(reads(node))

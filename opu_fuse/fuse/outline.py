@@ -175,10 +175,10 @@ def _parameters(nodes: Sequence[onnx.NodeProto], constants: set[str]) -> list[st
     ]
 
 
-def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, found: Cut) -> Iterator[_Item]:
+def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, cut: Cut) -> Iterator[_Item]:
     """Nodes that remain in the main graph; host operators get their reason as metadata."""
     why = {dfg[h.node].name: h.reason for h in partition.host}
-    for state in found.outside:
+    for state in cut.outside:
         node = onnx.NodeProto()
         node.CopyFrom(model.graph.node[state])
         if node.name in why:

@@ -1,6 +1,6 @@
 """What a worker does: quantise a model, and compile and time it for one machine.
 
-Both are plain functions of what they are given, so a scheduler may repeat them elsewhere when a
+Both depend on their arguments only, so a scheduler may repeat them elsewhere when a
 worker is lost.
 """
 

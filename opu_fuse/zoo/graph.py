@@ -44,7 +44,7 @@ def sides(pads: Pads) -> tuple[int, int, int, int]:
 def window_shape(
     x: Feature, channels: int, kernel: tuple[int, int], stride: int, pads: Pads
 ) -> tuple[int, ...]:
-    """Shape behind a convolution or pooling."""
+    """Shape after a convolution or pooling."""
     top, left, bottom, right = sides(pads)
     rows = (x.shape[2] + top + bottom - kernel[0]) // stride + 1
     cols = (x.shape[3] + left + right - kernel[1]) // stride + 1

@@ -1,7 +1,7 @@
 """Mean and variance of what comes out of an operator, for normal input.
 
-Networks with random weights stay alive when weights are scaled by the spread that their input is
-expected to have; these functions say what that is, without running anything.
+Activations neither vanish nor explode when random weights are scaled by the spread that their input
+is expected to have. These functions compute it without running anything.
 """
 
 from collections.abc import Callable, Sequence

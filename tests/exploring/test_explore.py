@@ -37,7 +37,7 @@ def quick(monkeypatch):
         timed.extend(specs)
         return [[_row(spec) for _ in self.models] for spec in specs]
 
-    monkeypatch.setattr(run._Clock, "rows", rows)
+    monkeypatch.setattr(run._Timer, "rows", rows)
     return timed
 
 
@@ -247,7 +247,7 @@ def test_what_is_unknown_is_told_before_anything_runs(change, message):
 
 def test_a_model_that_no_machine_takes_is_told(monkeypatch):
     failed = [[{"error": "conv7: kernel 300 is too large"}]]
-    monkeypatch.setattr(run._Clock, "rows", lambda _, specs: failed * len(specs))
+    monkeypatch.setattr(run._Timer, "rows", lambda _, specs: failed * len(specs))
     with pytest.raises(UserError, match="tiny_odd: no machine takes it: conv7: kernel 300"):
         run.explore(["tiny_odd"], "ecp5-85")
 

@@ -74,8 +74,8 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
             return
         reachable = modules.search(state.tail, state.full)
         positions_after = [module for module in reversed(reachable) if modules.passable(module)]
-        places = tuple(dict.fromkeys((*positions_after, state.tail or modules.root)))
-        for form in forms(self.context.hw, new, places):
+        predecessors = tuple(dict.fromkeys((*positions_after, state.tail or modules.root)))
+        for form in forms(self.context.hw, new, predecessors):
             yield replace(lever, text=lever.text.replace(str(new), str(form)), added=form)
 
     def _runs_on(self, hw: HwSpec) -> bool:

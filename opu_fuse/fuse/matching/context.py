@@ -44,8 +44,8 @@ class MatchContext(Struct, frozen=True, kw_only=True):
     """Forms for which all operator rules hold, except those about rounding."""
     placements: dict[tuple[int, str], bool] = field(default_factory=dict)
     """Memo of `module_rules.fits`, by form and module."""
-    ways: dict[tuple[MatcherState, str, str], Refusal] = field(default_factory=dict)
-    """Memo of `diagnose.no_way`, by state, operator and module."""
+    unreachable: dict[tuple[MatcherState, str, str], Refusal] = field(default_factory=dict)
+    """Memo of `diagnose.why_unreachable`, by state, operator and module."""
     remedies: dict[tuple[MatcherState, int, str], Lever | None] = field(default_factory=dict)
     """Memo of `remedies.Trial`, by state, form and text."""
     changed: dict[HwSpec, "MatchContext"] = field(default_factory=dict)

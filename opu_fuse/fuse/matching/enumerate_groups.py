@@ -1,6 +1,6 @@
 """Enumerates all partial groups of a chain of operators, one per assignment of modules.
 
-`partial_group.place` takes the nearest module. This search follows every module that fits, and
+`partial_group.match_next` takes the nearest module. This search follows every module that fits, and
 checks whether a group may end only when it ends. A chain is therefore extensible exactly when some
 assignment of modules satisfies the verifier.
 """

@@ -1,4 +1,4 @@
-"""Pattern kinds, and the graph on which TVM's FuseOps works.
+"""Pattern kinds, and the graph that TVM's FuseOps reads.
 
 A pattern kind says how an operator's result elements depend on its operands' elements; an edge has
 one too. FuseOps decides by these and the graph's structure only, independently of the machine.
