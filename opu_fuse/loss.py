@@ -46,12 +46,15 @@ def accuracy(
     progress: Progress = lambda *_: None,
     **options: Any,
 ) -> Accuracy:
-    """What rounding to int8 loses on a machine.
+    """The loss by rounding to int8 on a machine.
 
-    hw: the machine, or what `load_hw` takes. data: what to measure on, in the forms of calibration
-    data, which is used without. labels: integers, one a sample (or position, for maps), or a .npy
-    file of them. remedies: try what may help. options: the fields of `Options`. Raises UserError as
-    `compile` does, and for data or labels that do not fit.
+    hw: the machine, or what `load_hw` takes.
+    data: what to measure on, in the forms of calibration data; None: the calibration data.
+    labels: integers, one a sample (or position, for maps), or a .npy file of them.
+    remedies: try options that may help.
+    options: the fields of `Options`.
+
+    Raises UserError as `compile` does, and for data or labels that do not fit.
     """
     chosen, hw = Options(**options), load_hw(hw)
     require_machine(hw, chosen.scales)

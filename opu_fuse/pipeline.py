@@ -60,7 +60,7 @@ STAGES = {
     "plan": "schedule",
     "program": "generate the program",
 }
-"""The stages of `compile_model` in order, by what they make, and what they do."""
+"""The stages of `compile_model` in order: name of the result -> what the stage does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,8 +310,8 @@ class Program:
         or "rtl"; shuffle (functional): seed of a random legal order; capture: the int8 tensors
         inside as well; rtl: `RtlOptions`; memory (cycle): `MemoryOptions`.
 
-        Raises RunError for inputs that do not fit the model and when the machine stops with an
-        error.
+        Raises RunError for inputs that do not fit the model and when the machine
+        faults.
         """
         from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
 
@@ -320,7 +320,7 @@ class Program:
     def check(
         self, inputs: Mapping[str, np.ndarray], result: "RunResult", model: str | Path | None = None
     ) -> "CheckResult":
-        """As `run --check`, of a captured run. model: the file that was compiled."""
+        """Compare a captured run as `run --check` does. model: the file that was compiled."""
         from opu_fuse.sim.compare.users_model import check_run
 
         return check_run(self.bundle, inputs, result, None if model is None else Path(model))

@@ -1,4 +1,4 @@
-"""What comes out of each stage of the compiler, as text for `--print-after`."""
+"""The result of each stage of the compiler as text, for `--print-after`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain

@@ -34,22 +34,25 @@ from opu_fuse.sweeping.run import Progress, Run, missing_points, workers
 Sampler = Literal["tpe", "random"]
 
 BATCH = 4
-"""Machines that are proposed before the answers to them are known."""
+"""Machines per batch: they are proposed before the first of them is timed."""
 KNOWN = 2
-"""Of the machines that come with opu-fuse so many, the fastest, are what a search begins with."""
+"""A search begins with this many machines of the package, the fastest ones."""
 UNTRIED = 12
-"""Machines that are timed before the search learns from the answers."""
+"""Machines that are timed before the search learns from results."""
 MOST_REFUSED = 2000
-"""Proposals in a row that are no machine, or larger than the device."""
+"""Most consecutive proposals that are no machine, or larger than the device."""
 SLOWER = 1.02
-"""How much a machine may lose by a module that it does without."""
+"""Most slowdown by leaving out an optional module that a search still accepts."""
 _BAD = 1e12
-"""Objective of a machine that cannot run the models; the search goes by its violation."""
+"""Objective of a machine that cannot run the models; the search uses its violation instead."""
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A machine with its figures. milliseconds: by model, of one sample; share: of the device, the
-    kind of cell that it takes most of; dram_bytes: of all models.
+    """A machine with its figures.
+
+    milliseconds: by model, of one sample.
+    share: of the device, for the kind of cell of which it uses the largest part.
+    dram_bytes: of all models.
     """
 
     spec: HwSpec
@@ -76,9 +79,12 @@ OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
 
 
 class Exploration(Struct, frozen=True, kw_only=True):
-    """best: machines that no other one beats in all objectives, by the first one; tried: all, as
-    they came; shipped: those of `hw_specs/` that fit the device and leave no more to the host, at
-    the same clock and memory.
+    """The result of an exploration.
+
+    best: machines that no other one beats in all objectives, sorted by the first objective.
+    tried: all machines, in the order of the proposals.
+    shipped: those of `hw_specs/` that fit the device and leave no more to the host, at the same
+    clock and memory.
     """
 
     best: tuple[Candidate, ...]
@@ -197,7 +203,7 @@ class _Search(Struct):
     progress: Progress
 
     def run(self, study: Any, trials: int) -> Exploration:
-        """`trials` machines, and what is shipped."""
+        """Time `trials` machines, and the shipped ones."""
         without, host = self._needed()
         shipped = [c for c in self._candidates(self._shipped(), host) if c is not None]
         for known in sorted(shipped, key=lambda c: c.latency)[:KNOWN]:
@@ -254,7 +260,7 @@ class _Search(Struct):
         return share(area(spec, self.board.family), self.board.has)
 
     def _fits(self, spec: HwSpec) -> bool:
-        """With tables to spare: what comes with opu-fuse was synthesised, a proposal was not."""
+        """Whether a proposal fits with spare tables: its area is an estimate, not synthesised."""
         own = area(spec, self.board.family)
         return share(own, self.board.has) <= 1 and own.lut <= self.board.fill * self.board.has.lut
 
@@ -295,8 +301,8 @@ class _Search(Struct):
         return f"give {' or '.join([*fuller, *fewer, 'a larger device'])}"
 
     def _sliced(self, design: Design) -> tuple[Design, HwSpec | None]:
-        """The design with as many products of the array in tables as DSP slices are missing, and its
-        machine. Fewer do not fit, more are no faster. None where the numbers give no machine.
+        """The design with as many products of the array in tables as DSP slices are missing, and
+        its machine. Fewer do not fit, more are no faster. None where the numbers give no machine.
         """
         spec = design.spec(self.board)
         if spec is None or (missing := self._slices(spec) - self.board.has.dsp) <= 0:
@@ -341,7 +347,7 @@ class _Search(Struct):
 
 
 def pareto(candidates: Sequence[Candidate], objectives: Sequence[str]) -> list[Candidate]:
-    """Those that no other one beats in all objectives, by the first one; of equals the first."""
+    """The Pareto front, sorted by the first objective; of equal candidates the first."""
     worth = {id(c): tuple(OBJECTIVES[name](c) for name in objectives) for c in candidates}
 
     def beaten(mine: tuple[float, ...]) -> bool:

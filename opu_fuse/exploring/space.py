@@ -59,7 +59,7 @@ def numbers(spec: HwSpec) -> dict[str, Any]:
 
 
 def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
-    """What an Optuna trial suggests; it need not be a machine."""
+    """The design that an Optuna trial suggests; it may be illegal."""
 
     def power(name: str, limits: tuple[int, int]) -> int:
         return 1 << trial.suggest_int(name, *limits)

@@ -27,10 +27,13 @@ def find_co_scheduled(
 ) -> dict[int, int]:
     """Array-bound group -> array-idle group that is co-scheduled with it.
 
-    groups: their nodes; order: groups of one machine segment in execution order; idle: estimates of
-    groups that do not use the array; busy: estimates of array groups with several tiles. Each idle
-    group is paired with the array group that has the most spare cycles, among those between its
-    last producer and its first reader. It runs alone when none has spare cycles.
+    groups: their nodes.
+    order: groups of one machine segment in execution order.
+    idle: estimates of groups that do not use the array.
+    busy: estimates of array groups with several tiles.
+
+    Each idle group is paired with the array group between its last producer and its first reader
+    that has the most spare cycles. It runs alone when none has spare cycles.
     """
     at = {m: i for i, group in enumerate(order) for m in groups[group]}
     sources: list[set[int]] = [set() for _ in order]

@@ -5,8 +5,8 @@ body remain in the main graph. A cut moves operators and changes none, so the mo
 same numbers. Only nodes that compute nothing (`COPIED`) may occur in several bodies.
 
 In a quantised model the cut edges are int8 tensors: QuantizeLinear ends a group and
-DequantizeLinear begins the next. Several QuantizeLinear of one value (foreign models) are aliases
-of that value. If the value was quantised before, each scale makes a separate value instead.
+DequantizeLinear begins the next. Several QuantizeLinear of one value (models of other tools) are
+aliases of that value. If the value was quantised before, each scale makes a separate value instead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,9 +79,11 @@ class _Map:
     """Names of one model and their role in the groups.
 
     ports: DFG value next to a graph port (only the port's nodes separate it from the user's value)
-    -> its name in the model; entries[g]: names at which the backward traversal of group g ends;
-    owner: name -> group whose result it is; group_of: operator (no view) -> its group, _OUTSIDE on
-    the host; refused: groups that cannot be cut out, with the reason.
+    -> its name in the model.
+    entries[g]: names at which the backward traversal of group g ends.
+    owner: name -> group whose result it is.
+    group_of: operator (no view) -> its group, _OUTSIDE on the host.
+    refused: groups that cannot be cut out, with the reason.
     """
 
     def __init__(

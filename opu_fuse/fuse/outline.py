@@ -10,9 +10,9 @@ bits, and Netron shows one pass of the machine as one node.
 * A convolution's bias is an operand of the ONNX node and needs no node of its own. Host operators,
   QuantizeLinear at the model's inputs, DequantizeLinear at its outputs and view-only groups remain
   as they are.
-* A group that the model cannot express is not outlined (one node of a foreign quantised model may
-  compute two of our groups). Its nodes remain in the main graph, and the model's metadata holds
-  the reason.
+* A group that the model cannot express is not outlined (in a quantised model of another tool, one
+  node may compute two of our groups). Its nodes remain in the main graph, and the model's metadata
+  holds the reason.
 """
 
 import heapq

@@ -25,7 +25,7 @@ from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 REQUANTISE = "Requantise"
-"""Name of the requantisation among the functions of a table."""
+"""Name of the requantisation in the list of functions of a table."""
 _COMPARED = frozenset({"relu", "clip", "leaky_relu"})
 _POOLED = frozenset({"max_pool", "avg_pool"})
 _FUNCTIONS = {"relu": "Relu", "clip": "Clip", "leaky_relu": "LeakyRelu"}
@@ -87,7 +87,7 @@ def _looked_up(dfg: Dfg, nodes: list[Node], node: Node) -> Node:
 
 
 def _joined(node: Node, before: Node) -> Node:
-    """Both operators as one, with the operands of the first and the result of the second."""
+    """One operator for two, with the operands of the first and the result of the second."""
     return replace(
         node,
         operands=before.operands,

@@ -37,11 +37,11 @@ from opu_fuse.sweeping.source import source_digest
 Setting = tuple[float | None, int | None]
 """Memory of a run: bytes per cycle, latency in cycles; None: the spec's."""
 Value = Any
-"""Of a key of a spec, as YAML has it."""
+"""Value of a key of a spec, as in YAML."""
 
 _CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 MOST_POINTS = 100_000
-"""Of a sweep. Every machine is held in memory."""
+"""Most points of a sweep. Every machine is held in memory."""
 
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
@@ -161,7 +161,10 @@ class SweepFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """path: of a file, None for networks of the zoo; content: what its points are known by."""
+    """A model of a sweep. path: of a file, None for networks of the zoo.
+
+    content: hash or name that identifies its points.
+    """
 
     entry: ModelEntry
     path: Path | None
@@ -178,7 +181,7 @@ class Model:
             return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
     def quantised_key(self, scales: str, *, rewriting: bool) -> str:
-        """Of its quantised form, the same in every sweep."""
+        """Key of its quantised form, equal in every sweep."""
         sizes = (self.entry.image, self.entry.shapes, self.entry.dims)
         return _hash(self.content, *sizes, scales, rewriting)
 
@@ -275,7 +278,7 @@ _BRANCHES = {"str", ModelEntry.__name__, SpecEntry.__name__, _RANGE, _VALUES}
 
 
 def _error_text(error: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong, and what would help."""
+    """(what is wrong, what would help) for an error of pydantic."""
     if error["type"] == "value_error":
         return error["ctx"]["error"].args
     what: str = _PLAIN.get(error["type"]) or error["msg"]

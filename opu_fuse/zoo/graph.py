@@ -156,7 +156,7 @@ class Graph:
 
     @staticmethod
     def _moved(x: Feature, value: ir.Value, shape: Sequence[int]) -> Feature:
-        """The same numbers in another order."""
+        """The feature of a permutation of `x`'s values, which has the same moments."""
         return Feature(value=value, shape=tuple(shape), mean=x.mean, var=x.var)
 
     def _const(self, name: str, data: np.ndarray) -> ir.Value:

@@ -86,9 +86,9 @@ def _computed(model: ir.Model, names: list[str]) -> Found:
         proto = ir.to_proto(model)
         outputs = {output.name for output in proto.graph.output}
         run = session(proto, [name for name in names if name not in outputs])
-        both = [run.run(names, sample) for sample in (zeros, noise)]
+        results = [run.run(names, sample) for sample in (zeros, noise)]
     return {
         name: (ir.DataType.from_numpy(first.dtype).name, first.shape)
-        for name, first, second in zip(names, *both, strict=True)
+        for name, first, second in zip(names, *results, strict=True)
         if isinstance(first, np.ndarray) and first.shape == np.shape(second)
     }

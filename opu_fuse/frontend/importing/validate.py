@@ -96,12 +96,12 @@ def _check_texts(message: Any, where: str) -> None:
             continue
         kind = field.type
         if kind == field.TYPE_STRING:
-            for one in (value,) if type(value) is bytes else value:
-                if type(one) is bytes:
-                    raise not_onnx(where, f"{one!r} in it is no text")
+            for text in (value,) if type(value) is bytes else value:
+                if type(text) is bytes:
+                    raise not_onnx(where, f"{text!r} in it is no text")
         elif kind == field.TYPE_MESSAGE and field.name != "initializer":
-            for one in (value,) if hasattr(value, "ListFields") else value:
-                _check_texts(one, where)
+            for inner in (value,) if hasattr(value, "ListFields") else value:
+                _check_texts(inner, where)
 
 
 def opset_of(proto: onnx.ModelProto) -> int | None:

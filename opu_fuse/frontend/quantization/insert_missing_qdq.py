@@ -16,6 +16,7 @@ has as much range below zero as above).
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -44,11 +45,18 @@ _TOLERANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
 _FAR = 2.0 ** np.arange(-10, 10, 1 / 16)
 """Points at which a function is sampled, in spans of its result, on both sides of zero."""
 
-_Found = tuple[ir.Value, QuantParams, float, float]
-"""The value to quantise, its parameters, and `steps` and `off` of `_Added` for the next result."""
 _Function = Callable[[np.ndarray], np.ndarray]
 _Read = tuple[ir.Value, Sequence[ir.Node]]
 """The value that a function reads, and all its nodes."""
+
+
+class _Candidate(NamedTuple):
+    """A value to quantise. steps, off: those of `_Added`, for the next result."""
+
+    value: ir.Value
+    quant: QuantParams
+    steps: float
+    off: float
 
 
 class _Added(Struct, frozen=True, kw_only=True):
@@ -118,7 +126,9 @@ def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
             yield node, (x, (node,))
 
 
-def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) -> _Found | None:
+def _before_function(
+    last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]
+) -> _Candidate | None:
     """Case 1, for the operand of a function."""
     result_quant = _quant_after(last.outputs[0])
     read_only_here = all(use.node in nodes for use in source.uses())
@@ -129,10 +139,10 @@ def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) 
     if best is None:
         return None
     quant, off = best
-    return source, quant, quant.per_tensor / result_quant.per_tensor, off
+    return _Candidate(source, quant, quant.per_tensor / result_quant.per_tensor, off)
 
 
-def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | None:
+def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Candidate | None:
     """Case 2, for the result of a layer or of a function of it."""
     result_quant, (a, b) = _quant_after(node.outputs[0]), node.inputs
     if result_quant is None or a is None or b is None or static_shape(a) != static_shape(b):
@@ -148,7 +158,7 @@ def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | N
         lowest, highest = -highest, -lowest
     quant = _between(low - highest, high - lowest, like=(result_quant, other_quant))
     steps = quant.per_tensor / result_quant.per_tensor
-    return (value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None
+    return _Candidate(value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None
 
 
 def _read_by(value: ir.Value, functions: Mapping[ir.Node, _Read]) -> ir.Value:

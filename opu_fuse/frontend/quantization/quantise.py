@@ -201,7 +201,7 @@ def _all_at_the_ends(data: np.ndarray) -> bool:
 
 
 def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
-    """What is quantised in a graph.
+    """The quantised nodes and values of a graph.
 
     Returns the nodes that ONNX Runtime's quantiser handles and all quantised values, both in graph
     order, and the set of nodes that read or write quantised values.

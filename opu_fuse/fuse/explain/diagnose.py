@@ -61,7 +61,7 @@ def _no_module(context: MatchContext, state: MatcherState, node: Node) -> Refusa
 
 
 def _whole(case: Sequence[Refusal]) -> Refusal:
-    """All objections against one module as one refusal."""
+    """All objections to one module as one refusal."""
     first, *joint = case
     return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint))
 
@@ -97,7 +97,7 @@ def forbidden_words(context: MatchContext, matches: Sequence[Match]) -> Words:
 def objections(
     context: MatchContext, state: MatcherState, node: Node, module: str
 ) -> Iterator[Refusal]:
-    """All reasons against running an operator on this module next; empty if it can."""
+    """All reasons that forbid an operator on this module next; empty if it can run."""
     if module not in state.candidates(context.runs_as(node)):
         yield why_unreachable(context, state, context.runs_as(node), module)
     yield from module_refusals(context, node, module)

@@ -40,7 +40,7 @@ class Outcome(StrEnum):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """A module that the breadth-first search visited. why: all rules against it, if refused."""
+    """A module that the breadth-first search visited. why: all rules that it breaks, if refused."""
 
     module: str
     outcome: Outcome
@@ -50,9 +50,11 @@ class Trial(Struct, frozen=True, kw_only=True):
 class Attempt(Struct, frozen=True, kw_only=True):
     """An attempt to match the operator in one group.
 
-    source: operand whose group it would continue, None for a group of its own; group: index of the
-    operand's group; at: module that ran last, None before the first; trials: modules visited; why:
-    the rule against it, None where it runs.
+    source: operand whose group it would continue, None for a group of its own.
+    group: index of the operand's group.
+    at: module that ran last, None before the first.
+    trials: modules visited.
+    why: the rule that forbids it, None where it runs.
     """
 
     source: int | None
@@ -65,9 +67,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
 class SearchTrace(Struct, frozen=True, kw_only=True):
     """The search trace of one operator.
 
-    node: DFG index; kinds: module kinds that the operator map names; attempts: in search order;
-    next: readers that did not join its group, and why; misfits: groups that the scheduler forbade,
-    as sentences; unfit: why no tile fits its group, None when one does.
+    node: DFG index.
+    kinds: module kinds that the operator map names.
+    attempts: in search order.
+    next: readers that did not join its group, and why.
+    misfits: groups that the scheduler forbade, as sentences.
+    unfit: why no tile fits its group, None when one does.
     """
 
     node: int

@@ -100,9 +100,9 @@ def _placements(context: MatchContext, partial: PartialGroup, node: Node) -> lis
     extensions = [partial]
     for placed in nodes:
         extensions = [
-            _with(one, Match(node=placed.index, module=module))
-            for one in extensions
-            for module in one.state.candidates(context.runs_as(placed))
+            _with(extension, Match(node=placed.index, module=module))
+            for extension in extensions
+            for module in extension.state.candidates(context.runs_as(placed))
             if fits(context, placed, module)
         ]
     return extensions
