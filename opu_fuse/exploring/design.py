@@ -34,6 +34,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {"pre": _PRE} | {
 """Optional feature of a machine -> its modules in the graph of `BASE`."""
 
 PRE_WORDS = 256
+"""Words of each bank of the parameter buffer before the array, in every proposal."""
 LATENCY = 40
 """Cycles of a board's memory."""
 

@@ -32,6 +32,7 @@ BUFFERS = {
 MODES = (1, 6)
 """Ways to wire the array: every one is another input of the multiplexers around it."""
 QUEUE = 256
+"""Words of each engine's instruction queue, in every proposal."""
 
 
 def numbers(spec: HwSpec) -> dict[str, Any]:

@@ -21,6 +21,7 @@ Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
+"""Samples for a model without calibration data."""
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "

@@ -21,6 +21,7 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 _log = logging.getLogger(__name__)
 _SECONDS = 20.0
+"""Time limit of the library's folding in a child process."""
 _MEMORY_BYTES = 4 << 30
 _PLAIN = frozenset({"Constant", "Identity"})
 """Operators of new nodes for which a comparison of types and shapes suffices."""

@@ -20,6 +20,7 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 LARGE = 125
 """Elements. Constants that shapes are computed from are smaller."""
 MEMORY_BYTES = 2 << 30
+"""Memory limit of the child process in which onnx runs."""
 _NESTED = "Inference error(s): "
 _CONSTANTS_ARE_NO_INPUTS = 4
 """First IR version in which an initialiser need not be a graph input, too."""

@@ -9,6 +9,7 @@ from opu_fuse.zoo.builder import Feature, Net
 from opu_fuse.zoo.classic import LEAKY_ALPHA
 
 _OUT = 255
+"""Channels of a detector: 3 anchors of 80 classes, 4 coordinates and an objectness."""
 
 
 class _Darknet(Struct):

@@ -40,6 +40,7 @@ _OTHERS = frozenset(("Pad", "Slice", "Split", *WHOLE_MAP))
 _ALONG = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
 """Attributes with one number per spatial axis, and the number for the new row axis."""
 _RANK = 3
+"""Rank of (n, c, l)."""
 
 
 def run(model: ir.Model) -> bool:

@@ -28,6 +28,7 @@ _NEVER = frozenset({"Dropout"})
 _FEW = 64
 """Elements. A constant that holds sizes is no larger."""
 _SIZE_LIMIT = 1 << 40
+"""Elements; no limit in practice, since `size_limits` has its own."""
 
 
 def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:

@@ -13,6 +13,7 @@ from opu_fuse.frontend.importing.validate import EVALUATION, IN_TRAINING, TARGET
 from opu_fuse.model.opsets import STANDARD
 
 _RESIZE_CAME = 10
+"""Opset, like the numbers below."""
 _UPSAMPLE = np.ones(1, np.float32)
 """Scales for an Upsample (before opset 10), which never shrinks, whatever its actual scales."""
 _RESIZE_GOT_MODES = 11

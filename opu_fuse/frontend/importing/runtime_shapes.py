@@ -18,6 +18,7 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 _log = logging.getLogger(__name__)
 _RUNS = 2
+"""One on zeros, one on noise: a shape that differs depends on the data."""
 
 Found = dict[str, tuple[str, tuple[int, ...]]]
 

@@ -17,6 +17,7 @@ from opu_fuse.model.effort import multiplications
 from opu_fuse.model.operator_sets import POOLS
 
 VALUE_ELEMENTS = 1 << 25
+"""Elements of one result."""
 CONSTANT_ELEMENTS = 1 << 27
 """Higher than for values: a dense layer of VGG-16 has 103 million weights."""
 ALL_ELEMENTS = 1 << 29
@@ -25,6 +26,7 @@ INSTRUCTIONS = 1 << 20
 """Instructions of compute and post, without loads and stores. Scheduling takes minutes then."""
 
 _LARGE_BUDGET = 1 << 40
+"""A network that needs a larger factor has wrong sizes."""
 
 
 def check_budget(model: ir.Model, where: str, factor: float) -> None:

@@ -16,6 +16,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.importing.validate import TARGET_OPSET
 
 SECONDS = 600.0
+"""Time limit of a conversion, the import of TensorFlow included."""
 _MAGIC = slice(4, 8), b"TFL3"
 _PREFIX = "TFL_"
 _PACKAGES = ("tf2onnx", "tensorflow")

@@ -45,6 +45,7 @@ _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _NAMED = 3
+"""Most operators that a message names; the others are counted."""
 _LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"

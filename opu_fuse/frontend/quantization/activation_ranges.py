@@ -18,7 +18,8 @@ from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
 from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
-KEPT_PER_TENSOR = 1 << 17
+VALUES_PER_TENSOR = 1 << 17
+"""Values of a tensor that are stored over all samples: half a megabyte as float32."""
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -61,7 +62,7 @@ def collect(
     Raises ModelError, naming the tensor, if the float model computes NaN, infinity or another
     shape; and with ONNX Runtime's message if it cannot run the model.
     """
-    share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
+    share = max(VALUES_PER_TENSOR // max(len(samples), 1), 64)
     counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
     subsets = _shared(sum(counts) * len(samples))
     ends = np.cumsum(np.multiply(counts, len(samples)))

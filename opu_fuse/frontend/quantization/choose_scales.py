@@ -34,12 +34,15 @@ from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
 from opu_fuse.quant import LEAST, QuantParams, covering
 
 MAX_CLIPPED = 0.01
+"""Largest share of a tensor's values that a scale may saturate."""
 MAX_SHIFT = 31
+"""Largest shift of the requantiser that scales may need."""
 BIAS_LIMIT = float(1 << 30)
 """Half of int32: the other half is headroom for the sum of products."""
 NORM_BITS = 23
 """Bits of a normalisation's shift: with a product of 15 + 7 bits the sum fits float32's 24."""
 _LEAST_SLOPE = 2.0**-15
+"""The finest step of a slope."""
 _INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
 """Number of candidate scales: the one that clips nothing and its halvings."""

@@ -30,6 +30,7 @@ from opu_fuse.quant import FLOAT_KEY
 FURTHEST = 12
 """Largest exponent of a factor, so that nearly dead channels are not amplified further."""
 _TINY = 1e-30
+"""Avoids a division by zero where a whole map is zero."""
 
 
 class _Link(Struct, frozen=True, kw_only=True):
