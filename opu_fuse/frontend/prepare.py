@@ -18,7 +18,7 @@ from opu_fuse.frontend.importing.load import ModelLike, load
 from opu_fuse.frontend.pass_steps import NAMES, step, step_with_result
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.quantization.absorb_qdq import absorb, dequantise, ready
-from opu_fuse.frontend.quantization.recover_int_weights import unbake
+from opu_fuse.frontend.quantization.recover_int_weights import recover_int_weights
 from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.model.names import KNOWN_KEY
@@ -100,17 +100,17 @@ def prepare(
             scales, method, bias_correction=bias_correction, equalisation=equalisation
         )
         from opu_fuse.frontend.quantization.insert_missing_qdq import (
-            add_roundings,  # float models need none
+            insert_missing_pairs,  # float models need none
         )
         from opu_fuse.frontend.quantization.insert_requantise import insert_requantisations
 
         step("requantise", model, insert_requantisations)
-        model, more = step_with_result("between", model, add_roundings)
+        model, more = step_with_result("between", model, insert_missing_pairs)
         for warning in more:
             _log.warning(warning)
         warnings += more
         qdq = ir.to_proto(model)
-        step("unbake", model, unbake)
+        step("unbake", model, recover_int_weights)
         absorb(model, rewriting=rewriting)
         canonical = model
     else:

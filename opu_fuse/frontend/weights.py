@@ -35,7 +35,7 @@ def lean_proto(model: ir.Model, nodes: Iterable[ir.Node]) -> tuple[onnx.ModelPro
     weights = _large_weights(nodes)
     lean = model.clone()  # shares all tensors
     for name, data in weights.items():
-        lean.graph.initializers[name].const_value = ir.tensor(_stand_in(data), name=name)
+        lean.graph.initializers[name].const_value = ir.tensor(_substitute(data), name=name)
     return ir.to_proto(lean), weights
 
 
@@ -58,7 +58,7 @@ def _is_by_rows(node: ir.Node) -> bool:
     return transposed or is_standard(node, "Conv")
 
 
-def _stand_in(data: np.ndarray) -> np.ndarray:
+def _substitute(data: np.ndarray) -> np.ndarray:
     """Minimum and maximum of each output channel, [channels, 2, 1, ...]."""
     rows = data.reshape(len(data), -1)
     ends = np.stack([rows.min(axis=1), rows.max(axis=1)], axis=1)

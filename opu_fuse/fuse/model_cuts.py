@@ -184,7 +184,7 @@ def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
         seen.add(name)
         group = map_.owner.get(name)
         if group is not None:
-            nodes, entered = _way_back(map_, group, name)
+            nodes, entered = _backward_traversal(map_, group, name)
             bodies.setdefault(group, set()).update(nodes)
             results.setdefault(group, []).append(name)
             stack.extend(entered)
@@ -200,7 +200,7 @@ def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
     return body_of, tuple(sorted(outside))
 
 
-def _way_back(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]:
+def _backward_traversal(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]:
     """(nodes that a result of a group depends on, names of the values that enter the group).
 
     Records in `refused` why the nodes are no valid body.

@@ -199,7 +199,7 @@ def infer_shapes(model: ir.Model) -> None:
     invalid, or onnx crashes on it.
     """
     with _weightless(model) as proto:
-        _give(proto.graph, _known_results(model))
+        _make_inputs(proto.graph, _known_results(model))
         types = infer_in_child(proto)
     for node in model.graph:
         for value in node.outputs:
@@ -221,7 +221,7 @@ def _known_results(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
     }
 
 
-def _give(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) -> None:
+def _make_inputs(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) -> None:
     """Make known results graph inputs. Nodes without another result are removed."""
     if not known:
         return

@@ -105,7 +105,7 @@ _OPTIONAL = Sequential(
 )
 
 
-def _until_rest(steps: Mapping[str, Step]) -> FixedPoint:
+def _fixed_point(steps: Mapping[str, Step]) -> FixedPoint:
     passes = [_as_pass(*item) for item in steps.items()]
     return FixedPoint(passes, name="canonical form", always=True)
 
@@ -115,8 +115,8 @@ def _as_pass(name: str, run: Step) -> Pass:
     return module_pass(name=name, opt_level=level)(lambda model, _: run(model))
 
 
-_CANONICAL = _until_rest(STEPS)
-_FOR_FUSING = _until_rest({**STEPS, **REWRITES})
+_CANONICAL = _fixed_point(STEPS)
+_FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
 
 PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes))
 """Passes that can be named in addition to registered passes and steps of the front end."""

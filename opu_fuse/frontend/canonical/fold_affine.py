@@ -133,7 +133,7 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     if product is None or not (in_range(product[0]) and in_range(shift)):
         return False
     if scaled:
-        conv.replace_input_with(1, _renewed(graph, w, *product))
+        conv.replace_input_with(1, _rescaled(graph, w, *product))
     name = f"{conv.name}/bias" if b is None or b.name is None else b.name
     new_bias = add_constant(graph, name, shift.astype(np.float32))
     if b is None:
@@ -163,7 +163,9 @@ def _product(
     return signed, replace(quant, scale=tuple(scales.tolist()), axis=axis, bits=bits)
 
 
-def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None) -> ir.Value:
+def _rescaled(
+    graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None
+) -> ir.Value:
     """The scaled weight; it replaces the old one if that has no other reader (saves memory)."""
     if len(w.uses()) > 1 or quant is not None:
         return add_constant(graph, f"{w.name}/scaled", data, quant)

@@ -79,7 +79,7 @@ def cut_of(node: ir.Node) -> Cut | None:
 
 def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
     x, plan = node.inputs[0], _Plan()
-    if x is None or not _hands_on(node, x) or not _can_cut(plan, x, cut):
+    if x is None or not _preserves_quantisation(node, x) or not _can_cut(plan, x, cut):
         return False
     readers = {use.node for value in plan.cuts for use in value.uses()}
     if any(_is_alive(reader) for reader in readers - plan.producers - {node}):
@@ -97,7 +97,7 @@ def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
     return True
 
 
-def _hands_on(node: ir.Node, x: ir.Value) -> bool:
+def _preserves_quantisation(node: ir.Node, x: ir.Value) -> bool:
     """Whether removing the Slice preserves quantisation.
 
     Its result is quantised as its operand, or the operand is float and has no other reader: then

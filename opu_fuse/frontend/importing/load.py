@@ -27,9 +27,9 @@ from opu_fuse.frontend.importing.fold_constants import fold_constants, lift_cons
 from opu_fuse.frontend.importing.node_names import name_everything
 from opu_fuse.frontend.importing.onnx_checks import Findings, examined, take
 from opu_fuse.frontend.importing.qoperator import convert_to_qdq, has_integer_operators
-from opu_fuse.frontend.importing.runtime_shapes import ask_shapes
+from opu_fuse.frontend.importing.runtime_shapes import measure_shapes
 from opu_fuse.frontend.importing.shapes import (
-    believe_declared,
+    adopt_declared,
     contradictions,
     count_unknown,
     infer_shapes,
@@ -255,7 +255,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
         changed |= decomposed or folded
         if decomposed or (folded and remaining < unknown):
             continue
-        if not remaining or not (believe_declared(model, findings.declared) or ask_shapes(model)):
+        if not remaining or not (adopt_declared(model, findings.declared) or measure_shapes(model)):
             return changed
         changed = True
         infer_shapes(model, where)

@@ -35,7 +35,7 @@ def check_modes(proto: onnx.ModelProto, where: str, opset: int) -> None:
             raise ModelError(_location(node, where), IN_TRAINING, f"{EVALUATION}, or {later}")
 
 
-def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
+def restore_semantics(proto: onnx.ModelProto, where: str, opset: int) -> None:
     """Restore the semantics that a converted model had in `opset` (mutates it).
 
     Raises ModelError for a node that has no equivalent.
@@ -50,7 +50,7 @@ def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
         elif node.op_type == "Resize" and opset < _RESIZE_GOT_MODES:
             scales = constants.get(node.input[2]) if len(node.input) > 2 else None
             known = None if scales is None else numpy_helper.to_array(scales)
-            _mend_resize(node, _UPSAMPLE if opset < _RESIZE_CAME else known, location)
+            _set_resize_modes(node, _UPSAMPLE if opset < _RESIZE_CAME else known, location)
         elif node.op_type == "Scan" and opset < _SCAN_LOST_THE_BATCH:
             raise ModelError(
                 location,
@@ -69,7 +69,7 @@ def _location(node: onnx.NodeProto, where: str) -> str:
     return f"{where}: node {node.name!r} ({node.op_type})"
 
 
-def _mend_resize(node: onnx.NodeProto, scales: np.ndarray | None, location: str) -> None:
+def _set_resize_modes(node: onnx.NodeProto, scales: np.ndarray | None, location: str) -> None:
     """Set the coordinate and rounding modes of a Resize of opset 10 or an Upsample.
 
     They sample at x / scale. Mode nearest rounds down when it enlarges and up when it shrinks.

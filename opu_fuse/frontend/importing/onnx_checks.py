@@ -14,7 +14,7 @@ import onnx.inliner
 from msgspec import Struct
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.importing.old_opsets import check_modes, mend
+from opu_fuse.frontend.importing.old_opsets import check_modes, restore_semantics
 from opu_fuse.frontend.importing.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
 from opu_fuse.process.sandbox import ForeignError, beside, complaints, first_line, in_child
@@ -129,7 +129,7 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
         proto = onnx.inliner.inline_local_functions(proto)
     check_modes(proto, where, opset)
     proto = _converted(proto, where, opset)
-    mend(proto, where, opset)
+    restore_semantics(proto, where, opset)
     return proto.SerializeToString()
 
 

@@ -23,13 +23,13 @@ _RUNS = 2
 Found = dict[str, tuple[str, tuple[int, ...]]]
 
 
-def ask_shapes(model: ir.Model) -> bool:
+def measure_shapes(model: ir.Model) -> bool:
     """Set types and shapes of results of non-standard operators from runs of ONNX Runtime.
 
     Returns whether any was set. Run shape inference afterwards for the standard operators
     that read these results.
     """
-    values = _to_ask(model)
+    values = _values_of_unknown_shape(model)
     if not values:
         return False
     names = [value.name or "" for value in values]
@@ -47,7 +47,7 @@ def ask_shapes(model: ir.Model) -> bool:
     return any(value.name in computed for value in values)
 
 
-def _to_ask(model: ir.Model) -> list[ir.Value]:
+def _values_of_unknown_shape(model: ir.Model) -> list[ir.Value]:
     """Results of non-standard operators with an unknown shape that is not data-dependent.
 
     A shape is data-dependent if a standard operator has known operand shapes, but its result cannot
@@ -61,7 +61,7 @@ def _to_ask(model: ir.Model) -> list[ir.Value]:
             continue
         read = [v for v in node.inputs if v is not None]
         after_tainted = not tainted.isdisjoint(read)
-        data_dependent = node.domain in STANDARD and all(_is_given(v) for v in read)
+        data_dependent = node.domain in STANDARD and all(_is_known(v) for v in read)
         if after_tainted or data_dependent:
             tainted.update(unknown)
         elif node.domain not in STANDARD:
@@ -69,7 +69,7 @@ def _to_ask(model: ir.Model) -> list[ir.Value]:
     return asked
 
 
-def _is_given(value: ir.Value) -> bool:
+def _is_known(value: ir.Value) -> bool:
     """Whether a value is constant, or has a known type and static shape."""
     return value.const_value is not None or (
         value.dtype is not None and static_shape(value) is not None

@@ -36,7 +36,7 @@ def set_inferred(model: ir.Model, shapes: Shapes) -> None:
                 adopt(value, shapes[value.name])
 
 
-def believe_declared(model: ir.Model, declared: Shapes) -> bool:
+def adopt_declared(model: ir.Model, declared: Shapes) -> bool:
     """Set declared shapes of results that have no inferred one. Return whether any was set."""
     believed = False
     for node in model.graph:

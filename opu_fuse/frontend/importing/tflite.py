@@ -52,14 +52,14 @@ def to_onnx(data: bytes, where: str) -> bytes:
             lines = completed.stderr.strip().splitlines()
             raise _refused(where, lines[-1] if lines else f"exit status {completed.returncode}")
         converted = target.read_bytes()
-    if unknown := _left_over(converted):
+    if unknown := _unconverted(converted):
         what = f"tf2onnx knows nothing in ONNX for some of its operators ({', '.join(unknown)})"
         help_ = "leave the part with these out of the export, or export the network to ONNX"
         raise ModelError(where, what, help_)
     return converted
 
 
-def _left_over(converted: bytes) -> list[str]:
+def _unconverted(converted: bytes) -> list[str]:
     """TFLite operators that tf2onnx could not convert and left in its result."""
     nodes = onnx.ModelProto.FromString(converted).graph.node
     unconverted = {n.op_type for n in nodes if n.op_type.startswith(_PREFIX)}

@@ -160,7 +160,7 @@ def _transposed(schema: Any, model: Any, graph: Any, op: Any, options: bytes) ->
     model.buffers.append(shape)
     graph.tensors += [inner, size]
     first, second = schema.OperatorT(), schema.OperatorT()
-    first.opcodeIndex = _code(schema, model, schema.BuiltinOperator.TRANSPOSE_CONV)
+    first.opcodeIndex = _add_operator_code(schema, model, schema.BuiltinOperator.TRANSPOSE_CONV)
     first.inputs, first.outputs = (
         [len(graph.tensors) - 1, weight, x],
         [len(graph.tensors) - 2],
@@ -170,7 +170,7 @@ def _transposed(schema: Any, model: Any, graph: Any, op: Any, options: bytes) ->
     chosen.strideW, chosen.strideH = stride_w, stride_h
     first.builtinOptionsType = schema.BuiltinOptions.TransposeConvOptions
     first.builtinOptions = chosen
-    second.opcodeIndex = _code(schema, model, schema.BuiltinOperator.ADD)
+    second.opcodeIndex = _add_operator_code(schema, model, schema.BuiltinOperator.ADD)
     second.inputs, second.outputs = [len(graph.tensors) - 2, bias], [y]
     second.builtinOptionsType = schema.BuiltinOptions.AddOptions
     second.builtinOptions = schema.AddOptionsT()
@@ -182,7 +182,7 @@ def _is(model: Any, op: Any, code: int) -> bool:
     return code == max(kind.builtinCode, kind.deprecatedBuiltinCode)
 
 
-def _code(schema: Any, model: Any, code: int) -> int:
+def _add_operator_code(schema: Any, model: Any, code: int) -> int:
     """Append an operator code to the file's table and return its index."""
     kind = schema.OperatorCodeT()
     kind.builtinCode = kind.deprecatedBuiltinCode = code

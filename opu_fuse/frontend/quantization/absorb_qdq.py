@@ -58,7 +58,7 @@ from opu_fuse.frontend.qdq import (
     spread_scales,
 )
 from opu_fuse.frontend.quantization.per_channel_activations import level_channels
-from opu_fuse.frontend.quantization.propagate_qparams import finish_biases, spread_rounding
+from opu_fuse.frontend.quantization.propagate_qparams import finish_biases, propagate_qparams
 from opu_fuse.frontend.unrounded import split_inputs
 from opu_fuse.model.operator_sets import WEIGHTED
 from opu_fuse.quant import META_KEY, QuantParams
@@ -108,11 +108,11 @@ def _absorb(model: ir.Model) -> None:
         if is_dequantize(node):
             _absorb_input(node)  # Cases 3 and 6
     for value in _values(graph):
-        _round_anew(value)  # Case 5
+        _requantise_by_clips(value)  # Case 5
 
 
 def _finish(model: ir.Model) -> None:
-    spread_rounding(model)
+    propagate_qparams(model)
     finish_biases(model)
 
 
@@ -301,7 +301,7 @@ def _absorb_again(value: ir.Value) -> None:
         pending += [u.node for u in value.uses() if u.node not in known]
 
 
-def _round_anew(value: ir.Value) -> None:
+def _requantise_by_clips(value: ir.Value) -> None:
     """Case 5: one Clip per scale in which the value is read, then the same for its result."""
     pending = [value]
     while pending:

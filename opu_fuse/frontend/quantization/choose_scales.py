@@ -282,8 +282,8 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
         with np.errstate(divide="ignore"):
             room = np.minimum(np.log2(_INT16_MAX / abs(scale)), NORM_BITS - np.log2(abs(steps)))
         fine = np.exp2(np.where(np.isfinite(room), np.floor(room), 0.0))
-        _renew(tensors[node.input[1]], np.rint(scale * fine) / fine)
-        _renew(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
+        _set_data(tensors[node.input[1]], np.rint(scale * fine) / fine)
+        _set_data(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
@@ -296,7 +296,7 @@ def round_slopes(graph: onnx.GraphProto) -> None:
     nodes = [n for n in graph.node if n.op_type in SLOPES]
     slopes = {n.input[1] for n in nodes if len(n.input) > 1} & tensors.keys()
     for name in sorted(slopes):
-        _renew(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
+        _set_data(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
     for node in nodes:
         if len(node.input) == 1:
             alpha = next((a for a in node.attribute if a.name == "alpha"), None)
@@ -311,5 +311,5 @@ def _coarse(slopes: np.ndarray) -> np.ndarray:
     return np.rint(slopes.astype(np.float64) * fine) / fine
 
 
-def _renew(tensor: onnx.TensorProto, data: np.ndarray) -> None:
+def _set_data(tensor: onnx.TensorProto, data: np.ndarray) -> None:
     tensor.CopyFrom(numpy_helper.from_array(data.astype(np.float32), tensor.name))

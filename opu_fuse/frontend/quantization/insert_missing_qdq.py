@@ -73,7 +73,7 @@ class _Added(Struct, frozen=True, kw_only=True):
     off: float
 
 
-def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
+def insert_missing_pairs(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
     """Insert the missing pairs. Returns the model and the warnings, at most one line.
 
     Nodes are visited in reverse order: a pair inserted before a sum is the quantisation that

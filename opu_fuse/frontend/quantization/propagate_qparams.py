@@ -29,8 +29,8 @@ from opu_fuse.quant import META_KEY, QuantParams, finer_by
 _INT32_MAX = 2**31 - 1
 
 
-def spread_rounding(model: ir.Model) -> None:
-    """Annotate values: first upwards, against the data flow, then downwards."""
+def propagate_qparams(model: ir.Model) -> None:
+    """Annotate values: first from results to operands, then from operands to results."""
     for node in reversed(model.graph):
         if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -38,14 +38,14 @@ def spread_rounding(model: ir.Model) -> None:
                 if value is not None and _can_round(value, node):
                     value.meta[META_KEY] = quant
     for node in model.graph:
-        quant = _kept(node) if is_standard(node, *KEEPS_NUMBERS) else None
+        quant = _common_quant(node) if is_standard(node, *KEEPS_NUMBERS) else None
         results = node.outputs if node.op_type == "Split" else node.outputs[:1]
         for result in results if quant is not None else ():  # not the indices of a MaxPool
             if quant_of(result) is None:
                 result.meta[META_KEY] = quant
 
 
-def _kept(node: ir.Node) -> QuantParams | None:
+def _common_quant(node: ir.Node) -> QuantParams | None:
     """The common int8 annotation of all operands; None if the result has other values."""
     values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     quant, *others = {None if value is None else quant_of(value) for value in values}

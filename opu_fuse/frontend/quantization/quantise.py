@@ -156,7 +156,7 @@ def quantise_with(
     unround(qdq.graph, names)
     if bias_correction:
         correct_biases(qdq.graph, nodes, ranges)
-    _give_outputs_back(qdq.graph, outputs)
+    _restore_outputs(qdq.graph, outputs)
     part_names(qdq.graph)
     if (node := sort_nodes(qdq.graph)) is not None:
         raise InternalError(stage="quantise", what=f"node {node!r} reads its own result")
@@ -177,7 +177,7 @@ def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoPr
     return outputs
 
 
-def _give_outputs_back(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
+def _restore_outputs(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
     graph.ClearField("output")
     graph.output.extend(outputs)
 
@@ -191,12 +191,14 @@ def check_quantised(qdq: onnx.ModelProto) -> None:
         if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
             raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
         row = np.atleast_1d(data)[:1]  # the fill of a Pad is a single number
-        saturated = data.dtype == np.int8 and _all_at_the_ends(row) and _all_at_the_ends(data)
+        saturated = (
+            data.dtype == np.int8 and _saturates_everywhere(row) and _saturates_everywhere(data)
+        )
         if saturated and np.unique(row).size > 2:
             raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
 
 
-def _all_at_the_ends(data: np.ndarray) -> bool:
+def _saturates_everywhere(data: np.ndarray) -> bool:
     return bool(np.all((data >= 127) | (data <= -127)))
 
 

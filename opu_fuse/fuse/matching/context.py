@@ -113,7 +113,9 @@ def _roles(dfg: Dfg, modules: Modules) -> list[str]:
         if node.kind is not Kind.CALL or node.is_virtual:
             runs[node.index] = read
             continue
-        if _only_normalises(dfg, modules, node) and (read or _ends_there(dfg, modules, node)):
+        if _only_normalises(dfg, modules, node) and (
+            read or _is_output_of_machine(dfg, modules, node)
+        ):
             roles[node.index] = "batch_norm"
         runs[node.index] = bool(modules.runners(roles[node.index]))
     return roles
@@ -128,7 +130,7 @@ def _only_normalises(dfg: Dfg, modules: Modules, node: Node) -> bool:
     return all((m.kind, m.domain_in) != suitable for m in runners)
 
 
-def _ends_there(dfg: Dfg, modules: Modules, node: Node) -> bool:
+def _is_output_of_machine(dfg: Dfg, modules: Modules, node: Node) -> bool:
     """Whether a node computes a model output from values that the machine holds."""
     sources = [dfg[i] for i in data_operands(dfg, node)]
     on_machine = all(s.kind is Kind.VAR or modules.runners(s.op) for s in sources)

@@ -105,7 +105,7 @@ def _count_of_loop(node: ir.Node) -> int | str:
         return "how often it runs depends on data"
     if condition is not None and keep_going is None:
         return "its condition is computed"
-    always_true = _stays_true(node)
+    always_true = _constant_condition(node)
     if always_true is None:
         return "its condition is computed in each iteration"
     if always_true and trips is None:
@@ -113,7 +113,7 @@ def _count_of_loop(node: ir.Node) -> int | str:
     return trips if always_true and trips is not None else 1
 
 
-def _stays_true(node: ir.Node) -> bool | None:
+def _constant_condition(node: ir.Node) -> bool | None:
     """Value of the condition that a Loop's body returns; None if it is computed at run time."""
     body = _body(node)
     value: ir.Value | None = body.outputs[0]

@@ -49,7 +49,7 @@ def fused_conv(s: Replacement) -> bool:
 def fused_gemm(s: Replacement) -> bool:
     """Decompose FusedGemm: act(Gemm(a, b, c))."""
     values = values_of(s.node)
-    kind, numbers = _taken(values)
+    kind, numbers = _pop_activation(values)
     if not _is_whole(kind, numbers):
         return False
     product = s.make("Gemm", *s.node.inputs, name=s.node.name, **values)
@@ -60,7 +60,7 @@ def fused_gemm(s: Replacement) -> bool:
 def fused_matmul(s: Replacement) -> bool:
     """Decompose FusedMatMul: act(alpha · a' b'), with a' and b' transposed by attributes."""
     values = values_of(s.node)
-    kind, numbers = _taken(values)
+    kind, numbers = _pop_activation(values)
     if "activation_axis" in values or (kind and not _is_whole(kind, numbers)):
         return False
     orders: list[Sequence[int] | None] = []
@@ -95,7 +95,7 @@ def _order(rank: int, *, swap: bool, batch_last: bool) -> list[int] | None:
     return None if order == list(range(rank)) else order
 
 
-def _taken(values: dict[str, Any]) -> tuple[str, dict[str, float]]:
+def _pop_activation(values: dict[str, Any]) -> tuple[str, dict[str, float]]:
     """Remove an activation and its parameters from attributes and return them."""
     kind = values.pop("activation", "")
     parameters = {key: values.pop(f"activation_{key}", None) for key in _GREEK}
