@@ -30,7 +30,7 @@ def process() -> None:
     except SystemExit as end:
         from opu_fuse.process import interrupts
 
-        if interrupts.heard():  # libraries would print errors about what was killed
+        if interrupts.heard():  # what libraries do at the end talks about what was torn apart
             os._exit(int(end.code or 0))
         if not end.code:
             from opu_fuse.cli.console import flush

@@ -198,7 +198,7 @@ def compile_prepared(
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
-    fused_stacks = FusedStackChoice(options.cascades)
+    cascades = FusedStackChoice(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies after them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
@@ -207,8 +207,7 @@ def compile_prepared(
     planned = chain.from_iterable(fitted.tiling.layers.values())
     check_instructions(sum(p.instructions for p in planned), dfg.name, hw.name, options.budget)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
-    reuse_memory = options.reuse_memory
-    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=reuse_memory, cascades=fused_stacks)
+    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, cascades=cascades)
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))

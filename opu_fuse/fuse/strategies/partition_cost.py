@@ -35,7 +35,7 @@ class Plans:
 
     def __init__(self, context: MatchContext) -> None:
         self.hw = context.hw
-        self._context = context
+        self._scope = context
         self._lanes: LaneMap = ()
         self._geometries: dict[tuple[Match, ...], Geometry | None] = {}
         self._tiles: dict[tuple[Shape, bool], Tiled] = {}
@@ -55,7 +55,7 @@ class Plans:
     def _units(
         self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
     ) -> tuple[Unit[TiledLayer], ...]:
-        dfg, hw = self._context.dfg, self._context.hw
+        dfg, hw = self._scope.dfg, self._scope.hw
         members = [[m.node for m in group] for group in groups]
         layout = lay_out(dfg, members, {op.node for op in host}, hw)
         if layout.lanes != self._lanes:  # cached geometries count channels in the old lanes
@@ -67,31 +67,31 @@ class Plans:
         passes = {group: geometry for group, geometry in geometries.items() if geometry is not None}
         layout = pack(dfg, layout, passes.values(), hw)
         reads = count_reads(dfg, layout, passes.values(), [op.node for op in host])
-        tiled_layers = {group: self._tiled_layers(layout, g, reads) for group, g in passes.items()}
-        partners = self._co_scheduled(members, tiled_layers)
+        tiled_layers = {group: self._works(layout, g, reads) for group, g in passes.items()}
+        beside = self._companions(members, tiled_layers)
         units: list[Unit[TiledLayer]] = []
         for group, layers in tiled_layers.items():
-            if group in partners:
+            if group in beside:
                 layer_pair = (
                     *layers,
-                    *self._tiled_layers(layout, passes[partners[group]], reads, beside=True),
+                    *self._works(layout, passes[beside[group]], reads, beside=True),
                 )
                 units.append(Unit(works=layer_pair, beside=True))
-            elif group not in partners.values():
+            elif group not in beside.values():
                 units.append(Unit(works=layers))
         return tuple(units)
 
     def _geometry(self, group: Sequence[Match]) -> Geometry | None:
         key = tuple(group)
         if key not in self._geometries:
-            dfg, hw = self._context.dfg, self._context.hw
-            placed = after_array(self._context.modules, dfg, list(group))
+            dfg, hw = self._scope.dfg, self._scope.hw
+            placed = after_array(self._scope.modules, dfg, list(group))
             front = {m.node for m in placed if m.module in chain_of(hw).front}
             members = [m.node for m in placed]
             self._geometries[key] = group_geometry(dfg, members, hw, self._lanes, front)
         return self._geometries[key]
 
-    def _tiled_layers(
+    def _works(
         self,
         layout: DataLayout,
         geometry: Geometry,
@@ -100,7 +100,7 @@ class Plans:
         beside: bool = False,
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
-        dfg, hw = self._context.dfg, self._context.hw
+        dfg, hw = self._scope.dfg, self._scope.hw
         reads, writes = (layout.place(dfg, hw, i) for i in (geometry.source, geometry.output))
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
@@ -126,17 +126,17 @@ class Plans:
     def _tiled(self, shape: Shape, *, beside: bool) -> Tiled:
         key = shape, beside
         if key not in self._tiles:
-            hw = self._context.hw
+            hw = self._scope.hw
             tile, estimate = choose_tile("", shape, hw, beside=beside)
             self._tiles[key] = tile, estimate, output_ranges(shape, tile, hw)
         return self._tiles[key]
 
-    def _co_scheduled(
-        self, members: Sequence[Sequence[int]], layers_of: Mapping[int, tuple[TiledLayer, ...]]
+    def _companions(
+        self, members: Sequence[Sequence[int]], works: Mapping[int, tuple[TiledLayer, ...]]
     ) -> dict[int, int]:
         idle: dict[int, Estimate] = {}
         busy: dict[int, Estimate] = {}
-        for group, (layer, *other_phases) in layers_of.items():
+        for group, (layer, *other_phases) in works.items():
             shape, tile = layer.shape, layer.tile
             _, estimate, ranges = self._tiled(shape, beside=False)
             rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
@@ -146,5 +146,5 @@ class Plans:
                 idle[group] = estimate
             elif rects * len(ranges) > 1:
                 busy[group] = estimate
-        context = self._context
-        return find_co_scheduled(context.dfg, members, list(layers_of), idle, busy, context.hw)
+        context = self._scope
+        return find_co_scheduled(context.dfg, members, list(works), idle, busy, context.hw)
