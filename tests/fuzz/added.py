@@ -17,8 +17,8 @@ from tests.fuzz.onnxruntime_runs import Arrays, cut, roundings, run, showing
 
 _PRINTED = 0.051
 """What a number with one digit behind the point hides, and float32."""
-_SAYS = re.compile(r"(\d+|a) results? (?:is|are) rounded to int8 where the model rounds only")
-_MOVES = re.compile(r"what is rounded behind may move by ([\d.]+) steps")
+_SAYS = re.compile(r"(\d+|a) results? (?:is|are) rounded to int8, though the model rounds")
+_MOVES = re.compile(r"the next rounded result may move by ([\d.]+) steps")
 
 
 def added_roundings(

@@ -1,4 +1,4 @@
-"""Propagation of quantisation parameters, where a foreign QDQ model has one pair for a chain.
+"""Propagation of quantisation parameters, where another tool's QDQ model has one pair for a chain.
 
 Upwards: an operator that commutes with rounding (Relu, Clip, MaxPool, Reshape, Transpose, Concat,
 SpaceToDepth) passes its result's parameters to operands that only it reads. Quantising before or
@@ -29,8 +29,8 @@ from opu_fuse.quant import META_KEY, QuantParams, finer_by
 _INT32_MAX = 2**31 - 1
 
 
-def spread_rounding(model: ir.Model) -> None:
-    """Annotate values in place: first upwards, against the data flow, then downwards."""
+def propagate_qparams(model: ir.Model) -> None:
+    """Annotate values: first from results to operands, then from operands to results."""
     for node in reversed(model.graph):
         if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -38,14 +38,14 @@ def spread_rounding(model: ir.Model) -> None:
                 if value is not None and _can_round(value, node):
                     value.meta[META_KEY] = quant
     for node in model.graph:
-        quant = _kept(node) if is_standard(node, *KEEPS_NUMBERS) else None
+        quant = _common_quant(node) if is_standard(node, *KEEPS_NUMBERS) else None
         results = node.outputs if node.op_type == "Split" else node.outputs[:1]
         for result in results if quant is not None else ():  # not the indices of a MaxPool
             if quant_of(result) is None:
                 result.meta[META_KEY] = quant
 
 
-def _kept(node: ir.Node) -> QuantParams | None:
+def _common_quant(node: ir.Node) -> QuantParams | None:
     """The common int8 annotation of all operands; None if the result has other values."""
     values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     quant, *others = {None if value is None else quant_of(value) for value in values}
@@ -68,11 +68,11 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
 
 
 def finish_biases(model: ir.Model) -> None:
-    """Quantise every bias of an int8 layer to int32 in the accumulator's scale, in place.
+    """Quantise every bias of an int8 layer to int32 in the accumulator's scale (mutates it).
 
     If the scales are powers of two and the bias is no multiple of a step, the weight scale becomes
     finer, as far as int8 holds the weights. A layer whose bias does not fit int32 retains a float
-    bias and so runs on the host. The bias of a layer that runs there anyway does not change.
+    bias and so runs on the host. The bias of a layer that the host runs anyway does not change.
     """
     for node in model.graph:
         if is_standard(node, "Conv", "ConvTranspose", "Gemm"):
