@@ -1,6 +1,6 @@
 """The console command, and `python -m opu_fuse`.
 
-Nothing is imported above `main` that Python has not loaded already: Ctrl-C is heard from there on.
+Nothing is imported above `main` that Python has not loaded already: from then on Ctrl-C is handled.
 """
 
 import os
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def process() -> None:
-    """The process of a command, which ends with it: who calls `main` may go on."""
+    """The process of a command, which ends with it: who calls `main` may continue."""
     try:
         main()
     except SystemExit as end:

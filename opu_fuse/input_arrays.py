@@ -1,4 +1,4 @@
-"""Inputs that a caller gives without their names: an array, or a list of samples."""
+"""Inputs that a caller passes without their names: an array, or a list of samples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,33 +11,33 @@ Arrays = Mapping[str, np.ndarray] | np.ndarray | Sequence[np.ndarray]
 
 def by_name(
     argument: str,
-    given: object,
+    value: object,
     inputs: Mapping[str, Sequence[int]],
     error: type[UserError],
 ) -> Mapping[str, np.ndarray]:
     """Arrays by the name of their input; a mapping is returned as it is.
 
-    given: a mapping, or for models with one input an array or a list of arrays: samples, each with
+    value: a mapping, or for models with one input an array or a list of arrays: samples, each with
     or without the leading axis. argument: its name; inputs: name -> shape of one sample. Raises
     `error` for anything else.
     """
-    if isinstance(given, Mapping):
-        return given
+    if isinstance(value, Mapping):
+        return value
     wanted = f"give a dictionary of arrays: {', '.join(map(repr, inputs))}"
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        kinds = {type(item).__name__ for item in given if not isinstance(item, np.ndarray)}
-        if kinds or not given:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        kinds = {type(item).__name__ for item in value if not isinstance(item, np.ndarray)}
+        if kinds or not value:
             what = f"holds {', '.join(sorted(kinds)) or 'nothing'}, not arrays"
             raise error(argument, what, "give numpy arrays, one a sample")
-    elif not isinstance(given, np.ndarray):
-        what = f"is {type(given).__name__}, not an array or arrays by name"
+    elif not isinstance(value, np.ndarray):
+        what = f"is {type(value).__name__}, not an array or arrays by name"
         raise error(argument, what, wanted)
     if len(inputs) != 1:
-        many = "one array" if isinstance(given, np.ndarray) else "a list of arrays"
+        many = "one array" if isinstance(value, np.ndarray) else "a list of arrays"
         raise error(argument, f"{many} cannot feed {len(inputs)} inputs", wanted)
     ((name, shape),) = inputs.items()
     return {
-        name: given if isinstance(given, np.ndarray) else _stacked(argument, given, shape, error)
+        name: value if isinstance(value, np.ndarray) else _stacked(argument, value, shape, error)
     }
 
 

@@ -1,7 +1,7 @@
 """`opu_fuse.accuracy`: the float model against the machine's integers.
 
 The integers are the golden model's, which every engine reproduces bit for bit; operators that the
-machine leaves to the host run there, too.
+machine leaves to the host are computed by ONNX Runtime here, too.
 """
 
 from collections.abc import Callable
@@ -39,11 +39,12 @@ MODEL_SHARE, SAMPLES_SHARE = 0.2, 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyOptions(ModelOptions):
-    """Those of a model, and how it is measured.
+    """Options of a measurement, besides those of the model.
 
-    data: what to measure on, in the forms of calibration data, which is used without. labels:
-    integers, one a sample (or position, for maps), or a .npy file of them. remedies: try what may
-    help. progress: called with each step.
+    data: what to measure on, in the forms of calibration data; None: the calibration data.
+    labels: integers, one a sample (or position, for maps), or a .npy file of them.
+    remedies: try options that may help.
+    progress: called with each step and the share of all steps that is done.
     """
 
     data: Calibration = None
@@ -54,10 +55,12 @@ class AccuracyOptions(ModelOptions):
 
 @keywords_of(AccuracyOptions)
 def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy:
-    """What rounding to int8 loses on a machine.
+    """The loss by rounding to int8 on a machine.
 
-    model: in floats, as of `compile`. hw: the machine, or what `load_hw` takes. Raises UserError as
-    `compile` does, and for data or labels that do not fit.
+    model: in float, as of `compile`.
+    hw: the machine, or what `load_hw` takes.
+
+    Raises UserError as `compile` does, and for data or labels that do not fit.
     """
     chosen, hw, progress = options, load_hw(hw), options.progress
     labels = options.labels
@@ -104,12 +107,12 @@ def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy
 
 
 def _float_form(model: ModelLike, options: ModelOptions) -> ir.Model:
-    """Equalised, too, where that is asked: its maps are held against the machine's."""
+    """The float model, equalised if the machine's is, so that their maps are comparable."""
     plain = replace(options, keep_float=())
     if not options.equalisation:
         plain = replace(plain, calibration=None)
     prepared = prepare_model(model, plain, quantised=False)
-    if prepared.given_quantised:
+    if prepared.prequantised:
         raise ModelError(
             f"model {prepared.canonical.graph.name!r}",
             "it is quantised already: there is no float model to compare with",
@@ -152,7 +155,7 @@ class _Machine:
         return interpret(self.dfg, sample, self.numeric, self.host)
 
 
-def _changes(found: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, ModelOptions]:
+def _changes(accuracy: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, ModelOptions]:
     """Options that may help, by how they are spelt."""
     changes = {}
     if options.scales == Scales.POW2 and hw.numeric.multiplier_bits:
@@ -161,7 +164,7 @@ def _changes(found: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, Mo
         changes["--bias-correction"] = replace(options, bias_correction=True)
     if not options.equalisation:
         changes["--equalisation"] = replace(options, equalisation=True)
-    if layer := found.worst_layer:
+    if layer := accuracy.worst_layer:
         float_layers = (*options.keep_float, layer)
         changes[f"--keep-float {layer}"] = replace(options, keep_float=float_layers)
     return changes

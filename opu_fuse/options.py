@@ -29,19 +29,22 @@ STAGES = {
     "plan": "schedule",
     "program": "generate the program",
 }
-"""The stages of a compilation in order, by what they make, and what they do."""
+"""The stages of a compilation in order: name of the result -> what the stage does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How a model is read, quantised and grouped.
+    """Options of reading, quantising and grouping a model.
 
-    strategy: how operators are grouped; calibration: sample inputs: an array or a list of arrays
-    (models with one input), arrays by input name, one sample or many along the first axis, a .npz
-    or .npy file, a folder of them, or None: noise; scales: pow2, pow2-asymmetric or free;
-    calibration_method, bias_correction, equalisation: how they are chosen (`frontend/prepare.py`);
-    keep_float: operators left to the host; budget: how many times the usual size the network may
-    have; shapes, dims: sizes of dynamic dimensions, by input and by their names
+    strategy: how operators are grouped.
+    calibration: sample inputs. Arrays by input name, or for a model with one input an array or a
+    list of arrays; one sample or many along the first axis; or a .npz or .npy file, a folder of
+    them, or None: noise.
+    scales: pow2, pow2-asymmetric or free.
+    calibration_method, bias_correction, equalisation: how they are chosen (`frontend/prepare.py`).
+    keep_float: operators left to the host.
+    budget: how many times the usual size the network may have.
+    shapes, dims: sizes of dynamic dimensions, by input and by their names
     (`frontend/importing/dynamic_dims.py`).
     """
 
@@ -66,13 +69,14 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ModelOptions):
-    """Those of a model, and how the program is made.
+    """Options of a compilation, besides those of the model.
 
-    reuse_memory: give dead feature maps' memory to later ones, none to those on chip only (False
-    stores every tensor for comparing); batch: images that a program runs together; cascades: fused
-    stacks (groups executed depth first, row strip by row strip; Vela calls them cascades): auto,
-    always or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose
-    results are written as text.
+    reuse_memory: dead feature maps give their memory to later ones, and maps that are resident get
+    none. False stores every tensor for comparing.
+    batch: images that a program runs together.
+    cascades: fused stacks, which Vela calls cascades: auto, always or never.
+    passes: levels, names and instruments.
+    print_after: stages (or EVERY) whose results are written as text.
     """
 
     reuse_memory: bool = True

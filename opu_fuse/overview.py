@@ -1,5 +1,4 @@
-"""A program and its run as one tree: what `report` writes as JSON
-and draws.
+"""A program and its run as one tree, which `report` writes as JSON and draws.
 
 Operators, groups and reasons are those of the program file, figures those of the cycle engine. How
 operators are connected and what the other strategies would do is recomputed from the quantised
@@ -40,21 +39,21 @@ Tree = dict[str, Any]
 
 def overview(program: Program, accuracy: Tree | None = None) -> Tree:
     """One program on the cycle engine. accuracy: the object of `accuracy --json` for it."""
-    seen = _Seen(program, program.run(engine="cycle"))
+    facts = _ProgramRun(program, program.run(engine="cycle"))
     return {
         "schema_version": SCHEMA_VERSION,
         "model": program.bundle.model,
         "machine": program.hw.name,
         "spec": program.bundle.spec_yaml,
-        "summary": _summary(seen, accuracy),
-        "operators": list(_operators(seen)),
-        "edges": _edges(seen),
-        "groups": [*seen.figures.groups()],
-        "modules": seen.figures.modules(),
-        "engines": _engines(seen),
-        "timeline": timeline(seen.slices),
-        "memory": _memory(seen),
-        "strategies": list(_strategies(seen)),
+        "summary": _summary(facts, accuracy),
+        "operators": list(_operators(facts)),
+        "edges": _edges(facts),
+        "groups": [*facts.figures.groups()],
+        "modules": facts.figures.modules(),
+        "engines": _engines(facts),
+        "timeline": timeline(facts.slices),
+        "memory": _memory(facts),
+        "strategies": list(_strategies(facts)),
         "accuracy": accuracy,
     }
 
@@ -66,8 +65,8 @@ def accuracy_of(program: Program, measured: Collection[Tree]) -> Tree | None:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A program, its run, and what several parts of the tree need."""
+class _ProgramRun:
+    """A program, its run, and derived facts that several parts of the tree need."""
 
     program: Program
     run: RunResult
@@ -92,8 +91,8 @@ class _Seen:
         return RunFigures(self.program.bundle, self.program.hw, self.run)
 
 
-def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
-    bundle, hw, counters = seen.program.bundle, seen.program.hw, seen.run.counters
+def _summary(facts: _ProgramRun, accuracy: Tree | None) -> Tree:
+    bundle, hw, counters = facts.program.bundle, facts.program.hw, facts.run.counters
     cycles, macs, host = counters.get("cycles", 0), total_macs(bundle), host_summary(bundle)
     on_machine = sum(len(g.ops) for g in bundle.groups)
     everything = on_machine + host.operators
@@ -109,7 +108,7 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
         "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
         "dram_bytes_read": counters.get("dram_bytes_read", 0),
         "dram_bytes_written": counters.get("dram_bytes_written", 0),
-        "dram_bound_bytes": _bound(seen),
+        "dram_bound_bytes": _bound(facts),
         "dram_bytes_per_cycle": hw.dram.bytes_per_cycle,
         "groups": len(bundle.groups),
         "operators": everything,
@@ -125,21 +124,21 @@ def _output(output: Tree) -> Tree:
     return {key: output.get(key) for key in ("name", "ratio", "agreement", "right")}
 
 
-def _bound(seen: _Seen) -> int | None:
-    if seen.dfg is None:
+def _bound(facts: _ProgramRun) -> int | None:
+    if facts.dfg is None:
         return None
-    node_index = {n.name: n.index for n in seen.dfg.calls}
+    node_index = {n.name: n.index for n in facts.dfg.calls}
     groups = [
         [node_index[o.name] for o in g.ops if o.name in node_index]
-        for g in seen.program.bundle.groups
+        for g in facts.program.bundle.groups
     ]
-    return bound_bytes(seen.dfg, groups, seen.program.bundle.batch)
+    return bound_bytes(facts.dfg, groups, facts.program.bundle.batch)
 
 
-def _operators(seen: _Seen) -> Iterator[Tree]:
+def _operators(facts: _ProgramRun) -> Iterator[Tree]:
     """Operators in topological order if the model is known, else in program order."""
-    bundle = seen.program.bundle
-    shapes = {n.name: list(n.shape) for n in seen.dfg.calls} if seen.dfg else {}
+    bundle = facts.program.bundle
+    shapes = {n.name: list(n.shape) for n in facts.dfg.calls} if facts.dfg else {}
     order = {name: index for index, name in enumerate(shapes)}
     cuts: dict[str, list[Tree]] = defaultdict(list)
     for source, target, reason in bundle.boundaries:
@@ -160,16 +159,16 @@ def _operators(seen: _Seen) -> Iterator[Tree]:
         yield {**tree, "shape": shapes.get(name), "boundaries": cuts[name]}
 
 
-def _edges(seen: _Seen) -> list[list[str]]:
-    """[from, to] by names of operators; what the compiler left out is passed."""
-    dfg = seen.dfg
+def _edges(facts: _ProgramRun) -> list[list[str]]:
+    """[from, to] by names of operators. Operators that the compiler removed are skipped."""
+    dfg = facts.dfg
     if dfg is None:
-        return [[source, target] for source, target, _ in seen.program.bundle.boundaries]
-    there = {o["name"] for o in _operators(seen)}
+        return [[source, target] for source, target, _ in facts.program.bundle.boundaries]
+    present = {o["name"] for o in _operators(facts)}
 
     def makers(index: int) -> Iterator[str]:
         node = dfg[index]
-        if node.kind is Kind.CALL and node.name in there:
+        if node.kind is Kind.CALL and node.name in present:
             yield node.name
         elif node.kind in (Kind.CALL, Kind.TUPLE_GET):
             for operand in elements(dfg, index):
@@ -178,13 +177,13 @@ def _edges(seen: _Seen) -> list[list[str]]:
     return [
         [maker, node.name]
         for node in dfg.calls
-        if node.name in there
+        if node.name in present
         for maker in dict.fromkeys(m for i in elements(dfg, node.index) for m in makers(i))
     ]
 
 
-def _engines(seen: _Seen) -> Tree:
-    counters = seen.run.counters
+def _engines(facts: _ProgramRun) -> Tree:
+    counters = facts.run.counters
     return {
         engine: {
             key: counters.get(f"{key}_{engine}", 0)
@@ -194,17 +193,17 @@ def _engines(seen: _Seen) -> Tree:
     }
 
 
-def _memory(seen: _Seen) -> Tree:
+def _memory(facts: _ProgramRun) -> Tree:
     """Over time; alive_bytes: feature maps in DRAM that are still going to be read."""
-    usage = memory_over_time(seen.program.bundle, seen.program.hw, seen.run)
+    usage = memory_over_time(facts.program.bundle, facts.program.hw, facts.run)
     at = usage.cycles[1:]
     ends: dict[int, int] = {}
-    for track, _, _, _, end, args in seen.slices:
+    for track, _, _, _, end, args in facts.slices:
         if track == "groups":
             ends[args["group"]] = end
-    last = list(np.maximum.accumulate([ends.get(g.index, 0) for g in seen.program.bundle.groups]))
+    last = list(np.maximum.accumulate([ends.get(g.index, 0) for g in facts.program.bundle.groups]))
     alive = np.zeros(len(at))
-    for tensor in seen.program.bundle.tensors:
+    for tensor in facts.program.bundle.tensors:
         if tensor.home == tensor.name and tensor.first_group < len(last):
             begin = last[tensor.first_group - 1] if tensor.first_group > 0 else 0
             end = last[min(tensor.last_group, len(last) - 1)] if last else 0
@@ -221,14 +220,14 @@ def _memory(seen: _Seen) -> Tree:
     }
 
 
-def _strategies(seen: _Seen) -> Iterator[Tree]:
-    """What every strategy makes of the model, in closed form; `this`: the program's own groups."""
-    dfg, hw = seen.dfg, seen.program.hw
+def _strategies(facts: _ProgramRun) -> Iterator[Tree]:
+    """The groups of every strategy, timed in closed form; `this`: whether the program has them."""
+    dfg, hw = facts.dfg, facts.program.hw
     if dfg is None:
         return
     costs = GroupCosts(dfg, hw)
-    own = {frozenset(o.name for o in g.ops) for g in seen.program.bundle.groups}
-    there = frozenset[str]().union(*own)
+    own = {frozenset(o.name for o in g.ops) for g in facts.program.bundle.groups}
+    on_machine = frozenset[str]().union(*own)
     for strategy in StrategyName:
         try:
             partition = fuse_partition(dfg, hw, strategy=strategy)
@@ -246,5 +245,5 @@ def _strategies(seen: _Seen) -> Iterator[Tree]:
             "predicted_cycles": cost.cycles,
             "dram_bytes": cost.dram_bytes,
             "this": own
-            == {there & {dfg[i].name for i in group} for group in members} - {frozenset()},
+            == {on_machine & {dfg[i].name for i in group} for group in members} - {frozenset()},
         }

@@ -106,7 +106,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
 
 
 def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: a float model stays one."""
+    """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
     return prepare(
         model,
         calibration=options.calibration,
@@ -132,11 +132,11 @@ def compile_prepared(
     """The stages after quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
 
-    def show(stage: str, *made: Any) -> None:
+    def show(stage: str, *results: Any) -> None:
         if not {stage, EVERY}.isdisjoint(options.print_after):
             from opu_fuse.texts import TEXTS  # few ask for it
 
-            write("\n".join([f"# after {stage}", *TEXTS[stage](*made)]))
+            write("\n".join([f"# after {stage}", *TEXTS[stage](*results)]))
 
     show("model", prepared)
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
@@ -262,8 +262,7 @@ def require_batch(dfg: Dfg, images: int) -> None:
             raise UserError(
                 f"input {name!r}",
                 f"has shape {list(shape)}, whose first size is not that of a single image",
-                "export the model for one image (1 in front of all inputs), or leave out "
-                f"{option('batch')}",
+                f"export the model for one image (first size 1), or leave out {option('batch')}",
             )
 
 

@@ -60,7 +60,7 @@ class Program:
         int8 tensors inside as well; rtl: how the RTL engine runs; memory (cycle): of the machine.
 
         Raises RunError for inputs that do not fit the model, for options that the engine does not
-        have, and when the machine stops with an error.
+        have, and when the machine faults.
         """
         from opu_fuse.program_run import ProgramRun  # slow to import, and compiling runs nothing
         from opu_fuse.sim.engine import run

@@ -185,7 +185,7 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     inputs, outputs: indices of var nodes and of result nodes, in model order.
     entries, exits: what the ports of inputs and outputs do besides rounding, None for nothing.
     quantised: weights and activations are integers.
-    given: the user's model was already quantised.
+    prequantised: the user's model was already quantised.
     """
 
     name: str
@@ -196,7 +196,7 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     entries: tuple[Border | None, ...]
     exits: tuple[Border | None, ...]
     quantised: bool
-    given: bool = True
+    prequantised: bool = True
 
     def __repr__(self) -> str:
         return summary(self, self.name, counted(len(self.calls), "operator"))

@@ -283,7 +283,7 @@ class StageContext(Struct, frozen=True, kw_only=True):
     shifts: bool
 
 
-KNOWN = "operands and a result of known shape that stand for real numbers"
+KNOWN = "operands and a result of known shape that represent real numbers"
 """In what form most operators run."""
 
 
