@@ -47,7 +47,7 @@ def _stacked(
     """Samples along the first axis."""
     whole = [s[np.newaxis] if s.ndim == len(shape) - 1 else s for s in samples]
     shapes = {s.shape[1:] for s in whole}
-    if len(shapes) > 1 or not whole[0].ndim:
+    if len(shapes) > 1 or not all(s.ndim for s in whole):
         found = ", ".join(sorted({str(list(s.shape)) for s in samples}))
         raise error(argument, f"holds arrays of shapes {found}", "give all in the input's shape")
     return whole[0] if len(whole) == 1 else np.concatenate(whole)

@@ -54,10 +54,13 @@ class Program:
     ) -> "ProgramRun":
         """Run on an engine.
 
-        inputs: name -> array of the model's dtype and shape, or (N, …) for N samples; for models
-        with one input the array alone, or a list of arrays; None: seeded noise with a warning (the
-        cycle engine has no data). shuffle (functional): seed of a random legal order; capture: the
-        int8 tensors inside as well; rtl: how the RTL engine runs; memory (cycle): of the machine.
+        inputs: name -> array of the model's dtype and shape, or (N, …) for N samples. For models
+        with one input the array alone, or a list of arrays. None: seeded noise with a warning (the
+        cycle engine has no data).
+        shuffle (functional): seed of a random legal order.
+        capture: the int8 tensors inside as well.
+        rtl: how the RTL engine runs.
+        memory (cycle): latency and bandwidth of the memory.
 
         Raises RunError for inputs that do not fit the model, for options that the engine does not
         have, and when the machine faults.

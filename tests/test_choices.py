@@ -75,6 +75,7 @@ def test_an_engine_that_does_not_exist_is_refused(program):
         (3, "inputs: is int, not an array or arrays by name; give a dictionary of arrays: 'image'"),
         ("x.npy", "inputs: is str, not an array or arrays by name; give a dictionary of arrays"),
         ([], "inputs: holds nothing, not arrays; give numpy arrays, one a sample"),
+        ([np.zeros(2), np.zeros(())], "inputs: holds arrays of shapes [2], []; give all in the i"),
         ([IMAGE, "x"], "inputs: holds str, not arrays; give numpy arrays, one a sample"),
         ([IMAGE, IMAGE[..., :3]], "inputs: holds arrays of shapes [1, 4, 6, 3], [1, 4, 6, 6]; g"),
         (IMAGE[0], "input image: has shape [4, 6, 6], expected [1, 4, 6, 6]; give [N, 4, 6, 6]"),
