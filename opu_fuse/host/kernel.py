@@ -201,7 +201,7 @@ class Kernel:
 
 
 def literal(value: np.generic | bool | float) -> str:
-    """A text that `scalar` turns into the same bits (of a NaN: into a NaN)."""
+    """A text that `scalar` reads as the same bits (of a NaN: as a NaN)."""
     plain = value.item() if isinstance(value, np.generic) else value
     return plain.hex() if isinstance(plain, float) else str(int(plain))
 

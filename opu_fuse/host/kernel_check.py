@@ -115,7 +115,7 @@ def _inside(op: GenericOp, x: Input | Result, m: AffineMap) -> Lazy[str]:
         yield f"{x.value}{list(x.shape)} does not fit its map {m} over {len(op.loops)} loops"
         return
     if any(loop not in range(m.dims) for loop in m.mentioned):
-        yield f"{x.value}: {m} names a loop that is not there"
+        yield f"{x.value}: {m} names a loop that does not exist"
         return
     for e, size in zip(m.results, x.shape, strict=True):
         low, high = value_range(e, op.extents)

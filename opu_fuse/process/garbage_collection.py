@@ -38,7 +38,7 @@ def no_collection() -> Generator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # what somebody else has frozen stays so
+            if not gc.get_freeze_count():  # objects that others froze remain frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -1,8 +1,8 @@
 """Ctrl-C ends a command with one word and exit code 130, wherever Python happens to be then, and
 SIGTERM with the same word and 143.
 
-KeyboardInterrupt alone does not: a library that is being imported turns it into an error of its
-own, a finaliser swallows it, and where the interpreter cleans up it kills the process. So the
+KeyboardInterrupt alone does not: a library that is being imported raises an error of its own
+instead, a finaliser swallows it, and where the interpreter cleans up it kills the process. So the
 signal is also noted, sent once more where it was swallowed, and ignored when all is done.
 """
 
@@ -45,7 +45,7 @@ def noted() -> Generator[None]:
 
 @contextmanager
 def deferred() -> Generator[None]:
-    """Work that is not torn apart: an interrupt that comes in the block is raised at its end.
+    """Work that is not interrupted: an interrupt that comes in the block is raised at its end.
     Processes and threads that start in it never see SIGINT, which a terminal sends to all.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
 """Where libraries run that may abort, never end, or ask for all memory.
 
 onnx's shape inference and version conversion, and ONNX Runtime, are C++: on a damaged model they
-may end the whole process. So they work in a fork of it, which sees all that lies in memory (weights
-travel nowhere) and sends back the little that was found out. It lives no longer than its time.
+may end the whole process. So they run in a fork of it, which shares its memory (no weights are
+copied) and sends back only the result. It is killed when its time is up.
 """
 
 import ctypes
@@ -51,16 +51,16 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
     UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too long, and
     InternalError for any other exception (a bug of ours: libraries are called inside `complaints`).
     """
-    with beside(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
+    with in_child_concurrently(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
         return answer()
 
 
 @contextmanager
-def beside(
+def in_child_concurrently(
     work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
 ) -> Generator[Callable[[], _T]]:
-    """As `in_child`, while the block goes on with something else: the function it gets waits for
-    the answer, once. The fork does not live longer than the block.
+    """As `in_child`, concurrently with the block: the function it gets waits for the answer, once.
+    The fork does not live longer than the block.
     """
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
@@ -104,7 +104,7 @@ def complaints() -> Generator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library complained about, without the places in its own sources."""
+    """What a library complained about, without the locations in its own sources."""
     text = str(error).strip()
     line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line.rsplit("failed: ", 1)[-1])

@@ -4,7 +4,7 @@ left alone.
 onnx_ir imports sympy (half a second) for symbolic dimensions; networks with static shapes have
 none. pydantic asks every installed package whether it is a plugin. numpy's OpenBLAS starts threads
 that spin (0.1 s of CPU), and our products are too small for more than one. Compiling makes many
-small objects that stay: a collector that looks at them again and again takes a fifth of the time,
+long-lived small objects: a collector that scans them again and again takes a fifth of the time,
 and giving them back one by one when all is done another 15 to 35 ms.
 """
 

@@ -2,7 +2,7 @@
 
 Inside such a model values are real numbers under their own names; int8 values enter and leave as
 `<name>:int8` through DequantizeLinear and QuantizeLinear, and a result the model rounds is
-rounded, and shown, there too. Values of types that numpy has not enter and leave as `<name>:wide`.
+rounded and shown in it. Values of types that numpy has not enter and leave as `<name>:wide`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ def host_model(
     """The model of one host segment: its nodes in order, values from outside as inputs, values
     read outside and rounded results as outputs.
 
-    types: of values that earlier segments have made and inference does not know, by name; those of
+    types: of values that earlier segments computed and inference does not know, by name; those of
     this one are added. Raises ModelError where nobody knows the type of an input.
     """
     types = {} if types is None else types
@@ -77,7 +77,7 @@ def host_model(
     for node in outputs:
         if _is_narrow(node):
             assert node.type is not None
-            _cast(draft, node.value, _outer(node), node.type.carried)
+            _cast(draft, node.value, _outer(node), node.type.array_dtype)
     shown = dict.fromkeys([*map(_outer, outputs), *(f"{value}:int8" for value in draft.rounded)])
     graph = helper.make_graph(
         draft.nodes,
@@ -182,7 +182,7 @@ def _bring_in(draft: _Draft, node: Node) -> None:
         draft.inputs[name] = known.info(name, ir.DataType.INT8)
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
         return
-    draft.inputs[name] = known.info(name, known.carried)
+    draft.inputs[name] = known.info(name, known.array_dtype)
     if _is_narrow(node):
         _cast(draft, name, node.value, known.dtype)
 
@@ -224,7 +224,7 @@ def _convert(draft: _Draft, op: str, source: str, target: str, quant: QuantParam
 
 
 def _cast(draft: _Draft, source: str, target: str, dtype: ir.DataType) -> None:
-    """A Cast that is exact both ways; infinities of 8-bit floats remain infinities."""
+    """A Cast that is exact in both directions; infinities of 8-bit floats remain infinities."""
     node = helper.make_node("Cast", [source], [target], name=f"{target}:Cast", to=int(dtype))
     if dtype.name.startswith("FLOAT8"):
         node.attribute.append(helper.make_attribute("saturate", 0))

@@ -40,11 +40,11 @@ class Hosts:
         self._runners: dict[str, _Runner] = {}
 
     def run(self, segment: HostSegment, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Results by value name, what is rounded inside included, given the segment's inputs by
-        value name.
+        """Results by value name, from the segment's inputs by value name; values rounded inside are
+        included.
 
-        Raises RunError when ONNX Runtime stops at the values it is given, InternalError when a
-        kernel gets values that it does not take: the compiler has made them.
+        Raises RunError when ONNX Runtime rejects the values, InternalError when a kernel gets
+        values that it does not take: they come from the compiler.
         """
         known = {name: values[value] for name, value in segment.inputs}
         for piece in segment.pieces:
@@ -62,7 +62,7 @@ class Hosts:
             result = run(list(piece.outputs), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
             what = f"ONNX Runtime cannot run it on these values: {_said(error)}"
-            raise RunError(_named(piece), what, "check the inputs that are given") from error
+            raise RunError(_named(piece), what, "check the inputs") from error
         return {n: np.asarray(value) for n, value in zip(piece.outputs, result, strict=True)}
 
     def _kernel(self, member: str) -> Kernel:
@@ -157,8 +157,8 @@ def _named(piece: HostPiece) -> str:
 
 
 def _said(error: Exception) -> str:
-    """ONNX Runtime's complaint in one line, without its code and the places in its sources."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    """ONNX Runtime's complaint in one line, without its code and its source locations."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or ["without a reason"]
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", lines[0])
     text = text.removeprefix("Exception during initialization: ")
     return re.sub(r"^/\S+:\d+ .*?\) ", "", text).strip(" .")

@@ -1,8 +1,8 @@
 """The greedy driver: fuses producers into consumers until no rule and no control allows more.
 
-Consumers are taken in order; each takes in its producers, operand by operand, and then their
-producers. Operators that are no generic ones (`Opaque`) stay, and nothing is fused across them that
-would have to wait for itself.
+Consumers are visited in order; each absorbs its producers, operand by operand, and then their
+producers. Operators that are no generic ones (`Opaque`) are left as they are, and nothing is fused
+across them that would depend on itself.
 """
 
 import heapq
@@ -42,8 +42,11 @@ Member = GenericOp | Opaque
 
 
 class Fused(Struct, frozen=True, kw_only=True):
-    """What the driver leaves. members: operators, each after those it reads; made_of: per member
-    the positions of the given operators it stands for; refusals: (producer, consumer, why not).
+    """Result of the driver.
+
+    members: operators in topological order
+    made_of: per member the positions of the operators that it replaces
+    refusals: (producer, consumer, why not)
     """
 
     members: tuple[Member, ...]
@@ -58,7 +61,7 @@ def fuse_greedily(
     control: Control = one_use,
     constants: Mapping[str, np.ndarray] | None = None,
 ) -> Fused:
-    """Fuse operators given in an order in which each stands after those it reads.
+    """Fuse operators in topological order.
 
     outputs: values needed outside; operators that lead to none of them go. constants: values known
     now; those of one value everywhere move into the payloads.
@@ -109,7 +112,7 @@ class _Graph:
         for key, member in enumerate(members):
             for value in writes_of(member):
                 if value in self.maker or value in self.readers:
-                    raise InternalError("linalg fusion", f"{value} is made twice or read before")
+                    raise InternalError("linalg fusion", f"{value} is written twice or read before")
             self.made_of[key] = {key}
             self.put(key, member)
 
@@ -141,7 +144,7 @@ class _Graph:
         return value in self.outputs or bool(self.readers.get(value))
 
     def outside(self, value: str, key: int) -> set[int]:
-        """Members besides `key` that read a value."""
+        """Members other than `key` that read a value."""
         return self.readers.get(value, set()) - {key}
 
     def uses(self, member: Member) -> int:
@@ -197,10 +200,10 @@ def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Co
         if folded != consumer:
             _replace(graph, key, maker, simplify(folded))
             return True
-    kept = frozenset(
+    preserved = frozenset(
         r.value for r in producer.results if r.value in graph.outputs or graph.outside(r.value, key)
     )
-    pair = Pair(producer=producer, consumer=consumer, operand=operand, kept=kept)
+    pair = Pair(producer=producer, consumer=consumer, operand=operand, preserved=preserved)
     no = refusal(pair) or _waits_for_itself(graph, key, pair)
     if no is None:
         fused = checked(simplify(fuse_pair(pair)))
@@ -232,17 +235,17 @@ def _replace(graph: _Graph, key: int, maker: int, fused: GenericOp) -> None:
 
 def _waits_for_itself(graph: _Graph, key: int, pair: Pair) -> Refusal | None:
     """A preserved result reaches the consumer through others: fused, that would be a circle."""
-    stack = sorted({r for value in pair.kept for r in graph.outside(value, key)})
+    stack = sorted({r for value in pair.preserved for r in graph.outside(value, key)})
     seen = set(stack)
     while stack:
         at = graph.members[stack.pop()]
-        behind = {r for value in writes_of(at) for r in graph.readers.get(value, ())}
-        if key in behind:
+        readers = {r for value in writes_of(at) for r in graph.readers.get(value, ())}
+        if key in readers:
             text = f"{pair.consumer.name} needs {at.name}, which needs {pair.producer.name}"
             return Refusal(rule="waits_for_itself", text=f"{text}: fused, they would wait forever")
-        stack += sorted(behind - seen)
-        seen |= behind
+        stack += sorted(readers - seen)
+        seen |= readers
         if len(seen) > SEARCH_LIMIT:
-            text = f"more than {SEARCH_LIMIT} operators lie behind {pair.producer.name}"
+            text = f"more than {SEARCH_LIMIT} operators depend on {pair.producer.name}"
             return Refusal(rule="waits_for_itself", text=text)
     return None
