@@ -159,17 +159,17 @@ class PassContext:
         return all(answers)
 
     def before_pass(self, model: ir.Model, info: PassInfo) -> None:
-        """Tell the instruments that a pass starts."""
+        """Notify the instruments that a pass starts."""
         self._ran.add(info.name)
-        self.tell("run_before_pass", model, info)
+        self.notify("run_before_pass", model, info)
 
-    def tell(self, hook: str, *arguments: object) -> None:
+    def notify(self, hook: str, *arguments: object) -> None:
         """Call this method of all instruments that have it."""
         for instrument in self.instruments:
             _call(instrument, hook, *arguments)
 
-    def tell_quietly(self, hook: str, *arguments: object) -> None:
-        """As `tell` while another error is handled: what they raise is only logged."""
+    def notify_quietly(self, hook: str, *arguments: object) -> None:
+        """As `notify` while another error is handled: what they raise is only logged."""
         for instrument in self.instruments:
             _call_quietly(instrument, hook, *arguments)
 
@@ -187,7 +187,7 @@ class PassContext:
 
     def _leave_instruments(self) -> None:
         try:
-            self.tell("exit_pass_ctx")
+            self.notify("exit_pass_ctx")
         except BaseException:  # Case 2
             self.instruments = ()
             raise
@@ -219,7 +219,7 @@ def _plain(name: str) -> str:
 
 
 def _value(key: str, value: object) -> int:
-    """The value given for a key, if it has the type of the key's default."""
+    """The value set for a key, if it has the type of the key's default."""
     if key not in CONFIG:
         raise UserError(_PLACE, f"unknown key {key!r}", suggestion(key, CONFIG, "keys"))
     default, meaning = CONFIG[key]
