@@ -125,7 +125,7 @@ def _input(dfg: Dfg, node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray
     border = dfg.entries[dfg.inputs.index(node.index)]
     shape = node.shape if border is None else border.type.shape
     if node.name not in inputs:
-        raise RunError(f"input {node.name!r}", "no value was given", f"give one of shape {shape}")
+        raise RunError(f"input {node.name!r}", "has no value", f"give one of shape {shape}")
     value = np.asarray(inputs[node.name])
     if value.shape != shape:
         what = f"shape {value.shape}, the model takes {shape}"

@@ -51,8 +51,8 @@ def run_call(node: Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 def body_of(
     node: Node, known: Collection[str] = ()
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The ONNX nodes of a call, and the constants they read besides its DFG operands (pads, bounds,
-    scales, target shapes) without those in `known`.
+    """The ONNX nodes of a call, and the constants they read that are no DFG operands (pads, bounds,
+    scales, target shapes), without those in `known`.
 
     Values between the nodes of a composite are rounded as the model rounds them, the result is not.
     What a shuffle moves is rounded once, at its end, where that is the same.
@@ -90,7 +90,7 @@ def constant_inputs(node: ir.Node, known: Collection[str]) -> dict[str, np.ndarr
     """Constants that an ONNX operator takes as inputs, its DFG node as attributes, as real numbers.
 
     By name, without those in `known`. Whoever executes or writes the canonical node of a host
-    operator needs them besides the DFG operands.
+    operator needs them in addition to the DFG operands.
     """
     results: dict[str, np.ndarray] = {}
     for value in node.inputs:
