@@ -1,7 +1,7 @@
 """Program files: `save` and `load` of `name.opu` (docs/program-file.md).
 
 A ZIP without compression, members sorted, times fixed: the same bundle gives the same bytes. Large
-members are hashed and written in place, without copies.
+members are hashed and written directly, without copies.
 """
 
 import hashlib
@@ -150,7 +150,7 @@ def _member(data: Any) -> Member:
 
 
 def _write(path: Path, members: Mapping[str, Any]) -> None:
-    with whole_file(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for member in sorted(members):
             view = memoryview(members[member]).cast("B")
             info = zipfile.ZipInfo(member, _EPOCH)

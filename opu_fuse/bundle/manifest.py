@@ -141,8 +141,8 @@ def from_text(text: bytes, where: str) -> Manifest:
         return _adapter().validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise damaged(where, f"{NAME}, {place}: {first['msg']}") from None
+        location = ".".join(str(part) for part in first["loc"])
+        raise damaged(where, f"{NAME}, {location}: {first['msg']}") from None
 
 
 def _integer(digits: str) -> int:

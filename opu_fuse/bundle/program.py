@@ -31,12 +31,16 @@ KERNEL_SUFFIX = ".kernel.json"
 class Tensor:
     """A feature map in the memory window.
 
-    name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none);
-    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image);
-    layout: of all images of a batch, below each other; offset: bytes;
-    home: name of the tensor in whose bytes it lies (a concatenation that moves nothing, else its
-    own); scale, zero_point: what the int8 stand for; first_group, last_group: groups between which
-    the bytes are valid (-1: written by the host before the first group).
+    name: value name in the canonical model
+    qdq_name: int8 tensor of the QDQ model ("" if none)
+    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image)
+    layout: of all images of a batch, below each other
+    offset: bytes
+    home: base allocation: the tensor in whose bytes it is stored (a zero-copy concatenation, or
+        the tensor itself)
+    scale, zero_point: of the int8
+    first_group, last_group: groups between which the bytes are valid (-1: written by the host
+        before the first group)
     """
 
     name: str
@@ -83,8 +87,11 @@ class StageTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionRange:
-    """Consecutive instructions of one group. segment: place in `Bundle.segments`; first, last:
-    C-type numbers in it; first_word, last_word: words in it, the U-types in front included.
+    """Consecutive instructions of one group.
+
+    segment: index in `Bundle.segments`
+    first, last: C-type numbers in it
+    first_word, last_word: words in it, the U-types before them included
     """
 
     segment: int
@@ -96,11 +103,13 @@ class InstructionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One bundle. inputs, outputs: tensor names; an output that is no `Tensor` stays on chip, for
-    groups that follow. macs: of the model's Conv and Gemm in it, but for pixels that a pool behind
-    them leaves out. cycles: predicted; dram_bytes: moved by its loads and stores; all three for all
-    images of a batch. instructions: where they are in the program, several ranges when groups
-    interleave.
+    """One group. macs, cycles and dram_bytes are for all images of a batch.
+
+    inputs, outputs: tensor names; an output that is no `Tensor` is resident, for later groups
+    macs: of the model's Conv and Gemm in it, without pixels that a pool after them leaves out
+    cycles: predicted
+    dram_bytes: moved by its loads and stores
+    instructions: ranges of the program, several when groups interleave
     """
 
     index: int
@@ -178,10 +187,10 @@ class Port:
 
     shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
-    (`quantised` ports of int8 models pass through). turn: where the elements of the value stand in
-    the user's array, None for the same places. table: of an input of bytes, the int8 that each is
+    (`quantised` ports of int8 models pass through). turn: permutation of the value's elements in
+    the user's array, None for the same order. table: of an input of bytes, the int8 that each is
     inside; None where scale and zero point say so. unrounded: name of the value that is the user's
-    array as it was given, "" where an input is read rounded alone.
+    array as it is, "" where an input is read rounded alone.
     """
 
     name: str

@@ -75,8 +75,8 @@ class ProgramBench:
         return self._bundle.inputs
 
     async def load(self) -> None:
-        """Look whether it is this machine, tell it the window, write constants and program words
-        to memory.
+        """Check that it is this machine, set its window, write constants and program words to
+        memory.
         """
         await self.opu.probe(self._hw)
         await self.opu.configure(self._base, self._bundle.window_bytes)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from opu_fuse.hw.im2row_window import unfolds
+from opu_fuse.hw.im2row_window import supports_im2row
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import fetch_ahead_beats
@@ -65,7 +65,7 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
         return Memory(part="buffers", width=width, depth=depth, count=count, bytes=bytes_)
 
     # Even and odd words.
-    yield buffer(word, (buffers.feature.words + 1) // 2, 2, bytes_=unfolds(spec))
+    yield buffer(word, (buffers.feature.words + 1) // 2, 2, bytes_=supports_im2row(spec))
     yield buffer(8 * buffers.weight.width, buffers.weight.words)
     yield buffer(word, buffers.param.words)
     yield buffer(word, buffers.residual.words, residuals)

@@ -228,7 +228,7 @@ def drain_cycles(hw: HwSpec) -> int:
 
 def pre_block_cycles(*, pre: int, gate: bool = False) -> int:
     """In which the parameters of a channel block come to `pre` units before the array; gate: they
-    are made of a gate's word.
+    are computed from a gate's word.
     """
     return PARAM_WORDS * pre + GATE_CYCLES * gate
 
@@ -259,11 +259,11 @@ def post_drain_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     return POST_HEAD_CYCLES + 2 + _way_cycles(hw, stages)
 
 
-def post_block_cycles(*, turns: int, words: int, hold: int = 0) -> int:
-    """From block to block of a post instruction: the turns of its visits, but not before the
+def post_block_cycles(*, iterations: int, words: int, hold: int = 0) -> int:
+    """From block to block of a post instruction: the cycles of its iterations, but not before the
     parameters of the next block are loaded (`post_words`, `post_hold_cycles`).
     """
-    return max(turns, hold + words + 1) if words else turns
+    return max(iterations, hold + words + 1) if words else iterations
 
 
 def post_alone_cycles(
@@ -271,10 +271,10 @@ def post_alone_cycles(
 ) -> int:
     """A post.run from start to retirement when nothing runs before it. visits: of a block."""
     words, hold = post_words(stages), post_hold_cycles(hw, stages)
-    turns = visits * visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
+    iterations = visits * visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
     first = max(POST_SETUP_CYCLES, (words + POST_LOAD_CYCLES) if words else 0)
-    blocks_before = (blocks - 1) * post_block_cycles(turns=turns, words=words, hold=hold)
-    return first + blocks_before + turns - 1 + post_drain_cycles(hw, stages)
+    blocks_before = (blocks - 1) * post_block_cycles(iterations=iterations, words=words, hold=hold)
+    return first + blocks_before + iterations - 1 + post_drain_cycles(hw, stages)
 
 
 def store_beats(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from opu_fuse.bundle.program import MachineSegment
-from opu_fuse.bundle.result import GroupCounters, Retire, turns
+from opu_fuse.bundle.result import GroupCounters, Retire, with_head_cycle
 from opu_fuse.hw.isa.footprint import moved_bytes
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.isa.table import Engine
@@ -53,7 +53,7 @@ def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
     """
     begins: dict[int, list[Retire]] = {}
     ends: dict[int, list[Retire]] = {}
-    for r, start in turns(trace):
+    for r, start in with_head_cycle(trace):
         if r.group >= 0 and start < r.end:
             begins.setdefault(start, []).append(r)
             ends.setdefault(r.end, []).append(r)
@@ -80,5 +80,5 @@ def _share(shares: dict[int, int], working: dict[str, int], cycles: int) -> None
     array = working.get(_ARRAY)
     groups = sorted(set(working.values())) if array is None else [array]
     each, left = divmod(cycles, len(groups))
-    for place, group in enumerate(groups):
-        shares[group] += each + (place < left)
+    for index, group in enumerate(groups):
+        shares[group] += each + (index < left)

@@ -345,7 +345,7 @@ class TimeSink:
         words = max(layer.shape.param_words, PARAM_WORDS)
         start += ISSUE
         for count in visits:
-            period = unit_rates.post_block_cycles(turns=count, words=words)
+            period = unit_rates.post_block_cycles(iterations=count, words=words)
             first = max(start + words + unit_rates.POST_LOAD_CYCLES, self._post_done + 1)
             self._post_ready = first + (blocks - 1) * period + count
             self._post_done = self._post_ready + self._post_drain

@@ -12,7 +12,7 @@ class FetchParams(TypedDict):
     """Of fetch."""
 
     hash_lo: int
-    """bits 21:0 of the spec hash the program was made for"""
+    """bits 21:0 of the spec hash the program was compiled for"""
     hash_hi: int
     """bits 43:22 of the spec hash"""
 
@@ -37,7 +37,7 @@ class LoadParams(TypedDict):
     block_pitch: int
     """DRAM words from block to block"""
     image: int
-    """unfold: image word of output row 0, kernel row 0 (there or not)"""
+    """unfold: image word of output row 0, kernel row 0 (inside or not)"""
     in_rows: int
     """unfold: rows of the image; rows outside read as pad_value"""
     origin_y: int
@@ -300,7 +300,7 @@ class StoreParams(TypedDict):
     repeat_rows: int
     """further times every run is written, each a row_pitch on"""
     repeat_cols: int
-    """further times every word is written, each behind the last"""
+    """further times every word is written, consecutively"""
     skip_low: int
     """bytes at the low end of every word that are not written"""
     skip_high: int

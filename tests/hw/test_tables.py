@@ -49,7 +49,7 @@ def test_a_command_register_remembers_nothing():
     ({"bits": VALUE_BITS + 1}, "register wider than 22"),
     ({"bits": 0}, "register wider than 22"),
     ({"index": 63}, "register gap"),
-    ({"name": REGISTERS[1].name}, "a register name stands twice"),
+    ({"name": REGISTERS[1].name}, "a register name appears twice"),
 ])  # fmt: skip
 def test_a_register_that_no_word_carries_is_refused_when_the_table_loads(
     monkeypatch, change, message

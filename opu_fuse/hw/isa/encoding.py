@@ -1,4 +1,4 @@
-"""Instructions <-> 32-bit words, both ways in linear time.
+"""Instructions <-> 32-bit words, encoded and decoded in linear time.
 
 The encoder emits only registers that change (they keep their values and start at 0) and then the
 C-type. The decoder is strict: every word that the machine would refuse by itself it refuses too,
@@ -32,7 +32,7 @@ from opu_fuse.hw.isa.table import (
 
 _VALUE_MASK = (1 << VALUE_BITS) - 1
 _ENGINES = 8
-_REMADE = "the program is damaged or was made by another version; compile it again"
+_REMADE = "the program is damaged or of another version; compile it again"
 
 
 class UType(Struct, frozen=True, kw_only=True):
@@ -210,7 +210,7 @@ def _staged(engine: Engine, name: str) -> bool:
 
 
 def _set_of_unit(params: dict[str, int], key: str, value: int) -> None:
-    """Registers of further units are there when they are not 0."""
+    """Registers of further units are entries only when they are not 0."""
     if value:
         params[key] = value
     else:

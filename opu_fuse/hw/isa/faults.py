@@ -48,8 +48,8 @@ _COUNT = max(len(parameters_of(engine)) for engine in Engine)
 
 
 class _Reach(Struct, frozen=True):
-    """Words (bytes of DRAM) from `start` to `end` behind the base in a register; limit: of the
-    memory.
+    """Words (bytes of DRAM) from `start` to `end`, relative to the base in a register; limit: size
+    of the memory.
     """
 
     space: Space
@@ -121,9 +121,9 @@ class Faults:
             start, end = base + r.start, base + r.end
             if end > r.limit or start < 0:
                 verb = "writes" if r.write else "reads"
-                unit, home = ("byte", "memory window") if dram else ("word", f"{r.space} buffer")
+                unit, memory = ("byte", "memory window") if dram else ("word", f"{r.space} buffer")
                 bad = start if start < 0 else max(start, r.limit)
-                return f"{verb} {unit} {bad} of the {home}, which holds {r.limit} {unit}s"
+                return f"{verb} {unit} {bad} of the {memory}, which holds {r.limit} {unit}s"
         return None
 
 

@@ -48,7 +48,7 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     """
     match instruction.engine:
         case Engine.LOAD if instruction.opcode == UNFOLD:
-            result = _unfold(instruction.load)
+            result = _im2row(instruction.load)
         case Engine.LOAD | Engine.STORE:
             result = _transfer(instruction, spec)
         case Engine.COMPUTE:
@@ -113,7 +113,7 @@ def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     )
 
 
-def _unfold(p: LoadParams) -> tuple[Access, ...]:
+def _im2row(p: LoadParams) -> tuple[Access, ...]:
     rows = {
         r * p["row_pitch"] + k * p["run"]
         for r in range(p["rows"])
@@ -133,7 +133,7 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     s = sweep(instruction.opcode, p, spec)
     slot = 1 << p["slot_log2"]
     first, width = 0, 1
-    if slot < spec.word_bytes:  # lanes go on into right-hand neighbours
+    if slot < spec.word_bytes:  # lanes continue in right-hand neighbours
         first = s.used.start // slot
         width = -(-s.used.stop // slot) - first
     ys = _visited(

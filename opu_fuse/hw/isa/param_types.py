@@ -1,5 +1,5 @@
 """The types of instruction parameters, generated from the ISA table as the SystemVerilog structs
-are: a register that does not exist is found by the type checker.
+are: the type checker reports a register that does not exist.
 """
 
 from opu_fuse.hw.isa.table import Engine, Register, parameters_of

@@ -79,7 +79,7 @@ def allowed_differences(
             if added and added & graph.hidden_before(node.input[0], results, ()).keys():
                 own = Allowed(steps=own.steps + ADDED_STEPS, why=own.why or ADDED)
             hidden = {} if shown is None else graph.hidden_before(node.input[0], results, shown)
-            results[node.output[0]] = graph.carried(node, own, hidden)
+            results[node.output[0]] = graph.allowed_after_hidden(node, own, hidden)
     return results
 
 
@@ -128,13 +128,13 @@ class _Graph:
         return Allowed(steps=_steps(off, scales[0], self._ends(rounding)), why=why)
 
     def hidden_before(
-        self, name: str, found: Mapping[str, Allowed], shown: Collection[str]
+        self, name: str, allowed: Mapping[str, Allowed], shown: Collection[str]
     ) -> dict[str, Allowed]:
         """The tensors that a value is computed from and that are not shown."""
         read = [n.input[0] for n in self._between(name) if n.op_type == "DequantizeLinear"]
-        return {name: found[name] for name in read if name in found and name not in shown}
+        return {name: allowed[name] for name in read if name in allowed and name not in shown}
 
-    def carried(
+    def allowed_after_hidden(
         self, rounding: onnx.NodeProto, own: Allowed, hidden: Mapping[str, Allowed]
     ) -> Allowed:
         """What a result may be off by if the hidden ones before it are off by theirs."""
@@ -142,14 +142,16 @@ class _Graph:
         off, step = self.off(before, hidden), self._constant(rounding.input[1])
         if not off:
             return own
-        why = own.why or next(found.why for found in hidden.values() if found.steps)
+        why = own.why or next(other.why for other in hidden.values() if other.steps)
         most = self._ends(rounding)
         if step is None or not (off < np.inf and step.min() > 0):
             return Allowed(steps=most, why=why)
-        apart = off / float(step.min())
+        off_steps = off / float(step.min())
         # A result may be a tie: 0.5 and 1.5 differ by one step, and round to 0
         # and 2.
-        rounded = np.ceil(apart) if _only_move(self._between(before)) else np.floor(apart) + 1
+        rounded = (
+            np.ceil(off_steps) if _only_move(self._between(before)) else np.floor(off_steps) + 1
+        )
         return Allowed(steps=min(most, own.steps + min(most, int(rounded))), why=why)
 
     def off(self, name: str, hidden: Mapping[str, Allowed]) -> float:
@@ -240,8 +242,8 @@ class _Graph:
         """Axes of a mean; None where they are computed."""
         if node.op_type == "GlobalAveragePool":
             return range(2, rank)
-        given = "".join(node.input[1:])
-        axes = self._constant(given) if given else np.array(attributes.get("axes", ()))
+        name = "".join(node.input[1:])
+        axes = self._constant(name) if name else np.array(attributes.get("axes", ()))
         if axes is None or axes.size or attributes.get("noop_with_empty_axes", 0):
             return axes
         return range(rank)
@@ -267,12 +269,12 @@ class _Graph:
         bias = self._real(name) if _is_sum(sums) else None
         if bias is None or sums is None:
             return 0.0
-        found = self._filters(sums)
-        if found is None:
+        filters = self._filters(sums)
+        if filters is None:
             return self._off_of_floats(sums)
-        if bias.size % found[1].size or not np.all(found[1] > 0):
+        rows, unit = filters
+        if bias.size % unit.size or not np.all(unit > 0):
             return None
-        rows, unit = found
         if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
             unit = np.repeat(unit, bias.size // unit.size)
         steps = bias.reshape(-1).astype(np.float64) / unit

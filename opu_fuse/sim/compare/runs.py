@@ -73,8 +73,8 @@ def check(
     left = tuple(n for n in reference.names if n not in shown) if bundle.groups else ()
     whole = _compare(bundle, NAME, pairs, left)
     if whole.mismatches:
-        given = [_filled(pairs, n) for n in range(count)]
-        expected = [reference.from_operands(f, g) for f, g in zip(feeds, given, strict=True)]
+        operands = [_filled(pairs, n) for n in range(count)]
+        expected = [reference.from_operands(f, o) for f, o in zip(feeds, operands, strict=True)]
         own = [
             replace(pair, expected=alone.expected)
             for pair, alone in zip(pairs, _tensor_pairs(here, expected, result), strict=True)
@@ -123,12 +123,12 @@ def _with_outputs(
     allowed: Mapping[str, Allowed],
     off: Mapping[str, float],
 ) -> CheckResult:
-    """The model's outputs beside what ONNX Runtime gives, floats within a tolerance. off: by what
-    they may differ besides.
+    """Compare the model's outputs with ONNX Runtime's, floats within a tolerance. off: by how much
+    they may differ in addition.
     """
     first = whole.first
     for name, array in result.outputs.items():
-        wanted = _samples([found.outputs[name] for found in expected]).reshape(array.shape)
+        wanted = _samples([sample.outputs[name] for sample in expected]).reshape(array.shape)
         if first is None:
             steps = allowed.get(name, EXACT).steps
             first = _output_difference(name, wanted, array, steps, off.get(name, 0.0))

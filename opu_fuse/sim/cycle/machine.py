@@ -182,7 +182,7 @@ class CycleMachine:
             self.memory.plan()
 
     def _move(self) -> None:
-        """Let the memory go on to its next change, and see what has come to its end."""
+        """Advance the memory to its next change, and finish the transfers that end there."""
         memory = self.memory
         read, write = memory.move()
         if read is not None:

@@ -137,12 +137,12 @@ class Memory:
                 budget += rate * wait
             wants = write_at <= cycle
             if wants and rate <= beat and budget < 2 * beat:  # from here on they alternate
-                turns = min(2 * write_left - write_first, 2 * read_left - (not write_first))
-                last = cycle + max(0, -(-(turns * beat - budget) // rate))
-                budget += rate * (last - cycle) - turns * beat
-                write_left -= (turns + write_first) // 2
-                read_left -= (turns + (not write_first)) // 2
-                write_first ^= bool(turns % 2)
+                count = min(2 * write_left - write_first, 2 * read_left - (not write_first))
+                last = cycle + max(0, -(-(count * beat - budget) // rate))
+                budget += rate * (last - cycle) - count * beat
+                write_left -= (count + write_first) // 2
+                read_left -= (count + (not write_first)) // 2
+                write_first ^= bool(count % 2)
                 cycle = last
                 break
             if wants and write_first:

@@ -21,7 +21,7 @@ package opu_pkg;
   localparam int unsigned ROW_WORDS = 16;  // weight buffer words of a weight row
   localparam int unsigned POST_LANES = 32;  // channels of the post chain
   localparam int unsigned RESIDUAL_LANES = 32;  // of its units with a second operand
-  localparam int unsigned RESIDUAL_TABLES = 1;  // 1: its products stand in tables
+  localparam int unsigned RESIDUAL_TABLES = 1;  // 1: their products use look-up tables
   localparam int unsigned FEATURE_WORDS = 4096;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 2048;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 512;  // words of W bytes
@@ -149,12 +149,12 @@ package opu_pkg;
   localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h000c, 16'h0014, 16'h0018, 16'h001c, 16'h001c};
   localparam logic [15:0] POST_PRODUCT = 16'h0000;
   localparam logic [15:0] POST_END = 16'h001f;
-  // Places of the chain: 0 its exit, 1 the requantiser, then the units; element p is
-  // place p. PLACE_FEED: places from which it takes values.
+  // Positions in the chain: 0 its exit, 1 the requantiser, then the units; element p
+  // is position p. PLACE_FEED: positions from which it takes values.
   localparam int unsigned POST_PLACES = 5;
   localparam logic [4:0][2:0] PLACE_STAGE = {STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
   localparam logic [4:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
-  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
+  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages after
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
   localparam int unsigned POST_HOLD = 44;
@@ -168,7 +168,7 @@ package opu_pkg;
   localparam int unsigned PRE_UNITS = 1;
   localparam int unsigned PRELU_UNITS = 1;
 
-  localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was made for
+  localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was compiled for
   localparam logic [5:0] REG_FETCH_HASH_HI = 6'd1;  // bits 43:22 of the spec hash
   localparam logic [5:0] REG_LOAD_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_LOAD_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
@@ -178,7 +178,7 @@ package opu_pkg;
   localparam logic [5:0] REG_LOAD_ROW_PITCH = 6'd5;  // DRAM words from run to run; unfold: image words from output row to row
   localparam logic [5:0] REG_LOAD_BLOCKS = 6'd6;  // blocks, >= 1
   localparam logic [5:0] REG_LOAD_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
-  localparam logic [5:0] REG_LOAD_IMAGE = 6'd8;  // unfold: image word of output row 0, kernel row 0 (there or not)
+  localparam logic [5:0] REG_LOAD_IMAGE = 6'd8;  // unfold: image word of output row 0, kernel row 0 (inside or not)
   localparam logic [5:0] REG_LOAD_IN_ROWS = 6'd9;  // unfold: rows of the image; rows outside read as pad_value
   localparam logic [5:0] REG_LOAD_ORIGIN_Y = 6'd10;  // unfold: image row of output row 0, kernel row 0
   localparam logic [5:0] REG_LOAD_STRIDE_Y = 6'd11;  // unfold: image rows between output rows, >= 1
@@ -289,7 +289,7 @@ package opu_pkg;
   localparam logic [5:0] REG_STORE_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
   localparam logic [5:0] REG_STORE_WORD_GAP = 6'd8;  // DRAM words left out between words of a run
   localparam logic [5:0] REG_STORE_REPEAT_ROWS = 6'd9;  // further times every run is written, each a row_pitch on
-  localparam logic [5:0] REG_STORE_REPEAT_COLS = 6'd10;  // further times every word is written, each behind the last
+  localparam logic [5:0] REG_STORE_REPEAT_COLS = 6'd10;  // further times every word is written, consecutively
   localparam logic [5:0] REG_STORE_SKIP_LOW = 6'd11;  // bytes at the low end of every word that are not written
   localparam logic [5:0] REG_STORE_SKIP_HIGH = 6'd12;  // bytes at the high end of every word that are not written
 
