@@ -1,4 +1,4 @@
-"""What rounding to int8 loses, tensor by tensor and at the outputs.
+"""Loss of accuracy by rounding to int8, tensor by tensor and at the outputs.
 
 Ratios are signal to noise over all samples, in decibels; None without noise.
 """

@@ -61,7 +61,7 @@ def save(bundle: Bundle, path: str | Path) -> None:
 def load(path: str | Path) -> Bundle:
     """Read a program file; version, hashes and bounds are checked before anything is used.
 
-    Raises ProgramError with one line for files that are missing, foreign, damaged or truncated.
+    Raises ProgramError with one line for files that are missing, damaged, truncated or no programs.
     """
     path = Path(path)
     where = str(path)

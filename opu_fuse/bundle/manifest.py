@@ -68,7 +68,7 @@ class Manifest:
 
 
 def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
-    """What the manifest of a program says."""
+    """Content of a program's manifest."""
     return Manifest(
         schema_version=_schema_of(bundle),
         tool_version=bundle.tool_version,

@@ -17,14 +17,14 @@ from opu_fuse.hw.dram_layout import Layout, Pieces
 from opu_fuse.io_layout import AxisPermutation, ByteTable
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
-"""Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
+"""Schema versions that this opu-fuse reads. A file has the oldest one that can say what it
 holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts maps, has ports that
 look bytes up, or inputs that are read rounded and unrounded.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
 KERNEL_SUFFIX = ".kernel.json"
-"""Of host pieces that are kernels; the others are models."""
+"""Suffix of host pieces that are kernels; the others are models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,11 @@ class Op:
 class StageTensor:
     """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
-    pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
-    it is the group's output and a `Tensor`. rows: of one image. pieces: lanes of the channels; px:
-    neighbouring pixels in a word.
+    pooled: the value is in output coordinates (after POOL) instead of tile coordinates
+    stored: it is the group's output and a `Tensor`
+    rows: of one image
+    pieces: lanes of the channels
+    px: neighbouring pixels in a word
     """
 
     stage: int
@@ -208,11 +210,14 @@ class Port:
 class Bundle:
     """The program file in memory.
 
-    constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: members of
-    host pieces -> kernel (JSON) or serialised ONNX; qdq: the quantised model (serialised ONNX, for
-    `--check`) or b""; fused: the same with groups as functions, its weights those of `qdq`
-    (`fused.py`), or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
-    (canonical names, group index or -1). batch: images that machine segments run together.
+    constants: `dram.bin` (uint8)
+    words: `program.bin` (uint32, all segments)
+    hosts: members of host pieces -> kernel (JSON) or serialised ONNX
+    qdq: the quantised model (serialised ONNX, for `--check`) or b""
+    fused: the same with groups as functions, its weights those of `qdq` (`fused_onnx.py`), or b""
+    boundaries: (from, to, reason)
+    source_map: node of the user's model -> (canonical names, group index or -1)
+    batch: images that machine segments run together
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""What a run gives back, the same for every engine."""
+"""Results of a run and of a check, in the same form for every engine."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounters:
-    """What one group did, over all samples of a run.
+    """Counters of one group, over all samples of a run.
 
     cycles: its part of the segment's, where groups overlap (`sim/group_counters.py`; 0 on the
     functional engine).
@@ -54,15 +54,19 @@ class GroupCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run of N samples gives back.
+    """Results of a run of N samples.
 
-    outputs: model output name -> array in the model's dtype and shape, N leading. tensors:
-    captured int8 tensors, value name -> array of the model value's shape, samples along the first
-    axis; masks: name -> bool array of one sample's shape, for tensors that the machine computes
-    only in part (a window that skips positions). counters: named totals over all samples (cycles,
-    dram_bytes_read, dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by
-    index, over all samples. trace, stalls: of the first run of the program. samples: N; batch:
-    those that it runs together.
+    outputs: model output name -> array in the model's dtype and shape, N leading
+    tensors: captured int8 tensors, value name -> array of the model value's shape, samples along
+        the first axis
+    masks: name -> bool array of one sample's shape, for tensors that the machine computes only in
+        part (a window that skips positions)
+    counters: named totals over all samples (cycles, dram_bytes_read, dram_bytes_written,
+        instructions_<engine>, busy_<engine>, …)
+    groups: by index, over all samples
+    trace, stalls: of the first run of the program
+    samples: N
+    batch: samples that run together
     """
 
     engine: str

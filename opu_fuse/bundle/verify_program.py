@@ -1,4 +1,4 @@
-"""What compiles, runs: a new program is held against the rules of who reads and runs it."""
+"""Post-compile verification: a new program must pass the checks of its readers and engines."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -18,7 +18,7 @@ _ID, _WORD = 0x4F50_5546, 0xFFFF_FFFF
 
 
 class ControlBus(Protocol):
-    """What an `AxiLiteMaster` of cocotbext-axi is; any other bus master will do."""
+    """Interface of an `AxiLiteMaster` of cocotbext-axi; any other bus master will do."""
 
     async def read(self, address: int, length: int) -> Any:
         """The answer has `data` (bytes) and `resp`."""

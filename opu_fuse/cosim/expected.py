@@ -1,4 +1,4 @@
-"""What a machine segment has to store, from the functional engine, and what differs from it."""
+"""Expected stores of a machine segment, from the functional engine, and differences from them."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,7 +29,7 @@ class _Store(Struct, frozen=True, kw_only=True):
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """What a segment has to store.
+    """Expected stores of a segment.
 
     window: content after the segment. stores: by instruction number.
     """

@@ -1,4 +1,4 @@
-"""What retires in a simulated machine, as it happens."""
+"""Monitor of the instructions that a simulated machine retires."""
 
 from collections.abc import Callable
 from typing import Any

@@ -213,7 +213,7 @@ class _Builder:
         self.index[value] = self._append(known | _rounding(value) | fields)
 
     def _own(self, value: ir.Value) -> str:
-        """What the user calls a value: its own name, or that of what computes it."""
+        """The user's name of a value: its own, or that of the node that computes it."""
         name, producer = value.name or "", value.producer()
         if self.known is None or name in self.known:
             return name
@@ -243,6 +243,6 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _rounding(value: ir.Value) -> dict[str, Any]:
-    """What is written down of a value's integers."""
+    """Annotations of a value's quantisation."""
     known = value.meta.data  # the dict inside: the other view is slow
     return {"quant": known.get(META_KEY), "tensor": known.get(TENSOR_KEY, "")}

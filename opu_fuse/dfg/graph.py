@@ -22,7 +22,7 @@ from opu_fuse.quant import QuantParams
 
 
 class Kind(StrEnum):
-    """What a node is; tuples are operand lists of concat, tuple_gets single results of calls with
+    """Kind of a node; tuples are operand lists of concat, tuple_gets single results of calls with
     several.
     """
 
@@ -138,7 +138,7 @@ class Lookup(Struct, frozen=True, kw_only=True, eq=False):
     lowest: int
     reals: np.ndarray
 
-    def of(self, array: np.ndarray) -> np.ndarray:
+    def reals_of(self, array: np.ndarray) -> np.ndarray:
         """The real numbers, float32, that bytes (1, channels, rows, columns) represent."""
         indices = array[0, list(self.channels)].astype(np.int16) - self.lowest
         return np.stack([row[p] for row, p in zip(self.reals, indices, strict=True)])[np.newaxis]
@@ -211,7 +211,7 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _bases(self) -> tuple[int, ...]:
-        """Of every node; operands come before the nodes that read them."""
+        """Base of every node; operands come before the nodes that read them."""
         results: list[int] = []
         for node in self.nodes:
             results.append(node.index)

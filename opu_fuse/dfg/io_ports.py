@@ -170,7 +170,7 @@ def _moves(node: ir.Node) -> bool:
 
 
 def _converts(node: ir.Node, op_type: str, outer: ir.Value, others: Sequence[ir.Node]) -> bool:
-    """Whether a port of this type does the same by itself: once, with one scale."""
+    """Whether a port of this type does this conversion anyway: once, with one scale."""
     if node.domain not in STANDARD or not all(_moves(n) for n in others):
         return False
     if node.op_type == "Cast":

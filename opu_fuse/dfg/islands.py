@@ -91,7 +91,7 @@ def _scales_differ_too_much(node: Node, operands: Sequence[QuantParams]) -> str 
 
 
 def _what_follows(dfg: Dfg, node: Node) -> str:
-    """What follows a result instead of the missing QuantizeLinear.
+    """Text about the readers of a result that lacks a QuantizeLinear.
 
     A quantiser that treats a layer and its successor as one operator rounds only the end; machines
     round after both.
@@ -103,7 +103,7 @@ def _what_follows(dfg: Dfg, node: Node) -> str:
 
 
 def _rounded_how(node: Node) -> str | None:
-    """What the Q/DQ pairs after a result do that no machine can; None without any."""
+    """Why no machine can do the Q/DQ pairs after a result; None without any."""
     uses = [] if node.ir_node is None else node.ir_node.outputs[0].uses()
     pairs = [u.node for u in uses if u.node.op_type == "QuantizeLinear"]
     if not pairs:
@@ -115,7 +115,7 @@ def _rounded_how(node: Node) -> str | None:
 
 
 def _unlike_int8(pair: ir.Node) -> str | None:
-    """What no map of a machine has: of a QuantizeLinear or DequantizeLinear."""
+    """Why a QuantizeLinear or DequantizeLinear has no int8 map of a machine."""
     zero = pair.inputs[2] if len(pair.inputs) > 2 else None
     kind = type_of_zero(pair) if zero is None else zero.dtype
     if kind is not None and kind not in {ir.DataType.INT8, ir.DataType.UINT8}:

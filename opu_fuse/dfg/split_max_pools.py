@@ -30,7 +30,7 @@ class Span(Struct, frozen=True, kw_only=True):
         return (size + sum(self.pads) - self.kernel) // self.stride + 1
 
 
-def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]] | None:
+def split_window(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]] | None:
     """Attributes of the pool sequence that equals a max pool; None where none fits.
 
     size: rows and columns of the operand. most: largest window along an axis, in elements.
@@ -75,7 +75,9 @@ def _along(axis: int, span: Span, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {**attrs, "kernel": kernel, "strides": strides, "pads": (*begins, *ends)}
 
 
-def in_parts(dfg: Dfg, parts: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Dfg, list[str]]:
+def with_split_pools(
+    dfg: Dfg, parts: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> tuple[Dfg, list[str]]:
     """A graph in which these pools (by index) are several in a row, and the names of all parts; the
     last ones have the names of the whole.
     """

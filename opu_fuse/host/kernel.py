@@ -17,7 +17,7 @@ from opu_fuse.dtypes import NATIVE
 
 
 class Iterator(StrEnum):
-    """What a loop is to the results: each has elements of its own along a parallel loop; along a
+    """Role of a loop for the results: each has elements of its own along a parallel loop; along a
     reduction or the window of a pooling they are gathered into one.
     """
 

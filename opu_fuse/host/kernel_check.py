@@ -32,7 +32,7 @@ def checked(op: GenericOp) -> GenericOp:
 
 
 def first_mistake(op: GenericOp) -> str | None:
-    """What is wrong with an operator, or None."""
+    """The first mistake of an operator, or None."""
     for part in (_loops, _operands, _body, _yields, _stores):
         for mistake in part(op):
             return mistake
@@ -40,7 +40,7 @@ def first_mistake(op: GenericOp) -> str | None:
 
 
 def kernel_mistake(kernel: Kernel) -> str | None:
-    """What is wrong with a kernel: its operator, or a constant that is not what it reads."""
+    """The mistake of a kernel: of its operator, or a constant unlike the operand that reads it."""
     mistake = first_mistake(kernel.op)
     if mistake is not None:
         return mistake

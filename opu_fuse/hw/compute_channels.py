@@ -54,7 +54,7 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
 
 def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
-    """What a compute instruction visits; mode and counts must be legal."""
+    """The loops of a compute instruction; mode and counts must be legal."""
     lanes = spec.word_channels
     kernel = (p["kernel_rows"], p["kernel_cols"])
     steps = range(p["ic_first"], p["ic_first"] + p["ic_steps"])

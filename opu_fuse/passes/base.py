@@ -151,7 +151,7 @@ class FunctionPass(Pass):
 
 
 class Step(Pass):
-    """What compiling cannot do without, seen as a pass by instruments and on the command line.
+    """A step that compiling needs, seen as a pass by instruments and on the command line.
 
     It changes many things at once, so it counts as a change whatever it did. It always runs, and
     may consume the model that it gets.

@@ -9,7 +9,7 @@ from opu_fuse.passes.context import LOWEST_LEVEL, PassInfo, suggestion
 
 
 class PassClass:
-    """What a decorated class becomes: called with the class's arguments, it makes a pass.
+    """A decorated class: called with the class's arguments, it makes a pass.
 
     options: the class itself; the built pass holds its instance under the same name.
     """
@@ -132,5 +132,5 @@ def lookup(name: str) -> Pass:
 
 
 def registered() -> tuple[PassInfo, ...]:
-    """What is registered, by name."""
+    """Registered passes by name."""
     return tuple(_registered[name].info for name in sorted(_registered))

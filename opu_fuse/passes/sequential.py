@@ -126,4 +126,4 @@ def _with_required(pass_: Pass, context: PassContext) -> list[Pass]:
             if name in context.disabled_pass:
                 _log.warning("pass %s is disabled, but %s requires it: it runs", name, chain[-1])
             todo.append((lookup(name), (*chain, name)))
-    return order[::-1]  # needers first, last requirement first, turned around
+    return order[::-1]  # `order` has dependents before their requirements

@@ -10,7 +10,7 @@ from opu_fuse.errors import InternalError
 from opu_fuse.passes.context import PassInfo
 
 SymbolTable = ChainMap[str, ir.Value]
-"""What is defined, by name: in the graph itself first, then in those around it."""
+"""Defined values by name: of the graph itself first, then of those around it."""
 
 
 class VerifyIR:

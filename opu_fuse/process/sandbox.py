@@ -33,7 +33,7 @@ _CHUNK = 1 << 20
 _SET_PDEATHSIG = 1
 
 
-class ForeignError(Exception):
+class LibraryError(Exception):
     """A library failed; the text is one line, in its words or ours."""
 
 
@@ -45,11 +45,14 @@ class _Outcome(StrEnum):
 
 
 def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None) -> _T:
-    """What `work` returns, computed in a fork of this process; small, since it is copied.
+    """Result of `work`, computed in a fork of this process; small, since it is copied.
 
-    seconds: of real time. memory_bytes: address space that the fork may ask for. Raises the
-    UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too long, and
-    InternalError for any other exception (a bug of ours: libraries are called inside `complaints`).
+    seconds: limit of real time
+    memory_bytes: limit of the fork's address space
+
+    Raises the UserErrors and LibraryErrors of `work`, LibraryError when it crashes or takes too
+    long, and InternalError for any other exception (a bug of ours: libraries are called inside
+    `complaints`).
     """
     with in_child_concurrently(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
         return answer()
@@ -59,8 +62,8 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
 def in_child_concurrently(
     work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
 ) -> Generator[Callable[[], _T]]:
-    """As `in_child`, concurrently with the block: the function it gets waits for the answer, once.
-    The fork does not live longer than the block.
+    """Run as `in_child` does, concurrently with the block: the function it gets waits for the
+    answer, once. The fork does not live longer than the block.
     """
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
@@ -70,7 +73,7 @@ def in_child_concurrently(
     if child == 0:
         gc.freeze()  # what is to be freed of the parent's may wait for threads of the parent
         os.close(reader)
-        _work(work, writer, seconds, memory_bytes)
+        _run_and_exit(work, writer, seconds, memory_bytes)
     os.close(writer)
     status = 0
 
@@ -84,7 +87,7 @@ def in_child_concurrently(
         with running.pop_all():
             payload = _read(reader, end)
         if payload is None:
-            raise ForeignError(f"stopped after {seconds:.0f} s without an end")
+            raise LibraryError(f"stopped after {seconds:.0f} s without an end")
         return _result(payload, status)
 
     with ExitStack() as running:  # Ctrl-C passes through here too
@@ -94,17 +97,17 @@ def in_child_concurrently(
 
 @contextmanager
 def complaints() -> Generator[None]:
-    """Turns whatever a library raises into a ForeignError of one line."""
+    """Raise a LibraryError of one line for whatever a library raises."""
     try:
         yield
-    except (ForeignError, UserError):
+    except (LibraryError, UserError):
         raise
     except Exception as error:
-        raise ForeignError(first_line(error)) from error
+        raise LibraryError(first_line(error)) from error
 
 
 def first_line(error: BaseException) -> str:
-    """What a library complained about, without the locations in its own sources."""
+    """First line of a library's message, without the locations in its own sources."""
     text = str(error).strip()
     line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line.rsplit("failed: ", 1)[-1])
@@ -112,7 +115,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _read(reader: int, end: float) -> bytes | None:
-    """All that the child says; None when the time is over."""
+    """All that the child writes; None when the time is over."""
     poll, chunks = select.poll(), []
     poll.register(reader, select.POLLIN)
     while poll.poll(max(end - time.monotonic(), 0.0) * 1000.0):
@@ -127,7 +130,7 @@ def _result(answer: bytes, status: int) -> Any:
     try:
         outcome, value = pickle.loads(answer)  # noqa: S301  our own child wrote it
     except (EOFError, pickle.UnpicklingError):
-        raise ForeignError(_end(status)) from None
+        raise LibraryError(_ending(status)) from None
     match outcome:
         case _Outcome.DONE:
             return value
@@ -135,30 +138,30 @@ def _result(answer: bytes, status: int) -> Any:
             kind, fields = value
             raise kind(*fields)
         case _Outcome.FAILED:
-            raise ForeignError(value)
+            raise LibraryError(value)
         case _:
             _log.debug("in a child process:\n%s", value)
             raise InternalError(stage="a child process", what=value.strip().splitlines()[-1])
 
 
-def _end(status: int) -> str:
+def _ending(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"crashed ({signal.Signals(os.WTERMSIG(status)).name})"
     return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def _work(
+def _run_and_exit(
     work: Callable[[], Any], writer: int, seconds: float, memory_bytes: int | None
 ) -> NoReturn:
-    """The life of the child; nothing of the parent's is cleaned up, flushed or printed in it."""
+    """All that the child does; it cleans up, flushes and prints nothing of the parent's."""
     try:
-        _settle(seconds, memory_bytes)
+        _restrict(seconds, memory_bytes)
         answer: tuple[_Outcome, Any]
         try:
             answer = (_Outcome.DONE, work())
         except UserError as error:
             answer = (_Outcome.REFUSED, (type(error), astuple(error)))
-        except ForeignError as error:
+        except LibraryError as error:
             answer = (_Outcome.FAILED, str(error))
         except MemoryError:
             answer = (_Outcome.FAILED, "asked for more memory than it may have")
@@ -170,7 +173,7 @@ def _work(
         os._exit(0)
 
 
-def _settle(seconds: float, memory_bytes: int | None) -> None:
+def _restrict(seconds: float, memory_bytes: int | None) -> None:
     """Silent, without a core file; Ctrl-C ends it, and the end of its parent."""
     faulthandler.disable()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -19,7 +19,7 @@ _UNREADABLE = (
     *(NotImplementedError, KeyError, SyntaxError, OverflowError, UnicodeError, TypeError),
     tokenize.TokenError,  # of headers, from Python 3.12 on
 )
-"""What numpy and the archive reader raise for files that are cut, foreign, encrypted or damaged."""
+"""Errors of numpy and the archive reader for files that are truncated, encrypted or damaged."""
 
 _HEADS = (b"\x93NUMPY", b"PK")
 """First bytes of .npy and .npz files; numpy takes all others for pickled objects."""

@@ -26,7 +26,7 @@ from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
 class EngineName(StrEnum):
-    """What executes programs; the cycle engine has no data."""
+    """Engines that execute programs; the cycle engine has no data."""
 
     FUNCTIONAL = "functional"
     CYCLE = "cycle"

@@ -1,4 +1,4 @@
-"""What a program does with memory from cycle to cycle, from the retire records of a timed run."""
+"""Memory traffic and occupancy over the cycles of a timed run, from its retire records."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise

@@ -56,7 +56,7 @@ class TimeSink:
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self._memory = Memory(hw.dram.rate)
-        self._memory.move(0, unit_rates.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self._memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)

@@ -1,4 +1,4 @@
-"""What a unit is: one kind of hardware that values pass, described in one place.
+"""Record of a unit: one kind of hardware that values pass, described once.
 
 A record says which operators a unit runs and with what integer parameters, which registers and
 memories it has, what it does to values, which of its instructions are illegal, how long it takes,
@@ -27,7 +27,7 @@ Interval = tuple[int, int]
 
 
 class ModuleKind(StrEnum):
-    """What a module of the HDFG does."""
+    """Function of a module of the HDFG."""
 
     MEM_RD = "mem_rd"
     PAD = "pad"
@@ -71,8 +71,8 @@ class Space(StrEnum):
 
 
 class Stage(IntEnum):
-    """What a stage of the post chain does, and PRE for those before the array. Which module has
-    which code in `order` is a matter of the spec (`hw/spec/chain.py`).
+    """Function of a stage of the post chain; PRE for stages before the array. The spec decides
+    which module has which code in `order` (`hw/spec/chain.py`).
     """
 
     REQUANT = 1
@@ -242,7 +242,7 @@ class Reach(Protocol):
 
 
 class Site(Protocol):
-    """What a stage sees of the functional engine while values pass it."""
+    """View of a stage on the functional engine while values pass it."""
 
     @property
     def ys(self) -> np.ndarray:

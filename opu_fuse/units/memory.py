@@ -12,7 +12,7 @@ from opu_fuse.units.table import TABLE_WORDS
 
 
 class Word(Enum):
-    """What a word of a memory is."""
+    """Kind of a memory's words."""
 
     BYTES = auto()
     """A byte for each lane."""

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 
 class FetchParams(TypedDict):
-    """Of fetch."""
+    """Parameters of the fetch engine's instructions."""
 
     hash_lo: int
     """bits 21:0 of the spec hash the program was compiled for"""
@@ -18,7 +18,7 @@ class FetchParams(TypedDict):
 
 
 class LoadParams(TypedDict):
-    """Of load."""
+    """Parameters of the load engine's instructions."""
 
     dram_lo: int
     """byte offset in the memory window, bits 21:0"""
@@ -51,7 +51,7 @@ class LoadParams(TypedDict):
 
 
 class PreRegisters(TypedDict):
-    """Of a PRE unit."""
+    """Registers of one PRE unit."""
 
     pre_zero: int
     """zero point after the unit"""
@@ -62,7 +62,7 @@ class PreRegisters(TypedDict):
 
 
 class ComputeParams(PreRegisters):
-    """Of compute."""
+    """Parameters of the compute engine's instructions."""
 
     feature: int
     """feature buffer word of tile pixel (0, 0), block 0"""
@@ -133,7 +133,7 @@ class ComputeParams(PreRegisters):
 
 
 class ActRegisters(TypedDict):
-    """Of a ACT unit."""
+    """Registers of one ACT unit."""
 
     act_pos: int
     """slope multiplier at and above the zero point"""
@@ -152,7 +152,7 @@ class ActRegisters(TypedDict):
 
 
 class PoolRegisters(TypedDict):
-    """Of a POOL unit."""
+    """Registers of one POOL unit."""
 
     pool_kind: int
     """0 max, 1 average"""
@@ -167,7 +167,7 @@ class PoolRegisters(TypedDict):
 
 
 class ResidualRegisters(TypedDict):
-    """Of a RESIDUAL unit."""
+    """Registers of one RESIDUAL unit."""
 
     res: int
     """residual buffer word of pixel (0, 0), block 0"""
@@ -196,14 +196,14 @@ class ResidualRegisters(TypedDict):
 
 
 class TableRegisters(TypedDict):
-    """Of a TABLE unit."""
+    """Registers of one TABLE unit."""
 
     table: int
     """table memory word of the entry for -128"""
 
 
 class PreluRegisters(TypedDict):
-    """Of a PRELU unit."""
+    """Registers of one PRELU unit."""
 
     prelu_pos: int
     """slope multiplier at and above the zero point"""
@@ -216,7 +216,7 @@ class PreluRegisters(TypedDict):
 
 
 class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters, PreluRegisters):
-    """Of post."""
+    """Parameters of the post engine's instructions."""
 
     psum: int
     """partial sum word of tile pixel (0, 0), block 0"""
@@ -259,7 +259,7 @@ class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters,
     requant_zero: int
     """zero point after REQUANT"""
     pool_slots: int
-    """max: pixels of a word that pool among each other (0, 2 or 4)"""
+    """max: pixels of a word that are pooled with each other (0, 2 or 4)"""
     keep: int
     """1: every output word goes into the feature buffer, too"""
     keep_at: int
@@ -277,7 +277,7 @@ class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters,
 
 
 class StoreParams(TypedDict):
-    """Of store."""
+    """Parameters of the store engine's instructions."""
 
     dram_lo: int
     """byte offset in the memory window, bits 21:0"""

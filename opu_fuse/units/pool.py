@@ -188,7 +188,9 @@ POOL = Unit(
         Field(27, "pool_y_zero", -8, "average: zero point after"),
     ),
     shared=(
-        Field(44, "pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
+        Field(
+            44, "pool_slots", 3, "max: pixels of a word that are pooled with each other (0, 2 or 4)"
+        ),
     ),
     windows=True,
     cycles=10,

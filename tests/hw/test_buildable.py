@@ -189,7 +189,7 @@ NOT_BUILT = {
     "an edge against the pipeline": (
         "dataflow: {edges: {res_add: [upsample], upsample: [pool]}, modules: "
         + "{upsample: {kind: upsample, exit: true}}}\n",
-        "edge upsample -> pool runs against the order of the RTL (memory, pre chain, pad, ipa, ",
+        "edge upsample -> pool violates the order of the RTL (memory, pre chain, pad, ipa, ",
     ),
     "modules before the array without parameters": (
         "dataflow:\n  modules: {first: {kind: multiplier, operand: per_channel, bypass: true}}\n"

@@ -180,7 +180,7 @@ def test_transfers_are_bound_by_bus_and_memory():
 
 
 def test_post_visits_new_columns_of_maximum_pools_and_whole_windows_of_averages():
-    visits = partial(unit_rates.post_visits, out_rows=2, out_cols=4)
+    visits = partial(unit_rates.post_iterations, out_rows=2, out_cols=4)
     assert visits() == 8
     assert visits(window=(3, 3)) == 2 * (9 + 3 * 3)
     assert visits(window=(3, 3), out_cols=1) == 2 * 9

@@ -39,7 +39,7 @@ def test_exactly_the_orders_of_the_graph_are_legal(name):
         (0x52, "compare does not lead to table"),
         (0x12, "compare does not lead to requant"),
         (0x11, "requant appears twice"),
-        (0x46, "se and res_add are used in turn, not in one pass"),
+        (0x46, "se and res_add share a unit, which a pass uses once"),
     ],
 )
 def test_why_an_order_is_none_names_machine_and_stage(order, why):

@@ -66,7 +66,7 @@ def host_model(
         node = dfg[index]
         for operand in _operands(dfg, node):
             if operand not in draft.known:
-                _bring_in(draft, dfg[operand])
+                _add_input(draft, dfg[operand])
         if node.ir_node is None or node.ir_node in names or not _is_last_of(dfg, node, inside):
             continue
         names[node.ir_node] = (*(part.name or "" for part in node.body[:-1]), node.name)
@@ -77,8 +77,10 @@ def host_model(
     for node in outputs:
         if _is_narrow(node):
             assert node.type is not None
-            _cast(draft, node.value, _outer(node), node.type.array_dtype)
-    shown = dict.fromkeys([*map(_outer, outputs), *(f"{value}:int8" for value in draft.rounded)])
+            _cast(draft, node.value, _boundary_name(node), node.type.array_dtype)
+    shown = dict.fromkeys(
+        [*map(_boundary_name, outputs), *(f"{value}:int8" for value in draft.rounded)]
+    )
     graph = helper.make_graph(
         draft.nodes,
         name,
@@ -94,7 +96,7 @@ def host_model(
     return HostModel(
         model=model,
         inputs=tuple(draft.names.items()),
-        outputs=tuple((_outer(n), n.value) for n in outputs),
+        outputs=tuple((_boundary_name(n), n.value) for n in outputs),
         rounded=tuple(draft.rounded.items()),
         nodes={n: names[ir_node] for n in nodes if (ir_node := dfg[n].ir_node) in names},
     )
@@ -132,7 +134,7 @@ def _operands(dfg: Dfg, node: Node) -> Iterable[int]:
     return results
 
 
-def _outer(node: Node) -> str:
+def _boundary_name(node: Node) -> str:
     if node.quant is not None:
         return f"{node.value}:int8"
     return f"{node.value}:wide" if _is_narrow(node) else node.value
@@ -163,13 +165,13 @@ def _readers(dfg: Dfg, index: int) -> Iterable[int]:
             yield user
 
 
-def _bring_in(draft: _Draft, node: Node) -> None:
+def _add_input(draft: _Draft, node: Node) -> None:
     """A constant becomes an initialiser of real numbers, a computed value an input."""
     draft.known.add(node.index)
     if node.kind is Kind.CONST:
         draft.initializers[node.value] = numpy_helper.from_array(real_data(node), node.value)
         return
-    name = _outer(node)
+    name = _boundary_name(node)
     known = node.type or draft.types.get(node.value)
     if known is None:
         raise ModelError(

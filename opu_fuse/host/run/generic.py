@@ -85,7 +85,7 @@ def blocks(op: GenericOp) -> list[Block]:
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """What all blocks share.
+    """Facts that all blocks share.
 
     gathered: results that are read, or computed from some that are, in an operator that gathers
     ready: the other results

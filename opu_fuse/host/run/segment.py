@@ -61,7 +61,7 @@ class Hosts:
         try:
             result = run(list(piece.outputs), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
-            what = f"ONNX Runtime cannot run it on these values: {_said(error)}"
+            what = f"ONNX Runtime cannot run it on these values: {_one_line(error)}"
             raise RunError(_named(piece), what, "check the inputs") from error
         return {n: np.asarray(value) for n, value in zip(piece.outputs, result, strict=True)}
 
@@ -76,7 +76,7 @@ class Hosts:
             try:
                 run = session(model).run
             except Exception as error:  # ONNX Runtime raises classes of its own
-                what = f"ONNX Runtime cannot load it: {_said(error)}"
+                what = f"ONNX Runtime cannot load it: {_one_line(error)}"
                 help_ = "compile the model again, for the ONNX Runtime that is installed"
                 raise RunError(_named(piece), what, help_) from error
             self._runners[piece.member] = partial(_run_in_child, model) if may_trap(model) else run
@@ -145,7 +145,7 @@ def require_runnable(bundle: Bundle) -> None:
         try:
             session(bundle.hosts[piece.member])
         except Exception as error:  # ONNX Runtime raises classes of its own
-            what = f"ONNX Runtime cannot run it on the host: {_said(error)}"
+            what = f"ONNX Runtime cannot run it on the host: {_one_line(error)}"
             help_ = "replace it by operators that ONNX Runtime runs"
             raise ModelError(_named(piece), what, help_) from error
 
@@ -156,7 +156,7 @@ def _named(piece: HostPiece) -> str:
     return f"host operator {', '.join(names[:_SHOWN])}{more}"
 
 
-def _said(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """ONNX Runtime's complaint in one line, without its code and its source locations."""
     lines = [line for line in str(error).splitlines() if line.strip()] or ["without a reason"]
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", lines[0])

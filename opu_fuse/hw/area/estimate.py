@@ -28,7 +28,7 @@ SLICED_BITS = 9
 
 
 class Area(Struct, frozen=True, kw_only=True):
-    """What a device has, or something takes, in cells of its family."""
+    """Resources of a device or a part, in cells of its family."""
 
     lut: float = 0
     dsp: float = 0
@@ -54,7 +54,7 @@ def parts(spec: HwSpec, family: Family) -> dict[str, Area]:
 
 
 def priced(spec: HwSpec, family: Family, costs: Costs) -> dict[str, Area]:
-    """As `parts`, with costs of one's own."""
+    """`parts` with costs of the caller."""
     if not spec.build:
         raise SpecError(
             spec.name,

@@ -1,7 +1,7 @@
 """Instructions <-> 32-bit words, encoded and decoded in linear time.
 
 The encoder emits only registers that change (they keep their values and start at 0) and then the
-C-type. The decoder is strict: every word that the machine would refuse by itself it refuses too,
+C-type. The decoder is strict: it refuses every word that the machine would refuse,
 with the word's index. Word formats: `table.py`.
 """
 
@@ -164,7 +164,7 @@ def decode(words: np.ndarray) -> list[Instruction]:
 
 
 def decode_with_positions(words: np.ndarray) -> tuple[list[Instruction], np.ndarray]:
-    """As `decode`, and the word index (int64) of every instruction's C-type."""
+    """Instructions as `decode` gives them, and the word index (int64) of each one's C-type."""
     words = np.ascontiguousarray(words, np.uint32)
     fault = _faults(words)
     if fault is not None:

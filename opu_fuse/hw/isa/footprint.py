@@ -1,4 +1,4 @@
-"""What an instruction touches: words of every on-chip memory, bytes of DRAM.
+"""Footprint of an instruction: words of every on-chip memory and bytes of DRAM that it accesses.
 
 The scheduler inserts dependencies by it, the race proof checks them by it, the functional engine
 checks bounds by it. Both ends of every interval are really touched (an interval reaches outside a
@@ -210,7 +210,7 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
 
 
 class _Outputs(Struct, frozen=True):
-    """What stages read that see every output pixel once (`units.base.Reach`)."""
+    """Reads of stages that process every output pixel once (`units.base.Reach`)."""
 
     p: PostParams
 
@@ -226,7 +226,7 @@ class _Outputs(Struct, frozen=True):
 
 
 class _Visits(Struct, frozen=True):
-    """What stages read that see the positions of windows; absent ones do not read."""
+    """Reads of stages that process the positions of windows; absent ones do not read."""
 
     p: PostParams
     ys: tuple[Interval, ...]

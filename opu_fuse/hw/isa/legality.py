@@ -1,4 +1,4 @@
-"""What makes an instruction illegal.
+"""Rules that make an instruction illegal.
 
 The RTL stops with an error code in the same cases; here it is said in words. Addresses are not
 checked here: `hw/isa/faults.py` compares accesses with the sizes of their memories.
@@ -22,7 +22,7 @@ from opu_fuse.hw.isa.table import (
 )
 from opu_fuse.hw.spec.chain import chain_of, pool_kind
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.unit_rates import post_visits, visit_cycles
+from opu_fuse.hw.unit_rates import iteration_cycles, post_iterations
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Space, Stage, StageContext
@@ -264,6 +264,6 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
         kind = pool_kind(p, spec)
         second = Stage.RESIDUAL in chain_of(spec).stages(order_of(p))
-        each = visit_cycles(spec, second_operand=second)
-        return each * p["blocks"] * post_visits(**shape, window=window, kind=kind)
+        each = iteration_cycles(spec, second_operand=second)
+        return each * p["blocks"] * post_iterations(**shape, window=window, kind=kind)
     return 0

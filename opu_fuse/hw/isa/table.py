@@ -283,7 +283,7 @@ PRE_UNITS = 6
 
 ORDER_REGISTERS = ("order", "order_2", "order_3")
 ORDER_BITS, ORDER_CODE_BITS, ORDER_STAGES = 20, 4, 15
-"""Of each of these registers and of a code; codes in all of them, 0 after the last stage."""
+"""Bits of each of these registers and of a code; codes in all of them, 0 after the last stage."""
 
 
 def _check() -> None:
@@ -336,7 +336,7 @@ def order_registers(order: int) -> dict[str, int]:
 
 
 def unit_register(name: str, bank: int) -> str:
-    """What a register of a unit is called in the parameters of an instruction."""
+    """Name of a unit's register in the parameters of an instruction."""
     return name if bank == 0 else f"{name}@{bank}"
 
 

@@ -141,7 +141,7 @@ def _words_row(spec: HwSpec, memory: Memory) -> tuple[str, int, str]:
 
 
 def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
-    """What the machine has in addition to load, conv, copy, requantise and store."""
+    """Features of the machine in addition to load, conv, copy, requantise and store."""
     chain = chain_of(spec)
     by_bit = {
         3: ("PRODUCT", chain.products, "res_kind 1"),

@@ -42,9 +42,14 @@ STAGE_OF = {kind: unit.stage for unit in POST if unit.stage for kind in unit.run
 
 
 class PostModule(Struct, frozen=True, kw_only=True):
-    """A stage of one machine. code: in `order`; name: of the stage; module: of the spec, which is
-    as many stages as a pass may use it; unit: the hardware, by the first stage that uses it; bank:
-    of the unit's registers; product: of two maps.
+    """A stage of one machine.
+
+    code: in `order`
+    name: of the stage
+    module: of the spec, which is as many stages as a pass may use it
+    unit: the hardware, by the first stage that uses it
+    bank: of the unit's registers
+    product: of two maps
     """
 
     code: int
@@ -62,11 +67,14 @@ class PostModule(Struct, frozen=True, kw_only=True):
 
 
 class PostChain:
-    """Stages by code, and the orders that the graph has. units: the first module of every piece of
-    hardware, the requantiser included; follow: code -> codes that may come next
-    (key `START`: without the array); ends: codes after which a pass may leave the chain; front:
-    modules before the array; gates: whether one of them multiplies by a gate; products: whether a
-    stage multiplies two maps.
+    """Stages by code, and the orders that the graph has.
+
+    units: the first module of every piece of hardware, the requantiser included
+    follow: code -> codes that may come next (key `START`: without the array)
+    ends: codes after which a pass may leave the chain
+    front: modules before the array
+    gates: whether one of them multiplies by a gate
+    products: whether a stage multiplies two maps
     """
 
     def __init__(self, spec: HwSpec) -> None:
@@ -127,7 +135,7 @@ class PostChain:
         return next((module for module, mistake in orders if mistake is None), None)
 
     @property
-    def carries(self) -> bool:
+    def supports_pooling_halo(self) -> bool:
         """Whether every pool has such a unit after it."""
         adders = {m.code for m in self.modules if m.stage is Stage.RESIDUAL and not m.product}
         pools = [m for m in self.modules if m.stage is Stage.POOL]
@@ -147,17 +155,17 @@ class PostChain:
                 other = used[module.resource]
                 if other == module.name:
                     return f"{module.name} appears twice"
-                return f"{other} and {module.name} are used in turn, not in one pass"
+                return f"{other} and {module.name} share a unit, which a pass uses once"
             used[module.resource] = module.name
             if code == HEAD and at == START:
                 at = HEAD
                 continue
             if code not in self.follow[at]:
-                return f"{self._place(at)} does not lead to {module.name}"
+                return f"{self._stage_text(at)} does not lead to {module.name}"
             at = code
-        return None if at in self.ends else f"{self._place(at)} does not lead to an exit"
+        return None if at in self.ends else f"{self._stage_text(at)} does not lead to an exit"
 
-    def _place(self, code: int) -> str:
+    def _stage_text(self, code: int) -> str:
         return "the start without the array" if code == START else self.by_code[code].name
 
 
@@ -216,7 +224,7 @@ def chain_of(spec: HwSpec) -> PostChain:
 
 
 def pool_kind(p: PostParams, spec: HwSpec) -> PoolKind:
-    """What the pool of a legal pass does; without one as the first unit is set."""
+    """Kind of the pool of a legal pass; without one that of the first unit's registers."""
     pools = [m for m in chain_of(spec).unpack(order_of(p)) if m.stage is Stage.POOL]
     return PoolKind(unit_params(p, pools[0].bank if pools else 0)["pool_kind"])
 
@@ -233,7 +241,7 @@ def exclusive(spec: HwSpec) -> dict[str, tuple[str, ...]]:
 
 
 def stage_name(module: str, use: int) -> str:
-    """What a module is called where a pass comes to it: once more is a stage of its own."""
+    """Name of a module's stage; each further use in a pass is a stage of its own."""
     return f"{module}@{use}" if use else module
 
 

@@ -1,4 +1,4 @@
-"""What the RTL can build: rules for `build: true`, in addition to those of `check.py`."""
+"""Limits of the RTL: rules for `build: true`, in addition to those of `check.py`."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -242,12 +242,12 @@ def _order(spec: HwSpec) -> Iterator[Problem]:
                 continue
             if before < after or before == after in (_PRE, _ACC, _POST):
                 continue
-            against = f"runs against the order of the RTL ({ORDER})"
+            why = f"violates the order of the RTL ({ORDER})"
             if (before, after) == (_PAD, _PRE):
-                against = "leads from a pad to the pre chain, which padding does not pass"
+                why = "leads from a pad to the pre chain, which padding does not pass"
             yield unbuilt(
                 ("dataflow", "edges", source, index),
-                f"edge {source} -> {target} {against}",
+                f"edge {source} -> {target} {why}",
                 "remove it",
             )
 

@@ -1,4 +1,4 @@
-"""What two machines differ in, key by key."""
+"""Differences of two machines, key by key."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

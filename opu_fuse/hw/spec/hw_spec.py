@@ -217,11 +217,14 @@ class Limits:
 class Module:
     """One module instance of the HDFG.
 
-    domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on
-    every edge acc -> act). operand: how the second operand is read, None without one. unit: the
-    hardware, shared with the modules that name the same one and used once per pass. uses:
-    operators it can run per pass. bypass: data may pass it unused. exit: a group may end here. tap:
-    its value can be stored in addition to the exit value.
+    domain_in, domain_out: domains of the input and output values (a requantiser is on every edge
+        acc -> act)
+    operand: how the second operand is read, None without one
+    unit: the hardware, shared with the modules that name the same one and used once per pass
+    uses: operators it can run per pass
+    bypass: data may pass it unused
+    exit: a group may end here
+    tap: its value can be stored in addition to the exit value
     """
 
     kind: ModuleKind
@@ -284,7 +287,7 @@ class HwSpec:
         return 1 << (self.word_channels - 1).bit_length()
 
     @property
-    def post_turns(self) -> int:
+    def cycles_per_word(self) -> int:
         """Cycles that a word takes in the post chain, `post.lanes` channels in each."""
         return self.word_channels // self.post.lanes
 

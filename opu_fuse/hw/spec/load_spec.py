@@ -121,7 +121,7 @@ def _validate(tree: Tree) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
 
 
 def _again(value: dict[str, Any]) -> tuple[Problem, ...] | None:
-    """What is wrong with another tree; None where it does not fit the schema."""
+    """Problems of another tree; None where it does not fit the schema."""
     try:
         return check_spec(spec_of_tree(value))
     except ValidationError:

@@ -51,7 +51,7 @@ def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
 
 
 def _in_yaml(detail: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong with a value, and what to write instead, in the words of YAML."""
+    """The mistake of a value, and what to write instead, in the words of YAML."""
     kind, value = str(detail["type"]), detail["input"]
     text = isinstance(value, str)
     if kind in {"int_type", "float_type"} and text and _NUMBER.fullmatch(value):

@@ -137,7 +137,7 @@ class _Graph:
     def allowed_after_hidden(
         self, rounding: onnx.NodeProto, own: Allowed, hidden: Mapping[str, Allowed]
     ) -> Allowed:
-        """What a result may be off by if the hidden ones before it are off by theirs."""
+        """Allowed steps of a result if the hidden ones before it differ by theirs."""
         before = rounding.input[0]
         off, step = self.off(before, hidden), self._constant(rounding.input[1])
         if not off:
@@ -200,7 +200,7 @@ class _Graph:
         return _ANY if zero is None else max(_ANY, 2 ** (8 * zero.dtype.itemsize) - 1)
 
     def _between(self, name: str) -> Iterator[onnx.NodeProto]:
-        """What a value is computed by, back to the roundings before it."""
+        """Nodes that compute a value, back to the roundings before it."""
         stack, seen = [name], set()
         while stack:
             node = self.producer.get(stack.pop())
@@ -343,8 +343,8 @@ class _Graph:
         return None if data is None or scale is None else data * scale.astype(np.float64)
 
     def _integers(self, pair: onnx.NodeProto) -> np.ndarray | None:
-        """What a DequantizeLinear reads, moved by its zero points; None where they are computed or
-        blocks have their own.
+        """Integers that a DequantizeLinear reads, minus its zero points; None where they
+        are computed or blocks have their own.
         """
         zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1)
         data = self._constant(pair.input[0])
@@ -405,7 +405,7 @@ class _Graph:
         return bool(np.all(np.ldexp(mantissa, _CONSTANT_BITS) % 1 == 0))
 
     def _factors(self, node: onnx.NodeProto) -> np.ndarray | None:
-        """What a normalisation multiplies channels by, as float64."""
+        """Factors of a normalisation, by channel, as float64."""
         scale, variance = self._constant(node.input[1]), self._constant(node.input[4])
         if scale is None or variance is None:
             return None

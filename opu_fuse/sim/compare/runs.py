@@ -1,4 +1,4 @@
-"""Holding one run against another, or against ONNX Runtime, tensor by tensor in group order."""
+"""Compares one run with another, or with ONNX Runtime, tensor by tensor in group order."""
 
 import dataclasses
 from collections import Counter

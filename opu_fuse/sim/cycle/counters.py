@@ -1,4 +1,4 @@
-"""What every engine did with its cycles, from the times of its instructions."""
+"""Counters of busy and waiting cycles of each engine, from the times of its instructions."""
 
 from collections.abc import Iterator
 

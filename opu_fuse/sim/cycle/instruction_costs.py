@@ -1,4 +1,4 @@
-"""What the instructions of a program ask of the engines, as the cycle engine sees it."""
+"""Costs of a program's instructions on their engines, for the cycle engine."""
 
 import numpy as np
 from msgspec import Struct
@@ -217,8 +217,8 @@ def _parts(s: Sweep) -> tuple[int, ...]:
 def _chain(p: PostParams, hw: HwSpec) -> Chain:
     stages = chain_of(hw).stages(order_of(p))
     words, hold = unit_rates.post_words(stages), unit_rates.post_hold_cycles(hw, stages)
-    each = unit_rates.visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
-    iterations = each * unit_rates.post_visits(
+    each = unit_rates.iteration_cycles(hw, second_operand=Stage.RESIDUAL in stages)
+    iterations = each * unit_rates.post_iterations(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),

@@ -29,7 +29,7 @@ END_CYCLES = 4
 """From the last retirement to done."""
 
 LOWEST_LATENCY = 2
-"""Of the memory of the RTL simulation."""
+"""Cycles of latency of the memory of the RTL simulation, at least."""
 
 WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
 """From a burst of store to the first grant of the memory, and to its first beat."""
@@ -39,7 +39,7 @@ _BEAT, _LAST_BEAT = -2, -3
 
 
 class Unit(Protocol):
-    """What executes instructions of one engine."""
+    """Executes instructions of one engine."""
 
     @property
     def worked(self) -> int:

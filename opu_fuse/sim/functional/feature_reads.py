@@ -1,4 +1,4 @@
-"""What the array sees of the feature buffer: padding, slots and the pre chain."""
+"""The array's reads of the feature buffer: padding, slots and the pre chain."""
 
 from functools import lru_cache
 

@@ -72,8 +72,8 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
 
 
 class _Site(Struct, frozen=True):
-    """What a stage sees (`units.base.Site`). first: number of its first parameter word of a block;
-    pitch: words from block to block.
+    """View of a stage on the engine (`units.base.Site`). first: number of its first parameter word
+    of a block; pitch: words from block to block.
     """
 
     mem: Memories

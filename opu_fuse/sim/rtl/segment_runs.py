@@ -1,4 +1,4 @@
-"""What a run of a machine segment on RTL means in terms of the program file."""
+"""A machine segment's run on RTL, in terms of the program file."""
 
 from collections.abc import Mapping, Sequence
 

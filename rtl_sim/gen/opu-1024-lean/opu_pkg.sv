@@ -265,7 +265,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES_KIND = 6'd41;  // 0 sum, 1 product (multiplier res_a_mult), 2 maximum
   localparam logic [5:0] REG_POST_RES_BROADCAST = 6'd42;  // 1: one residual word a block, the same for every pixel
   localparam logic [5:0] REG_POST_TABLE = 6'd43;  // table memory word of the entry for -128
-  localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that pool among each other (0, 2 or 4)
+  localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that are pooled with each other (0, 2 or 4)
   localparam logic [5:0] REG_POST_KEEP = 6'd45;  // 1: every output word goes into the feature buffer, too
   localparam logic [5:0] REG_POST_KEEP_AT = 6'd46;  // feature buffer word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_KEEP_ROW_PITCH = 6'd47;  // feature words from row to row

@@ -26,8 +26,8 @@ from opu_fuse.host.build.linalg.site import TensorType
 from opu_fuse.host.kernel import GenericOp, Kernel
 
 MAX_PAYLOAD = 64
-"""Instructions of a payload the driver stops at, so that a kernel stays readable and fusing a long
-chain takes time in proportion to its length."""
+"""Instructions of a payload at which the driver stops, so that a kernel is readable and fusing a
+long chain takes time in proportion to its length."""
 
 
 class KernelStep(Struct, frozen=True, kw_only=True):
@@ -78,10 +78,12 @@ def fuse_host_chain(
 ) -> HostPlan:
     """Plan for nodes in topological order.
 
-    types: of all values, where known (`types_of`); constants: by name (`constants_of`); outputs:
-    values needed afterwards. control: at most `MAX_PAYLOAD` instructions if None. A kernel that
-    replaces fewer than min_nodes nodes is not used: ONNX Runtime runs them. exact: as in
-    `generic_of`.
+    types: of all values, where known (`types_of`)
+    constants: by name (`constants_of`)
+    outputs: values needed afterwards
+    control: at most `MAX_PAYLOAD` instructions if None
+    min_nodes: ONNX Runtime runs what a kernel of fewer nodes would replace
+    exact: as in `generic_of`
     """
     control = control or at_most_ops(MAX_PAYLOAD)
     computed = [i for i, node in enumerate(nodes) if not _known(node, constants, outputs)]

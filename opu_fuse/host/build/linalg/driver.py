@@ -73,7 +73,7 @@ def fuse_greedily(
         if isinstance(member, GenericOp):
             needed = [value for value in writes_of(member) if graph.needed(value)]
             graph.put(key, simplify(fold_splats(drop_results(member, needed), constants or {})))
-            _take_in_producers(graph, key, control)
+            _absorb_producers(graph, key, control)
     order = graph.order()
     names = {graph.members[key].name for key in order}
     return Fused(
@@ -178,17 +178,19 @@ class _Graph:
         return results
 
 
-def _take_in_producers(graph: _Graph, key: int, control: Control) -> None:
+def _absorb_producers(graph: _Graph, key: int, control: Control) -> None:
     operand = 0
     while True:
         consumer = graph.members[key]
         assert isinstance(consumer, GenericOp)
         if operand >= len(consumer.inputs) + len(consumer.results):
             return
-        operand = 0 if _try(graph, key, consumer, operand, control) else operand + 1
+        operand = 0 if _try_to_fuse(graph, key, consumer, operand, control) else operand + 1
 
 
-def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Control) -> bool:
+def _try_to_fuse(
+    graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Control
+) -> bool:
     """True when the consumer has changed."""
     value = operand_value(consumer, operand)
     maker = graph.maker.get(value) if value is not None else None
