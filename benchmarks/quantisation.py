@@ -28,7 +28,7 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.qdq_reference import session
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 TEXT = ("page.png", "text.png")
@@ -165,7 +165,7 @@ def ratios(
         try:
             with complaints():
                 quantize_static(floating, path, Reader(calibration), per_channel=True)
-        except LibraryError as error:
+        except ForeignError as error:
             print(f"ONNX Runtime's quantiser: {error}", file=sys.stderr)
             return [*found, float("nan")]
         runs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])

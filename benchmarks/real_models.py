@@ -46,7 +46,7 @@ from opu_fuse.frontend.importing.tflite import is_tflite, to_onnx
 from opu_fuse.frontend.prepare import Prepared
 from opu_fuse.model.effort import multiplications
 from opu_fuse.pipeline import Compilation, Options, compile_prepared, prepare_model
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 from opu_fuse.sim.compare.runs import check, compare
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
@@ -321,7 +321,7 @@ def _theirs(
                 quantize_static(given, path, Reader(calibration), per_channel=True)
                 runs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
                 return _compared(exact, outputs(runs, measured))
-        except LibraryError as error:
+        except ForeignError as error:
             print(f"ONNX Runtime's quantiser: {error}", file=sys.stderr)
             return None
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import InternalError, ModelError
-from opu_fuse.process.sandbox import LibraryError, complaints, in_child, in_child_concurrently
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child, in_child_concurrently
 
 
 def _complain() -> None:
@@ -23,12 +23,12 @@ def _refuse() -> None:
 
 
 ENDS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
-    "abort": (os.abort, LibraryError, r"^crashed \(SIGABRT\)$"),
-    "a wild pointer": (lambda: ctypes.string_at(0), LibraryError, r"^crashed \(SIGSEGV\)$"),
-    "division": (lambda: signal.raise_signal(signal.SIGFPE), LibraryError, r"\(SIGFPE\)$"),
-    "exit": (lambda: os._exit(7), LibraryError, "^ended with exit code 7$"),
-    "no end": (lambda: time.sleep(100), LibraryError, "^stopped after 1 s without an end$"),
-    "a complaint": (_complain, LibraryError, "^no such thing$"),
+    "abort": (os.abort, ForeignError, r"^crashed \(SIGABRT\)$"),
+    "a wild pointer": (lambda: ctypes.string_at(0), ForeignError, r"^crashed \(SIGSEGV\)$"),
+    "division": (lambda: signal.raise_signal(signal.SIGFPE), ForeignError, r"\(SIGFPE\)$"),
+    "exit": (lambda: os._exit(7), ForeignError, "^ended with exit code 7$"),
+    "no end": (lambda: time.sleep(100), ForeignError, "^stopped after 1 s without an end$"),
+    "a complaint": (_complain, ForeignError, "^no such thing$"),
     "a refusal": (_refuse, ModelError, "^here: this is wrong; do that$"),
     "a bug of ours": (lambda: 1 // 0, InternalError, "ZeroDivisionError"),
 }
@@ -67,7 +67,7 @@ def test_a_child_does_not_outlive_the_block(children: list[int]):
 
 
 def test_memory_is_limited():
-    with pytest.raises(LibraryError, match="asked for more memory than it may have"):
+    with pytest.raises(ForeignError, match="asked for more memory than it may have"):
         # More than any hole that earlier tests may have left in this process.
         in_child(lambda: len(bytes(1 << 36)), seconds=20.0, memory_bytes=1 << 28)
 

@@ -44,7 +44,7 @@ class _Builder:
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
         self.known = known_names(model)
-        self.already_quantised = model.meta.get(GIVEN_KEY) is not False
+        self.prequantised = model.meta.get(GIVEN_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
         self.index: dict[ir.Value, int] = {}
@@ -76,7 +76,7 @@ class _Builder:
             entries=tuple(self.entries.get(v) for v in inputs),
             exits=self.exits,
             quantised=self.quantised,
-            already_quantised=self.already_quantised,
+            prequantised=self.prequantised,
         )
 
     def _is_var(self, value: ir.Value) -> bool:

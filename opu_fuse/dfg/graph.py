@@ -180,7 +180,7 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     inputs, outputs: indices of var nodes and of result nodes, in model order.
     entries, exits: what ports of inputs and outputs do in addition to rounding, or None.
     quantised: weights and activations are integers.
-    already_quantised: the user's model was.
+    prequantised: the user's model was already quantised.
     """
 
     name: str
@@ -191,7 +191,7 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     entries: tuple[Border | None, ...]
     exits: tuple[Border | None, ...]
     quantised: bool
-    already_quantised: bool = True
+    prequantised: bool = True
 
     def __getitem__(self, index: int) -> Node:
         return self.nodes[index]

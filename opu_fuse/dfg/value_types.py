@@ -12,7 +12,7 @@ import onnx_ir as ir
 from msgspec import Struct
 from onnx import helper
 
-from opu_fuse.dtypes import carried
+from opu_fuse.dtypes import container_dtype
 from opu_fuse.errors import ModelError
 
 UNKNOWN = -1
@@ -31,14 +31,14 @@ class ValueType(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...] | None
 
     @property
-    def array_dtype(self) -> ir.DataType:
+    def container(self) -> ir.DataType:
         """Dtype of numpy arrays that hold such a value (`dtypes.py`)."""
-        return ir.DataType.from_numpy(np.dtype(carried(self.dtype.numpy().name)))
+        return ir.DataType.from_numpy(np.dtype(container_dtype(self.dtype.numpy().name)))
 
     @property
     def is_narrow(self) -> bool:
         """True when that is another one."""
-        return self.array_dtype != self.dtype
+        return self.container != self.dtype
 
     def info(self, name: str, dtype: ir.DataType | None = None) -> onnx.ValueInfoProto:
         """Declares a value of this shape, and of this dtype if it has none."""

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]
@@ -127,7 +127,7 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
             data = np.load(stream, allow_pickle=False)
             what, advice = "is damaged", "write it again with numpy.savez"
             return data if isinstance(data, np.ndarray) else {n: data[n] for n in data.files}
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(str(file), what, advice) from error
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from opu_fuse.errors import ModelError
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 if TYPE_CHECKING:
     import onnxruntime as ort  # slow to import, and only needed for a run
@@ -38,7 +38,7 @@ class Reference:
         try:
             with complaints():
                 self._session = session(qdq, extra)
-        except LibraryError as error:
+        except ForeignError as error:
             raise ModelError(
                 "reference", f"ONNX Runtime cannot load the model ({error})", "check the model"
             ) from error
@@ -49,7 +49,7 @@ class Reference:
         try:
             with complaints():
                 values = self._session.run(names, dict(inputs))
-        except LibraryError as error:
+        except ForeignError as error:
             raise ModelError(
                 "reference run", str(error), "pass arrays of the model's own shapes"
             ) from error

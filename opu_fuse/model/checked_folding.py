@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.process.sandbox import LibraryError, complaints, in_child
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 _log = logging.getLogger(__name__)
 _SECONDS = 20.0
@@ -169,7 +169,7 @@ def _compared(
             seconds=_SECONDS,
             memory_bytes=_MEMORY_BYTES,
         )
-    except LibraryError as error:
+    except ForeignError as error:
         return str(error)
 
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from opu_fuse.model.operator_sets import PAIRS, POOLS
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.process.sandbox import LibraryError, complaints, in_child
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 LARGE = 125
 """Elements. Constants that shapes are computed from are smaller."""
@@ -43,7 +43,7 @@ def infer(proto: onnx.ModelProto) -> bytes:
     """Infer the types of all node results and return them as a serialised GraphProto.
 
     Types that the model declares for inner values and outputs are dropped. proto: the model without
-    weights, which is modified. Raises LibraryError, naming the node, if the model is invalid.
+    weights, which is modified. Raises ForeignError, naming the node, if the model is invalid.
 
     Call it in a child process (`in_child`), since onnx may abort.
     """
@@ -65,7 +65,7 @@ def _types(graph: onnx.GraphProto) -> Shapes:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
-    """The graph with inferred types. Raises LibraryError for an invalid model."""
+    """The graph with inferred types. Raises ForeignError for an invalid model."""
     del proto.graph.value_info[:]
     _convert_as_casts(proto.graph)
     _normalise_as_identities(proto.graph)
@@ -80,7 +80,7 @@ def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
         except onnx.shape_inference.InferenceError as error:
             # A nested message comes from the function body of an operator: a bug of onnx.
             if str(error).count(_NESTED) < 2:
-                raise LibraryError(_plain(str(error))) from error
+                raise ForeignError(_plain(str(error))) from error
             return _inferred(proto, strict=False)
 
 
@@ -194,7 +194,7 @@ def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
 def infer_shapes(model: ir.Model) -> None:
     """Set the types and shapes of all node results of a model, in place.
 
-    Known types and shapes are kept if nothing is inferred. Raises LibraryError if the model is
+    Known types and shapes are kept if nothing is inferred. Raises ForeignError if the model is
     invalid, or onnx crashes on it.
     """
     with _weightless(model) as proto:

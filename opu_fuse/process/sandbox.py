@@ -33,7 +33,7 @@ _CHUNK = 1 << 20
 _SET_PDEATHSIG = 1
 
 
-class LibraryError(Exception):
+class ForeignError(Exception):
     """A library failed; the text is one line, in its words or ours."""
 
 
@@ -50,7 +50,7 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
     seconds: limit of real time
     memory_bytes: limit of the fork's address space
 
-    Raises the UserErrors and LibraryErrors of `work`, LibraryError when it crashes or takes too
+    Raises the UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too
     long, and InternalError for any other exception (a bug of ours: libraries are called inside
     `complaints`).
     """
@@ -87,7 +87,7 @@ def in_child_concurrently(
         with running.pop_all():
             payload = _read(reader, end)
         if payload is None:
-            raise LibraryError(f"stopped after {seconds:.0f} s without an end")
+            raise ForeignError(f"stopped after {seconds:.0f} s without an end")
         return _result(payload, status)
 
     with ExitStack() as running:  # Ctrl-C passes through here too
@@ -97,13 +97,13 @@ def in_child_concurrently(
 
 @contextmanager
 def complaints() -> Generator[None]:
-    """Raise a LibraryError of one line for whatever a library raises."""
+    """Raise a ForeignError of one line for whatever a library raises."""
     try:
         yield
-    except (LibraryError, UserError):
+    except (ForeignError, UserError):
         raise
     except Exception as error:
-        raise LibraryError(first_line(error)) from error
+        raise ForeignError(first_line(error)) from error
 
 
 def first_line(error: BaseException) -> str:
@@ -130,7 +130,7 @@ def _result(answer: bytes, status: int) -> Any:
     try:
         outcome, value = pickle.loads(answer)  # noqa: S301  our own child wrote it
     except (EOFError, pickle.UnpicklingError):
-        raise LibraryError(_ending(status)) from None
+        raise ForeignError(_ending(status)) from None
     match outcome:
         case _Outcome.DONE:
             return value
@@ -138,7 +138,7 @@ def _result(answer: bytes, status: int) -> Any:
             kind, fields = value
             raise kind(*fields)
         case _Outcome.FAILED:
-            raise LibraryError(value)
+            raise ForeignError(value)
         case _:
             _log.debug("in a child process:\n%s", value)
             raise InternalError(stage="a child process", what=value.strip().splitlines()[-1])
@@ -161,7 +161,7 @@ def _run_and_exit(
             answer = (_Outcome.DONE, work())
         except UserError as error:
             answer = (_Outcome.REFUSED, (type(error), astuple(error)))
-        except LibraryError as error:
+        except ForeignError as error:
             answer = (_Outcome.FAILED, str(error))
         except MemoryError:
             answer = (_Outcome.FAILED, "asked for more memory than it may have")

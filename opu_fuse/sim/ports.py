@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
-from opu_fuse.dtypes import NARROW, carried, numpy_dtype
+from opu_fuse.dtypes import NARROW, container_dtype, numpy_dtype
 from opu_fuse.errors import RunError
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
@@ -55,7 +55,7 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     arrays: dict[str, np.ndarray] = {}
     for port in bundle.inputs:
-        dtype = np.dtype(carried(port.dtype))
+        dtype = np.dtype(container_dtype(port.dtype))
         shape = port.shape if bundle.batch == 1 else (bundle.batch, *port.shape[1:])
         if dtype.kind == "f":
             data = rng.standard_normal(shape)
@@ -89,7 +89,7 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     if port.table is not None:
         return port.table.inside(array)
     if port.scale is None and not inside_int8:
-        return array.astype(carried(port.dtype), copy=False)
+        return array.astype(container_dtype(port.dtype), copy=False)
     if array.dtype == np.uint8:
         return as_int8(array)
     if array.dtype == np.int8:

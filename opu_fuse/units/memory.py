@@ -138,7 +138,7 @@ LOAD = Unit(
     forms={
         "Concat": KNOWN,
         "Split": f"{KNOWN}, along channels",
-        "Reshape": f"{KNOWN}, each value in the same channel and pixel, or all in one row",
+        "Reshape": f"{KNOWN}, each value retaining its channel and position, or all in one row",
     },
 )
 PAD = Unit(
@@ -158,7 +158,7 @@ STORE = Unit(
     forms={
         "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding "
         "by which each pixel is repeated that many times, or to a whole part of them, each of the "
-        "same pixels at as many times its index",
+        "same pixels at as many times its position",
     },
     options={ModuleKind.UPSAMPLE: "upsample"},
 )

@@ -21,7 +21,7 @@ from opu_fuse.model.checked_folding import fold
 from opu_fuse.model.folding import can_fold, holds_graphs, is_preserved
 from opu_fuse.model.operator_sets import SIZED_BY_NUMBERS
 from opu_fuse.model.unused import anything_unused
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 _NEVER = frozenset({"Dropout"})
 """Not folded: in training mode it draws random numbers."""
@@ -34,7 +34,7 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
     """Fold constants in place. Return whether anything may have been folded.
 
     Constant nodes become initialisers, and unused nodes are removed. largest: size limit of a
-    result in elements; nodes with larger results are not folded. Raises LibraryError if the library
+    result in elements; nodes with larger results are not folded. Raises ForeignError if the library
     fails.
     """
     folded = can_fold(model)
@@ -103,7 +103,7 @@ def _results(model: ir.Model, node: ir.Node) -> list[tuple[ir.Value, np.ndarray]
         with complaints():
             alone = onnx.helper.make_model(graph, opset_imports=opsets)
             arrays = [np.asarray(d) for d in ReferenceEvaluator(alone).run(None, operands)]
-    except LibraryError:
+    except ForeignError:
         return []
     if any(data.dtype == object for data in arrays):  # strings
         return []

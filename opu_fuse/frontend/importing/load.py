@@ -47,7 +47,7 @@ from opu_fuse.frontend.importing.validate import (
 from opu_fuse.frontend.pass_steps import nothing, step, telling_step
 from opu_fuse.model.names import KNOWN_KEY, names_of
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
-from opu_fuse.process.sandbox import LibraryError, complaints, first_line
+from opu_fuse.process.sandbox import ForeignError, complaints, first_line
 
 ModelLike = str | Path | ir.Model | onnx.ModelProto
 _log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None)
     try:
         with complaints():
             external_data_helper.load_external_data_for_model(proto, str(folder))
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(
             where,
             f"its external data cannot be read ({error})",
@@ -210,7 +210,7 @@ def _from_proto(proto: onnx.ModelProto, where: str) -> ir.Model:
     try:
         with complaints():
             return ir.from_proto(proto)
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(
             where, f"the graph is invalid ({error})", "check the export with onnx.checker"
         ) from error
@@ -242,7 +242,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
             infer_shapes(model, where)
         try:
             folded = fold_constants(model, largest=int(budget * CONSTANT_ELEMENTS))
-        except LibraryError as error:
+        except ForeignError as error:
             raise ModelError(
                 where, f"its constants cannot be computed ({error})", "check the export"
             ) from error

@@ -18,7 +18,7 @@ from opu_fuse.frontend.importing.old_opsets import check_modes, mend
 from opu_fuse.frontend.importing.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
 from opu_fuse.process.sandbox import (
-    LibraryError,
+    ForeignError,
     complaints,
     first_line,
     in_child,
@@ -85,14 +85,14 @@ def _declared(graph: onnx.GraphProto) -> Shapes:
 
 @contextmanager
 def _about(where: str, *, sized: bool) -> Generator[None]:
-    """Turn a LibraryError inside the block into a ModelError about the graph."""
+    """Turn a ForeignError inside the block into a ModelError about the graph."""
     what, help_ = "the graph is invalid", "check the export with onnx.checker"
     if sized:
         what = f"{what} at the sizes given"
         help_ = f"give sizes that it can take (often multiples of 32), or {help_}"
     try:
         yield
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(where, f"{what} ({error})", help_) from error
 
 

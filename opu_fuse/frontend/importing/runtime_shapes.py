@@ -14,7 +14,7 @@ from opu_fuse.frontend.editing import static_shape
 from opu_fuse.frontend.importing.shapes import is_known
 from opu_fuse.frontend.importing.size_limits import calibration_seconds
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.process.sandbox import LibraryError, complaints, in_child
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 _log = logging.getLogger(__name__)
 _RUNS = 2
@@ -36,7 +36,7 @@ def ask_shapes(model: ir.Model) -> bool:
         computed = in_child(
             lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS)
         )
-    except LibraryError as error:
+    except ForeignError as error:
         _log.info("ONNX Runtime tells no shapes behind %s: %s", names[0], error)
         return False
     for value in values:

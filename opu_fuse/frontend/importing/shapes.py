@@ -12,7 +12,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import static_shape
 from opu_fuse.model.inference import Shapes, adopt, dims
 from opu_fuse.model.inference import infer_shapes as infer
-from opu_fuse.process.sandbox import LibraryError
+from opu_fuse.process.sandbox import ForeignError
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def infer_shapes(model: ir.Model, where: str = "model") -> None:
     """Infer types and shapes of all results in place. Raises ModelError for an invalid model."""
     try:
         infer(model)
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(
             where, f"the graph is invalid ({error})", "check the export with onnx.checker"
         ) from error

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.importing.size_limits import CONSTANT_ELEMENTS
 from opu_fuse.model.operator_sets import BODIES
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 _HOLDERS = BODIES | {"Constant"}
 """Operators with subgraphs or sparse constants."""
@@ -51,7 +51,7 @@ def _dense(weight: onnx.SparseTensorProto, place: str, budget: float) -> onnx.Te
         with complaints():
             values = numpy_helper.to_array(weight.values).reshape(-1)
             indices = numpy_helper.to_array(weight.indices)
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(place, f"its data are damaged ({error})", "export it again") from error
     limits = np.asarray(shape if indices.ndim == 2 else [math.prod(shape)], np.int64)
     rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)

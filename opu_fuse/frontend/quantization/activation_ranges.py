@@ -16,7 +16,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
-from opu_fuse.process.sandbox import LibraryError, complaints, in_child
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 KEPT_PER_TENSOR = 1 << 17
 
@@ -72,7 +72,7 @@ def collect(
             lambda: _measure(model, tensors, samples, weights or {}, parts, channels, share),
             seconds=seconds,
         )
-    except LibraryError as error:
+    except ForeignError as error:
         # `calibration.py` has checked names, shapes and types of the data: the model is at fault.
         raise ModelError(
             "model",

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.qdq_reference import session
-from opu_fuse.process.sandbox import LibraryError, complaints
+from opu_fuse.process.sandbox import ForeignError, complaints
 
 if TYPE_CHECKING:
     import onnxruntime as ort  # slow to import: only those who run something do
@@ -73,7 +73,7 @@ class FloatModel:
         try:
             with complaints():
                 values = runs.run(names, feeds)
-        except LibraryError as error:
+        except ForeignError as error:
             raise ModelError(
                 "float model", f"ONNX Runtime cannot run it ({error})", "check the data"
             ) from error
@@ -84,7 +84,7 @@ def _session(proto: onnx.ModelProto, shown: Sequence[str] = ()) -> "ort.Inferenc
     try:
         with complaints():
             return session(proto, shown)
-    except LibraryError as error:
+    except ForeignError as error:
         raise ModelError(
             "float model", f"ONNX Runtime cannot load it ({error})", "check the model"
         ) from error

@@ -164,7 +164,7 @@ def integer_values(context: MatchContext, node: Node) -> Words | None:
         return None
     if left_float(node) is not None:
         return {"why": why, "asked": node.called if is_asked(node) else None}
-    if not dfg.already_quantised:  # the compiler quantised the model, except what the host computes
+    if not dfg.prequantised:  # the compiler quantised the model, except what the host computes
         return {"why": why}
     how = next((fact for words, fact in _UNLIKE.items() if words in why), "given")
     return {"why": why, "float": "float", how: node.called}
@@ -179,7 +179,7 @@ def held_numbers(context: MatchContext, node: Node) -> Words | None:
     if error is None:
         return None
     # No remedy for scales that the compiler chose: the user cannot change them.
-    return {"what": error.what, "help": error.help if context.dfg.already_quantised else None}
+    return {"what": error.what, "help": error.help if context.dfg.prequantised else None}
 
 
 def feature_maps(context: MatchContext, node: Node) -> Words | None:

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
 from opu_fuse.dfg.ort_operator import body_of, result_types
 from opu_fuse.dfg.value_types import ValueType
-from opu_fuse.dtypes import carried
+from opu_fuse.dtypes import container_dtype
 from opu_fuse.errors import ModelError
 from opu_fuse.model.opsets import KNOWN
 from opu_fuse.quant import QuantParams
@@ -77,7 +77,7 @@ def host_model(
     for node in outputs:
         if _is_narrow(node):
             assert node.type is not None
-            _cast(draft, node.value, _boundary_name(node), node.type.array_dtype)
+            _cast(draft, node.value, _boundary_name(node), node.type.container)
     shown = dict.fromkeys(
         [*map(_boundary_name, outputs), *(f"{value}:int8" for value in draft.rounded)]
     )
@@ -106,7 +106,7 @@ def constant_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
     """The model of outputs that are constants: it has no inputs and no operators."""
     outputs = {dfg[i].value: real_data(dfg[i]) for i in nodes}
     tensors = [
-        numpy_helper.from_array(data.astype(carried(data.dtype.name)), value)
+        numpy_helper.from_array(data.astype(container_dtype(data.dtype.name)), value)
         for value, data in outputs.items()
     ]
     shown = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
@@ -184,7 +184,7 @@ def _add_input(draft: _Draft, node: Node) -> None:
         draft.inputs[name] = known.info(name, ir.DataType.INT8)
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
         return
-    draft.inputs[name] = known.info(name, known.array_dtype)
+    draft.inputs[name] = known.info(name, known.container)
     if _is_narrow(node):
         _cast(draft, name, node.value, known.dtype)
 
