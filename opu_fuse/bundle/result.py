@@ -178,8 +178,8 @@ class CheckResult:
     dull: compared tensors with fewer than 32 distinct values (`sim.compare.is_dull`) or 5 % and
         more of them saturated, which prove little
     outputs: of the model, compared
-    loose: tensors that may differ by a step from what their operands give (`sim.bounds`), counted
-        by reason; the others may not differ at all
+    loose: tensors that may differ by a step from what their operands give (`sim.compare.bounds`),
+        counted by reason; the others may not differ at all
     of_model: comparison with the user's own model; None where nobody asked
     """
 

@@ -1,4 +1,4 @@
-"""Which channels a compute instruction visits (docs/machine.md, compute)."""
+"""Loops of a compute instruction over channels (docs/machine.md, compute)."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from opu_fuse.units.params import ComputeParams
 class Sweep(Struct, frozen=True, kw_only=True):
     """Channels in steps, in the order of feature words and partial-sum words.
 
-    kernel: rows and columns visited
+    kernel: its rows and columns
     steps: input segments, parts or blocks, of `ic` lanes each
     groups: output groups, parts or blocks, of `oc` lanes each
     px: output pixels in a partial-sum word

@@ -126,7 +126,7 @@ SWEEP_SETUP_CYCLES = 4
 """From the start of a compute instruction to its first sweep, at least."""
 
 POST_SETUP_CYCLES = 4
-"""From the start of a post instruction to its first visit, at least."""
+"""From the start of a post instruction to its first iteration, at least."""
 
 POST_LOAD_CYCLES = 3
 """From the start of a post instruction to its first iteration, plus a cycle per parameter word."""
@@ -267,14 +267,14 @@ def post_block_cycles(*, iterations: int, words: int, hold: int = 0) -> int:
 
 
 def post_alone_cycles(
-    hw: HwSpec, *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
+    hw: HwSpec, *, iterations: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
 ) -> int:
-    """A post.run from start to retirement when nothing runs before it. visits: of a block."""
+    """A post.run from start to retirement when nothing runs before it. iterations: of a block."""
     words, hold = post_words(stages), post_hold_cycles(hw, stages)
-    iterations = visits * iteration_cycles(hw, second_operand=Stage.RESIDUAL in stages)
+    cycles = iterations * iteration_cycles(hw, second_operand=Stage.RESIDUAL in stages)
     first = max(POST_SETUP_CYCLES, (words + POST_LOAD_CYCLES) if words else 0)
-    blocks_before = (blocks - 1) * post_block_cycles(iterations=iterations, words=words, hold=hold)
-    return first + blocks_before + iterations - 1 + post_drain_cycles(hw, stages)
+    blocks_before = (blocks - 1) * post_block_cycles(iterations=cycles, words=words, hold=hold)
+    return first + blocks_before + cycles - 1 + post_drain_cycles(hw, stages)
 
 
 def store_beats(

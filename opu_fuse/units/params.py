@@ -91,13 +91,13 @@ class ComputeParams(PreRegisters):
     out_cols: int
     """output columns of the tile"""
     kernel_rows: int
-    """kernel rows visited"""
+    """kernel rows"""
     kernel_cols: int
-    """kernel columns visited"""
+    """kernel columns"""
     ic_steps: int
-    """input channel segments visited (of the mode's ic channels; copy: blocks)"""
+    """input channel segments (of the mode's ic channels; copy: blocks)"""
     oc_steps: int
-    """output channel groups visited; depthwise: output rows at once"""
+    """output channel groups; depthwise: output rows at once"""
     mode: int
     """index into the spec's array modes"""
     weight: int
@@ -107,15 +107,15 @@ class ComputeParams(PreRegisters):
     psum_block_pitch: int
     """partial sum words from output block to output block"""
     accumulate: int
-    """1: add to the partial sums; 0: a lane's first visit overwrites"""
+    """1: add to the partial sums; 0: a lane's first iteration overwrites"""
     pad_value: int
     """int8 read outside the tile"""
     slot_log2: int
     """log2 of the bytes a pixel takes in a feature word"""
     ic_first: int
-    """first input segment visited"""
+    """first input segment"""
     oc_first: int
-    """first output channel group visited"""
+    """first output channel group"""
     pre: int
     """units of the pre chain that features pass"""
     pre_param: int

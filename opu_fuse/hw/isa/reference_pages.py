@@ -63,7 +63,7 @@ reached from the one before along edges over modules with `bypass`, the last one
 reaches one in that way; modules that name the same `unit` are one stage of a pass together.
 Multiplier and adder of accumulators after the array, paddings (which join the window of the pool)
 and the upsample (which the store does) are passed like modules with `bypass`.
-All else stops the machine.
+Any other order is an illegal instruction.
 """
 
 

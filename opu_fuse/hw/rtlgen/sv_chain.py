@@ -73,7 +73,7 @@ def _places(spec: HwSpec, chain: PostChain, position_of: dict[str, int]) -> Iter
     yield _array(f"{wide}[3:0]", "PLACE_BANK", banks)
     words = [f"4'd{0 if m is None else BY_STAGE[m.stage].words}" for m in (None, *units)]
     yield "  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages after"
-    yield "  // the requantiser need theirs after the first visit of the next one."
+    yield "  // the requantiser need theirs after the first iteration of the next one."
     yield _array(f"{wide}[3:0]", "PLACE_WORDS", words)
     yield f"  localparam int unsigned POST_HOLD = {hold_cycles(spec)};"
     yield _array(f"{wide}[{count - 1}:0]", "PLACE_FEED", [_bits(feed, count) for feed in feeds])

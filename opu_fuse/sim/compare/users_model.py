@@ -143,19 +143,19 @@ def _match(name: str, right: np.ndarray, got: np.ndarray, limit: float | None) -
     a, b = (array.astype(np.float64) for array in (right, got))
     same = (right == got) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore", over="ignore"):
-        off = np.where(same, 0.0, b - a)
-        noise, signal = (float(np.square(x[np.isfinite(x)]).sum()) for x in (off, a))
+        difference = np.where(same, 0.0, b - a)
+        noise, signal = (float(np.square(x[np.isfinite(x)]).sum()) for x in (difference, a))
     allowed = None
     if limit is not None:
         largest = float(np.abs(a).max(initial=0.0, where=np.isfinite(a)))
         allowed = limit + (FLOAT_TOLERANCE * largest if right.dtype.kind == "f" else 0.0)
-    finite = bool(np.isfinite(off).all())
+    finite = bool(np.isfinite(difference).all())
     return OutputMatch(
         name=name,
         snr_db=None if noise == 0.0 or right.dtype.kind != "f" else _decibels(signal, noise),
         differing=int(np.count_nonzero(~same)),
         elements=same.size,
-        max_abs_diff=float(np.abs(off).max(initial=0.0)) if finite else math.inf,
+        max_abs_diff=float(np.abs(difference).max(initial=0.0)) if finite else math.inf,
         limit=allowed,
     )
 
@@ -181,11 +181,11 @@ def _limits(
         return {}
     shapes = {name: array.shape for name, array in reference.run(feed).tensors.items()}
     allowed = allowed_differences(reference.model, shapes, (), added=added)
-    off = allowed_of_outputs(reference.model, allowed, ())
+    errors = allowed_of_outputs(reference.model, allowed, ())
     limits: dict[str, float] = {}
     for port in bundle.outputs:
         if port.name in allowed:
             limits[port.name] = allowed[port.name].steps
-        elif port.dtype.startswith("float") or not off[port.name]:
-            limits[port.name] = off[port.name]
+        elif port.dtype.startswith("float") or not errors[port.name]:
+            limits[port.name] = errors[port.name]
     return limits

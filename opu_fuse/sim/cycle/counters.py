@@ -32,7 +32,7 @@ def engine_counters(machine: CycleMachine, cycles: int) -> dict[str, int]:
 
     busy_<engine>: cycles with an open instruction (fetch: words passed on); stall_<engine>: the
     next instruction waited for a token, or a retirement for room in a counter (fetch: for room in
-    a queue). More than the RTL counts: work_<engine>, cycles in which beats, steps or visits went;
+    a queue). More than the RTL counts: work_<engine>, cycles with a beat, step or iteration;
     idle_<engine>_<reason>: nothing was open, for want of words or of an engine's token.
     """
     counters = {

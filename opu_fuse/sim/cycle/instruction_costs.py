@@ -95,10 +95,10 @@ def steps_of(
     no instructions or do not end, RunError for instructions at which the machine stops.
     """
     instructions, positions = decode_with_positions(words)
-    steps, before, stops = [], -1, Faults(hw, window_bytes)
+    steps, before, faults = [], -1, Faults(hw, window_bytes)
     computed: Instruction | None = None
     for number, (x, pc) in enumerate(zip(instructions, positions.tolist(), strict=True)):
-        why = stops.reason(x)
+        why = faults.reason(x)
         if why is not None:
             raise stop_error(x, number, why)
         steps.append(

@@ -43,7 +43,7 @@ class Unit(Protocol):
 
     @property
     def worked(self) -> int:
-        """Beats, words, steps or visits so far."""
+        """Beats, words, steps or iterations so far."""
         ...
 
     def ready(self, work: InstructionCost) -> int | None:

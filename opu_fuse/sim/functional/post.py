@@ -1,7 +1,7 @@
 """`run` of the post engine on numpy memories (docs/machine.md, post).
 
 Stages before POOL depend only on the tile position, so they are computed once per position and then
-gathered into windows; the machine computes them on every visit, with the same result.
+gathered into windows; the machine computes them in every iteration, with the same result.
 """
 
 from functools import lru_cache

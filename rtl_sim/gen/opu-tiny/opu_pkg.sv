@@ -155,7 +155,7 @@ package opu_pkg;
   localparam logic [4:0][2:0] PLACE_STAGE = {STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
   localparam logic [4:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages after
-  // the requantiser need theirs after the first visit of the next one.
+  // the requantiser need theirs after the first iteration of the next one.
   localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
   localparam int unsigned POST_HOLD = 39;
   localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
@@ -197,19 +197,19 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_DILATION_X = 6'd10;  // tile columns between kernel columns, >= 1
   localparam logic [5:0] REG_COMPUTE_OUT_ROWS = 6'd11;  // output rows of the tile
   localparam logic [5:0] REG_COMPUTE_OUT_COLS = 6'd12;  // output columns of the tile
-  localparam logic [5:0] REG_COMPUTE_KERNEL_ROWS = 6'd13;  // kernel rows visited
-  localparam logic [5:0] REG_COMPUTE_KERNEL_COLS = 6'd14;  // kernel columns visited
-  localparam logic [5:0] REG_COMPUTE_IC_STEPS = 6'd15;  // input channel segments visited (of the mode's ic channels; copy: blocks)
-  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups visited; depthwise: output rows at once
+  localparam logic [5:0] REG_COMPUTE_KERNEL_ROWS = 6'd13;  // kernel rows
+  localparam logic [5:0] REG_COMPUTE_KERNEL_COLS = 6'd14;  // kernel columns
+  localparam logic [5:0] REG_COMPUTE_IC_STEPS = 6'd15;  // input channel segments (of the mode's ic channels; copy: blocks)
+  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups; depthwise: output rows at once
   localparam logic [5:0] REG_COMPUTE_MODE = 6'd17;  // index into the spec's array modes
   localparam logic [5:0] REG_COMPUTE_WEIGHT = 6'd18;  // weight buffer word of the first weight row
   localparam logic [5:0] REG_COMPUTE_PSUM = 6'd19;  // partial sum word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_COMPUTE_PSUM_BLOCK_PITCH = 6'd20;  // partial sum words from output block to output block
-  localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: a lane's first visit overwrites
+  localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: a lane's first iteration overwrites
   localparam logic [5:0] REG_COMPUTE_PAD_VALUE = 6'd22;  // int8 read outside the tile
   localparam logic [5:0] REG_COMPUTE_SLOT_LOG2 = 6'd23;  // log2 of the bytes a pixel takes in a feature word
-  localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment visited
-  localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group visited
+  localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment
+  localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group
   localparam logic [5:0] REG_COMPUTE_PRE = 6'd26;  // units of the pre chain that features pass
   localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block and unit; gates: one)
   localparam logic [5:0] REG_COMPUTE_PRE_ZERO = 6'd28;  // zero point after the unit
