@@ -22,7 +22,7 @@ CONFIG: Mapping[str, tuple[int, str]] = {
         False,
         "compare the model around every pass with what the pass says about having changed it",
     ),
-    FIXED_POINT_CAP: (8, "rounds after which a fixed point that still moves is an error"),
+    FIXED_POINT_CAP: (8, "rounds after which a fixed point that still changes is an error"),
 }
 """Keys of a context's `config`: default, whose type (bool, int) a value has, and meaning."""
 

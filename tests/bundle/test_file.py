@@ -246,7 +246,7 @@ BROKEN = {
         lambda t: t["tensors"][0].update(offset=0),
         "outside the feature maps",
     ),
-    "tensor over program": (lambda t: t["tensors"][1].update(offset=832), "over the program"),
+    "tensor over program": (lambda t: t["tensors"][1].update(offset=832), "overlaps the program"),
     "tensor between words": (lambda t: t["tensors"][0].update(offset=644), "between words of 8"),
     "tensor of another shape": (lambda t: t["tensors"][0].update(shape=[1, 8, 4, 5]), "stored as"),
     "tensor of another machine": (

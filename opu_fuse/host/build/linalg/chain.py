@@ -140,9 +140,9 @@ def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 def _too_small(fused: Fused, min_nodes: int) -> list[int]:
     """Positions of members whose kernel replaces too few nodes."""
     result = set()
-    for member, made_of in zip(fused.members, fused.made_of, strict=True):
-        if isinstance(member, GenericOp) and len(made_of) < min_nodes:
-            result.update(made_of)
+    for member, origins in zip(fused.members, fused.origins, strict=True):
+        if isinstance(member, GenericOp) and len(origins) < min_nodes:
+            result.update(origins)
     return sorted(result)
 
 
@@ -162,7 +162,7 @@ def _steps(
     steps: list[KernelStep | RuntimeStep] = []
     for number, group in enumerate(order):
         member = fused.members[group[0]]
-        nodes = tuple(sorted(computed[i] for at in group for i in fused.made_of[at]))
+        nodes = tuple(sorted(computed[i] for at in group for i in fused.origins[at]))
         if isinstance(member, GenericOp):
             own = {n: constants[n] for n in reads_of(member) if n in constants}
             steps.append(KernelStep(kernel=Kernel(op=member, constants=own), nodes=nodes))
@@ -185,13 +185,13 @@ def _alternating(members: Sequence[Member]) -> list[list[int]]:
     """Positions by step: kernels that can run, alone; then all other nodes that can run, together;
     and so on.
     """
-    maker = {v: at for at, m in enumerate(members) for v in writes_of(m)}
+    producer_of = {v: at for at, m in enumerate(members) for v in writes_of(m)}
     readers: dict[int, list[int]] = {}
     waiting = []
     for at, member in enumerate(members):
-        makers = {maker[v] for v in reads_of(member) if v in maker}
-        waiting.append(len(makers))
-        for m in makers:
+        producers = {producer_of[v] for v in reads_of(member) if v in producer_of}
+        waiting.append(len(producers))
+        for m in producers:
             readers.setdefault(m, []).append(at)
     ready: dict[bool, list[int]] = {True: [], False: []}
     for at, member in enumerate(members):
