@@ -31,6 +31,7 @@ from opu_fuse.io_layout import BYTES, AxisPermutation, ByteTable
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
 _MAP_RANK = 4
+"""Axes of a feature map: image, channels, rows, columns."""
 LARGEST_PORT = 1 << 28
 """Values of an input or output."""
 

@@ -34,7 +34,9 @@ SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
 _MODELS = (".onnx", ".tflite")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE = 0o100644 << 16
+"""Unix mode of a regular file, in the upper half of a ZIP entry's attributes."""
 _LARGEST_MANIFEST = 1 << 28
+"""Bytes: a manifest is read whole, so that a damaged size must not take all memory."""
 
 
 def save(bundle: Bundle, path: str | Path) -> None:

@@ -29,6 +29,7 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _LARGEST = 1 << 44
 """The spec hash is the longest number of a manifest."""
 _MOST_DIGITS = 20
+"""Digits of numbers that are converted: more than `_LARGEST` has; int() takes quadratic time."""
 _READ = f"{OLDEST_SCHEMA} to {SCHEMA_VERSION}"
 _A_VERSION = re.compile(r"[\w.+!-]{1,40}")
 _SUBTRACTS = Engine.POST * REGISTERS_PER_ENGINE + REGISTER[Engine.POST, "res_negative"].index

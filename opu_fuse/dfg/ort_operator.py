@@ -21,6 +21,7 @@ from opu_fuse.model.composites import SHUFFLE
 from opu_fuse.quant import META_KEY, QuantParams
 
 MAX_IR_VERSION = 10
+"""IR version of the models. Newer ones have no feature that is needed here."""
 _ELEMENTS = {f"tensor({t.name.lower()})": t for t in ir.DataType}
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,9 @@ from opu_fuse.errors import InternalError, UserError
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
+"""Bytes read from the pipe at once."""
 _SET_PDEATHSIG = 1
+"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
 
 class ForeignError(Exception):

@@ -17,6 +17,7 @@ from opu_fuse.host.run.gather import gather
 from opu_fuse.host.run.scalars import Block, Scratch, Value, cut, evaluate, view
 
 BLOCK_ELEMENTS = 1 << 16
+"""Elements of a block: several arrays of this size fit a processor's cache."""
 
 
 def run_kernel(kernel: Kernel, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

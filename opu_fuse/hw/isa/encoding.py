@@ -32,7 +32,8 @@ from opu_fuse.hw.isa.table import (
 
 _VALUE_MASK = (1 << VALUE_BITS) - 1
 _ENGINES = 8
-_REMADE = "the program is damaged or of another version; compile it again"
+"""Values of the engine field (three bits)."""
+_COMPILE_AGAIN = "the program is damaged or of another version; compile it again"
 
 
 class UType(Struct, frozen=True, kw_only=True):
@@ -275,7 +276,7 @@ def _register_names(wrong: Iterable[str], known: Iterable[str]) -> str:
 
 
 def _program_error(index: int, what: str) -> ProgramError:
-    return ProgramError(f"program word {index}", what, _REMADE)
+    return ProgramError(f"program word {index}", what, _COMPILE_AGAIN)
 
 
 def _engines(mask: int) -> tuple[Engine, ...]:

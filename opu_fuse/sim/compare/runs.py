@@ -26,6 +26,7 @@ from opu_fuse.sim.compare.writer import writer
 DISTINCT_VALUES = 32
 SATURATED_SHARE = 0.05
 _COUNTED_AT_ONCE = 1 << 20
+"""Elements compared at once: larger temporary arrays fill the memory."""
 
 
 class Pair(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from opu_fuse.units.base import Space
 from opu_fuse.units.memory import MEMORIES, Memory, Word
 
 _UNWRITTEN = 0xA5
+"""Byte of memory that no instruction wrote: unlike 0, a wrong read of it changes results."""
 _MOST_VALUES, _ROOM = 1 << 24, 4
 """How many values an instruction may work on at once: so many, or so many times what a memory holds
 (windows reach into the padding).

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 REPLY = "@opu "
 _LONGEST_RUN_CYCLES = 1 << 40
+"""Far beyond any program: the watchdog ends one that hangs."""
 
 
 class RtlMachine:
