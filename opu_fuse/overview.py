@@ -16,7 +16,7 @@ import numpy as np
 from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, total_macs
 from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
-from opu_fuse.bundle.result import RunResult, turns
+from opu_fuse.bundle.result import RunResult, with_head_cycle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements
@@ -102,7 +102,7 @@ class _ProgramRun:
     def busy(self) -> Counter[tuple[int, str]]:
         """(group, engine) -> cycles in which it was open and first on its engine."""
         busy_cycles: Counter[tuple[int, str]] = Counter()
-        for r, start in turns(self.run.trace):
+        for r, start in with_head_cycle(self.run.trace):
             busy_cycles[r.group, r.engine] += r.end - start
         return busy_cycles
 
