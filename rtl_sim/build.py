@@ -2,8 +2,8 @@
 
 The cache is `$OPU_FUSE_CACHE`, else `$XDG_CACHE_HOME/opu_fuse`, else `~/.cache/opu_fuse`. An
 entry's name is a hash over all that goes into it, so entries are never changed, only added. When
-two processes want the same entry, one builds it in a folder of its own and renames it into place,
-the other waits.
+two processes want the same entry, one builds it in a folder of its own and renames that to the
+entry, the other waits.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class Design:
 
     top: module name; spec: machine whose package is compiled in; sources: files of others that hold
     `top`, with the machine inside, in the order of compiling. public: every signal is visible to
-    cocotb (five times slower); visible: those that are besides what the design marks, as
+    cocotb (five times slower); visible: further ones than the design marks, as
     `module.name` with `*`; fast: optimise for long runs instead of for a short build; waves: "fst"
     or "vcd" when it can write such a file; parameters: of the top module.
     """
@@ -153,7 +153,7 @@ def yosys(folder: Path, *commands: str) -> None:
         raise InternalError("synthesis", f"Yosys stopped:\n{done.stdout[-3000:]}")
 
 
-def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
+def cached(make: Callable[[Path], str], kind: str, *content: str) -> str:
     """The text that `make` creates in a temporary folder, cached by `kind` and `content`."""
     key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
     entry = cache_dir() / f"{kind}-{key}.json"
@@ -181,7 +181,7 @@ def cache_dir() -> Path:
     except OSError as error:
         raise RunError(
             str(folder),
-            f"the cache of built simulators cannot be made ({error.strerror})",
+            f"the cache of built simulators cannot be created ({error.strerror})",
             "set OPU_FUSE_CACHE to a folder that can be written",
         ) from error
     return folder

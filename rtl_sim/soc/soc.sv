@@ -1,4 +1,4 @@
-// A processor in front of the machine: PicoRV32 runs firmware.c, reaches the machine's control registers as any AXI4-Lite master
+// A processor that controls the machine: PicoRV32 runs firmware.c, reaches the machine's control registers as any AXI4-Lite master
 // does, and shares the memory with it. Simulation only.
 //
 // Map of the processor, all uncached (the constants are repeated in link.ld and firmware.c):
