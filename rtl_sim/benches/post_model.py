@@ -1,4 +1,4 @@
-"""The post engine as docs/machine.md tells it, and random legal instructions.
+"""Model of the post engine as specified in docs/machine.md, and random legal instructions.
 
 Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, table, output,
 feature [words, W] int8.
@@ -93,7 +93,7 @@ def prelu(p, v, slopes):
 
 
 def run(spec, psum, param, memories, results, p):
-    """Changes results in place. memories: residual, table; results: output, feature."""
+    """Modifies results. memories: residual, table; results: output, feature."""
     output, feature = results
     chain = orders_of(spec).kinds(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
@@ -193,10 +193,10 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
     """Values of a legal instruction that fits the memories of a machine, by default of any order
     that it has, and of any kind of residual.
     """
-    found, values = orders_of(spec), None
+    orders, values = orders_of(spec), None
     while values is None:
-        chosen = found.draw(rng) if order is None else order
-        chain = found.kinds(chosen)
+        chosen = orders.draw(rng) if order is None else order
+        chain = orders.kinds(chosen)
         values = _shape(spec, rng, chain, largest)
     values |= {"order": chosen, "pool_slots": 0, "spread": 0}
     if kind is None:
@@ -210,17 +210,17 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
 
 
 def spreads(chain):
-    """Whether pixels of a word may go to words of their own behind a chain."""
+    """Whether pixels of a word may go to words of their own after a chain."""
     return Stage.POOL not in chain and Stage.RESIDUAL not in chain
 
 
 def spread(pixels):
-    """What takes words of so many pixels apart."""
+    """Registers that split words of so many pixels."""
     return {"spread": pixels, "origin_x": 0, "stride_x": 1}
 
 
 def packed(slots):
-    """What pools packed pixels."""
+    """Registers of a pool of packed pixels."""
     return {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
 
 
@@ -272,7 +272,7 @@ def _shape(spec, rng, chain, largest):
     """Geometry and addresses, or None when they do not fit."""
     p = draw(rng, blocks=(1, 3), out_rows=(1, largest), out_cols=(1, largest))
     p |= draw(rng, stride_y=(1, 3), stride_x=(1, 3))
-    if Stage.POOL in chain:  # windows may hang over on all sides, or lie outside altogether
+    if Stage.POOL in chain:  # windows may hang over on all sides, or be outside altogether
         p |= draw(rng, win_rows=(1, 4), win_cols=(1, 4), origin_y=(-4, 2), origin_x=(-4, 2))
         p |= draw(rng, in_rows=(1, 8), in_cols=(1, 8))
     else:
@@ -293,8 +293,8 @@ def _shape(spec, rng, chain, largest):
     }
     if min(free.values()) < 0:
         return None
-    places = draw(rng, **{name: (0, room) for name, room in free.items()})
-    return p | places | draw(rng, keep=(0, int(spec.post.keep)))
+    addresses = draw(rng, **{name: (0, room) for name, room in free.items()})
+    return p | addresses | draw(rng, keep=(0, int(spec.post.keep)))
 
 
 def _pitches(rng, name, rows, cols):
