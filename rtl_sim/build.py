@@ -45,23 +45,24 @@ MAKE_SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """What to simulate.
-
-    top: module name; spec: machine whose package is compiled in; sources: files of others that hold
-    `top`, with the machine inside, in the order of compiling. public: every signal is visible to
-    cocotb (five times slower); visible: further ones than the design marks, as
-    `module.name` with `*`; fast: optimise for long runs instead of for a short build; waves: "fst"
-    or "vcd" when it can write such a file; parameters: of the top module.
-    """
+    """What to simulate."""
 
     top: str
+    """Module name."""
     spec: HwSpec
+    """Machine whose package is compiled in."""
     sources: tuple[Path, ...] = ()
+    """Files of others that hold `top`, with the machine inside, in the order of compiling."""
     public: bool = False
+    """Every signal is visible to cocotb (five times slower)."""
     visible: tuple[str, ...] = ()
+    """Signals visible in addition to those that the design marks, as `module.name` with `*`."""
     fast: bool = False
+    """Optimise for long runs instead of for a short build."""
     waves: str = ""
+    """`fst` or `vcd`, when it can write such a file."""
     parameters: Mapping[str, int] = field(default_factory=dict)
+    """Of the top module."""
     defines: tuple[str, ...] = ()
 
     @property

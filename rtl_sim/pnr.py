@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -50,17 +50,34 @@ _PORT = re.compile(r"^  wire (?:width (\d+) )?.*?(input|output) \d+ \\(\S+)$", r
 CLOCK, RESET = "clk_i", "rst_ni"
 
 
+class PathStep(NamedTuple):
+    """Part of a path in one module. delay_ns includes routing_ns."""
+
+    module: str
+    delay_ns: float
+    routing_ns: float
+
+
+class PathEnds(NamedTuple):
+    """Registers of a module where long paths end. delay_ns: of the longest one."""
+
+    module: str
+    delay_ns: float
+    registers: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """One placed and routed netlist. mhz: the clock it holds; used: cells of a kind -> (used,
-    available); path: the longest one between registers, (module, delay in ns, of that routing);
-    ends: where the longest paths end, (module, ns of the longest one, registers), longest first.
-    """
+    """One placed and routed netlist."""
 
     mhz: float
+    """The clock it holds."""
     used: dict[str, tuple[int, int]]
-    path: tuple[tuple[str, float, float], ...]
-    ends: tuple[tuple[str, float, int], ...]
+    """Cells of a kind -> (used, available)."""
+    path: tuple[PathStep, ...]
+    """The longest one between registers."""
+    ends: tuple[PathEnds, ...]
+    """Where the longest paths end, longest first."""
 
 
 def place_and_route(
@@ -216,8 +233,8 @@ def routed(report: dict[str, Any]) -> Routed:
     return Routed(
         mhz=clock["achieved"],
         used={k: (v["used"], v["available"]) for k, v in report["utilization"].items()},
-        path=tuple((name, delay, routing) for name, delay, routing in path),
-        ends=tuple((name, delay, count) for name, delay, count in report["ends"]),
+        path=tuple(PathStep(name, delay, routing) for name, delay, routing in path),
+        ends=tuple(PathEnds(name, delay, count) for name, delay, count in report["ends"]),
     )
 
 

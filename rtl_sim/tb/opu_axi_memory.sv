@@ -1,5 +1,9 @@
 // AXI4 slave memory for simulation, with settable latency and bandwidth. The image is a mapped file (opu_image.cpp).
 //
+//   ar --> open reads  --latency_i, rate_i--> r            (both directions share one budget of bytes per cycle)
+//   aw --> open writes --+
+//   w  --> beats --------+--> image --latency_i--> b
+//
 // latency_i:  cycles from the handshake of ar to that of its first r beat, and from that of the last w beat to that of b, when
 //             nothing else delays it; at least 2.
 // rate_i:     bytes per cycle times 256, one budget for read and written beats; at most one beat of unused budget is saved.
