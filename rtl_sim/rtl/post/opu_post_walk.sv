@@ -6,12 +6,12 @@
 //                      products              clear_i    after the other
 //
 // start_*: valid/ready, parameters are latched at the handshake; ready as soon as the last iteration of the instruction
-//          before is issued. Two cycles later accept_o pulses, or illegal_o rises a cycle after that and stays.
+//          before is issued. Two cycles later accept_o pulses, or illegal_o rises a cycle after that and remains high.
 //          illegal_o also rises if a chain without POOL reaches a position outside the tile; then the engine stops
 //          until reset. An illegal instruction does nothing else.
 // launch_o: pulses with launched_* in the cycle before the first iteration of an instruction, and only while clear_i:
 //           the pipeline is drained of its predecessor.
-// visit_*: one window position in TURNS turns, one per cycle; in RESIDUAL_PACE cycles for a pass whose second operand
+// visit_*: one window position in BEATS beats, one per cycle; in RESIDUAL_PACE cycles for a pass whose second operand
 //          has a unit narrower than the chain. A present position reads its partial sum (psum_*) in its first cycle,
 //          that of the grant; the data arrives two cycles later.
 // param_*, load_*: parameter words of the next block, read during the iterations of this one; see opu_post_load.
@@ -175,18 +175,18 @@ module opu_post_walk
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which iterate over their new columns only.
   logic signed [8:0] common_q;              // columns that a window has in common with the next one
-  logic [1:0] kept, kept_q;                 // of them, those that the next one skips: all or none
+  logic [1:0] skipped, skipped_q;                 // of them, those that the next one skips: all or none
   logic signed [8:0] more_cols_q;           // columns less two that a window iterates over, unless it is the first of its row
   logic signed [9:0] window_step_q;         // from the last column of a window to the first one visited of the next
   logic signed [9:0] window_step;
-  assign window_step = 10'sd1 - ((kept == '0) ? 10'(common_q) : 10'sd0);
-  assign kept = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
+  assign window_step = 10'sd1 - ((skipped == '0) ? 10'(common_q) : 10'sd0);
+  assign skipped = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
 
   logic one_row_q, one_col_q, one_out_row_q, one_out_col_q;  // loops of one iteration: windows, output
   logic signed [9:0] column_step_q, row_step_q;              // rows from the last iteration of a window column, of an output row to the next
 
   // The cycles of an iteration follow without a bubble; the loops advance with the last one.
-  turn_t turn_q, last_turn_q;
+  beat_t beat_q, last_beat_q;
   logic go, issue, step, all_last;
   assign all_last = loop_q.block_last && loop_q.b_last;
 
@@ -292,19 +292,19 @@ module opu_post_walk
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
   assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.below[Y_BITS-1] && !loop_q.x[Y_BITS-1] && loop_q.beyond[Y_BITS-1];
   assign may_visit = state_q[2] && !(block_first_q && waiting);
-  assign psum_re_o = may_visit && in_tile && turn_q == '0;
+  assign psum_re_o = may_visit && in_tile && beat_q == '0;
   assign psum_addr_o = loop_q.psum;
-  assign go = may_visit && (turn_q != '0 || (in_tile ? psum_grant_i : pools_q));
-  assign issue = go && turn_q == last_turn_q;
+  assign go = may_visit && (beat_q != '0 || (in_tile ? psum_grant_i : pools_q));
+  assign issue = go && beat_q == last_beat_q;
   assign step = issue || launch_o;
 
   always_comb begin
-    visit_item_o.valid = go && (TURNS > 1 || turn_q == '0);
+    visit_item_o.valid = go && (BEATS > 1 || beat_q == '0);
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = loop_q.window_last;
-    visit_item_o.again[0] = (loop_q.wx_last ? kept_q != '0 : kept_q[1] && loop_q.wx_left == '0) && !loop_q.ox_last;
-    visit_item_o.again[1] = kept_q[1] && more_cols_q[8] && loop_q.wx_last && !loop_q.ox_last && loop_q.ox_left != '0;
+    visit_item_o.again[0] = (loop_q.wx_last ? skipped_q != '0 : skipped_q[1] && loop_q.wx_left == '0) && !loop_q.ox_last;
+    visit_item_o.again[1] = skipped_q[1] && more_cols_q[8] && loop_q.wx_last && !loop_q.ox_last && loop_q.ox_left != '0;
     visit_item_o.right = loop_q.wx_last;
     visit_item_o.final_one = all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
@@ -313,7 +313,7 @@ module opu_post_walk
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
-    visit_item_o.turn = turn_q;
+    visit_item_o.beat = beat_q;
     visit_item_o.row_last = loop_q.row_last;
   end
 
@@ -334,11 +334,11 @@ module opu_post_walk
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
-      turn_q <= '0;
+      beat_q <= '0;
       illegal_o <= 1'b0;
     end else begin
       state_q <= state_d;
-      if (go) turn_q <= issue ? '0 : turn_q + turn_t'(1);
+      if (go) beat_q <= issue ? '0 : beat_q + beat_t'(1);
       illegal_o <= (state_q == PREPARE && !legal) || (may_visit && !in_tile && !pools_q);
     end
   end
@@ -376,9 +376,9 @@ module opu_post_walk
     if (state_q == PREPARE) begin
       res_stride_q <= res_stride;
       pools_q <= chain_q.pool != AT_EXIT;
-      last_turn_q <= (chain_q.residual != '0) ? turn_t'(TURNS * RESIDUAL_PACE - 1) : LAST_TURN;
-      kept_q <= kept;
-      more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
+      last_beat_q <= (chain_q.residual != '0) ? beat_t'(BEATS * RESIDUAL_PACE - 1) : LAST_BEAT;
+      skipped_q <= skipped;
+      more_cols_q <= 9'((skipped == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
       window_step_q <= window_step;
     end
     if (step) loop_q <= loop_d;
