@@ -112,7 +112,7 @@ BAD_RECORDS = 0x2000
 """Address of records that no machine computes with."""
 
 TILE = "in_rows=8 in_cols=8 stride_y=1 stride_x=1 out_rows=8 out_cols=8"
-VISITS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=8"
+LOOPS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=8"
 
 
 def under_way():
@@ -123,7 +123,7 @@ def under_way():
         "a shift that is too large",
         *(ErrorCode.PARAMETER, Engine.POST),
         inner(
-            f"{load}post.run {VISITS} order=requant param={last} wait=load signal=load\n"
+            f"{load}post.run {LOOPS} order=requant param={last} wait=load signal=load\n"
             # Holds back loads of the program, which write to the same address.
             f"load.param dram={BAD_RECORDS:#x} dst={last} run=1 rows=1 blocks=1 wait=post"
         ),
@@ -133,8 +133,8 @@ def under_way():
     ends = (
         ("feature", buffers.feature, Engine.COMPUTE, f"{copy} feature="),
         ("psum", buffers.psum, Engine.COMPUTE, f"{copy} psum="),
-        ("psum", buffers.psum, Engine.POST, f"post.run {VISITS} psum="),
-        ("output", buffers.output, Engine.POST, f"post.run {VISITS} out="),
+        ("psum", buffers.psum, Engine.POST, f"post.run {LOOPS} psum="),
+        ("output", buffers.output, Engine.POST, f"post.run {LOOPS} out="),
     )
     for name, buffer, engine, text in ends:
         if buffer.words & (buffer.words - 1):  # else addresses wrap to 0
@@ -142,6 +142,6 @@ def under_way():
             yield f"the end of {name}", ErrorCode.BUFFER, engine, words
     if SPEC.post.keep:
         long = f"load.feature dram=0 run={buffers.feature.words} rows=1 blocks=1\n"
-        keep = f"post.run {VISITS} keep=1 keep_row_pitch=8 wait=load"
+        keep = f"post.run {LOOPS} keep=1 keep_row_pitch=8 wait=load"
         texts = f"{load.replace('param', 'feature')}{long * 8}{keep}"
         yield "two writers", ErrorCode.WRITERS, Engine.POST, inner(texts)

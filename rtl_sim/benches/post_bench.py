@@ -104,7 +104,7 @@ class Bench:
         chain = ORDERS.kinds(p["order"])
         words = post_model.words_of(chain)
         each = SIDE_BEATS if Stage.RESIDUAL in chain else BEATS
-        beats = each * post_model.visits(p) // p["blocks"]
+        beats = each * post_model.iterations(p) // p["blocks"]
         block = max(beats, HOLD * post_model.holds(chain) + words + 1) if words else beats
         before = max(PREPARE, LOAD + words if words else 0) + (p["blocks"] - 1) * block
         expected = before + beats + DRAIN + sum(LATENCY[s] for s in chain)

@@ -97,13 +97,13 @@ def run(spec, psum, param, memories, results, p):
     output, feature = results
     chain = orders_of(spec).kinds(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
-    by_visit = Stage.RESIDUAL in chain and before_pool(chain)
+    per_iteration = Stage.RESIDUAL in chain and before_pool(chain)
     for b, oy, ox in np.ndindex(p["blocks"], p["out_rows"], p["out_cols"]):
         lanes = lane_parameters(spec, param, p, chain, b)
         res = p["res"] + b * p["res_block_pitch"]
         at_output = res + oy * p["res_row_pitch"] + ox
         residual_at = res if p["res_broadcast"] else at_output
-        visits = []
+        iterations = []
         for wy, wx in np.ndindex(p["win_rows"], p["win_cols"]):
             y = p["origin_y"] + oy * p["stride_y"] + wy
             x = p["origin_x"] + ox * p["stride_x"] + wx
@@ -113,12 +113,12 @@ def run(spec, psum, param, memories, results, p):
             v = psum[row + (x // p["spread"] if p["spread"] else x)]
             if Stage.REQUANT not in chain:
                 v = v.astype(np.int8)
-            if by_visit and not p["res_broadcast"]:
+            if per_iteration and not p["res_broadcast"]:
                 residual_at = res + y * p["res_row_pitch"] + x
             for stage in chain[:pool]:
                 v = stage_value(stage, p, v, lanes, memories, residual_at)
-            visits.append(folded(v, p["pool_slots"], wx) if p["pool_slots"] else v)
-        v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
+            iterations.append(folded(v, p["pool_slots"], wx) if p["pool_slots"] else v)
+        v = pooled(spec, p, iterations) if pool < len(chain) else iterations[0]
         for stage in chain[pool + 1 :]:
             v = stage_value(stage, p, v, lanes, memories, residual_at)
         if p["spread"]:
@@ -143,8 +143,8 @@ def folded(v, slots, wx):
     return np.concatenate((nothing, half) if wx else (half, nothing))
 
 
-def pooled(spec, p, visits):
-    values = np.array(visits, np.int64).reshape(-1, spec.word_channels)
+def pooled(spec, p, iterations):
+    values = np.array(iterations, np.int64).reshape(-1, spec.word_channels)
     if p["pool_kind"] == PoolKind.MAX:
         return values.max(axis=0, initial=-128).astype(np.int8)
     total = (values - p["pool_x_zero"]).sum(axis=0)
@@ -224,8 +224,8 @@ def packed(slots):
     return {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
 
 
-def visits(p):
-    """Cycles of the visits without stalls."""
+def iterations(p):
+    """Cycles of the iterations without stalls."""
     return p["blocks"] * post_visits(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
@@ -281,9 +281,9 @@ def _shape(spec, rng, chain, largest):
         p["in_rows"] = p["origin_y"] + (p["out_rows"] - 1) * p["stride_y"] + more["rows"]
         p["in_cols"] = p["origin_x"] + (p["out_cols"] - 1) * p["stride_x"] + more["cols"]
     tile, out = (p["in_rows"], p["in_cols"]), (p["out_rows"], p["out_cols"])
-    by_visit = Stage.RESIDUAL in chain and before_pool(chain)
+    per_iteration = Stage.RESIDUAL in chain and before_pool(chain)
     p |= _pitches(rng, "psum", *tile) | _pitches(rng, "out", *out) | _pitches(rng, "keep", *out)
-    p |= _pitches(rng, "res", *(tile if by_visit else out))
+    p |= _pitches(rng, "res", *(tile if per_iteration else out))
     free = {
         "psum": spec.buffers.psum.words - p["blocks"] * p["psum_block_pitch"],
         "out": spec.buffers.output.words - p["blocks"] * p["out_block_pitch"],

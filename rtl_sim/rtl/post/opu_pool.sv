@@ -113,8 +113,8 @@ module opu_pool
         .copies_o(shifts)
     );
 
-    logic visits, came_q, add_first_q, add_q;
-    assign visits = item_q[0].valid && item_q[0].present;
+    logic contributes, came_q, add_first_q, add_q;
+    assign contributes = item_q[0].valid && item_q[0].present;
     always_ff @(posedge clk_i) begin
       came_q <= item_q[1].valid && rst_ni;  // as item_q[2].valid, windows that are not complete, too
       add_q <= came_q;                      // with the product
@@ -130,9 +130,9 @@ module opu_pool
       assign centred = 9'(signed'(x_q)) - 9'(signed'(x_zero_q));
       always_ff @(posedge clk_i) begin
         if (item.valid && item.present) x_q <= value[8*l+:8];
-        now_q <= visits ? centred : '0;
-        next_q <= (visits && item_q[0].again[0]) ? centred[7:0] : '0;
-        after_q <= (visits && item_q[0].again[1]) ? centred[7:0] : '0;
+        now_q <= contributes ? centred : '0;
+        next_q <= (contributes && item_q[0].again[0]) ? centred[7:0] : '0;
+        after_q <= (contributes && item_q[0].again[1]) ? centred[7:0] : '0;
       end
 
       logic [7:0] largest, next_largest, after_largest;
@@ -256,7 +256,7 @@ module opu_pool
       for (int unsigned l = 0; l < LANES; l++) centred[l] = CENTRED_BITS'(signed'(x[l])) - zero;
     endfunction
 
-    function automatic void visit(logic average);
+    function automatic void accumulate_item(logic average);
       /* verilator unroll_disable */
       for (int unsigned l = 0; l < LANES; l++) begin
         automatic pool_t v = POOL_BITS'(centred[l]);
@@ -299,7 +299,7 @@ module opu_pool
       if (BEATS > 1 && item_q[1].valid) rotate();
       if (item_q[1].valid && item_q[1].first) start(is_average);
       if (item_q[1].valid && item_q[1].present) begin
-        visit(is_average);
+        accumulate_item(is_average);
         if (item_q[1].again[0]) keep(1'b0);
         if (item_q[1].again[1]) keep(1'b1);
       end

@@ -87,7 +87,7 @@ module opu_post
 
   post_params_t launched;
   chain_t launched_chain;
-  item_t visit;
+  item_t issued_item;
   logic [PLACES-1:0] read_we, load_we;
   logic read_bank, load_bank;
   logic [3:0] read_word, load_word;
@@ -109,7 +109,7 @@ module opu_post
       .psum_re_o,
       .psum_addr_o,
       .psum_grant_i,
-      .visit_item_o     (visit),
+      .visit_item_o     (issued_item),
       .param_re_o,
       .param_addr_o,
       .load_we_o        (read_we),
@@ -131,7 +131,7 @@ module opu_post
       keeps_q <= HAS_KEEP && launched.keep != '0;
       chain_q <= launched_chain;
     end
-    read_q <= visit;
+    read_q <= issued_item;
     head_in_q <= read_q;
     load_we <= read_we;
     load_bank <= read_bank;

@@ -1,7 +1,7 @@
 // Sequencer of the post engine: accepts instructions, runs the loop nest over blocks, output pixels and windows, reads
 // partial sums and loads parameters.
 //
-//   start --> IDLE --> CHECK --> PREPARE --> LAUNCH --> VISIT ... --> IDLE
+//   start --> IDLE --> CHECK --> PREPARE --> LAUNCH --> ITERATE .. --> IDLE
 //             latch    legal?    loop setup  waits for  one window position
 //                      products              clear_i    after the other
 //
@@ -50,8 +50,8 @@ module opu_post_walk
 );
 
   // CHECK: legal? The products of addresses are computed. PREPARE: the loops are set, an illegal instruction ends. One
-  // bit distinguishes VISIT from the others.
-  typedef enum logic [2:0] {IDLE = 3'b000, CHECK = 3'b001, PREPARE = 3'b010, LAUNCH = 3'b011, VISIT = 3'b100} state_e;
+  // bit distinguishes ITERATE from the others.
+  typedef enum logic [2:0] {IDLE = 3'b000, CHECK = 3'b001, PREPARE = 3'b010, LAUNCH = 3'b011, ITERATE = 3'b100} state_e;
 
   state_e state_q, state_d;
   post_params_t p_q;
@@ -95,13 +95,13 @@ module opu_post_walk
   end
 
   // Checks of the parameters alone are computed a cycle before those that depend on the chain.
-  logic counts_q, one_visit_q, packed_q, slots_q, spread_q, spreads_q;
+  logic counts_q, one_iteration_q, packed_q, slots_q, spread_q, spreads_q;
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
         && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0 && (HAS_KEEP || p_q.keep == '0);
-    one_visit_q <= p_q.win_rows == 8'd1 && p_q.win_cols == 8'd1;
+    one_iteration_q <= p_q.win_rows == 8'd1 && p_q.win_cols == 8'd1;
     packed_q <= p_q.pool_slots != '0;
     slots_q <= packs(p_q.pool_slots) && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
     spread_q <= p_q.spread != '0;
@@ -124,7 +124,7 @@ module opu_post_walk
       end
     end
     legal = counts_q && chain_q.legal && sides_legal;
-    if (chain_q.pool == AT_EXIT && !one_visit_q) legal = 1'b0;
+    if (chain_q.pool == AT_EXIT && !one_iteration_q) legal = 1'b0;
     if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT && chain_q.residual == '0)) legal = 1'b0;
     if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
   end
@@ -139,10 +139,10 @@ module opu_post_walk
     logic                     window_last, row_last, block_last;            // what this iteration is the last one of
     logic signed [9:0]        y_step, x_step;                   // to the next iteration, unless that begins a block, a row
     logic                     moves;                            // with x_step to the next word: of several pixels, this is the last one
-    logic signed [Y_BITS-1:0] y, x;                             // visit
+    logic signed [Y_BITS-1:0] y, x;                             // of this iteration
     logic signed [Y_BITS-1:0] below, beyond;                    // the same less the rows, the columns of the tile: negative inside
     psum_addr_t               psum_column, psum;                // first iteration of the window column; this one
-    residual_addr_t [RESIDUAL_UNITS-1:0] res_window, res_row;   // column 0 of: window row 0, visited row
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_window, res_row;   // column 0 of: window row 0, current row
     residual_addr_t           res_x;                            // output column, for units that are not before POOL
     output_addr_t             out;                              // this pixel
     feature_addr_t            keep;
@@ -161,23 +161,23 @@ module opu_post_walk
   logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first iteration
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_stride, res_stride_q, res_step;
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin_product_q, res_stride_product_q, res_origin_whole_q, res_stride_whole_q;
-  logic [RESIDUAL_UNITS-1:0] by_visit;   // the residual follows the iterations, not the output pixels
+  logic [RESIDUAL_UNITS-1:0] per_iteration;   // the residual follows the iterations, not the output pixels
   logic [RESIDUAL_UNITS-1:0] broadcast;  // neither of them
-  assign by_visit = chain_q.before_pool & ~broadcast;
+  assign per_iteration = chain_q.before_pool & ~broadcast;
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
     residual_addr_t pitch;
     assign broadcast[u] = p_q.res_broadcast[u] != '0;
     assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
-    assign res_origin[u] = by_visit[u] ? res_origin_whole_q[u] : '0;
-    assign res_step[u] = by_visit[u] ? pitch : '0;
-    assign res_stride[u] = broadcast[u] ? '0 : by_visit[u] ? res_stride_whole_q[u] : pitch;
+    assign res_origin[u] = per_iteration[u] ? res_origin_whole_q[u] : '0;
+    assign res_step[u] = per_iteration[u] ? pitch : '0;
+    assign res_stride[u] = broadcast[u] ? '0 : per_iteration[u] ? res_stride_whole_q[u] : pitch;
   end
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which iterate over their new columns only.
   logic signed [8:0] common_q;              // columns that a window has in common with the next one
   logic [1:0] skipped, skipped_q;                 // of them, those that the next one skips: all or none
   logic signed [8:0] more_cols_q;           // columns less two that a window iterates over, unless it is the first of its row
-  logic signed [9:0] window_step_q;         // from the last column of a window to the first one visited of the next
+  logic signed [9:0] window_step_q;         // from the last column of a window to the first that the next one reads
   logic signed [9:0] window_step;
   assign window_step = 10'sd1 - ((skipped == '0) ? 10'(common_q) : 10'sd0);
   assign skipped = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
@@ -308,7 +308,7 @@ module opu_post_walk
     visit_item_o.right = loop_q.wx_last;
     visit_item_o.final_one = all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-      visit_item_o.res_addr[u] = loop_q.res_row[u] + (broadcast[u] ? '0 : by_visit[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+      visit_item_o.res_addr[u] = loop_q.res_row[u] + (broadcast[u] ? '0 : per_iteration[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     end
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
@@ -325,8 +325,8 @@ module opu_post_walk
       IDLE: if (start) state_d = CHECK;
       CHECK: state_d = PREPARE;
       PREPARE: state_d = legal ? LAUNCH : IDLE;
-      LAUNCH: if (launch_o) state_d = VISIT;
-      VISIT: state_d = state_e'({!(issue && all_last), 2'b00});  // or IDLE: the other bits wait for nothing
+      LAUNCH: if (launch_o) state_d = ITERATE;
+      ITERATE: state_d = state_e'({!(issue && all_last), 2'b00});  // or IDLE: the other bits wait for nothing
       default: state_d = IDLE;
     endcase
   end
@@ -400,7 +400,7 @@ module opu_post_walk
   end
 
   `OPU_ASSERT(ReadHeld, psum_re_o && !psum_grant_i |=> psum_re_o && $stable(psum_addr_o))
-  `OPU_ASSERT(BelowFollowsRow, state_q == VISIT |-> loop_q.below == loop_q.y - signed'(Y_BITS'(p_q.in_rows)))
-  `OPU_ASSERT(BeyondFollowsColumn, state_q == VISIT |-> loop_q.beyond == loop_q.x - signed'(Y_BITS'(p_q.in_cols)))
+  `OPU_ASSERT(BelowFollowsRow, state_q == ITERATE |-> loop_q.below == loop_q.y - signed'(Y_BITS'(p_q.in_rows)))
+  `OPU_ASSERT(BeyondFollowsColumn, state_q == ITERATE |-> loop_q.beyond == loop_q.x - signed'(Y_BITS'(p_q.in_cols)))
 
 endmodule
