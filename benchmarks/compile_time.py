@@ -7,8 +7,8 @@ Networks come from the zoo; NETWORK can also be blocksN: N residual blocks of 64
 quantised once (column `quantise`, this process) and then compiled by the command line in a process
 of its own: `wall` and `CPU` are of that whole process, the best of the repeats. The stages are CPU
 milliseconds of one more process that runs the same steps. Compiling is linear when the last two
-columns are flat down the growth rows. Then `vela` on the TFLite models named, when it is
-installed (`pip install ethos-u-vela`). Exits with 1 when a network takes longer than its bar.
+columns are flat over the rows of growing networks. Then `vela` on the TFLite models named, when it
+is installed (`pip install ethos-u-vela`). Exits with 1 when a network takes longer than its bar.
 """
 
 import argparse

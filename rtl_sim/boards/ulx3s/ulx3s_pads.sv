@@ -1,4 +1,4 @@
-// The pins of the SDRAM: a register at every pad, both ways, and its clock. A word that the memory gives at an edge of the delayed
+// The pins of the SDRAM: a register at every pad, in both directions, and its clock. A word that the memory gives at an edge of the delayed
 // clock is on dq_o a cycle after the register has taken it. In simulation the registers are those of a twin.
 module ulx3s_pads (
     input  logic        clk_i,
