@@ -304,7 +304,7 @@ def _planned(
     """maps: of its input and its output."""
     reads, writes = (Storage(layout=at, alias_root=i, block=0) for i, at in enumerate(maps))
     found = with_tile(layer, Maps(reads, writes, 1), hw, 0, tile, estimate)
-    return msgspec.structs.replace(found, pre=0, carried=0, **places)
+    return msgspec.structs.replace(found, pre=0, halo=0, **places)
 
 
 def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str, ...]:

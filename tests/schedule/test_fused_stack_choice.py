@@ -22,15 +22,15 @@ def no_shorter_one(*_):
 
 
 def chain_of(model, hw, monkeypatch):
-    """What `weigh` is given for the first chain of a network."""
+    """What `try_stacks` is given for the first chain of a network."""
     given = []
-    real = fused_stacks.weigh
+    real = fused_stacks.try_stacks
 
     def noted(*arguments):
         given.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(fused_stacks, "weigh", noted)
+    monkeypatch.setattr(fused_stacks, "try_stacks", noted)
     compile_model(model, hw, Options())
     return given[0]
 
@@ -117,7 +117,7 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
         return defaultdict(float), 0.0
 
     monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", noted)
-    tried = [*fused_stack_choice.weigh(*given)]
+    tried = [*fused_stack_choice.try_stacks(*given)]
     assert len(timed) == len(tried) > 0
     for units in timed:
         near = [work.output for unit in units for work in unit.layers]
@@ -228,20 +228,20 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
         return (200.0 if len(stack.layers) == 4 else gain_of_half), 1.0
 
     monkeypatch.setattr(fused_stack_choice, "BYTES", 0.0)
-    monkeypatch.setattr(fused_stack_choice, "TURN_BYTES", 0)
+    monkeypatch.setattr(fused_stack_choice, "SLOT_BYTES", 0)
     monkeypatch.setattr(fused_stack_choice, "_proposed", proposed)
     monkeypatch.setattr(
-        fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(layers=w, turns=())
+        fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(layers=w, slots=())
     )
     monkeypatch.setattr(fused_stack_choice, "_saved", gain)
-    found = [w for w in fused_stack_choice.weigh(units, chain, *rest) if w.taken]
-    assert [len(w.together.groups) for w in found] == taken
+    found = [w for w in fused_stack_choice.try_stacks(units, chain, *rest) if w.chosen]
+    assert [len(w.fused.groups) for w in found] == taken
 
 
 def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     monkeypatch.setattr(fused_stack_choice, "interleaved", lambda *_: "a ring is too small")
-    assert not [*fused_stack_choice.weigh(*given)]
+    assert not [*fused_stack_choice.try_stacks(*given)]
 
 
 def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
@@ -268,10 +268,10 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
     near, rate = 1000.0, 2
     given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
     monkeypatch.setattr(fused_stack_choice, "_saved", lambda *_: (0.0, near))
-    tried = list(fused_stack_choice.weigh(*given))
+    tried = list(fused_stack_choice.try_stacks(*given))
     assert tried
     for at, found in enumerate(tried):
-        stack = found.together.stack
+        stack = found.fused.stack
         outputs = {work.output for work in stack.layers}
         alone = (u.layers[0] for u in given[0] if u.layers[0].output in outputs)
         turns = len(stack.slots) - sum(len(work.tiles) for work in alone)
@@ -280,4 +280,4 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
         monkeypatch.setattr(
             fused_stack_choice, "_saved", lambda *_, gain=enough + more: (gain, near)
         )
-        assert list(fused_stack_choice.weigh(*given))[at].taken == taken
+        assert list(fused_stack_choice.try_stacks(*given))[at].chosen == taken

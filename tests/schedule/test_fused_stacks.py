@@ -265,7 +265,7 @@ def test_a_row_whose_blocks_of_channels_come_one_after_the_other(rng):
 @pytest.mark.parametrize(("rows", "strips"), [(16, 1), (17, 2), (33, 4), (200, 8)])
 def test_a_map_of_very_many_rows_has_wider_strips(rows, strips, monkeypatch):
     """A row at a time would be some instructions a group for every one of them."""
-    monkeypatch.setattr(fused_stacks, "_MANY_TURNS", 16)
+    monkeypatch.setattr(fused_stacks, "_MOST_STRIPS", 16)
     net = Net("column", seed=3)
     x = net.input("x", (1, 8, 2 * rows + 1, 3))
     x = net.conv(net.conv(x, "first", out=8, kernel=(2, 1)), "second", out=8, kernel=1)

@@ -112,7 +112,7 @@ def work(home, block=0):
 def test_of_five_blocks_the_one_made_last_comes_last(of, rows, late, first):
     made = PreviousTile(alias_root=7, blocks=(3, 1), rows=(4, 5))
     part = Part(source=1, blocks=(0, 5), rows=rows, words=(0, 9))
-    assert made.of(of, part) == late
+    assert made.late_blocks(of, part) == late
     assert list(blocks_in_time(part, late)) == first
 
 
