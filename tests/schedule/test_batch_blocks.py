@@ -136,7 +136,7 @@ def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_better(monkeypa
     assert found.plan.batch_blocks
     assert not found.plan.fused_stacks
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "a.depth"))
-    assert lines[-1].endswith("; the batch is better without cascades")
+    assert lines[-1].endswith("; the batch is better without fused stacks")
     monkeypatch.setattr(batch_blocks, "_price", lambda *_: 0.0)
     mixed = compile_model(model, hw, auto)
     assert mixed.plan.fused_stacks
