@@ -10,7 +10,7 @@ import numpy as np
 
 from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import Bundle, GroupInfo, MachineSegment
-from opu_fuse.bundle.result import RunResult, turns
+from opu_fuse.bundle.result import RunResult, with_head_cycle
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hdfg import build_hdfg
@@ -40,7 +40,7 @@ class RunFigures:
     def busy(self) -> Counter[tuple[int, str]]:
         """(group, engine) -> cycles in which it was open and first on its engine."""
         busy_cycles: Counter[tuple[int, str]] = Counter()
-        for r, start in turns(self.run.trace):
+        for r, start in with_head_cycle(self.run.trace):
             busy_cycles[r.group, r.engine] += r.end - start
         return busy_cycles
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class EngineName(StrEnum):
-    """What executes programs; the cycle engine has no data."""
+    """Engines that execute programs; the cycle engine has no data."""
 
     FUNCTIONAL = "functional"
     CYCLE = "cycle"

@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 def samples_of(bundle: Bundle, inputs: Arrays | None) -> tuple[dict[str, np.ndarray], int]:
     """Checked inputs with a leading sample axis on every array, and the number of samples.
 
-    inputs: as `input_arrays.py` takes them. An input of shape (1, …) may be given as (N, …), the
+    inputs: as `input_arrays.py` takes them. An input of shape (1, …) may be passed as (N, …), the
     same N for all. None: seeded noise, with a warning. Raises RunError naming the expected and the
     actual arrays.
     """
     if inputs is None:
-        log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
+        log.warning("no input: running on noise (seed %d)", NOISE_SEED)
         inputs = noise(bundle)
     expected = ", ".join(f"{p.name} {_text(p.dtype, p.shape)}" for p in bundle.inputs)
     inputs = named_inputs(bundle, inputs)
@@ -39,9 +39,9 @@ def samples_of(bundle: Bundle, inputs: Arrays | None) -> tuple[dict[str, np.ndar
         array = np.asarray(inputs[port.name])
         results[port.name], counts[port.name] = _checked(port, array)
     if len(set(counts.values())) > 1:
-        given = ", ".join(f"{name}: {n}" for name, n in counts.items())
+        sizes = ", ".join(f"{name}: {n}" for name, n in counts.items())
         raise RunError(
-            "inputs", f"have different numbers of samples ({given})", "give as many of each"
+            "inputs", f"have different numbers of samples ({sizes})", "give as many of each"
         )
     return results, next(iter(counts.values()), 1)
 
@@ -56,7 +56,7 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
     integers.
     """
     rng = np.random.default_rng(seed)
-    made: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for port in bundle.inputs:
         dtype = np.dtype(container_dtype(port.dtype))
         shape = port.shape if bundle.batch == 1 else (bundle.batch, *port.shape[1:])
@@ -67,8 +67,8 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
         else:
             low, high = _integers(port.dtype)
             data = rng.integers(max(low, -128), min(high, 255) + 1, shape)
-        made[port.name] = np.asarray(data).astype(dtype).astype(numpy_dtype(port.dtype))
-    return made
+        arrays[port.name] = np.asarray(data).astype(dtype).astype(numpy_dtype(port.dtype))
+    return arrays
 
 
 def _integers(dtype: str) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     if array.dtype == np.int8:
         return array
     if np.isnan(array).any():
-        what = "holds NaN, which no int8 stands for"
+        what = "holds NaN, which no int8 can represent"
         raise RunError(f"input {port.name}", what, "clean the data")
     return _params(port).quantize(array)
 

@@ -77,7 +77,7 @@ CASES = {
         TINY,
         None,
         "p",
-        "a pooling window lies wholly in the padding",
+        "a pooling window is wholly in the padding",
     ),
     "feature_maps": (
         "[f] a = Reshape(x, rank3) [r] y = Relu(a)",

@@ -17,7 +17,13 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.importing.old_opsets import check_modes, restore_semantics
 from opu_fuse.frontend.importing.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
-from opu_fuse.process.sandbox import ForeignError, beside, complaints, first_line, in_child
+from opu_fuse.process.sandbox import (
+    ForeignError,
+    complaints,
+    first_line,
+    in_child,
+    in_child_concurrently,
+)
 
 
 class Findings(Struct, frozen=True, kw_only=True):
@@ -52,7 +58,7 @@ def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Gene
     with _about(where, sized=sized):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
     converted = onnx.ModelProto.FromString(upgraded) if upgraded else None
-    with beside(lambda: infer(converted or weightless), **limits) as answer:
+    with in_child_concurrently(lambda: infer(converted or weightless), **limits) as answer:
         _share_opsets(proto)
 
         def shapes() -> Shapes:

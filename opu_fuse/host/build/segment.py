@@ -22,6 +22,7 @@ from opu_fuse.model.opsets import KNOWN
 from opu_fuse.quant import QuantParams
 
 IR_VERSION = 10
+"""IR version of the models. Newer ones have no feature that is needed here."""
 
 
 class HostModel(Struct, frozen=True, kw_only=True):
