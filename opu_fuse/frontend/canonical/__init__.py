@@ -15,7 +15,6 @@ from opu_fuse.frontend.canonical import (
     convolutions,
     crop_as_conv,
     dense,
-    dense_to_conv1x1,
     einsums,
     elementwise,
     fold_affine,
@@ -35,6 +34,7 @@ from opu_fuse.frontend.canonical import (
     slices,
     space_depth_as_conv,
     split_averages,
+    tokens,
 )
 from opu_fuse.frontend.importing.node_names import fix_names
 from opu_fuse.frontend.importing.shapes import infer_shapes
@@ -69,7 +69,7 @@ STEPS: Mapping[str, Step] = {
     "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
     "lines": lift_1d.run,  # before pools: they expect images
     "pools": _pools_step,  # before the steps that write shapes: it may correct them
-    "rows": dense_to_conv1x1.run,  # before transposes: it inserts some
+    "rows": tokens.run,  # before transposes: it inserts some
     "transposes": sink_transposes.run,  # before the steps that depend on the channel axis
     "slices": slices.run,
     "tiles": repeats.run,

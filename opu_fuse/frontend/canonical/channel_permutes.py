@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -66,7 +67,7 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
     All of them only move values. Empty if there is no such chain, or if it requantises.
     """
     chain, rounding = [node], quant_of(node.outputs[0])
-    while is_standard(chain[-1], *_MOVES):
+    while is_standard(chain[-1], *_MOVES) and not is_of_norm(chain[-1]):
         value = operand(chain[-1], 0)
         shape = static_shape(value)
         if value is None or shape is None or quant_of(value) not in {None, rounding}:

@@ -1,0 +1,192 @@
+"""Tokens become the pixels of images (1, 1, tokens, c).
+
+Transformers hold tokens as (n, c), (1, n, c), or (b, n, c) with a batch of windows. An operator
+that treats all tokens alike computes the same on the image, so that Reshapes to and from images
+move past such operators, and `views` cancels them. One pass in graph order moves them past all.
+
+1. Dense layers become 1x1 convolutions of such images (`dense_to_conv1x1`).
+2. Normalisations of the last axis get channels-first operands and results (`norms`).
+3. Elementwise operators with an operand that a Reshape made of a channels-last map (1, h, w, c):
+   the Reshape moves after them. Their other operands get the shape of the map: computed ones by a
+   Reshape, constants that differ from token to token at compile time. If all constants are scalars,
+   the Reshape need not keep the last axis.
+4. Split and Slice of the last axis of such an operand: likewise.
+5. A Transpose of (1, n, c) or (1, c, n) from or to such an image, which a Reshape makes of it:
+   it becomes one of the image.
+"""
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical import dense_to_conv1x1, norms
+from opu_fuse.frontend.canonical.token_images import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    IMAGE_RANK,
+    is_image,
+    map_of,
+    reshape_after,
+    reshaped,
+)
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_after,
+    is_standard,
+    quant_of,
+    static_shape,
+)
+from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS
+
+_ALL = (*ELEMENT_WISE, *NORMS, "Gemm", "MatMul", "Slice", "Split", "Transpose")
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed, graph = False, model.graph
+    later: set[ir.Value] = set()
+    for node in list(graph):
+        if not is_standard(node, *_ALL):
+            continue
+        if any(v in later or _is_of_map(v) for v in node.inputs if v is not None):
+            later.update(node.outputs)
+        if is_standard(node, "MatMul", "Gemm"):
+            changed |= dense_to_conv1x1.convert(graph, node, later)  # Case 1
+        elif is_standard(node, *NORMS):
+            changed |= norms.convert(graph, node)  # Case 2
+        elif is_standard(node, *ELEMENT_WISE):
+            changed |= _elementwise(graph, node)  # Case 3
+        elif is_standard(node, "Transpose"):
+            changed |= _transpose(graph, node)  # Case 5
+        else:
+            changed |= _parts(graph, node)  # Case 4
+    return changed
+
+
+def _is_of_map(value: ir.Value) -> bool:
+    """Whether a Reshape made tokens of a map of several rows."""
+    size = static_shape(map_of(value))
+    return size is not None and size[1] > 1
+
+
+def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
+    result = node.outputs[0]
+    target = static_shape(result)
+    if target is None or result.dtype != ir.DataType.FLOAT or _is_held(result):
+        return False
+    constants = [v for v in node.inputs if v is not None and constant(v) is not None]
+    computed = dict.fromkeys(v for v in node.inputs if v is not None and constant(v) is None)
+    if any(static_shape(v) != target for v in computed):
+        return False
+    scalars = all(constant(v).size == 1 for v in constants)  # type: ignore[union-attr]  # they are constants
+    maps = {v: m for v in computed if (m := map_of(v, any_axis=scalars)) is not None}
+    sizes = {static_shape(m) for m in maps.values()}
+    if len(sizes) != 1:
+        return False
+    (size,) = sizes
+    assert size is not None
+    if not all(_fits(v, size) for v in constants):
+        return False
+    source = next(iter(maps.values()))
+    if scalars and size[-1] != target[-1] and len(maps) < len(computed):
+        return False  # tokens of the other operands would be no pixels
+    for index, value in enumerate(node.inputs):
+        if value is not None:
+            image = maps.get(value) or _operand(graph, node, value, target, size)
+            node.replace_input_with(index, image)
+    reshape_after(graph, node, source)
+    return True
+
+
+def _is_held(value: ir.Value) -> bool:
+    """Whether a machine holds a value as it is: a map or one row."""
+    return is_image(value) or (static_shape(value) or ())[:-1] == (1,)
+
+
+def _fits(value: ir.Value, size: tuple[int, ...]) -> bool:
+    """Whether a constant operand of tokens can get the shape of a map `size`.
+
+    Constants that differ between tokens are expanded only for images of one row, as images of
+    several may be maps with channels first.
+    """
+    shape, quant = static_shape(value), quant_of(value)
+    if shape is None or (quant is not None and quant.axis is not None):
+        return False
+    return math.prod(shape[:-1]) == 1 or size[:2] == (1, 1)
+
+
+def _operand(
+    graph: ir.Graph,
+    node: ir.Node,
+    value: ir.Value,
+    target: tuple[int, ...],
+    size: tuple[int, ...],
+) -> ir.Value:
+    data = constant(value)
+    if data is None:
+        return reshaped(graph, node, value, size)
+    if data.ndim <= 1 and math.prod(data.shape[:-1]) == 1:
+        return value
+    if math.prod(data.shape[:-1]) == 1:
+        return add_constant(graph, f"{value.name}/channels", data.reshape(-1), quant_of(value))
+    tokens = np.broadcast_to(data, (*target[:-1], data.shape[-1])).reshape(*size[:-1], -1)
+    return add_constant(graph, f"{value.name}/tokens", tokens, quant_of(value))
+
+
+def _parts(graph: ir.Graph, node: ir.Node) -> bool:
+    x = node.inputs[0]
+    source, shape = map_of(x), static_shape(x)
+    if x is None or source is None or shape is None or is_image(x):
+        return False
+    if any(static_shape(v) is None for v in node.outputs):
+        return False
+    last = len(shape) - 1
+    if is_standard(node, "Split"):
+        if node.attributes.get_int("axis", 0) % len(shape) != last:
+            return False
+        node.attributes["axis"] = ir.AttrInt64("axis", IMAGE_RANK - 1)
+    else:
+        ranges = slice_ranges(node)
+        if ranges is None or ranges[:-1] != [range(n) for n in shape[:-1]]:
+            return False
+        taken = ranges[-1]
+        if taken.step < 0 or not taken:
+            return False
+        numbers = (taken.start, taken.stop, IMAGE_RANK - 1, taken.step)
+        node.resize_inputs(1 + len(numbers))
+        for index, number in enumerate(numbers, start=1):
+            data = np.array([number], np.int64)
+            node.replace_input_with(index, add_constant(graph, f"{node.name}/last{index}", data))
+    node.replace_input_with(0, source)
+    reshape_after(graph, node, source)
+    return True
+
+
+def _transpose(graph: ir.Graph, node: ir.Node) -> bool:
+    x, result = node.inputs[0], node.outputs[0]
+    shape, quant = static_shape(x), quant_of(result)
+    if x is None or shape is None or shape[:1] != (1,) or quant not in {None, quant_of(x)}:
+        return False
+    if tuple(node.attributes.get_ints("perm", ())) != (0, 2, 1) or 1 in shape[1:] or 0 in shape:
+        return False
+    _, outer, inner = shape
+    source = map_of(x)
+    if static_shape(source) == (1, 1, outer, inner):
+        order, turned = CHANNELS_FIRST, (1, inner, 1, outer)
+    elif any(_makes(use.node, (1, 1, inner, outer)) for use in result.uses()):
+        order, turned = CHANNELS_LAST, (1, 1, inner, outer)
+        source = reshaped(graph, node, x, (1, outer, 1, inner))
+    else:
+        return False
+    size = add_constant(graph, f"{node.name}/line_shape", np.array((1, inner, outer)))
+    insert_after(node, result, "Reshape", (size,), name=f"{node.name}/line", shape=turned)
+    node.replace_input_with(0, source)
+    node.attributes["perm"] = ir.AttrInt64s("perm", order)
+    return True
+
+
+def _makes(node: ir.Node, shape: tuple[int, ...]) -> bool:
+    return is_standard(node, "Reshape") and static_shape(node.outputs[0]) == shape
