@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa.instruction import Instruction
@@ -61,7 +61,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     placements: DFG index -> DRAM placement, without values that are on chip only;
     uses: live ranges of all tensors;
     layout, memory: the layout and memory plan that they follow from;
-    cycles: DFG index of a group's output -> predicted cycles.
+    cycles: DFG index of a group's output -> predicted cycles;
+    constants_bytes: weights, parameters and constant maps, from offset 0 of the window.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -119,8 +120,12 @@ def schedule(
     for found in units:
         cycles |= cycles_by_output(found, [unit.keep for unit in found], hw)
     uses = {node: use for node, use in tiling.uses.items() if use.place.home not in on_chip}
+    placements: dict[int, Placement] = {}
+    for node in [node for node in uses if dfg[node].kind is Kind.CONST]:
+        place = uses.pop(node).place
+        placements[node] = Placement(offset=constants, layout=place.layout, skips=place.skips)
+        constants = align(constants + place.layout.size_bytes)
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
-    placements = {}
     for node, use in uses.items():
         place = use.place
         offset = constants + memory.offsets[place.home] + place.offset
