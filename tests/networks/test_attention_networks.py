@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from benchmarks.attention import Measured, measure
+from benchmarks.attention_builder import LAYER_NORMS
 from benchmarks.attention_networks import SMALL
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Compilation, compile_model, partition_model
@@ -50,3 +51,19 @@ def test_all_layers_with_constant_weights_are_on_the_machine(name: str):
     products = [dfg[op.node] for op in partition.host if dfg[op.node].op == "host:MatMul"]
     assert all(dfg[i].const is None for node in products for i in node.operands)
     assert not any(dfg[op.node].op in {"conv", "dense"} for op in partition.host)
+
+
+@pytest.mark.parametrize("layer_norm", [s for s in LAYER_NORMS if s != "operator"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_spelling_of_a_layer_norm_gives_the_same_groups(name: str, layer_norm: str):
+    hw = load_hw(MACHINES[0])
+    other = measure(SMALL[name](layer_norm=layer_norm), hw, segments=False)
+    assert (other.groups, other.host) == (measured(name).groups, measured(name).host)
+
+
+@pytest.mark.parametrize("how", [{"gelu": "tanh"}, {"gelu": "operator"}, {"gemm": True}], ids=str)
+@pytest.mark.parametrize("name", ["vit_tiny", "bert_tiny"])
+def test_every_spelling_of_gelu_and_dense_layers_gives_as_many_groups(name: str, how: dict):
+    found = measure(SMALL[name](**how), load_hw(MACHINES[0]), segments=False)
+    assert found.groups == measured(name).groups
+    assert found.computing == measured(name).computing
