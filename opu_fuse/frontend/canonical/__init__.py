@@ -30,6 +30,7 @@ from opu_fuse.frontend.canonical import (
     reshapes,
     resize_down,
     resize_linear,
+    scalar_factors,
     sink_transposes,
     slices,
     space_depth_as_conv,
@@ -78,6 +79,7 @@ STEPS: Mapping[str, Step] = {
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
+    "factors": scalar_factors.run,  # after elementwise: all are products with the scalar second
     "affine": fold_affine.run,
     "padding": fold_pads.run,  # after pools and convolutions: automatic padding is resolved there
     "crops": fold_crops.run,  # after padding: crops reduce it
@@ -96,7 +98,7 @@ REWRITES: Mapping[str, Step] = {
 """Steps that replace operators of the user's graph before fusing. They run after the others, for
 strategies that ask for them, and explain their changes in `REWRITE_KEY`.
 """
-STEP_LEVEL = {"affine": 1}
+STEP_LEVEL = {"affine": 1, "factors": 1}
 """Optimisations only: folding batch norm and scales into weights."""
 
 _OPTIONAL = Sequential(
