@@ -79,12 +79,41 @@ CASES = {
     ),
 }
 
+OF_ONE = {
+    "the first token": (
+        f"{LAYER} [g] g = Gather <axis = 1> (q, first) [k] y = Gemm (g, down)",
+        "Conv Slice Gemm",
+    ),
+    "the last token": (f"{LAYER} [g] y = Gather <axis = 1> (q, minus)", "Conv Slice"),
+    "some tokens": (
+        f"{LAYER} [s] s = Slice (q, two, five, one_axis) [k] y = MatMul (s, down)",
+        "Conv Slice Conv",
+    ),
+    "a class token": (
+        f"{LAYER} [c] c = Concat <axis = 1> (token, q) [k] y = MatMul (c, down)",
+        "Conv Concat Conv",
+    ),
+    "two layers": (
+        f"{LAYER} [n] n = MatMul (x, up) [c] c = Concat <axis = 1> (q, n) [k] y = MatMul (c, down)",
+        "Conv Conv Concat Conv",
+    ),
+}
+ONLY_ONE = {
+    "first": np.array(0, np.int64),
+    "minus": np.array(-1, np.int64),
+    "two": np.array([2], np.int64),
+    "five": np.array([5], np.int64),
+    "one_axis": np.array([1], np.int64),
+    "token": normal(1, 1, 10),
+}
+
 
 def graph(text: Text, nodes: str, shape: tuple[int, ...]) -> onnx.ModelProto:
     words = nodes.replace(",", " ").replace("(", " ").replace(")", " ").split()
-    used = {name: data for name, data in constants(shape).items() if name in words}
+    used = {name: data for name, data in (constants(shape) | ONLY_ONE).items() if name in words}
     sizes = ", ".join(map(str, shape))
-    free = ", ".join("ABCD"[: len(shape)])
+    rank = 2 if "Gather" in words else len(shape)
+    free = ", ".join("ABCD"[:rank])
     return text(f"g (float[{sizes}] x) => (float[{free}] y) {{ {nodes} }}", **used)
 
 
@@ -128,5 +157,25 @@ def test_the_machine_runs_all_but_norms(name: str, shape: tuple[int, ...], onnx_
     compiled = compile_model(model, hw)
     host = {compiled.dfg[op.node].op for op in compiled.partition.host}
     assert host <= {"host:LayerNormalization", "host:Reshape", "host:Transpose", "reshape"}
+    inputs = noise(compiled.bundle)
+    assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_tokens_of_one_image_are_joined_and_cut_as_columns(
+    name: str, onnx_text: Text, canonical: Canonical
+):
+    nodes, left = OF_ONE[name]
+    model = canonical(graph(onnx_text, nodes, (1, 7, 6)))
+    assert [n.op_type for n in model.graph if n.op_type not in VIEWS] == left.split()
+
+
+@pytest.mark.parametrize("machine", ["opu-light", "opu-tiny"])
+@pytest.mark.parametrize("name", OF_ONE)
+def test_the_machine_joins_and_cuts_tokens(name: str, machine: str, onnx_text: Text):
+    hw, model = load_hw(machine), graph(onnx_text, OF_ONE[name][0], (1, 7, 6))
+    compiled = compile_model(model, hw)
+    host = {compiled.dfg[op.node].op for op in compiled.partition.host}
+    assert host <= {"host:Reshape", "host:Transpose", "reshape"}
     inputs = noise(compiled.bundle)
     assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed

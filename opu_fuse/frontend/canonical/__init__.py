@@ -12,6 +12,7 @@ from onnx_ir.passes import common
 from opu_fuse.frontend.canonical import (
     channel_pads,
     channel_permutes,
+    concats_as_sums,
     convolutions,
     crop_as_conv,
     dense,
@@ -93,6 +94,7 @@ REWRITES: Mapping[str, Step] = {
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
     "crop_passes": crop_as_conv.run,  # after crops: those that no operator absorbed
+    "joins": concats_as_sums.run,  # after crops: an operand may become a pass
     "widening": channel_pads.run,  # after padding: pads have eight amounts
 }
 """Steps that replace operators of the user's graph before fusing. They run after the others, for

@@ -10,12 +10,15 @@ move past such operators, and `views` cancels them. One pass in graph order move
    the Reshape moves after them. Their other operands get the shape of the map: computed ones by a
    Reshape, constants that differ from token to token at compile time. If all constants are scalars,
    the Reshape need not keep the last axis.
-4. Split and Slice of the last axis of such an operand: likewise.
-5. A Transpose of (1, n, c) or (1, c, n) from or to such an image, which a Reshape makes of it:
+4. Split of the last axis of such an operand, Slice of it or of tokens (1, n, c), Gather of one
+   token: likewise.
+5. Concat of tokens (1, n, c), one of which is such an operand: likewise.
+6. A Transpose of (1, n, c) or (1, c, n) from or to such an image, which a Reshape makes of it:
    it becomes one of the image.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -36,12 +39,14 @@ from opu_fuse.frontend.editing import (
     insert_after,
     is_standard,
     quant_of,
+    rewrite,
     static_shape,
 )
 from opu_fuse.model.composites import slice_ranges
 from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS
 
-_ALL = (*ELEMENT_WISE, *NORMS, "Gemm", "MatMul", "Slice", "Split", "Transpose")
+_PARTS = ("Gather", "Slice", "Split")
+_ALL = (*ELEMENT_WISE, *NORMS, *_PARTS, "Concat", "Gemm", "MatMul", "Transpose")
 
 
 def run(model: ir.Model) -> bool:
@@ -60,7 +65,9 @@ def run(model: ir.Model) -> bool:
         elif is_standard(node, *ELEMENT_WISE):
             changed |= _elementwise(graph, node)  # Case 3
         elif is_standard(node, "Transpose"):
-            changed |= _transpose(graph, node)  # Case 5
+            changed |= _transpose(graph, node)  # Case 6
+        elif is_standard(node, "Concat"):
+            changed |= _join(graph, node)  # Case 5
         else:
             changed |= _parts(graph, node)  # Case 4
     return changed
@@ -143,26 +150,76 @@ def _parts(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if any(static_shape(v) is None for v in node.outputs):
         return False
-    last = len(shape) - 1
     if is_standard(node, "Split"):
-        if node.attributes.get_int("axis", 0) % len(shape) != last:
+        if node.attributes.get_int("axis", 0) % len(shape) != len(shape) - 1:
             return False
         node.attributes["axis"] = ir.AttrInt64("axis", IMAGE_RANK - 1)
-    else:
-        ranges = slice_ranges(node)
-        if ranges is None or ranges[:-1] != [range(n) for n in shape[:-1]]:
-            return False
-        taken = ranges[-1]
-        if taken.step < 0 or not taken:
-            return False
-        numbers = (taken.start, taken.stop, IMAGE_RANK - 1, taken.step)
-        node.resize_inputs(1 + len(numbers))
-        for index, number in enumerate(numbers, start=1):
-            data = np.array([number], np.int64)
-            node.replace_input_with(index, add_constant(graph, f"{node.name}/last{index}", data))
-    node.replace_input_with(0, source)
-    reshape_after(graph, node, source)
+        node.replace_input_with(0, source)
+        reshape_after(graph, node, source)
+        return True
+    ranges = _taken(node, shape)
+    if ranges is None or any(taken.step < 0 or not taken for taken in ranges):
+        return False
+    cut = [a for a, taken in enumerate(ranges) if taken != range(shape[a])]
+    is_row = static_shape(source) == (1, 1, *shape[-2:])
+    if len(cut) != 1 or cut[0] < len(shape) - (2 if is_row else 1):
+        return False
+    taken, axis = ranges[cut[0]], IMAGE_RANK - (len(shape) - cut[0])
+    numbers = (taken.start, taken.stop, axis, taken.step)
+    names = (f"{node.name}/{part}" for part in ("start", "stop", "axis", "step"))
+    constants = [
+        add_constant(graph, name, np.array([number], np.int64))
+        for name, number in zip(names, numbers, strict=True)
+    ]
+    rewrite(node, "Slice", [source, *constants])
+    size = list(static_shape(source) or ())
+    size[axis] = len(taken)
+    _restore(graph, node, size)
     return True
+
+
+def _taken(node: ir.Node, shape: tuple[int, ...]) -> list[range] | None:
+    """Range of each axis that a Slice takes, or a Gather of one index; None for others."""
+    if is_standard(node, "Slice"):
+        return slice_ranges(node)
+    indices = constant(node.inputs[1])
+    if indices is None or indices.size != 1:
+        return None
+    axis = node.attributes.get_int("axis", 0) % len(shape)
+    index = int(indices.item()) % shape[axis]
+    return [range(index, index + 1) if a == axis else range(n) for a, n in enumerate(shape)]
+
+
+def _join(graph: ir.Graph, node: ir.Node) -> bool:
+    """Let a Concat of tokens (1, n, c) join images, of constant tokens as well."""
+    values, shape = [v for v in node.inputs if v is not None], static_shape(node.outputs[0])
+    axis = node.attributes.get_int("axis", 0)
+    if shape is None or len(shape) != 3 or shape[0] != 1 or axis % 3 == 0:
+        return False
+    sizes = {v: (1, *size) for v in values if (size := static_shape(v)) and 0 not in size}
+    maps = {v: m for v in sizes if (m := map_of(v)) is not None and static_shape(m) == sizes[v]}
+    if not maps or len(sizes) < len(set(values)):
+        return False
+    if any((q := quant_of(v)) is not None and q.axis is not None for v in values):
+        return False
+    for index, value in enumerate(values):
+        data, image = constant(value), maps.get(value)
+        if data is not None:
+            name = f"{value.name}/tokens"
+            image = add_constant(graph, name, data.reshape(sizes[value]), quant_of(value))
+        node.replace_input_with(index, image or reshaped(graph, node, value, sizes[value]))
+    node.attributes["axis"] = ir.AttrInt64("axis", axis % 3 + 1)
+    _restore(graph, node, (1, *shape))
+    return True
+
+
+def _restore(graph: ir.Graph, node: ir.Node, size: Sequence[int]) -> None:
+    """Let a node's result have the shape `size`, and restore its own after it."""
+    result = node.outputs[0]
+    shape = static_shape(result)
+    assert shape is not None
+    target = add_constant(graph, f"{node.name}/rows_shape", np.asarray(shape, np.int64))
+    insert_after(node, result, "Reshape", (target,), name=f"{node.name}/rows", shape=size)
 
 
 def _transpose(graph: ir.Graph, node: ir.Node) -> bool:
