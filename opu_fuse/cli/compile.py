@@ -153,7 +153,7 @@ def compile_(
             f"{only} of them store nothing"
         )
     source = context.get_parameter_source("scales")
-    if done.prepared.given_quantised and source is not None and source.name != "DEFAULT":
+    if done.prepared.prequantised and source is not None and source.name != "DEFAULT":
         print_plain("warning: the model is quantised already: --scales is not used")
     for line in host_lines(done.dfg, done.partition):
         out.print(line)

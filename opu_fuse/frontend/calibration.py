@@ -21,6 +21,7 @@ Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
+"""Samples for a model without calibration data."""
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "
@@ -107,7 +108,7 @@ def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
     return _only(model, str(file), loaded) if isinstance(loaded, np.ndarray) else loaded
 
 
-def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.ndarray]:
+def _only(model: ir.Model, where: str, array: np.ndarray) -> Mapping[str, np.ndarray]:
     """Map an unnamed array to the only input. Raises ModelError if there are several inputs."""
     if len(model.graph.inputs) != 1:
         names = ", ".join(repr(v.name) for v in model.graph.inputs)
@@ -116,7 +117,7 @@ def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.nda
             f"one array cannot feed {len(model.graph.inputs)} inputs",
             f"give arrays by name, in a .npz file or a dictionary: {names}",
         )
-    return {model.graph.inputs[0].name or "": found}
+    return {model.graph.inputs[0].name or "": array}
 
 
 def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
@@ -134,7 +135,7 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
 def _split(
     model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], doubts: dict[str, None]
 ) -> list[Sample]:
-    """Split arrays by name into samples. doubts: the warnings so far (keys), extended in place."""
+    """Split arrays by name into samples. doubts: the warnings so far (keys), which this extends."""
     expected = [value.name or "" for value in model.graph.inputs]
     if sorted(arrays) != sorted(expected):
         raise ModelError(
@@ -157,8 +158,8 @@ def _split(
 def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, None]) -> np.ndarray:
     """The samples of one input, [samples, *input shape] in the input's dtype.
 
-    doubts: the warnings so far (keys), extended in place. Raises ModelError for a wrong dtype or
-    shape, and for values that are not finite.
+    doubts: the warnings so far (keys), which this extends. Raises ModelError for a wrong dtype
+    or shape, and for values that are not finite.
     """
     shape = _shape(value)
     wanted, got = _dtype(value), getattr(array, "dtype", type(array).__name__)
@@ -193,11 +194,11 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, Non
     return array
 
 
-def _channels_last(shape: tuple[int, ...], given: tuple[int, ...]) -> bool:
-    """Whether samples of a four-dimensional input are unambiguously NHWC. given: their shape."""
-    if len(shape) != 4 or len(given) != 4 or given[1:] == shape[1:]:
+def _channels_last(shape: tuple[int, ...], sample_shape: tuple[int, ...]) -> bool:
+    """Whether samples of a four-dimensional input are unambiguously NHWC."""
+    if len(shape) != 4 or len(sample_shape) != 4 or sample_shape[1:] == shape[1:]:
         return False
-    return shape[0] in (1, given[0]) and given[1:] == (*shape[2:], shape[1])
+    return shape[0] in (1, sample_shape[0]) and sample_shape[1:] == (*shape[2:], shape[1])
 
 
 def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:
