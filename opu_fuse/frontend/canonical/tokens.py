@@ -24,6 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.canonical import dense_to_conv1x1, norms
+from opu_fuse.frontend.canonical.dense import is_final
 from opu_fuse.frontend.canonical.token_images import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -38,6 +39,7 @@ from opu_fuse.frontend.editing import (
     constant,
     insert_after,
     is_standard,
+    operand,
     quant_of,
     rewrite,
     static_shape,
@@ -56,7 +58,7 @@ def run(model: ir.Model) -> bool:
     for node in list(graph):
         if not is_standard(node, *_ALL):
             continue
-        if any(v in later or _is_of_map(v) for v in node.inputs if v is not None):
+        if any(v in later for v in node.inputs) or _waits(node):
             later.update(node.outputs)
         if is_standard(node, "MatMul", "Gemm"):
             changed |= dense_to_conv1x1.convert(graph, node, later)  # Case 1
@@ -73,10 +75,14 @@ def run(model: ir.Model) -> bool:
     return changed
 
 
-def _is_of_map(value: ir.Value) -> bool:
-    """Whether a Reshape made tokens of a map of several rows."""
-    size = static_shape(map_of(value))
-    return size is not None and size[1] > 1
+def _waits(node: ir.Node) -> bool:
+    """Whether a node is a Gemm of a map's pixels that `dense` converts to its final form first."""
+    if not is_standard(node, "Gemm") or is_final(node) or map_of(node.inputs[0]) is None:
+        return False
+    weight, bias = constant(operand(node, 1)), constant(operand(node, 2))
+    has_vector = bias is not None and math.prod(bias.shape[:-1]) == 1
+    known = weight is not None and (operand(node, 2) is None or has_vector)
+    return known and not node.attributes.get_int("transA", 0)
 
 
 def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
