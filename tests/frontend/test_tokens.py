@@ -179,3 +179,21 @@ def test_the_machine_joins_and_cuts_tokens(name: str, machine: str, onnx_text: T
     assert host <= {"host:Reshape", "host:Transpose", "reshape"}
     inputs = noise(compiled.bundle)
     assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed
+
+
+def test_a_dense_layer_after_a_norm_that_stays_is_a_convolution(
+    onnx_text: Text, canonical: Canonical
+):
+    nodes = (
+        "[r] p = Reshape (x, flat) [n] q = LayerNormalization <axis = -1> (p, one) "
+        "[g] y = Gemm <alpha = 0.5> (q, narrow_up, bias)"
+    )
+    model = onnx_text(
+        f"g (float[1, 3, 3, 1] x) => (float[A, B] y) {{ {nodes} }}",
+        flat=np.array([9, 1], np.int64),
+        one=np.array([1.5], np.float32),
+        narrow_up=normal(1, 10),
+        bias=normal(10),
+    )
+    kinds = [n.op_type for n in canonical(model).graph if n.op_type not in VIEWS]
+    assert kinds == ["LayerNormalization", "Conv"]
