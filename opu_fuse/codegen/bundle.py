@@ -199,7 +199,8 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
 def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
     """Yield machine values and their views, each view under its own name, with the value.
 
-    Views that the host runs are left out: they own their bytes, which may be reused.
+    Views that the host runs are left out: they own their bytes, which may be reused. So are
+    constant maps, which are data of the program like weights.
     """
     on_host = {
         n for segment in plan.segments if isinstance(segment, HostWork) for n in segment.nodes
@@ -207,7 +208,8 @@ def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
     for node in dfg.nodes:
         base = dfg.base(node.index)
         viewed = base != node.index and node.index in on_host
-        if base in plan.uses and node.value and not viewed:
+        is_constant = dfg[base].kind is Kind.CONST
+        if base in plan.uses and node.value and not viewed and not is_constant:
             yield node, base
 
 
@@ -285,7 +287,7 @@ def _groups(
         layer = parts[0].layer
         reads = (
             *not_stored.get(plan.uses[layer.source].storage.alias_root, (layer.source,)),
-            *layer.operands[1:],
+            *(n for n in layer.operands[1:] if dfg[n].kind is not Kind.CONST),
         )
         yield GroupInfo(
             index=index,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
@@ -42,11 +42,15 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
-    if node.op in REAL_CONSTANTS:
+    adds_map = node.op == "add" and set(node.access) == {Access.FULL}
+    if node.op in REAL_CONSTANTS and not adds_map:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
     added = bias and bias.operands[1]
     forms = ("int32" if i == added else _FORMS.get(dfg[i].kind, "int8") for i in leaves)
-    reasons = (_not_integer(dfg[i], form) for i, form in zip(leaves, forms, strict=True))
+    reasons = (
+        _not_integer(dfg[i], form, is_map=adds_map and i != added)
+        for i, form in zip(leaves, forms, strict=True)
+    )
     unfit = next(filter(None, reasons), None)  # Case 3
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
@@ -145,12 +149,17 @@ def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:
     return [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
 
 
-def _not_integer(node: Node, form: str) -> str | None:
+def _not_integer(node: Node, form: str, *, is_map: bool) -> str | None:
+    """Why a value is no integer that a machine reads, None if it is.
+
+    is_map: a constant would be read as a map, which may have a zero point.
+    """
     if node.quant is None:
         pair = node.ir_node if node.op == "host:DequantizeLinear" else None
         wrong = None if pair is None else _unlike_int8(pair)
         how = "" if wrong is None else f" (it is rounded {wrong})"
         return f"{node.name} is not quantised to {form} in the model{how}"
-    if node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0:
+    has_zero = node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0
+    if has_zero and not is_map:
         return f"constant {node.name} has zero point {node.quant.zero_point}, machines take 0"
     return None

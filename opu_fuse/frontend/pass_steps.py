@@ -10,12 +10,13 @@ from opu_fuse.model.opsets import IR_VERSION
 from opu_fuse.passes import RunStep, Step
 
 NAMES = (
-    "load",  # contains the next five
+    "load",  # contains the next six
     "upgrade",
     "inline",
     "spell out",
     "constants",
     "float32",
+    "norms",
     "dequantise",
     "separate",
     "equalise",

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.check import largest
@@ -289,11 +289,12 @@ def _multiply(draft: Draft, node: Node) -> None:
 
 
 def _add(draft: Draft, node: Node) -> None:
-    """Residual: the operand that is not the chain's value comes from memory."""
+    """Residual: the operand that is not the chain's value comes from memory. It may be constant."""
     dfg = draft.dfg
     swapped = dfg.base(node.operands[0]) != dfg.base(draft.value)
     other = node.operands[0 if swapped else 1]
-    _computed(dfg, node, other)
+    if Access.FULL not in [node.access[i] for i in (0, 1) if node.operands[i] == other]:
+        _computed(dfg, node, other)
     same_map(dfg, node, other)
     draft.stage(Stage.RESIDUAL, node, side=dfg.base(other), swapped=swapped)
 

@@ -136,6 +136,8 @@ class Trait(Flag):
     """The result size depends on values of operands."""
     TRAPS = auto()
     """May divide by zero on integers."""
+    NORM = auto()
+    """Normalises each element by statistics of the last axes, from the attribute `axis` on."""
     MAKES_SEQUENCE = auto()
     READS_SEQUENCE = auto()
 

@@ -57,6 +57,7 @@ AFFINE = having(Trait.AFFINE)
 COMMUTATIVE = having(Trait.AFFINE, Trait.PART)
 """Sums and products. Either operand may be the constant. They join an adjacent table."""
 SUMS = having(Trait.AFFINE, Trait.NONEXPANSIVE)
+NORMS = having(Trait.NORM)
 SLOPES = having(Trait.SLOPES)
 HOMOGENEOUS = having(Trait.HOMOGENEOUS)
 TRUTHS = having(Trait.TRUTH)

@@ -146,7 +146,7 @@ OPERATORS: Mapping[str, Operator] = {
     "IsNaN": Operator(host=HostReason.NOT_REAL),
     "LRN": Operator(host=HostReason.ACROSS_CHANNELS),
     "LSTM": Operator(host=HostReason.CONTROL_FLOW),
-    "LayerNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
+    "LayerNormalization": Operator(traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS),
     "LeakyRelu": Operator(
         pattern=Pattern.ELEM_WISE,
         traits=Trait.QUANTISED
@@ -211,7 +211,7 @@ OPERATORS: Mapping[str, Operator] = {
     "QLinearConv": Operator(host=HostReason.NOT_REAL),
     "QLinearMatMul": Operator(host=HostReason.NOT_REAL),
     "QuantizeLinear": Operator(traits=Trait.CONVERTS | Trait.PAIR, host=HostReason.NOT_REAL),
-    "RMSNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
+    "RMSNormalization": Operator(traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS),
     "RNN": Operator(host=HostReason.CONTROL_FLOW),
     "RandomNormal": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),
     "RandomNormalLike": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),

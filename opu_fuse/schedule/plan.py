@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa.instruction import Instruction
@@ -68,7 +68,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     layout, memory: the layout and memory plan that they follow from;
     segments: machine programs and host segments, in execution order;
     cycles: DFG index of a group's output -> predicted cycles;
-    constants_bytes: bytes of all constants, which are stored first;
+    constants_bytes: bytes of all constants, maps included, which are stored first;
     program_offset: byte offset of the first program;
     window_bytes: bytes of the whole memory window.
     """
@@ -114,7 +114,7 @@ def schedule(
     reuse_memory: bool,
     fused_stacks: FusedStackChoice,
 ) -> Plan:
-    """Storage the tensors in DRAM and emit the instructions.
+    """Place the tensors in DRAM and emit the instructions.
 
     reuse_memory: False: every map is stored, at an address of its own;
     fused_stacks: which groups form fused stacks.
@@ -132,8 +132,12 @@ def schedule(
         residents = [unit.resident for unit in segment_units]
         cycles |= cycles_by_output(segment_units, residents, hw)
     uses = {n: use for n, use in tiling.uses.items() if use.storage.alias_root not in not_stored}
+    placements: dict[int, Placement] = {}
+    for node in [node for node in uses if dfg[node].kind is Kind.CONST]:
+        storage = uses.pop(node).storage
+        placements[node] = Placement(offset=constants, layout=storage.layout, skips=storage.skips)
+        constants = align(constants + storage.layout.size_bytes)
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
-    placements = {}
     for node, use in uses.items():
         storage = use.storage
         offset = constants + memory.offsets[storage.alias_root] + storage.offset

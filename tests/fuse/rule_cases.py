@@ -129,11 +129,11 @@ CASES = {
         "g is computed at run time; module mul_pre takes a constant",
     ),
     "computed_operand": (
-        "[a] y = Add(x, k2)",
-        TINY,
+        "[m] y = Mul(x, k2)",
+        "opu-1024t",
         None,
-        "a",
-        "k2 is a constant; module res_add takes computed feature maps",
+        "m",
+        "k2 is a constant; module se takes feature maps",
     ),
     "limits": (
         "[p] y = MaxPool<kernel_shape=[3,5],pads=[1,2,1,2]>(x)",

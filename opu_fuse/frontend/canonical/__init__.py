@@ -12,10 +12,10 @@ from onnx_ir.passes import common
 from opu_fuse.frontend.canonical import (
     channel_pads,
     channel_permutes,
+    concats_as_sums,
     convolutions,
     crop_as_conv,
     dense,
-    dense_to_conv1x1,
     einsums,
     elementwise,
     fold_affine,
@@ -31,10 +31,12 @@ from opu_fuse.frontend.canonical import (
     reshapes,
     resize_down,
     resize_linear,
+    scalar_factors,
     sink_transposes,
     slices,
     space_depth_as_conv,
     split_averages,
+    tokens,
 )
 from opu_fuse.frontend.importing.node_names import fix_names
 from opu_fuse.frontend.importing.shapes import infer_shapes
@@ -69,7 +71,7 @@ STEPS: Mapping[str, Step] = {
     "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
     "lines": lift_1d.run,  # before pools: they expect images
     "pools": _pools_step,  # before the steps that write shapes: it may correct them
-    "rows": dense_to_conv1x1.run,  # before transposes: it inserts some
+    "rows": tokens.run,  # before transposes: it inserts some
     "transposes": sink_transposes.run,  # before the steps that depend on the channel axis
     "slices": slices.run,
     "tiles": repeats.run,
@@ -78,6 +80,7 @@ STEPS: Mapping[str, Step] = {
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
+    "factors": scalar_factors.run,  # after elementwise: all are products with the scalar second
     "affine": fold_affine.run,
     "padding": fold_pads.run,  # after pools and convolutions: they resolve automatic padding
     "crops": fold_crops.run,  # after padding: crops reduce it
@@ -91,12 +94,13 @@ REWRITES: Mapping[str, Step] = {
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
     "crop_passes": crop_as_conv.run,  # after crops: those that no operator absorbed
+    "joins": concats_as_sums.run,  # after crops: an operand may become a pass
     "widening": channel_pads.run,  # after padding: pads have eight amounts
 }
 """Steps that replace operators of the user's graph before fusing. They run after the others, for
 strategies that ask for them, and explain their changes in `REWRITE_KEY`.
 """
-STEP_LEVEL = {"affine": 1}
+STEP_LEVEL = {"affine": 1, "factors": 1}
 """Optimisations only: folding batch norm and scales into weights."""
 
 _OPTIONAL = Sequential(

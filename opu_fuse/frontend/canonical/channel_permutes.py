@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -26,7 +27,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.composites import interleaving, slice_ranges
 
-_LARGEST = 1 << 22
+LARGEST = 1 << 22
 """Largest number of elements of an image that is analysed."""
 Move = Callable[[np.ndarray, ir.Node, ir.Value], np.ndarray | None]
 
@@ -66,7 +67,7 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
     All of them only move values. Empty if there is no such chain, or if it requantises.
     """
     chain, rounding = [node], quant_of(node.outputs[0])
-    while is_standard(chain[-1], *_MOVES):
+    while is_standard(chain[-1], *MOVES) and not is_of_norm(chain[-1]):
         value = operand(chain[-1], 0)
         shape = static_shape(value)
         if value is None or shape is None or quant_of(value) not in {None, rounding}:
@@ -83,12 +84,12 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
 def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
     """Source channel of each result channel; None if the chain splits channels."""
     count = int(np.prod(shape))
-    if count > _LARGEST or 0 in shape:
+    if count > LARGEST or 0 in shape:
         return None
     elements = np.arange(count).reshape(shape)
     values = [link.inputs[0] for link in chain[:-1]]
     for link, result in zip(reversed(chain), [*reversed(values), chain[0].outputs[0]], strict=True):
-        permuted = _MOVES[link.op_type](elements, link, result)  # type: ignore[arg-type]  # links read what they are linked by
+        permuted = MOVES[link.op_type](elements, link, result)  # type: ignore[arg-type]  # links read what they are linked by
         if permuted is None:
             return None
         elements = permuted
@@ -129,10 +130,11 @@ def _split(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray |
     return np.split(numbers, np.cumsum(sizes)[:-1], axis)[node.outputs.index(result)]
 
 
-_MOVES: dict[str, Move] = {
+MOVES: dict[str, Move] = {
     "Gather": _gather,
     "Reshape": _reshape,
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,
 }
+"""Operators that only move values, and what each makes of an array."""

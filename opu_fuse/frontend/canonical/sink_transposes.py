@@ -7,7 +7,9 @@ that a machine could fuse.
    the one axis that is not 1 counts as a Transpose.
 2. Elementwise operators, Concat, Split and Slice move before the Transposes of their operands if
    all have the same permutation. Constants, and values without a moved axis, are permuted the other
-   way.
+   way. If an operand of an elementwise operator or Concat is channels-last, so are the others: they
+   get a Transpose to channels-first.
+   The Transposes around a normalisation of channels belong to it (`norms`) and stay.
 3. A Pad that only a Transpose reads moves after it, where its reader may absorb it.
 
 Other readers of a transposed value still read it. Quantisation does not change.
@@ -19,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.norms import is_of_norm
+from opu_fuse.frontend.canonical.token_images import CHANNELS_LAST
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -35,6 +39,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
+from opu_fuse.quant import META_KEY
 
 _ALONG = {"Concat": None, "Split": 0}
 """Operators with an axis attribute, and its default."""
@@ -81,6 +86,8 @@ def _moves(shape: Sequence[int], order: Order) -> bool:
 
 
 def _merge(node: ir.Node) -> bool:
+    if is_of_norm(node):
+        return False
     first_transpose, second_order = (
         _transpose_before(node.inputs[0]) or _moved(node.inputs[0]),
         _any_order(node),
@@ -107,7 +114,7 @@ def _skip(node: ir.Node) -> bool:
 def _transpose_before(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
-    order = _order(node)
+    order = None if node is None or is_of_norm(node) else _order(node)
     return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has checked it
 
 
@@ -237,14 +244,20 @@ def _permute_back(
     graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
 ) -> list[ir.Value | None] | None:
     back = tuple(int(axis) for axis in np.argsort(order))
-    if not all(v in sources or _is_free_to_permute(v, back) for v in node.inputs):
+    is_last = order == CHANNELS_LAST
+    if not all(v in sources or _is_free_to_permute(v, back, computed=is_last) for v in node.inputs):
         return None
     return [sources.get(v) or _back(graph, node, v, back) for v in node.inputs]  # type: ignore[arg-type]  # None is in no mapping
 
 
-def _is_free_to_permute(value: ir.Value | None, back: Order) -> bool:
-    """Whether permuting a value needs no data movement at run time."""
+def _is_free_to_permute(value: ir.Value | None, back: Order, *, computed: bool) -> bool:
+    """Whether permuting a value needs no data movement at run time.
+
+    computed: or it is computed, and has as many axes.
+    """
     shape, data = static_shape(value), constant(value)
+    if computed and value is not None and data is None and len(shape or ()) == len(back):
+        return value.dtype == ir.DataType.FLOAT
     if value is None or shape is None or data is None:
         return value is None or (len(shape or ()) == len(back) and not _moves(shape or (), back))
     quant = quant_of(value)
@@ -259,6 +272,9 @@ def _back(graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Order) -
     if data is None:
         sizes = [shape[axis] for axis in back]
         attributes = {"perm": back}
-        return insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
+        turned = insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
+        if (quant := quant_of(value)) is not None:
+            turned.meta[META_KEY] = quant
+        return turned
     full = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
     return add_constant(graph, name, full.transpose(back), quant_of(value))

@@ -27,6 +27,7 @@ from opu_fuse.frontend.importing.fold_constants import fold_constants, lift_cons
 from opu_fuse.frontend.importing.node_names import name_everything
 from opu_fuse.frontend.importing.onnx_checks import Findings, examined, take
 from opu_fuse.frontend.importing.qoperator import convert_to_qdq, has_integer_operators
+from opu_fuse.frontend.importing.recognise_norms import may_be_norms, recognise
 from opu_fuse.frontend.importing.runtime_shapes import measure_shapes
 from opu_fuse.frontend.importing.shapes import (
     adopt_declared,
@@ -118,6 +119,8 @@ def _load(source: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loa
     )
     if is_of_other_width(model):
         step("float32", model, lambda model: _changed(model, to_float32, where))
+    if may_be_norms(model):
+        step("norms", model, lambda model: _changed(model, recognise, where))
     _stamp(model)
     check_network(model, where, batches)
     if more_known:

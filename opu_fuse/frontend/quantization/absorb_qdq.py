@@ -225,7 +225,7 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
     if result.is_graph_output() or source is None:
         return
     name = (source.name or "constant").removesuffix("_quantized")
-    decoded = constant_params(node, any_zero=_is_filter(result))
+    decoded = constant_params(node, any_zero=_is_filter(result), keep_zero=_is_added_map(result))
     if decoded is not None and _usable(result, decoded[1]):
         data, params = decoded
         if _is_weight(result):
@@ -251,6 +251,12 @@ def _usable(value: ir.Value, params: QuantParams) -> bool:
 
 def _is_filter(value: ir.Value) -> bool:
     return all(is_standard(u.node, *WEIGHTED) and u.idx == 1 for u in value.uses())
+
+
+def _is_added_map(value: ir.Value) -> bool:
+    """Whether only Adds read a constant, which differs along several axes: a map of a machine."""
+    wide = [size for size in static_shape(value) or () if size != 1]
+    return len(wide) > 1 and all(is_standard(u.node, "Add") for u in value.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -226,7 +226,7 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
             continue  # empty, or of unknown size
         if any(is_dequantize(v.producer()) for v in operands):
             continue  # ONNX Runtime quantises no reader of a DequantizeLinear
-        if node in wholes:
+        if node in wholes and not wholes[node].is_norm:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
                 continue

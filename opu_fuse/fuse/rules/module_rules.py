@@ -129,14 +129,19 @@ def constant_operand(context: MatchContext, node: Node, name: str) -> Words | No
 
 
 def computed_operand(context: MatchContext, node: Node, name: str) -> Words | None:
-    """{operand} is a constant; module {module} takes computed feature maps
+    """{operand} is a constant; module {module} takes feature maps
 
     Change: add {new}
     Change: make {map:own} an input of the model
     """
     if not _takes_maps(context, name):
         return None
-    constants = [context.dfg[i].called for i in node.operands if context.dfg[i].kind is Kind.CONST]
+    reads_maps = context.modules.by_name[name].kind is ModuleKind.RES_ADDER
+    constants = [
+        context.dfg[i].called
+        for i, access in zip(node.operands, node.access, strict=True)
+        if context.dfg[i].kind is Kind.CONST and not (reads_maps and access is Access.FULL)
+    ]
     if not constants:
         return None
     words: Words = {"module": name, "operand": constants[0]}
