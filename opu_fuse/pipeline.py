@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opu_fuse import __version__
+from opu_fuse.array_layout import ArrayLayout
 from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.verify_program import self_check
@@ -66,7 +67,8 @@ STAGES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """strategy: how operators are grouped; calibration: arrays by input name, one sample or many
-    along the first axis, a .npz or .npy file, a folder of them, or None: noise; scales: pow2,
+    along the first axis, a .npz or .npy file, a folder of them, or None: noise; layout: axes of
+    its four-dimensional arrays, auto, nchw or nhwc; scales: pow2,
     pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how they are chosen
     (`frontend/prepare.py`); keep_float: operators left to the host; budget: how many times the
     usual size the network may have; shapes, dims: sizes of dynamic dimensions, by input and by
@@ -80,6 +82,7 @@ class Options:
 
     strategy: str = DEFAULT_STRATEGY
     calibration: "Calibration" = None
+    layout: str = ArrayLayout.AUTO
     scales: str = Scales.POW2
     calibration_method: str = Method.MSE
     bias_correction: bool = False
@@ -97,6 +100,7 @@ class Options:
     def __post_init__(self) -> None:
         """UserError for a name that is none: here, not after minutes of quantising."""
         require_choice("strategy", self.strategy, StrategyName)
+        require_choice("layout", self.layout, ArrayLayout)
         require_choice("scales", self.scales, Scales)
         require_choice("calibration method", self.calibration_method, Method)
         require_choice("cascades", self.cascades, FusedStackChoice)
@@ -158,7 +162,7 @@ def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True)
     """`prepare` with the options of a compilation. quantised=False: a float model stays one."""
     return prepare(
         model,
-        calibration=options.calibration,
+        calibration=in_layout(options.calibration, options.layout),
         scales=options.scales,
         method=options.calibration_method,
         bias_correction=options.bias_correction,
@@ -169,6 +173,15 @@ def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True)
         sizes=Sizes(shapes=options.shapes, dims=options.dims),
         rewriting=options.strategy in REWRITING,
     )
+
+
+def in_layout(data: "Calibration", layout: str) -> "Calibration":
+    """Data with the order of their axes, unless that is to be found out."""
+    if data is None or layout == ArrayLayout.AUTO:
+        return data
+    from opu_fuse.frontend.calibration import DataInLayout
+
+    return data if isinstance(data, DataInLayout) else DataInLayout(data, ArrayLayout(layout))
 
 
 def compile_prepared(

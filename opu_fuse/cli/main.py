@@ -99,14 +99,12 @@ class _Printed(logging.Handler):
 @app.callback(invoke_without_command=True)
 def _global(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="say what is being done")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="log what is done")] = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="print errors only, and what --json asks for")
+        bool, typer.Option("-q", "--quiet", help="print errors and --json output only")
     ] = False,
 ) -> None:
-    """Options before the verb."""
+    """Options that precede the verb."""
     out.quiet = quiet
     if version:
         out.print(f"opu-fuse {__version__}")

@@ -30,6 +30,7 @@ from opu_fuse.errors import InternalError, UserError
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
+_WATCH_SECONDS = 0.5
 _SET_PDEATHSIG = 1
 
 
@@ -44,20 +45,31 @@ class _Outcome(StrEnum):
     BROKEN = "broken"
 
 
-def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None) -> _T:
+def in_child(
+    work: Callable[[], _T],
+    *,
+    seconds: float,
+    memory_bytes: int | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> _T:
     """What `work` returns, computed in a fork of this process; small, since it is copied.
 
-    seconds: of real time. memory_bytes: address space that the fork may ask for. Raises the
+    seconds: of real time. memory_bytes: address space that the fork may ask for. watch: called now
+    and then while the fork runs, to look at memory that both share. Raises the
     UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too long, and
     InternalError for any other exception (a bug of ours: libraries are called inside `complaints`).
     """
-    with beside(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
+    with beside(work, seconds=seconds, memory_bytes=memory_bytes, watch=watch) as answer:
         return answer()
 
 
 @contextmanager
 def beside(
-    work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
+    work: Callable[[], _T],
+    *,
+    seconds: float,
+    memory_bytes: int | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> Generator[Callable[[], _T]]:
     """As `in_child`, while the block goes on with something else: the function it gets waits for
     the answer, once. The fork does not live longer than the block.
@@ -82,7 +94,7 @@ def beside(
 
     def answer() -> _T:
         with running.pop_all():
-            payload = _read(reader, end)
+            payload = _read(reader, end, watch)
         if payload is None:
             raise ForeignError(f"stopped after {seconds:.0f} s without an end")
         return _result(payload, status)
@@ -111,11 +123,14 @@ def first_line(error: BaseException) -> str:
     return re.sub(r"^/\S+:\d+ .*?\) ", "", line)
 
 
-def _read(reader: int, end: float) -> bytes | None:
+def _read(reader: int, end: float, watch: Callable[[], None]) -> bytes | None:
     """All that the child says; None when the time is over."""
     poll, chunks = select.poll(), []
     poll.register(reader, select.POLLIN)
-    while poll.poll(max(end - time.monotonic(), 0.0) * 1000.0):
+    while (left := end - time.monotonic()) > 0.0:
+        if not poll.poll(min(left, _WATCH_SECONDS) * 1000.0):
+            watch()
+            continue
         chunk = os.read(reader, _CHUNK)
         if not chunk:
             return b"".join(chunks)

@@ -17,6 +17,7 @@ from opu_fuse.host.run.segment import Hosts, hosts_of
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.process.progress import part, report
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare.complete import INPUTS, surviving, whole_tensors
 from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
@@ -110,7 +111,9 @@ def _run_samples(
     job = _Job(bundle, runner, hosts_of(bundle), capture)
     for number, first in enumerate(range(0, count, bundle.batch)):
         here = range(first, min(first + bundle.batch, count))
-        job.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
+        with part(first / count, here.stop / count):
+            report(f"sample {here.stop} of {count}", 0.0)
+            job.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
     return job.result(engine, count)
 
 
@@ -272,7 +275,8 @@ class _Job(Struct):
         self, index: int, segment: MachineSegment, sample: int
     ) -> Mapping[str, np.ndarray]:
         """Run it; its captured tensors, of every image."""
-        done = self.runner.run(index, segment, sample)
+        with part(*_share(self.bundle, index)):
+            done = self.runner.run(index, segment, sample)
         self.counters.update(done.counters)
         for g in done.groups:
             total = self.groups.setdefault(g.index, Counter())
@@ -311,6 +315,13 @@ class _Job(Struct):
             samples=samples,
             batch=self.bundle.batch,
         )
+
+
+def _share(bundle: Bundle, index: int) -> tuple[float, float]:
+    """From which share of a program's instructions to which its segment `index` is."""
+    sizes = [len(s.groups) if isinstance(s, MachineSegment) else 0 for s in bundle.segments]
+    whole, begun = max(sum(sizes), 1), sum(sizes[:index])
+    return begun / whole, (begun + sizes[index]) / whole
 
 
 def _joined(name: str, found: list[np.ndarray]) -> np.ndarray:

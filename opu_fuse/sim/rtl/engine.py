@@ -42,7 +42,9 @@ class RtlRunner:
         return self._machine.window
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
-        found = self._machine.run(segment.program_offset, segment.words)
+        found = self._machine.run(
+            segment.program_offset, segment.words, instructions=len(segment.groups)
+        )
         if isinstance(found, MachineStop):
             raise self._segments.stopped(number, segment, found)
         ran = self._segments.ran(number, segment, found, found.retired)
