@@ -1,5 +1,7 @@
 """`opu-fuse explore`."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import typer
 from opu_fuse.cli.arguments import Cluster, Jobs
 from opu_fuse.cli.console import out
 from opu_fuse.cli.progress import progress, time_left
+from opu_fuse.number_text import counted
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 
 
@@ -65,7 +68,7 @@ def explore(
             jobs=jobs,
             progress=lambda *at: show(time_left("machines", *at), at[0] / at[1]),
         )
-    out.print(best_table(found, device))
-    written = write_results(found, device, output)
-    machines = "1 machine" if len(found.best) == 1 else f"{len(found.best)} machines"
-    out.print(f"{machines}: {', '.join(map(str, written))}")
+    out.print(best_table(exploration, device))
+    command = shlex.join(["opu-fuse", *sys.argv[1:]])
+    written = write_results(exploration, device, output, command)
+    out.print(f"{counted(len(exploration.best), 'machine')}: {', '.join(map(str, written))}")

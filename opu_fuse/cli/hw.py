@@ -88,15 +88,12 @@ def hw_schema(
     ] = None,
 ) -> None:
     """The JSON schema of specs, for editors that complete and check YAML."""
-    import json
+    from opu_fuse.hw.spec.json_schema import schema_text
 
-    from opu_fuse.hw.spec.json_schema import json_schema
-
-    text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
-        out.print(text)
+        out.print(schema_text(), end="")
     else:
-        write_text(output, text)
+        write_text(output, schema_text())
 
 
 @app.command("draw")

@@ -1,6 +1,8 @@
 """`opu-fuse sweep`."""
 
 import json
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,7 @@ import typer
 from opu_fuse.cli.arguments import Cluster, Jobs
 from opu_fuse.cli.console import out
 from opu_fuse.cli.progress import progress, time_left
+from opu_fuse.number_text import counted
 
 
 def sweep(
@@ -44,7 +47,8 @@ def sweep(
         )
     written = (*write_tables(rows, output), output / "sweep.html")
     points = json.loads(str(rows.to_json(orient="records")))
-    write_text(written[-1], page(points, plan.stem))
+    command = shlex.join(["opu-fuse", *sys.argv[1:]])
+    write_text(written[-1], page(points, f"Sweep {plan.stem}", command=command))
     failed = Counter(point["error"] for point in points if point["error"] is not None)
     files = ", ".join(map(str, written))
     out.print(f"{counted(len(rows), 'point')}, {failed.total():,} failed: {files}")

@@ -53,7 +53,7 @@ def timeline(program: Tree, number: int) -> Any:
 def traffic(program: Tree, x_range: Any, number: int) -> Any:
     """Bytes per cycle between DRAM and the machine, and the limit of the memory."""
     memory, most = program["memory"], program["summary"]["dram_bytes_per_cycle"]
-    plot = _over_time(f"traffic-{number}", 200, x_range, y_axis_label="DRAM, bytes per cycle")
+    plot = _over_time(f"traffic-{number}", 240, x_range, y_axis_label="DRAM, bytes per cycle")
     for key, colour in (("read", LINES[0]), ("written", LINES[1])):
         plot.step(
             memory["cycles"][:-1], memory[key], mode="after", color=colour, line_width=1.5,
@@ -71,7 +71,7 @@ def alive(program: Tree, x_range: Any, number: int) -> Any:
     memory = program["memory"]
     largest = max(memory["alive_bytes"], default=0)
     unit, factor = next((u, f) for u, f in _UNITS if largest >= f or f == 1)
-    plot = _over_time(f"alive-{number}", 180, x_range, y_axis_label=f"live maps in DRAM, {unit}")
+    plot = _over_time(f"alive-{number}", 220, x_range, y_axis_label=f"live maps in DRAM, {unit}")
     shown = [size / factor for size in memory["alive_bytes"]]
     plot.step(memory["cycles"][:-1], shown, mode="after", color=LINES[2], line_width=1.5)
     plot.y_range.start = 0
@@ -81,7 +81,7 @@ def alive(program: Tree, x_range: Any, number: int) -> Any:
 def on_chip(program: Tree, x_range: Any, number: int) -> Any:
     """Share of every on-chip memory that holds words which are still going to be read."""
     memory = program["memory"]
-    plot = _over_time(f"on_chip-{number}", 220, x_range, y_axis_label="buffers, % in use")
+    plot = _over_time(f"on_chip-{number}", 280, x_range, y_axis_label="buffers, % in use")
     for place, (name, buffer) in enumerate(memory["on_chip"].items()):
         share = [100 * words / buffer["words"] for words in buffer["occupied"]]
         plot.step(

@@ -12,6 +12,7 @@ DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot", "solid", "dashed", 
 """Next to a colour of `LINES`: no two lines of a chart have both in common."""
 LIMITS = {"array": "#009e73", "post": "#cc79a7", "memory": "#d55e00"}
 """By what bounds a group."""
+SERIES_MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 MARKERS = {"array": "circle", "post": "square", "memory": "triangle"}
 
 _GROUPS = tuple(colour for colour in Set3_12 if colour != "#d9d9d9")  # grey is for waits

@@ -52,7 +52,7 @@ def document(programs: Sequence[Tree], command: str = "") -> str:
         )
         figures = ""
     rest = figures and f'<h2 class="part">All figures</h2>{figures}'
-    return html(", ".join(titles), f"{_origin(command)}{compared}\n{body}\n{rest}", script)
+    return html(", ".join(titles), f"{origin(command)}{compared}\n{body}\n{rest}", script)
 
 
 def html(title: str, body: str, script: str) -> str:
@@ -85,7 +85,8 @@ def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _origin(command: str) -> str:
+def origin(command: str) -> str:
+    """Which version wrote the page, with which command."""
     written = f" with <code>{escape(command)}</code>" if command else ""
     return f"<p>Written by opu-fuse {__version__}{written}.</p>"
 

@@ -41,7 +41,7 @@
       for (let i = first; i <= last; i++) graph.setNode(String(i), { ...data.nodes[i].size })
       data.edges.forEach(([from, to, label], n) => {
         if (from < first || to > last || (to === first && first > 0)) return
-        const size = { width: 6 * label.length, height: 12, labelpos: "r" }
+        const size = { width: 6 * label.length, height: 12, labelpos: "r", labeloffset: 6 }
         graph.setEdge(String(from), String(to), size, String(n))
       })
       dagre.layout(graph)
@@ -96,7 +96,7 @@
     const { at, lines } = layout
     const xs = [...at.flatMap((n) => [n.x - n.width / 2, n.x + n.width / 2])]
     xs.push(...lines.flatMap((line) => line.points.map((p) => p[0])))
-    xs.push(...lines.map((line, n) => line.label[0] + 6 * data.edges[n][2].length))
+    xs.push(...lines.map((line, n) => line.label[0] + 4 * data.edges[n][2].length))
     const left = Math.min(...xs) - MARGIN
     const width = Math.max(...xs) + MARGIN - left
     const top = Math.min(...at.map((n) => n.y - n.height / 2)) - MARGIN
@@ -113,7 +113,7 @@
       const skips = to - from > 1 ? " skip" : ""
       const end = `url(#${box.id}-arrow)`
       element("path", { d: path(line.points), class: `edge${skips}`, "marker-end": end }, svg)
-      element("text", { x: line.label[0] + 4, y: line.label[1], class: "shape" }, svg, label)
+      element("text", { x: line.label[0] - 3 * label.length, y: line.label[1], class: "shape" }, svg, label)
     })
     const boxes = data.nodes.map((node, i) => {
       const { x, y, width, height } = at[i]
@@ -244,6 +244,35 @@
     }
   }
 
+  // Points over two figures: the axes, the lines and the rows of the table follow the choice.
+  const chart = (script) => {
+    const { values, titles, fronts } = JSON.parse(script.textContent)
+    const [x, y] = ["axis-x", "axis-y"].map((id) => document.getElementById(id))
+    const all = document.getElementById("all-points")
+    const table = document.querySelector("table.points")
+    const rows = [...table.tBodies[0].rows]
+    const model = (name) => Bokeh.documents[0].get_model_by_name(name)
+    const front = () => fronts[`${x.value} ${y.value}`] ?? { indices: [], xs: [], ys: [], colour: [] }
+    const show = () => {
+      const { indices } = front()
+      rows.forEach((row, i) => { row.hidden = !all.checked && !indices.includes(i) })
+    }
+    const change = () => {
+      const { xs, ys, colour } = front()
+      const points = model("points")
+      points.data = { ...points.data, x: values[x.value], y: values[y.value] }
+      model("lines").data = { xs, ys, colour }
+      const plot = model("scatter")
+      plot.below[0].axis_label = titles[x.value]
+      plot.left[0].axis_label = titles[y.value]
+      show()
+    }
+    for (const select of [x, y]) select.addEventListener("change", change)
+    all.addEventListener("change", show)
+    sortable(table)
+    show()
+  }
+
   // Bokeh paints on a canvas, which style sheets do not reach.
   const paint = () => {
     const style = getComputedStyle(document.documentElement)
@@ -261,13 +290,16 @@
     }
   }
 
-  window.opuFuse = { choose: {}, sortable, filter, paint }
+  window.opuFuse = { choose: {} }
   document.addEventListener("DOMContentLoaded", () => {
     for (const script of document.querySelectorAll('script[id^="data-"]')) report(script)
+    const points = document.getElementById("points")
+    if (points) chart(points)
+    const charts = document.querySelectorAll(".chart").length
     const wait = setInterval(() => {
-      if (!window.Bokeh?.documents[0]?.is_idle) return
+      if (!(window.Bokeh?.documents[0]?.is_idle ?? charts === 0)) return
       clearInterval(wait)
-      paint()
+      if (charts) paint()
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint)
       document.documentElement.dataset.ready = "true"
     }, 20)

@@ -94,11 +94,14 @@ def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
         [
             escape(name),
             *("" if cycles is None else whole(cycles) for cycles in each),
-            whole(_spread((name, each))),
+            "" if None in each else whole(_spread((name, each))),
         ]
         for name, each in shown
     ]
-    heads = ["groups", *(f"cycles on {p['machine']}" for p in programs)]
+    machines = [p["machine"] for p in programs]
+    several = len(set(machines)) == len(machines)
+    names = machines if several else [f"{p['model']} on {p['machine']}" for p in programs]
+    heads = ["groups", *(f"cycles, {name}" for name in names)]
     return _table([*heads, "difference"], rows, "differences")
 
 
