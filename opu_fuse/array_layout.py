@@ -1,4 +1,4 @@
-"""The order of the axes of the user's arrays: channels first, as ONNX has them, or channels last."""
+"""The order of the axes of the user's arrays: channels first, as in ONNX, or channels last."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -161,7 +161,13 @@ class _Machine:
         dfg = build_dfg(prepare_model(model, options).canonical, quantised=True)
         fitted = fuse_and_tile(dfg, hw, options.strategy)
         host = frozenset(op.node for op in fitted.partition.host)
-        plan = schedule(fitted.dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory)
+        plan = schedule(
+            fitted.dfg,
+            fitted.tiling,
+            hw,
+            reuse_memory=options.reuse_memory,
+            cascades=FusedStackChoice(options.cascades),
+        )
         cycles = sum(map(round, plan.cycles.values()))
         return cls(dfg=fitted.dfg, host=host, numeric=hw.numeric, cycles=cycles)
 

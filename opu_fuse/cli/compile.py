@@ -62,7 +62,7 @@ def compile_(
     ] = False,
     cascades: Annotated[
         FusedStackChoice,
-        typer.Option(help="fused stacks: depth-first execution, row strip by row strip"),
+        typer.Option(help="fused stacks (Vela: cascades): depth-first execution"),
     ] = FusedStackChoice.AUTO,
     level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
     disable_pass: Annotated[
@@ -103,8 +103,8 @@ def compile_(
     from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
     from opu_fuse.hw.spec.load_spec import load_hw
-    from opu_fuse.passes import PassOptions
     from opu_fuse.number_text import byte_size, counted, whole
+    from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
     from opu_fuse.schedule.fused_stack_text import stack_lines
@@ -159,8 +159,8 @@ def compile_(
     if resident := len(done.plan.kept):
         only = len(done.plan.not_stored)
         out.print(
-            f"resident maps: {resident} of {counted(len(names), 'group')} pass their map on chip "
-            f"to the next group, {only} of them write nothing to DRAM"
+            f"resident maps: {resident} of {counted(len(names), 'group')} pass their map "
+            f"to the next group without DRAM, {only} of them write nothing to it"
         )
     source = context.get_parameter_source("scales")
     if done.prepared.given_quantised and source is not None and source.name != "DEFAULT":

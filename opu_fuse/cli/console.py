@@ -59,7 +59,7 @@ class Screen:
         return _WIDTH
 
     def print(self, shown: "str | FittedTable | RenderableType", end: str = "\n") -> None:
-        """Text as it is but for characters that ring bells, or something to draw."""
+        """Text without control characters, or something to draw."""
         if self.quiet:
             return
         if isinstance(shown, FittedTable):
@@ -99,9 +99,7 @@ def print_json(value: Any) -> None:
 
 
 def _json(value: Any, end: str = "\n") -> str:
-    """`json.dumps(value, indent=2)` in half its time: which uses generators where there is an indent. end:
-    of the line, and how far the next one is indented.
-    """
+    """`json.dumps(value, indent=2)` in half its time. end: line end and the next indent."""
     text, inner = encode_basestring_ascii, f"{end}  "
     if isinstance(value, dict) and value:
         items = [

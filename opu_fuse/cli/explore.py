@@ -10,8 +10,8 @@ import typer
 from opu_fuse.cli.arguments import Cluster, Jobs
 from opu_fuse.cli.console import out
 from opu_fuse.cli.progress import progress, time_left
-from opu_fuse.number_text import counted
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
+from opu_fuse.number_text import counted
 
 
 def explore(

@@ -92,7 +92,7 @@ class _Printed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if interrupts.heard():
-            return  # libraries complain about what was torn apart
+            return  # libraries complain about what was interrupted
         err.print(f"{record.levelname:8} {self.format(record)}")
 
 

@@ -58,7 +58,7 @@ class Estimate:
 
 @contextmanager
 def progress(*, measured: bool = False) -> Generator[Listener]:
-    """Shows what is told to the function, and what the block reports (`process/progress.py`).
+    """Shows what the caller and the block report (`process/progress.py`).
     measured: the texts say the time left already.
     """
     if out.quiet:

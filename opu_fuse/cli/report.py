@@ -19,7 +19,8 @@ from opu_fuse.sim.array_files import read_text, require_targets, write_text
 
 def report(
     programs: Annotated[
-        list[Path], typer.Argument(metavar="OUT.opu…", help="compiled programs; several: compared")
+        list[Path],
+        typer.Argument(metavar="OUT.opu…", help="compiled programs; several are compared"),
     ],
     output: Annotated[
         Path,
@@ -32,9 +33,7 @@ def report(
         typer.Option(metavar="A.json", help="output of `accuracy --json` for a program's model"),
     ] = None,
 ) -> None:
-    """Write an HTML report: time, DRAM traffic and placement of a program, and the reasons; compares
-    several programs.
-    """
+    """Write an HTML report: time, DRAM traffic, placement, reasons; compares programs."""
     from opu_fuse.overview import SCHEMA_VERSION, accuracy_of, overview
     from opu_fuse.pipeline import Program
 

@@ -1,11 +1,11 @@
-"""Results of an exploration: a table, a YAML file for each of the best machines, a CSV and a page of
-all.
+"""Results of an exploration: a table, a YAML file for each of the best machines, all as CSV and as
+a page.
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ TRIED, PAGE = "tried.csv", "explore.html"
 def best_table(exploration: Exploration, device_name: str) -> FittedTable:
     """The best machines next to the fastest shipped one that fits."""
     board = device(device_name)
-    rows = [
+    rows: list[Sequence[str]] = [
         _row(f"{device_name}-{rank}", candidate, board)
         for rank, candidate in enumerate(exploration.best, 1)
     ]
@@ -74,7 +74,7 @@ def _page(exploration: Exploration, device_name: str, command: str) -> str:
         figures={
             "latency": Figure(title="time of all models, ms"),
             **(times if len(models) > 1 else {}),
-            "share": Figure(title=f"share of {device_name}", form=percent),
+            "share": Figure(title=f"share of {device_name}, %", scale=100.0),
             "mac_units": Figure(title="MAC units", form=whole),
             "lanes": Figure(title="lanes of the post chain", form=whole),
             "lut": Figure(title="LUTs", form=whole),
@@ -84,6 +84,7 @@ def _page(exploration: Exploration, device_name: str, command: str) -> str:
         },
         texts={"name": "machine", "kind": "kind"},
         series="kind",
+        common_front=True,
         x="share",
         y="latency",
     )
@@ -113,7 +114,9 @@ def _point(candidate: Candidate, name: str, kind: str) -> dict[str, Any]:
         "share": candidate.share,
         "mac_units": candidate.spec.macs,
         "lanes": candidate.spec.post.lanes,
-        **{"lut": own.lut, "dsp": own.dsp, "bram": own.bram},
+        "lut": own.lut,
+        "dsp": own.dsp,
+        "bram": own.bram,
         "dram_bytes": candidate.dram_bytes,
     }
 

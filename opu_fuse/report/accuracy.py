@@ -74,7 +74,7 @@ def _recommendation(loss: Accuracy, remedy: Remedy | None) -> str:
 
 
 def _cost(loss: Accuracy, remedy: Remedy) -> str:
-    """What a remedy changes besides the noise."""
+    """What a remedy costs: operators on the host CPU and machine cycles."""
     moved = remedy.host_operators - loss.host_operators
     parts = []
     if moved:

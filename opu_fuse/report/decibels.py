@@ -31,8 +31,8 @@ def scale_lines() -> list[str]:
         for least, word in _SCALE
         if math.isfinite(least)
     )
-    return [
+    meaning = (
         "SNR: power of the signal over power of the error; 20 dB: an error of 10 %, 40 dB: 1 %, "
-        "+6 dB: half the error",
-        f"rule of thumb: {bands}, below unusable",
-    ]
+        "+6 dB: half the error"
+    )
+    return [meaning, f"rule of thumb: {bands}, below unusable"]

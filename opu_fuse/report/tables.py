@@ -104,11 +104,12 @@ def host_lines(bundle: Bundle, *, reasons: bool) -> list[str]:
     """How the operators of the host CPU were fused, and with `reasons` why the others were not."""
     h = host_summary(bundle)
     alone = sum(n for _, n in h.not_fused)
-    lines = [
+    summary = (
         f"host CPU: {counted(h.operators, 'operator')} in {counted(h.segments, 'segment')}: "
         f"{h.fused} fused in {counted(h.kernels, 'kernel')}, {alone} in "
         f"{counted(h.models, 'ONNX Runtime model')}"
-    ]
+    )
+    lines = [summary]
     if h.conversions:
         lines.append(f"{counted(h.conversions, 'more kernel')} between int8 and floats")
     if reasons:
@@ -171,7 +172,7 @@ def check_lines(checked: "CheckResult") -> Iterator[str]:
     if not checked.tensors and not checked.uncompared:
         yield "  everything runs on the host CPU: no quantised tensor to compare"
     if checked.uncompared:
-        why = "fused, resident on chip, overwritten, or transposed at a port"
+        why = "fused, resident in a buffer, overwritten, or transposed at a port"
         yield f"  not observable: {counted(len(checked.uncompared), 'tensor')} ({why})"
     if checked.of_model is not None:
         yield from _of_model_lines(checked.of_model)

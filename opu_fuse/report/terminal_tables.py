@@ -14,7 +14,7 @@ NAME_LENGTH = 48
 _STACK_BELOW, _LEAST = 24, 16
 """Characters of a column of names; before it has fewer, columns are stacked, then left out."""
 _GAP = 3
-"""Characters that a column occupies besides its text."""
+"""Characters between the texts of two columns."""
 _BREAKS = "/._-"
 _INDENT = "  "
 """Of the lines of a cell after its first one."""
@@ -124,8 +124,8 @@ class FittedTable(Struct, kw_only=True):
             column = self.columns[n]
             heading = max(map(_places, split(column.name)))
             cells = max((_places(row[n]) for row in rows), default=0)
-            kept = cells if column.number or most is None else min(cells, most)
-            return indent + max(heading, kept)
+            room = cells if column.number or most is None else min(cells, most)
+            return indent + max(heading, room)
 
         indent = len(_INDENT)
         return {

@@ -18,6 +18,8 @@ from opu_fuse.report.page.colours import DASHES, LIMITS, LINES, MARKERS, of_grou
 Tree = Mapping[str, Any]
 
 TRACKS = ("groups", "fetch", "load", "compute", "post", "store")
+INK_TAG = "ink"
+"""Of lines that the page draws in the colour of text."""
 WAIT = "#b4b8bf"
 _UNITS = (("MB", 10**6), ("kB", 10**3), ("bytes", 1))
 
@@ -59,10 +61,11 @@ def traffic(program: Tree, x_range: Any, number: int) -> Any:
             memory["cycles"][:-1], memory[key], mode="after", color=colour, line_width=1.5,
             legend_label=key,
         )  # fmt: skip
-    plot.line(
-        [0, memory["cycles"][-1]], [most, most], line_dash="dashed", tags=["ink"],
+    limit = plot.line(
+        [0, memory["cycles"][-1]], [most, most], line_dash="dashed",
         legend_label="limit of the memory",
     )  # fmt: skip
+    limit.glyph.tags = [INK_TAG]
     return _with_legend(plot)
 
 
@@ -82,11 +85,11 @@ def on_chip(program: Tree, x_range: Any, number: int) -> Any:
     """Share of every on-chip memory that holds words which are still going to be read."""
     memory = program["memory"]
     plot = _over_time(f"on_chip-{number}", 280, x_range, y_axis_label="buffers, % in use")
-    for place, (name, buffer) in enumerate(memory["on_chip"].items()):
+    for line, (name, buffer) in enumerate(memory["on_chip"].items()):
         share = [100 * words / buffer["words"] for words in buffer["occupied"]]
         plot.step(
-            memory["cycles"][:-1], share, mode="after", color=LINES[place % len(LINES)],
-            line_dash=DASHES[place % len(DASHES)], line_width=2, legend_label=name,
+            memory["cycles"][:-1], share, mode="after", color=LINES[line % len(LINES)],
+            line_dash=DASHES[line % len(DASHES)], line_width=2, legend_label=name,
         )  # fmt: skip
     plot.y_range = Range1d(start=0, end=105)
     return _with_legend(plot)
@@ -107,7 +110,8 @@ def roofline(program: Tree, groups: ColumnDataSource, number: int) -> Any:
         x_axis_label="MACs per DRAM byte", y_axis_label="MACs per cycle",
         tools="pan,wheel_zoom,box_zoom,tap,reset",
     )  # fmt: skip
-    plot.line([left, ridge, right], [left * bandwidth, peak, peak], line_width=2, tags=["ink"])
+    roof = plot.line([left, ridge, right], [left * bandwidth, peak, peak], line_width=2)
+    roof.glyph.tags = [INK_TAG]
     points = plot.scatter(
         "reach", "speed", size="size", fill_color="limit_fill", fill_alpha=0.75,
         line_color="#7a7f88", marker="marker", source=groups,

@@ -7,7 +7,7 @@ INK = "#1d2733"
 HOST, HOST_INK = "#4a4f57", "#ffffff"
 """Operators of the host CPU and the text on them; no group has a colour as dark."""
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8f7a00", "#3aa0d8", "#7a7f88", "#a04000")
-"""Okabe and Ito's palette, told apart by people with colour blindness, too; yellow is darker."""
+"""Okabe and Ito's palette, distinguishable for people with colour blindness; yellow is darker."""
 DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot", "solid", "dashed", "dotted")
 """Next to a colour of `LINES`: no two lines of a chart have both in common."""
 LIMITS = {"array": "#009e73", "post": "#cc79a7", "memory": "#d55e00"}

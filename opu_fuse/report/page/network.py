@@ -41,17 +41,17 @@ def _in_order(names: list[str], edges: list[tuple[str, str]]) -> list[str]:
     graph = nx.DiGraph()
     graph.add_nodes_from(names)
     graph.add_edges_from(edges)
-    place = {name: n for n, name in enumerate(names)}
-    return list(nx.lexicographical_topological_sort(graph, key=place.__getitem__))
+    rank = {name: n for n, name in enumerate(names)}
+    return list(nx.lexicographical_topological_sort(graph, key=rank.__getitem__))
 
 
 def _node(operator: Tree, group: Tree | None) -> dict[str, Any]:
-    label, place = short(operator["name"], NAME_LENGTH), _place(operator)
+    label, location = short(operator["name"], NAME_LENGTH), _location(operator)
     host = operator["group"] is None
-    letters = max(len(label), len(place))
+    letters = max(len(label), len(location))
     return {
         "label": label,
-        "place": place,
+        "location": location,
         "title": f"{operator['name']}, {_where(operator)}",
         "group": -1 if host else operator["group"],
         "fill": HOST if host else of_group(operator["group"]),
@@ -73,10 +73,10 @@ def _kind(operator: Tree) -> str:
     return operator["op"].removeprefix("host:")
 
 
-def _place(operator: Tree) -> str:
+def _location(operator: Tree) -> str:
     """The second line of a box."""
-    place = "host CPU" if operator["group"] is None else f"group {operator['group']}"
-    return f"{_kind(operator)} · {place}"
+    location = "host CPU" if operator["group"] is None else f"group {operator['group']}"
+    return f"{_kind(operator)} · {location}"
 
 
 def _where(operator: Tree) -> str:

@@ -126,7 +126,7 @@
       element("rect", { width, height, rx: 5, fill: node.fill }, group)
       const centre = { x: width / 2, fill: node.ink }
       element("text", { ...centre, y: 17, class: "name" }, group, node.label)
-      element("text", { ...centre, y: 32 }, group, node.place)
+      element("text", { ...centre, y: 32 }, group, node.location)
       group.addEventListener("click", () => select(i))
       return group
     })

@@ -14,7 +14,7 @@ from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
 from bokeh.plotting import figure
 from msgspec import Struct
 
-from opu_fuse.number_text import counted, percent, rounded, whole
+from opu_fuse.number_text import counted, rounded, whole
 from opu_fuse.report.page.colours import LINES, SERIES_MARKERS
 from opu_fuse.report.page.document import html, origin
 
@@ -26,16 +26,18 @@ _LEGEND_COLUMNS = 3
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """A number of every point. form: how it is written."""
+    """A number of every point. form: how it is written; scale: factor to the unit of the title."""
 
     title: str
     form: Callable[[float], str] = rounded
+    scale: float = 1.0
     more_is_better: bool = False
 
 
 class Layout(Struct, frozen=True, kw_only=True):
     """What a page shows. figures: by column; texts: columns that identify a point, with headings;
-    series: the column by which points are coloured; x, y: the figures shown first.
+    series: the column by which points are coloured; common_front: one line through points that no
+    point of any series beats, not a line for each series; x, y: the figures shown first.
     """
 
     figures: Mapping[str, Figure]
@@ -43,6 +45,16 @@ class Layout(Struct, frozen=True, kw_only=True):
     series: str
     x: str
     y: str
+    common_front: bool = False
+
+    def value(self, point: Point, name: str) -> float | None:
+        """A figure in the unit of its title."""
+        return None if point[name] is None else point[name] * self.figures[name].scale
+
+    def text(self, point: Point, name: str) -> str:
+        """The same as people read it."""
+        value = self.value(point, name)
+        return "" if value is None else self.figures[name].form(value)
 
     def worth(self, point: Point, name: str) -> float:
         """Smaller is better."""
@@ -59,7 +71,7 @@ SWEEP = Layout(
         "dram_bytes": Figure(title="DRAM traffic, bytes", form=whole),
         "bytes_per_cycle": Figure(title="memory bandwidth, bytes per cycle"),
         "latency": Figure(title="memory latency, cycles", form=whole),
-        "mac_efficiency": Figure(title="MAC efficiency", form=percent, more_is_better=True),
+        "mac_efficiency": Figure(title="MAC efficiency, %", scale=100.0, more_is_better=True),
         "host_operators": Figure(title="operators on the host CPU", form=whole),
         "xc7_lut": Figure(title="LUTs, Xilinx 7 series", form=whole),
         "ecp5_lut": Figure(title="LUTs, Lattice ECP5", form=whole),
@@ -161,15 +173,19 @@ def _table(points: Sequence[Point], layout: Layout) -> str:
     rows = []
     for point in points:
         cells = [f"<td>{escape(_text(point.get(name)))}</td>" for name in texts]
-        cells += [_number(point[name], f) for name, f in layout.figures.items()]
+        cells += [
+            f'<td class="number" data-value="{_text(point[name])}">{layout.text(point, name)}</td>'
+            for name in layout.figures
+        ]
         rows.append(f"<tr>{''.join(cells)}</tr>")
     fronts = {f"{x} {y}": _front(points, layout, x, y) for x, y in permutations(layout.figures, 2)}
-    values = {name: [p[name] for p in points] for name in layout.figures}
+    values = {name: [layout.value(p, name) for p in points] for name in layout.figures}
     titles = {name: f.title for name, f in layout.figures.items()}
+    same = "" if layout.common_front else f" of the same {layout.texts[layout.series]}"
     data = json.dumps({"values": values, "titles": titles, "fronts": fronts}, separators=(",", ":"))
     return (
-        "<h2>Pareto-optimal points</h2><p>The points of the lines: no other point of the same "
-        'colour is better in both figures.</p><p><label><input type="checkbox" id="all-points"> '
+        f"<h2>Pareto-optimal points</h2><p>The points of the lines: no other point{same} is better "
+        'in both figures.</p><p><label><input type="checkbox" id="all-points"> '
         'show all points</label></p><div class="wide tall" tabindex="0" role="group" '
         'aria-label="Table of points"><table class="points"><thead><tr>'
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
@@ -181,30 +197,23 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _number(value: float | None, shown: Figure) -> str:
-    text = "" if value is None else shown.form(value)
-    return f'<td class="number" data-value="{_text(value)}">{text}</td>'
-
-
 def _chart(points: Sequence[Point], layout: Layout) -> Any:
     """Points with their facts on hover, and a line for each series; the page changes the axes."""
     x, y, texts = layout.x, layout.y, _varying(points, layout)
     series = list(dict.fromkeys(p[layout.series] for p in points))
     number = [series.index(p[layout.series]) for p in points]
-    facts = [(name, head, None) for name, head in texts.items()]
-    facts += [(name, f.title, f.form) for name, f in layout.figures.items()]
-    columns: dict[str, list[Any]] = {
-        f"fact{n}": [_fact(p.get(name), form) for p in points]
-        for n, (name, _, form) in enumerate(facts)
-    }
+    facts = {head: [_text(p.get(name)) for p in points] for name, head in texts.items()}
+    facts |= {f.title: [layout.text(p, n) for p in points] for n, f in layout.figures.items()}
+    columns: dict[str, Any] = {f"fact{n}": fact for n, fact in enumerate(facts.values())}
     columns |= {
-        "x": [p[x] for p in points],
-        "y": [p[y] for p in points],
+        "x": [layout.value(p, x) for p in points],
+        "y": [layout.value(p, y) for p in points],
         "series": [str(series[n]) for n in number],
         "colour": [LINES[n % len(LINES)] for n in number],
         "marker": [SERIES_MARKERS[n % len(SERIES_MARKERS)] for n in number],
     }
-    lines = {key: _front(points, layout, x, y)[key] for key in ("xs", "ys", "colour")}
+    front = _front(points, layout, x, y)
+    lines: dict[str, Any] = {key: front[key] for key in ("xs", "ys", "colour")}
     plot = figure(
         name="scatter", height=460, min_width=320, sizing_mode="stretch_width",
         x_axis_label=layout.figures[x].title, y_axis_label=layout.figures[y].title,
@@ -221,24 +230,20 @@ def _chart(points: Sequence[Point], layout: Layout) -> Any:
     )
     plot.add_layout(plot.legend[0], "above")
     plot.legend.ncols = min(len(series), _LEGEND_COLUMNS)
-    tips = [(head, f"@fact{n}") for n, (_, head, _) in enumerate(facts)]
+    tips = [(head, f"@fact{n}") for n, head in enumerate(facts)]
     plot.add_tools(HoverTool(renderers=[dots], tooltips=tips))
     return plot
 
 
-def _fact(value: Any, form: Callable[[float], str] | None) -> str:
-    return _text(value) if value is None or form is None else form(value)
-
-
 def _front(points: Sequence[Point], layout: Layout, x: str, y: str) -> dict[str, list[Any]]:
-    """Pareto-optimal points of every series: their numbers, and a line through them."""
-    series = list(dict.fromkeys(p[layout.series] for p in points))
+    """Pareto-optimal points of every series, or of all: their numbers, and a line through them."""
+    series_of = ["" if layout.common_front else p[layout.series] for p in points]
     columns: dict[str, list[Any]] = {"indices": [], "xs": [], "ys": [], "colour": []}
-    for number, name in enumerate(series):
-        mine = [i for i, p in enumerate(points) if p[layout.series] == name]
+    for number, name in enumerate(dict.fromkeys(series_of)):
+        mine = [i for i, series in enumerate(series_of) if series == name]
         indices = [mine[i] for i in pareto([points[i] for i in mine], layout, x, y)]
         columns["indices"] += indices
-        columns["xs"].append([points[i][x] for i in indices])
-        columns["ys"].append([points[i][y] for i in indices])
+        columns["xs"].append([layout.value(points[i], x) for i in indices])
+        columns["ys"].append([layout.value(points[i], y) for i in indices])
         columns["colour"].append(LINES[number % len(LINES)])
     return columns

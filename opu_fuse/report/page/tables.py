@@ -63,7 +63,7 @@ def _cell(value: Any, form: Callable[[Any], str] | None, key: str) -> str:
 
 def summary_table(programs: Sequence[Tree]) -> str:
     """What a person wants first, a column a program; after the others the ratio to the first."""
-    rows = [_summary_row(title, programs, *how) for title, *how in _SUMMARY]
+    rows = [_summary_row(title, programs, key, form) for title, key, form in _SUMMARY]
     heads = [f"{p['model']} on {p['machine']}" for p in programs]
     return _table(["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary")
 
@@ -161,7 +161,7 @@ def _with_operators(program: Tree) -> Iterator[tuple[Tree, set[str], set[str]]]:
 _HEAVY = ("conv", "transposed_conv", "dense")
 """Operators on which groups spend their time."""
 
-_SUMMARY = (
+_SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("time, ms", "milliseconds", rounded),
     ("images per run", "batch", whole),
     ("images per second", "images_per_second", rounded),
