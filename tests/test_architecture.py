@@ -20,9 +20,11 @@ FIRST_ROW = (
     *(
         "errors",
         "choices",
+        "number_text",
         "fixedpoint",
         "quant",
         "io_layout",
+        "array_layout",
         "resources",
         "affine",
         "dtypes",

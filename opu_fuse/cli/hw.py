@@ -64,7 +64,7 @@ def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a s
             err.print(line)
     if mistakes:
         raise typer.Exit(1)
-    out.print(f"{file}: no mistakes")
+    out.print(f"{file}: no mistakes found")
 
 
 @app.command("diff")

@@ -214,9 +214,11 @@
     const detail = document.getElementById(`detail-${number}`)
     const points = () => Bokeh.documents[0].get_model_by_name(`groups-${number}`)
     let boxes = []
+    let shown = -1 // group
 
     // operator: its number, or null where a whole group is chosen. group: its index, -1: none.
     const show = (operator, group) => {
+      shown = group
       boxes.forEach((box, i) => {
         const inside = i === operator || (group >= 0 && data.nodes[i].group === group)
         box.classList.toggle("chosen", inside)
@@ -240,7 +242,8 @@
     sortable(table)
     filter(document.getElementById(`filter-${number}`), table)
     window.opuFuse.choose[number] = (place) => {
-      if (place !== undefined) show(null, points().data.index[place])
+      const group = points().data.index[place]
+      if (group !== undefined && group !== shown) show(null, group)
     }
   }
 
