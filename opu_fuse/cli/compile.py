@@ -178,7 +178,7 @@ def compile_(
     )
     for line in tiles:
         out.print(line)
-    if little := little_on_machine(done.dfg, spec, done.partition, reasons=False):
+    if little := little_on_machine(done.dfg, spec, done.partition, reasons=out.quiet):
         print_plain(f"warning: {little}")
 
 

@@ -87,7 +87,7 @@ def test_edges_carry_shapes_and_those_that_skip_operators_are_dashed(page, writt
     names = [o["name"] for o in tree["operators"]]
     shapes = {o["name"]: "×".join(map(str, o["shape"][1:])) for o in tree["operators"]}
     assert shapes["stem"] == "16×12×12"
-    labels = page.locator("#network-0 .shape").all_inner_texts()
+    labels = page.locator("#network-0 .shape").all_text_contents()
     assert sorted(labels) == sorted(shapes[source] for source, _ in tree["edges"])
     skips = [e for e in tree["edges"] if names.index(e[1]) - names.index(e[0]) > 1]
     assert ["stem.relu", "block1.shortcut"] in skips
