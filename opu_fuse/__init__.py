@@ -1,6 +1,6 @@
 """opu-fuse: the open toolchain for OPU-style CNN overlays on FPGAs.
 
-Public API (loaded on first use, so that importing the package stays cheap)::
+Public API (loaded on first use, so that importing the package is cheap)::
 
     hw = opu_fuse.load_hw("opu-1024")                       # name or path of a YAML spec
     program = opu_fuse.compile("model.onnx", hw)            # -> Program
@@ -8,14 +8,14 @@ Public API (loaded on first use, so that importing the package stays cheap)::
     result = program.run({"input": x}, engine="functional")  # -> RunResult
     partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
     rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
-    found = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
+    result = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
     losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
 import os
 
-# Official builds of ONNX Runtime tell their maker of what they run, unless this is set before they
-# are imported; whose models are compiled here is nobody's affair.
+# Official builds of ONNX Runtime report to their maker what they run, unless this is set before
+# they are imported; whose models are compiled here is nobody's affair.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`

@@ -1,22 +1,22 @@
-"""Choices given from Python, which the command line would have checked: names among some."""
+"""Checks of names that Python code passes; the command line checks its own."""
 
 from collections.abc import Iterable
 
 from opu_fuse.errors import UserError
 
 
-def require_choice(what: str, given: object, known: Iterable[str]) -> None:
-    """UserError where something is none of the known names. what: is chosen, as `engine`."""
+def require_choice(what: str, value: object, known: Iterable[str]) -> None:
+    """Raise UserError unless `value` is a known name. what: the choice, as `engine`."""
     names = [*known]
-    if given not in names:
+    if value not in names:
         raise UserError(
-            f"{what} {given!r}", "there is no such choice", f"use one of {', '.join(names)}"
+            f"{what} {value!r}", "there is no such choice", f"use one of {', '.join(names)}"
         )
 
 
-def require_names(option: str, given: object) -> None:
-    """UserError for a bare text where several are meant: each letter would be taken for a name."""
-    if isinstance(given, str):
+def require_names(option: str, value: object) -> None:
+    """Raise UserError for a text instead of a tuple: each letter would be taken for a name."""
+    if isinstance(value, str):
         raise UserError(
-            f"{option}={given!r}", "is a text, not a tuple of names", f"write {option}=({given!r},)"
+            f"{option}={value!r}", "is a text, not a tuple of names", f"write {option}=({value!r},)"
         )

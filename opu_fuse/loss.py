@@ -1,7 +1,7 @@
 """`opu_fuse.accuracy`: the float model against the machine's integers.
 
 The integers are the golden model's, which every engine reproduces bit for bit; operators that the
-machine leaves to the host run there, too.
+machine leaves to the host are computed by ONNX Runtime here, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,12 +49,15 @@ def accuracy(
     progress: Progress = lambda *_: None,
     **options: Any,
 ) -> Accuracy:
-    """What rounding to int8 loses on a machine.
+    """The loss by rounding to int8 on a machine.
 
-    hw: the machine, or what `load_hw` takes. data: what to measure on, in the forms of calibration
-    data, which is used without. labels: integers, one a sample (or position, for maps), or a .npy
-    file of them. remedies: try what may help. options: the fields of `Options`. Raises UserError as
-    `compile` does, and for data or labels that do not fit.
+    hw: the machine, or what `load_hw` takes.
+    data: what to measure on, in the forms of calibration data; None: the calibration data.
+    labels: integers, one a sample (or position, for maps), or a .npy file of them.
+    remedies: try options that may help.
+    options: the fields of `Options`.
+
+    Raises UserError as `compile` does, and for data or labels that do not fit.
     """
     chosen, hw = Options(**options), load_hw(hw)
     require_machine(hw, chosen.scales)
@@ -116,12 +119,12 @@ def accuracy(
 
 
 def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
-    """Equalised, too, where that is asked: its maps are held against the machine's."""
+    """The float model, equalised if the machine's is, so that their maps are comparable."""
     plain = replace(options, keep_float=())
     if not options.equalisation:
         plain = replace(plain, calibration=None)
     prepared = prepare_model(model, plain, quantised=False)
-    if prepared.given_quantised:
+    if prepared.prequantised:
         raise ModelError(
             f"model {prepared.canonical.graph.name!r}",
             "it is quantised already: there is no float model to compare with",

@@ -61,23 +61,29 @@ STAGES = {
     "plan": "schedule",
     "program": "generate the program",
 }
-"""The stages of `compile_model` in order, by what they make, and what they do."""
+"""The stages of `compile_model` in order: name of the result -> what the stage does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """strategy: how operators are grouped; calibration: arrays by input name, one sample or many
-    along the first axis, a .npz or .npy file, a folder of them, or None: noise; layout: axes of
-    its four-dimensional arrays, auto, nchw or nhwc; scales: pow2,
-    pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how they are chosen
-    (`frontend/prepare.py`); keep_float: operators left to the host; budget: how many times the
-    usual size the network may have; shapes, dims: sizes of dynamic dimensions, by input and by
-    their names (`frontend/importing/dynamic_dims.py`); reuse_memory: give dead feature maps'
-    memory to
-    later ones, none to those on chip only (False stores every tensor for comparing); batch: images
-    that a program runs together; cascades: groups computed together, strip by strip: auto, always
-    or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose results
-    are written as text.
+    """Options of a compilation.
+
+    strategy: how operators are grouped.
+    calibration: arrays by input name, one sample or many along the first axis, a .npz or .npy file,
+    a folder of them, or None: noise.
+    layout: axes of four-dimensional calibration arrays: auto, nchw or nhwc.
+    scales: pow2, pow2-asymmetric or free.
+    calibration_method, bias_correction, equalisation: how they are chosen (`frontend/prepare.py`).
+    keep_float: operators left to the host.
+    budget: how many times the usual size the network may have.
+    shapes, dims: sizes of dynamic dimensions, by input and by their names
+    (`frontend/importing/dynamic_dims.py`).
+    reuse_memory: dead feature maps give their memory to later ones, and maps that are resident get
+    none. False stores every tensor for comparing.
+    batch: images that a program runs together.
+    cascades: fused stacks, which Vela calls cascades: auto, always or never.
+    passes: levels, names and instruments.
+    print_after: stages (or EVERY) whose results are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY
@@ -159,7 +165,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
 
 
 def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: a float model stays one."""
+    """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
     return prepare(
         model,
         calibration=in_layout(options.calibration, options.layout),
@@ -194,11 +200,11 @@ def compile_prepared(
     """The stages after quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
 
-    def show(stage: str, *made: Any) -> None:
+    def show(stage: str, *results: Any) -> None:
         if not {stage, EVERY}.isdisjoint(options.print_after):
             from opu_fuse.texts import TEXTS  # few ask for it
 
-            write("\n".join([f"# after {stage}", *TEXTS[stage](*made)]))
+            write("\n".join([f"# after {stage}", *TEXTS[stage](*results)]))
 
     show("model", prepared)
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
@@ -316,8 +322,8 @@ class Program:
         or "rtl"; shuffle (functional): seed of a random legal order; capture: the int8 tensors
         inside as well; rtl: `RtlOptions`; memory (cycle): `MemoryOptions`.
 
-        Raises RunError for inputs that do not fit the model and when the machine stops with an
-        error.
+        Raises RunError for inputs that do not fit the model and when the machine
+        faults.
         """
         from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
 
@@ -326,7 +332,7 @@ class Program:
     def check(
         self, inputs: Mapping[str, np.ndarray], result: "RunResult", model: str | Path | None = None
     ) -> "CheckResult":
-        """As `run --check`, of a captured run. model: the file that was compiled."""
+        """Compare a captured run as `run --check` does. model: the file that was compiled."""
         from opu_fuse.sim.compare.users_model import check_run
 
         return check_run(self.bundle, inputs, result, None if model is None else Path(model))
@@ -371,7 +377,7 @@ def require_batch(dfg: Dfg, images: int) -> None:
             raise UserError(
                 f"input {name!r}",
                 f"has shape {list(shape)}, whose first size is not that of a single image",
-                "export the model for one image (1 in front of all inputs), or leave out --batch",
+                "export the model for one image (first size 1), or leave out --batch",
             )
 
 

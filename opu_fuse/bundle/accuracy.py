@@ -1,4 +1,4 @@
-"""What rounding to int8 loses, tensor by tensor and at the outputs.
+"""Loss of accuracy by rounding to int8, tensor by tensor and at the outputs.
 
 Ratios are signal to noise over all samples, in decibels; None without noise.
 """
@@ -19,9 +19,10 @@ def worth(ratio: float | None) -> float:
 class TensorLoss:
     """One int8 tensor against the float model's.
 
-    layer, op: the operator that computes it, before a Relu, Clip or MaxPool; place: "machine",
-    "host" or "input". own: ratio of what the layer itself adds, given the int8 operands that it
-    had. clipped: share of values beyond what its integers hold.
+    layer, op: the operator that computes it, before a Relu, Clip or MaxPool
+    place: "machine", "host" or "input"
+    own: ratio of what the layer itself adds, on the int8 operands that it had
+    clipped: share of values beyond what its integers hold
     """
 
     name: str

@@ -17,26 +17,30 @@ from opu_fuse.hw.dram_layout import Layout, Pieces
 from opu_fuse.io_layout import AxisPermutation, ByteTable
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
-"""Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
+"""Schema versions that this opu-fuse reads. A file has the oldest one that can say what it
 holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts maps, has ports that
 look bytes up, or inputs that are read rounded and unrounded.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
 KERNEL_SUFFIX = ".kernel.json"
-"""Of host pieces that are kernels; the others are models."""
+"""Suffix of host pieces that are kernels; the others are models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A feature map in the memory window.
 
-    name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none);
-    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image);
-    layout: of all images of a batch, below each other; offset: bytes;
-    home: name of the tensor in whose bytes it lies (a concatenation that moves nothing, else its
-    own); scale, zero_point: what the int8 stand for; first_group, last_group: groups between which
-    the bytes are valid (-1: written by the host before the first group).
+    name: value name in the canonical model
+    qdq_name: int8 tensor of the QDQ model ("" if none)
+    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image)
+    layout: of all images of a batch, below each other
+    offset: bytes
+    home: base allocation: the tensor in whose bytes it is stored (a zero-copy concatenation, or
+        the tensor itself)
+    scale, zero_point: of the int8
+    first_group, last_group: groups between which the bytes are valid (-1: written by the host
+        before the first group)
     """
 
     name: str
@@ -64,9 +68,11 @@ class Op:
 class StageTensor:
     """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
-    pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
-    it is the group's output and a `Tensor`. rows: of one image. pieces: lanes of the channels; px:
-    neighbouring pixels in a word.
+    pooled: the value is in output coordinates (after POOL) instead of tile coordinates
+    stored: it is the group's output and a `Tensor`
+    rows: of one image
+    pieces: lanes of the channels
+    px: neighbouring pixels in a word
     """
 
     stage: int
@@ -83,8 +89,11 @@ class StageTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionRange:
-    """Consecutive instructions of one group. segment: place in `Bundle.segments`; first, last:
-    C-type numbers in it; first_word, last_word: words in it, the U-types in front included.
+    """Consecutive instructions of one group.
+
+    segment: index in `Bundle.segments`
+    first, last: C-type numbers in it
+    first_word, last_word: words in it, the U-types before them included
     """
 
     segment: int
@@ -96,11 +105,13 @@ class InstructionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One bundle. inputs, outputs: tensor names; an output that is no `Tensor` stays on chip, for
-    groups that follow. macs: of the model's Conv and Gemm in it, but for pixels that a pool behind
-    them leaves out. cycles: predicted; dram_bytes: moved by its loads and stores; all three for all
-    images of a batch. instructions: where they are in the program, several ranges when groups
-    interleave.
+    """One group. macs, cycles and dram_bytes are for all images of a batch.
+
+    inputs, outputs: tensor names; an output that is no `Tensor` is resident, for later groups
+    macs: of the model's Conv and Gemm in it, without pixels that a pool after them leaves out
+    cycles: predicted
+    dram_bytes: moved by its loads and stores
+    instructions: ranges of the program, several when groups interleave
     """
 
     index: int
@@ -178,10 +189,10 @@ class Port:
 
     shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
-    (`quantised` ports of int8 models pass through). turn: where the elements of the value stand in
-    the user's array, None for the same places. table: of an input of bytes, the int8 that each is
+    (`quantised` ports of int8 models pass through). turn: permutation of the value's elements in
+    the user's array, None for the same order. table: of an input of bytes, the int8 that each is
     inside; None where scale and zero point say so. unrounded: name of the value that is the user's
-    array as it was given, "" where an input is read rounded alone.
+    array as it is, "" where an input is read rounded alone.
     """
 
     name: str
@@ -199,11 +210,14 @@ class Port:
 class Bundle:
     """The program file in memory.
 
-    constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: members of
-    host pieces -> kernel (JSON) or serialised ONNX; qdq: the quantised model (serialised ONNX, for
-    `--check`) or b""; fused: the same with groups as functions, its weights those of `qdq`
-    (`fused.py`), or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
-    (canonical names, group index or -1). batch: images that machine segments run together.
+    constants: `dram.bin` (uint8)
+    words: `program.bin` (uint32, all segments)
+    hosts: members of host pieces -> kernel (JSON) or serialised ONNX
+    qdq: the quantised model (serialised ONNX, for `--check`) or b""
+    fused: the same with groups as functions, its weights those of `qdq` (`fused_onnx.py`), or b""
+    boundaries: (from, to, reason)
+    source_map: node of the user's model -> (canonical names, group index or -1)
+    batch: images that machine segments run together
     """
 
     model: str

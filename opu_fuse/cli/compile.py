@@ -163,7 +163,7 @@ def compile_(
             f"to the next group without DRAM, {only} of them write nothing to it"
         )
     source = context.get_parameter_source("scales")
-    if done.prepared.given_quantised and source is not None and source.name != "DEFAULT":
+    if done.prepared.prequantised and source is not None and source.name != "DEFAULT":
         print_plain("warning: the model is quantised already: --scales is not used")
     for line in host_lines(done.dfg, done.partition):
         out.print(line)

@@ -53,7 +53,7 @@ def main() -> None:
     try:
         app(args=with_optional_value(sys.argv[1:]), standalone_mode=True)
     except Exception as error:
-        if interrupts.heard():
+        if interrupts.was_interrupted():
             raise
         _refuse(error)
 
@@ -91,7 +91,7 @@ class _Printed(logging.Handler):
     """On stderr, a record a line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if interrupts.heard():
+        if interrupts.was_interrupted():
             return  # libraries complain about what was interrupted
         err.print(f"{record.levelname:8} {self.format(record)}")
 

@@ -1,8 +1,8 @@
 """Lowering: one node of the canonical model -> operator of the hardware spec.
 
 `LOWERINGS` is the table: ONNX operator -> function giving operator name, operands and attributes,
-or None when this form of the operator is not one the machines know; such nodes stay `host:<OpType>`
-with all their operands.
+or None when this form of the operator is not one the machines know; such nodes become
+`host:<OpType>` with all their operands.
 """
 
 import functools
@@ -128,8 +128,8 @@ def _conv(node: ir.Node) -> Lowered | None:
         return None
     if bias is not None and const_array(bias) is None:
         return None
-    given = tuple([(name, a.value) for name, a in node.attributes.data.items()])
-    attrs, access = _window(given, shape_of(x), weight.shape, shape_of(node.outputs[0]))
+    attributes = tuple([(name, a.value) for name, a in node.attributes.data.items()])
+    attrs, access = _window(attributes, shape_of(x), weight.shape, shape_of(node.outputs[0]))
     attrs = {**attrs, **_choice(node)}
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
 
@@ -143,12 +143,12 @@ def _choice(node: ir.Node) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4096)
 def _window(
-    given: tuple[tuple[str, Any], ...], data: Shape, weight: Shape, result: Shape
+    attributes: tuple[tuple[str, Any], ...], data: Shape, weight: Shape, result: Shape
 ) -> tuple[Mapping[str, Any], tuple[Access, ...]]:
-    """Attributes and access of a convolution. given: names and values of the ONNX operator's;
-    networks repeat few of them often.
+    """Attributes and access of a convolution. attributes: names and values of the ONNX
+    operator's; networks repeat few of them often.
     """
-    known = dict(given)
+    known = dict(attributes)
     geometry: dict[str, Any] = {
         "strides": tuple(known.get("strides", (1, 1))),
         "dilations": tuple(known.get("dilations", (1, 1))),
@@ -357,11 +357,11 @@ def _resizes_by(node: ir.Node, factors: tuple[int, ...]) -> bool:
     """Whether a Resize reads its source at these steps: 7 columns times 5.03 are 35, too, but not
     each column five times.
     """
-    given = const_array(node.inputs[2]) if len(node.inputs) > 2 else None
-    if given is None or not given.size:  # by sizes: their quotients
+    scales = const_array(node.inputs[2]) if len(node.inputs) > 2 else None
+    if scales is None or not scales.size:  # by sizes: their quotients
         return True
     axes = [axis % len(factors) for axis in node.attributes.get_ints("axes", range(len(factors)))]
-    return given.tolist() == [factors[axis] for axis in axes]
+    return scales.tolist() == [factors[axis] for axis in axes]
 
 
 def _reshape(node: ir.Node) -> Lowered | None:

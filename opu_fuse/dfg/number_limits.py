@@ -11,8 +11,8 @@ from opu_fuse.units.pool import average_params, require_positions
 
 
 def number_error(dfg: Dfg, index: int, numeric: Numeric) -> ModelError | None:
-    """What lowering would raise for the numbers of a call; None where it has registers for them. Of
-    a call in floats, only what holds whatever its scales will be.
+    """The error that lowering would raise for the numbers of a call; None where they fit its
+    registers. Of a call in floats, only errors at every scale.
     """
     try:
         if dfg[index].op == "avg_pool":

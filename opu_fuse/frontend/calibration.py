@@ -35,6 +35,7 @@ Calibration = Arrays | DataInLayout | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
+"""Samples for a model without calibration data."""
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "
@@ -123,7 +124,7 @@ def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
     return _only(model, str(file), loaded) if isinstance(loaded, np.ndarray) else loaded
 
 
-def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.ndarray]:
+def _only(model: ir.Model, where: str, array: np.ndarray) -> Mapping[str, np.ndarray]:
     """Map an unnamed array to the only input. Raises ModelError if there are several inputs."""
     if len(model.graph.inputs) != 1:
         names = ", ".join(repr(v.name) for v in model.graph.inputs)
@@ -132,7 +133,7 @@ def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.nda
             f"one array cannot feed {len(model.graph.inputs)} inputs",
             f"give arrays by name, in a .npz file or a dictionary: {names}",
         )
-    return {model.graph.inputs[0].name or "": found}
+    return {model.graph.inputs[0].name or "": array}
 
 
 def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
@@ -154,7 +155,7 @@ def _split(
     layout: ArrayLayout,
     doubts: dict[str, None],
 ) -> list[Sample]:
-    """Split arrays by name into samples. doubts: the warnings so far (keys), extended in place."""
+    """Split arrays by name into samples. doubts: the warnings so far (keys), which this extends."""
     expected = [value.name or "" for value in model.graph.inputs]
     if sorted(arrays) != sorted(expected):
         raise ModelError(
@@ -183,8 +184,8 @@ def _stack(
 ) -> np.ndarray:
     """The samples of one input, [samples, *input shape] in the input's dtype.
 
-    doubts: the warnings so far (keys), extended in place. Raises ModelError for a wrong dtype or
-    shape, and for values that are not finite.
+    doubts: the warnings so far (keys), which this extends. Raises ModelError for a wrong dtype
+    or shape, and for values that are not finite.
     """
     shape = _shape(value)
     wanted, got = _dtype(value), getattr(array, "dtype", type(array).__name__)

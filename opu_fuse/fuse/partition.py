@@ -56,7 +56,7 @@ class HostOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """An edge of the DFG that leaves a group (or the host), and the rule against its fusion."""
+    """An edge of the DFG that leaves a group (or the host), and the rule that cuts it."""
 
     source: int
     target: int
@@ -86,9 +86,11 @@ class Violation:
 class Partition:
     """Groups and host operators of a DFG. Every call node is in exactly one group or on the host.
 
-    groups: in execution order if legal; search: report of a searching strategy; misfits: groups
-    that the scheduler forbade; copies: name -> reason of operators that the compiler adds after
-    partitioning; rewrites: name -> reason of operators that it changed before partitioning.
+    groups: in execution order if legal.
+    search: report of a searching strategy.
+    misfits: groups that the scheduler forbade.
+    copies: name -> reason of operators that the compiler adds after partitioning.
+    rewrites: name -> reason of operators that it changed before partitioning.
     """
 
     strategy: str

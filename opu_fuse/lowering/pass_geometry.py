@@ -242,7 +242,7 @@ def _carries(shape: Shape, draft: Draft) -> bool:
         draft.stages[-1].stage is not Stage.POOL
         or shape.sides
         or shape.upsample != (1, 1)
-        or not chain_of(draft.hw).carries
+        or not chain_of(draft.hw).supports_pooling_halo
     ):
         return False
     (rows, _), (stride, _) = pool.kernel, pool.strides

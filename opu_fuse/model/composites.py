@@ -130,7 +130,7 @@ class _Tables(Struct):
         result = node.outputs[0]
         self.above[result], self.depth[result] = base, self.depth.get(base, 0) + 1
         if not _is_function(node):
-            self._join_behind(node, base)
+            self._join_after(node, base)
             return
         part = self._back(node, base) if base.dtype == ir.DataType.FLOAT else None
         if part is None:
@@ -169,7 +169,7 @@ class _Tables(Struct):
         between = (n.outputs[0] for n in nodes if n is not node)
         return _Part(base, nodes) if all(_read_only_by(v, nodes) for v in between) else None
 
-    def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
+    def _join_after(self, node: ir.Node, base: ir.Value) -> None:
         """Append a sum or product with a scalar to the table that computes its only operand."""
         producer = base.producer()
         if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):

@@ -147,7 +147,7 @@ class HostReason(Enum):
     """
 
     MOVES_CHANNELS = auto()
-    COMPUTED_PLACES = auto()
+    COMPUTED_ADDRESSES = auto()
     ACROSS_CHANNELS = auto()
     COMPUTED_FACTORS = auto()
     CONTROL_FLOW = auto()

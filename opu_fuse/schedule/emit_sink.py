@@ -351,7 +351,7 @@ class EmitSink:
     def _halo(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
         """Registers with which the first row includes the pooling halo from above."""
         chain = chain_of(self._hw)
-        unit = chain.larger_behind(layer.layer.order)
+        unit = chain.trailing_maximum(layer.layer.order)
         assert unit is not None, "a layer carries where its chain can do so"
         own = {
             "res": step.halo or 0,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.split_max_pools import in_parts, parts_of
+from opu_fuse.dfg.split_max_pools import split_window, with_split_pools
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.hw.spec.check import largest
@@ -29,11 +29,11 @@ def fuse_in_parts(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest]]) -> F
     large = [node for node in dfg.calls if node.op == "max_pool" and node.name in on_host]
     parts = {}
     for node in large:
-        attributes = parts_of(node, dfg[node.operands[0]].shape[2:], _most(hw))
+        attributes = split_window(node, dfg[node.operands[0]].shape[2:], _most(hw))
         if attributes is not None:
             parts[node.index] = attributes
     while parts:
-        graph, names = in_parts(dfg, parts)
+        graph, names = with_split_pools(dfg, parts)
         tried = fuse(graph)
         left = {tried[0][op.node].name for op in tried[1].host}.intersection(names)
         if not left:

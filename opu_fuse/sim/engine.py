@@ -27,7 +27,7 @@ from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
 class EngineName(StrEnum):
-    """What executes programs; the cycle engine has no data."""
+    """Engines that execute programs; the cycle engine has no data."""
 
     FUNCTIONAL = "functional"
     CYCLE = "cycle"
@@ -108,13 +108,13 @@ def _run_samples(
     capture: bool,
 ) -> RunResult:
     arrays, count = samples
-    job = _Job(bundle, runner, hosts_of(bundle), capture)
+    session = _Session(bundle, runner, hosts_of(bundle), capture)
     for number, first in enumerate(range(0, count, bundle.batch)):
         here = range(first, min(first + bundle.batch, count))
         with part(first / count, here.stop / count):
             report(f"sample {here.stop} of {count}", 0.0)
-            job.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
-    return job.result(engine, count)
+            session.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
+    return session.result(engine, count)
 
 
 def _runner(
@@ -223,7 +223,7 @@ class _Values(Struct):
         return self.host[name]
 
 
-class _Job(Struct):
+class _Session(Struct):
     """One run: what is collected over its samples."""
 
     bundle: Bundle
@@ -243,8 +243,8 @@ class _Job(Struct):
         values = _Values(self.runner.window, maps, self.bundle.batch)
         for port in self.bundle.inputs:
             inside = port.value in maps
-            given = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
-            values.put(port.value, given)
+            arrays = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
+            values.put(port.value, arrays)
             if port.unrounded:
                 as_given = replace(port, scale=None, turn=None, table=None)
                 raw = [ports.to_value(as_given, x[port.name], inside_int8=False) for x in inputs]
@@ -253,21 +253,21 @@ class _Job(Struct):
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):
                 feeds = {value: values.get(value) for _, value in segment.inputs}
-                made = [
+                results = [
                     self.hosts.run(segment, {value: of[n] for value, of in feeds.items()})
                     for n in range(len(inputs))
                 ]
-                for name in made[0]:
-                    values.put(name, [found[name] for found in made])
+                for name in results[0]:
+                    values.put(name, [result[name] for result in results])
                 values.seen.update(self._written_outside(index))
             else:
                 values.seen.update(self._machine_segment(index, segment, number))
         for port in self.bundle.outputs:
             for value in values.get(port.value)[: len(inputs)]:
-                found = ports.from_value(port, value, inside_int8=port.value in maps)
-                self.outputs.setdefault(port.name, []).append(found)
-        for name, found in values.seen.items() if self.capture else ():
-            for value in found[: len(inputs)]:
+                array = ports.from_value(port, value, inside_int8=port.value in maps)
+                self.outputs.setdefault(port.name, []).append(array)
+        for name, captured in values.seen.items() if self.capture else ():
+            for value in captured[: len(inputs)]:
                 one = value.ndim and value.shape[0] == 1  # or it has no axis of samples yet
                 self.tensors.setdefault(name, []).append(value if one else value[np.newaxis])
 
@@ -291,8 +291,8 @@ class _Job(Struct):
             self.masks |= done.masks
         if not self.capture or done.tensors:
             return done.tensors
-        kept = surviving(whole_tensors(self.bundle), index)
-        return {t.name: read_tensor(self.runner.window, t, self.bundle.batch) for t in kept}
+        complete = surviving(whole_tensors(self.bundle), index)
+        return {t.name: read_tensor(self.runner.window, t, self.bundle.batch) for t in complete}
 
     def _written_outside(self, segment: int) -> Mapping[str, np.ndarray]:
         """Tensors that the inputs or a host segment complete, as stored in memory."""
@@ -324,18 +324,19 @@ def _share(bundle: Bundle, index: int) -> tuple[float, float]:
     return begun / whole, (begun + sizes[index]) / whole
 
 
-def _joined(name: str, found: list[np.ndarray]) -> np.ndarray:
-    if len(found) == 1:
-        return found[0]
-    shapes = {array.shape for array in found}
+def _joined(name: str, arrays: list[np.ndarray]) -> np.ndarray:
+    if len(arrays) == 1:
+        return arrays[0]
+    shapes = {array.shape for array in arrays}
     if len(shapes) > 1:  # it depends on the data
         what = f"has another shape for every sample ({', '.join(map(str, sorted(shapes)))})"
         raise RunError(f"output {name}", what, "run the samples one by one")
-    return np.concatenate(found) if found[0].ndim and found[0].shape[0] == 1 else np.stack(found)
+    batched = arrays[0].ndim and arrays[0].shape[0] == 1
+    return np.concatenate(arrays) if batched else np.stack(arrays)
 
 
 def _must_be_int8(name: str, value: np.ndarray) -> None:
     if value.dtype != np.int8:
         raise InternalError(
-            "run", f"{name} lies in the machine as int8, the host made {value.dtype}"
+            "run", f"{name} is int8 in the machine, the host computed {value.dtype}"
         )

@@ -1,6 +1,6 @@
-"""What a worker does: quantise a model, and compile and time it for one machine.
+"""The tasks of a worker: quantise a model, and compile and time it for one machine.
 
-Both are plain functions of what they are given, so a scheduler may repeat them elsewhere when a
+Both depend on their arguments only, so a scheduler may repeat them elsewhere when a
 worker is lost.
 """
 
@@ -62,8 +62,8 @@ def quantised(task: Task, data: bytes | None) -> bytes | str:
 
 @_silent()
 def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[Row]:
-    """What compiling and the cycle engine say, a row for each setting of the memory. model: what
-    `quantised` gave. An input that cannot be handled is a row with its message in `error`.
+    """Compile and time a model: a row for each setting of the memory. model: the result of
+    `quantised`. An input that cannot be handled is a row with its message in `error`.
     """
     if isinstance(model, str):
         return [failed(model)] * len(settings)
@@ -106,7 +106,7 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
 
 
 def _area(hw: HwSpec) -> Row:
-    """What the machine takes on each family of devices."""
+    """The resources that the machine uses on each family of devices."""
     areas = {family: asdict(area(hw, family)) for family in Family}
     return {f"{family}_{kind}": n for family, own in areas.items() for kind, n in own.items()}
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
-from opu_fuse.hw.unit_rates import im2row_cycles, post_visits, row_cycles, visit_cycles
+from opu_fuse.hw.unit_rates import im2row_cycles, iteration_cycles, post_iterations, row_cycles
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, layer_windows
@@ -170,14 +170,14 @@ def post_cycles(
 ) -> int:
     """Of post for rows of words in a channel block, the windows so many rows high."""
     pool = shape.pool_window
-    visited = post_visits(
+    visited = post_iterations(
         out_rows=rows,
         out_cols=cols,
         window=(window, pool.kernel[1]),
         stride_x=pool.strides[1],
         kind=shape.pool_kind,
     )
-    return visited * visit_cycles(hw, second_operand=second_operand or bool(shape.sides))
+    return visited * iteration_cycles(hw, second_operand=second_operand or bool(shape.sides))
 
 
 def halo_load_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:

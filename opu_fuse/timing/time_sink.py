@@ -56,7 +56,7 @@ class TimeSink:
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self._memory = Memory(hw.dram.rate)
-        self._memory.move(0, unit_rates.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self._memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)
@@ -345,7 +345,7 @@ class TimeSink:
         words = max(layer.shape.param_words, PARAM_WORDS)
         start += ISSUE
         for count in visits:
-            period = unit_rates.post_block_cycles(turns=count, words=words)
+            period = unit_rates.post_block_cycles(iterations=count, words=words)
             first = max(start + words + unit_rates.POST_LOAD_CYCLES, self._post_done + 1)
             self._post_ready = first + (blocks - 1) * period + count
             self._post_done = self._post_ready + self._post_drain

@@ -7,7 +7,7 @@ feature [words, W] int8.
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
-from opu_fuse.hw.unit_rates import post_visits
+from opu_fuse.hw.unit_rates import post_iterations
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
@@ -226,7 +226,7 @@ def packed(slots):
 
 def visits(p):
     """Cycles of the visits without stalls."""
-    return p["blocks"] * post_visits(
+    return p["blocks"] * post_iterations(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),

@@ -286,7 +286,7 @@ def test_an_output_that_is_listed_twice(onnx_text: Text):
     text = "g (float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Relu(x) z = Abs(x) }"
     model = onnx_text(text)
     model.graph.output.append(model.graph.output[0])
-    refused(model, "output 'y' stands 2 times among its outputs; list it once$")
+    refused(model, "output 'y' is listed 2 times as an output; list it once$")
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0, np.nan, np.inf])

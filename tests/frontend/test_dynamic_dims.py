@@ -67,7 +67,7 @@ def test_sizes_that_the_network_cannot_take_are_called_so(onnx_text: Text):
       y = Add(x, u) }"""
     model = onnx_text(body, twice=np.float32([1, 1, 2, 1]))
     assert shapes(model, Sizes(dims={"height": 6})) == [[1, 1, 6, 8]]
-    words = r"invalid at the sizes given \(.*Add.*\); give sizes that it can take"
+    words = r"invalid at these sizes \(.*Add.*\); give sizes that it can take"
     with pytest.raises(ModelError, match=words):
         load(model, sizes=Sizes(dims={"height": 7}))
 

@@ -124,7 +124,10 @@ def test_external_data_that_is_not_there(tmp_path: Path, onnx_text: Callable[...
         size_threshold=0,
     )
     (tmp_path / "w.bin").unlink()
-    refused(path, r"its external data cannot be read .*w\.bin.*keep the data file beside the .onnx")
+    refused(
+        path,
+        r"its external data cannot be read .*w\.bin.*keep the data file in the folder of the .onnx",
+    )
 
 
 def test_external_data_without_a_folder(tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]):

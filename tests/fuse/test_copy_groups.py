@@ -105,7 +105,7 @@ def test_compiling_adds_each_copy_as_a_group_and_leaves_the_others_as_they_are(s
     }
     for value, copy in zip(("a", "b"), COPIES, strict=True):
         why = f"{value} lies in another concatenation"
-        reason = f"{copy} copies {value}, which cannot lie in left itself ({why})"
+        reason = f"{copy} copies {value}, which cannot be stored in left itself ({why})"
         assert after.pop((value, copy)) == after.pop((copy, "left")) == reason
         del before[value, "left"]
     assert after == before

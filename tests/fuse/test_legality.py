@@ -115,7 +115,8 @@ def test_boundaries_of_the_other_strategies_have_reasons_too():
     result = partition(dfg, hw, "none")
     assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
     walked = boundaries.boundaries(context_of(dfg, hw), result.groups, (), "greedy", frozenset())
-    assert [b.why.text for b in walked] == ["p was not next to r in the published algorithm's walk"]
+    text = "p was not next to r in the published algorithm's traversal"
+    assert [b.why.text for b in walked] == [text]
 
 
 def test_a_value_inside_a_group_is_no_place_to_continue():

@@ -73,7 +73,8 @@ def test_a_bias_runs_right_behind_its_convolution():
     found = by_hand(
         "G1", "conv:ipa", "conv/bias:add relu_1:compare pool_1:pool", "relu_2:compare pool_2:pool"
     )
-    assert texts(found)["owned_bias_stays"] == "conv/bias must run right behind conv, which owns it"
+    text = "conv/bias must run directly after conv, which owns it"
+    assert texts(found)["owned_bias_stays"] == text
 
 
 def test_groups_that_wait_for_each_other_are_found_and_left_out_of_the_order():

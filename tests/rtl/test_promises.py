@@ -33,7 +33,7 @@ PROMISES = {
         "so 0; any other stops with WINDOW": "promises: places_that_are_none",
         "32-bit words of the program, at most 16777215": "top: a_program_longer_than_any_index",
         "a multiple of 4096; with any other the window is empty": "promises: places_that_are_none",
-        "a window that ends behind 2^40 is empty": "top: a_window_across_the_end",
+        "a window that ends above 2^40 is empty": "top: a_window_across_the_end",
         "one of more than 4 GiB is empty": "promises: places_that_are_none",
         "bit 32 of the bytes of the memory window": "promises: a_window_of_4_gib_is_one",
         "without a retirement after which the machine stops": "top: a_program_that_hangs",

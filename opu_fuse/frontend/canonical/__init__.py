@@ -43,7 +43,7 @@ from opu_fuse.model.unused import anything_unused
 from opu_fuse.passes import LOWEST_LEVEL, FixedPoint, Pass, Sequential, lookup, module_pass
 
 Step = Callable[[ir.Model], bool]
-"""A function that changes a model in place and returns whether it changed anything."""
+"""A function that changes its argument and returns whether it changed anything."""
 
 
 def _pools_step(model: ir.Model) -> bool:
@@ -79,7 +79,7 @@ STEPS: Mapping[str, Step] = {
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
     "affine": fold_affine.run,
-    "padding": fold_pads.run,  # after pools and convolutions: automatic padding is resolved there
+    "padding": fold_pads.run,  # after pools and convolutions: they resolve automatic padding
     "crops": fold_crops.run,  # after padding: crops reduce it
 }
 REWRITES: Mapping[str, Step] = {
@@ -105,7 +105,7 @@ _OPTIONAL = Sequential(
 )
 
 
-def _until_rest(steps: Mapping[str, Step]) -> FixedPoint:
+def _fixed_point(steps: Mapping[str, Step]) -> FixedPoint:
     passes = [_as_pass(*item) for item in steps.items()]
     return FixedPoint(passes, name="canonical form", always=True)
 
@@ -115,15 +115,15 @@ def _as_pass(name: str, run: Step) -> Pass:
     return module_pass(name=name, opt_level=level)(lambda model, _: run(model))
 
 
-_CANONICAL = _until_rest(STEPS)
-_FOR_FUSING = _until_rest({**STEPS, **REWRITES})
+_CANONICAL = _fixed_point(STEPS)
+_FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
 
 PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes))
 """Passes that can be named in addition to registered passes and steps of the front end."""
 
 
 def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Convert a model (float, or int8 with annotations) to canonical form, in place.
+    """Convert a model (float, or int8 with annotations) to canonical form (mutates it).
 
     Expects static shapes and unique names. rewriting: also run `REWRITES`, for fusing. Raises
     InternalError if the steps reach no fixed point.

@@ -97,36 +97,36 @@ def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
     return order if np.array_equal(elements, expected) else None
 
 
-def _reshape(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    size = static_shape(made)
+def _reshape(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
+    size = static_shape(result)
     known = constant(operand(node, 1)) is not None
     return numbers.reshape(size) if size is not None and known else None
 
 
-def _transpose(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray:
-    del made
+def _transpose(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray:
+    del result
     return numbers.transpose(node.attributes.get_ints("perm", range(numbers.ndim)[::-1]))
 
 
-def _gather(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    del made
+def _gather(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
+    del result
     indices = constant(operand(node, 1))
     axis = node.attributes.get_int("axis", 0)
     return None if indices is None else np.take(numbers, indices, axis=axis)
 
 
-def _slice(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    del made
+def _slice(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
+    del result
     ranges = slice_ranges(node)
     return None if ranges is None else numbers[np.ix_(*ranges)]
 
 
-def _split(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
+def _split(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
     axis = node.attributes.get_int("axis", 0)
     sizes = [shape[axis] for v in node.outputs if (shape := static_shape(v))]
     if len(sizes) < len(node.outputs):
         return None
-    return np.split(numbers, np.cumsum(sizes)[:-1], axis)[node.outputs.index(made)]
+    return np.split(numbers, np.cumsum(sizes)[:-1], axis)[node.outputs.index(result)]
 
 
 _MOVES: dict[str, Move] = {

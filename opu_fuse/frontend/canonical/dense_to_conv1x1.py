@@ -5,8 +5,8 @@ MatMuls over the last axis of a map, or reshape the map to rows of pixels first.
 
 1. MatMul of (1, l, c) or (1, h, w, c) with a constant matrix: a 1x1 Conv between two Transposes,
    which `transposes` merges with the network's own. For a 1-D tensor it is a 1-D Conv.
-2. MatMul or Gemm of rows (h·w, c) that a Reshape made of such a map: as case 1 on that map, with
-   the Reshape after it.
+2. MatMul or Gemm of rows (h·w, c) that a Reshape gets from such a map: as case 1 on that map,
+   with the Reshape after it.
 3. An elementwise operator of such rows: the Reshape of case 2 moves after it, so that the next
    layer matches case 2.
 
@@ -44,7 +44,7 @@ def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     changed = False
     for node in standard_nodes(model.graph, "MatMul", "Gemm", *ELEMENT_WISE):
-        rule = _dense if is_standard(node, "MatMul", "Gemm") else _behind
+        rule = _dense if is_standard(node, "MatMul", "Gemm") else _move_reshape_after
         changed |= rule(model.graph, node)
     return changed
 
@@ -65,7 +65,7 @@ def _dense(graph: ir.Graph, node: ir.Node) -> bool:
     if source is None:
         return False
     if source is not x:
-        _rows_behind(graph, node, source)
+        _reshape_after(graph, node, source)
     quant = quant_of(w)
     if quant is not None and quant.axis is not None and node.op_type == "MatMul":
         quant = replace(quant, axis=1 - quant.axis % 2)
@@ -91,7 +91,7 @@ def _convolve(node: ir.Node, source: ir.Value, weights: Sequence[ir.Value]) -> N
     rewrite(node, "Conv", [x, *weights])  # `convolutions` adds its attributes
 
 
-def _behind(graph: ir.Graph, node: ir.Node) -> bool:
+def _move_reshape_after(graph: ir.Graph, node: ir.Node) -> bool:
     """Case 3: let an elementwise operator read the maps, with the Reshape to rows after it."""
     maps = {v: m for v in node.inputs if v is not None and (m := _map_of(v)) is not None}
     sizes = {static_shape(m) for m in maps.values()}
@@ -101,14 +101,14 @@ def _behind(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if result.dtype != ir.DataType.FLOAT or static_shape(result) not in map(static_shape, maps):
         return False
-    _rows_behind(graph, node, next(iter(maps.values())))
+    _reshape_after(graph, node, next(iter(maps.values())))
     for index, value in enumerate(node.inputs):
         if value in maps:
             node.replace_input_with(index, maps[value])
     return True
 
 
-def _rows_behind(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
+def _reshape_after(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
     """Let a node's result have the axes of `source`, and insert a Reshape to rows after it."""
     rows, size = static_shape(node.outputs[0]), static_shape(source)
     assert rows is not None
@@ -119,7 +119,7 @@ def _rows_behind(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
 
 
 def _map_of(rows: ir.Value | None) -> ir.Value | None:
-    """The channels-last map that a Reshape made these rows of; None if it requantises."""
+    """The channels-last map that a Reshape turned into these rows; None if it requantises."""
     node = None if rows is None else rows.producer()
     if rows is None or node is None or not is_standard(node, "Reshape"):
         return None

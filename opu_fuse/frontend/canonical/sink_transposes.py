@@ -82,7 +82,7 @@ def _moves(shape: Sequence[int], order: Order) -> bool:
 
 def _merge(node: ir.Node) -> bool:
     first_transpose, second_order = (
-        _turned(node.inputs[0]) or _moved(node.inputs[0]),
+        _transpose_before(node.inputs[0]) or _moved(node.inputs[0]),
         _any_order(node),
     )
     if first_transpose is None or second_order is None:
@@ -104,7 +104,7 @@ def _skip(node: ir.Node) -> bool:
     return True
 
 
-def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
+def _transpose_before(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
     order = _order(node)
@@ -148,7 +148,7 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
 
 def _before(graph: ir.Graph, node: ir.Node) -> bool:
     known = all(v.dtype == ir.DataType.FLOAT and static_shape(v) for v in node.outputs)
-    sources = _sources(node, _turned)
+    sources = _sources(node, _transpose_before)
     if not sources and is_standard(node, *ELEMENT_WISE):
         sources = _sources(node, _moved)
         others = {
@@ -188,13 +188,13 @@ def _is_wide(value: ir.Value | None) -> bool:
 def _sources(
     node: ir.Node, how: Callable[[ir.Value | None], tuple[ir.Value, Order] | None]
 ) -> dict[ir.Value, tuple[ir.Value, Order]]:
-    return {v: found for v in node.inputs if v is not None and (found := how(v)) is not None}
+    return {v: source for v in node.inputs if v is not None and (source := how(v)) is not None}
 
 
 def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     """Operand and permutation of a node that only moves the one axis that is not 1.
 
-    It is a Reshape that `reshapes` made of a Transpose of [n, c, 1, 1], or such a Transpose.
+    It is a Transpose of [n, c, 1, 1], or the Reshape by which `reshapes` replaced one.
     """
     node = None if value is None else value.producer()
     if node is None or not is_standard(node, "Reshape", "Transpose"):
@@ -219,7 +219,7 @@ def _inputs(
     if is_standard(node, "Concat", *ELEMENT_WISE):
         size = static_shape(node.outputs[0])
         same_shape = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
-        return _unturned(graph, node, sources, order) if same_shape else None  # nothing grows
+        return _permute_back(graph, node, sources, order) if same_shape else None  # nothing grows
     source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # who reads nothing has no sources
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
@@ -233,16 +233,16 @@ def _inputs(
     return [source, *other_operands]
 
 
-def _unturned(
+def _permute_back(
     graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
 ) -> list[ir.Value | None] | None:
     back = tuple(int(axis) for axis in np.argsort(order))
-    if not all(v in sources or _turns_back(v, back) for v in node.inputs):
+    if not all(v in sources or _is_free_to_permute(v, back) for v in node.inputs):
         return None
     return [sources.get(v) or _back(graph, node, v, back) for v in node.inputs]  # type: ignore[arg-type]  # None is in no mapping
 
 
-def _turns_back(value: ir.Value | None, back: Order) -> bool:
+def _is_free_to_permute(value: ir.Value | None, back: Order) -> bool:
     """Whether permuting a value needs no data movement at run time."""
     shape, data = static_shape(value), constant(value)
     if value is None or shape is None or data is None:

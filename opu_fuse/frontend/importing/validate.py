@@ -45,6 +45,7 @@ _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _NAMED = 3
+"""Most operators that a message names; the others are counted."""
 _LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
@@ -54,9 +55,9 @@ EVALUATION = "export the network in evaluation mode (model.eval() in PyTorch)"
 def check_file(
     proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES, *, budget: float = 1.0
 ) -> None:
-    """Check the message of a model file, and fix its input shapes in place.
+    """Check the message of a model file, and fix its input shapes (mutates it).
 
-    Dynamic dimensions get the given sizes, a dynamic batch becomes 1, and sparse weights become
+    Dynamic dimensions get those of `sizes`, a dynamic batch becomes 1, and sparse weights become
     dense (up to `budget` times the usual size). Raises ModelError for an invalid file.
     """
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
@@ -75,7 +76,7 @@ def check_file(
     name, times = outputs.most_common(1)[0]
     if times > 1:
         raise ModelError(
-            where, f"output {name!r} stands {times} times among its outputs", "list it once"
+            where, f"output {name!r} is listed {times} times as an output", "list it once"
         )
     _check_weights(proto.graph, where)
 
@@ -96,12 +97,12 @@ def _check_texts(message: Any, where: str) -> None:
             continue
         kind = field.type
         if kind == field.TYPE_STRING:
-            for one in (value,) if type(value) is bytes else value:
-                if type(one) is bytes:
-                    raise not_onnx(where, f"{one!r} in it is no text")
+            for text in (value,) if type(value) is bytes else value:
+                if type(text) is bytes:
+                    raise not_onnx(where, f"{text!r} in it is no text")
         elif kind == field.TYPE_MESSAGE and field.name != "initializer":
-            for one in (value,) if hasattr(value, "ListFields") else value:
-                _check_texts(one, where)
+            for inner in (value,) if hasattr(value, "ListFields") else value:
+                _check_texts(inner, where)
 
 
 def opset_of(proto: onnx.ModelProto) -> int | None:
@@ -142,12 +143,12 @@ def _check_layouts(graph: onnx.GraphProto, where: str) -> None:
             where,
             f"ONNX Runtime's optimiser has packed it for one kind of processor ({domain}: {named})",
             "save it with graph_optimization_level=ORT_ENABLE_BASIC (or ORT_ENABLE_EXTENDED) "
-            "instead of ORT_ENABLE_ALL, or give the model that it was made from",
+            "instead of ORT_ENABLE_ALL, or give the model that it was converted from",
         )
 
 
 def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
-    """Set a dynamic batch to 1, in place. Raises ModelError unless the input is a static tensor."""
+    """Set a dynamic batch to 1. Raises ModelError unless the input is a static tensor."""
     kind = value.type.WhichOneof("value")
     tensor = value.type.tensor_type
     if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
@@ -242,12 +243,12 @@ def _check_domains(model: ir.Model, where: str) -> None:
     instead of the operator.
     """
     refuse_left_over(model, where)
-    foreign = Counter(
+    unknown = Counter(
         f"{n.domain}:{n.op_type}" for n in model.graph if n.domain not in HOST_DOMAINS
     )
-    if foreign:
-        named = ", ".join(f"{name} ({count})" for name, count in foreign.most_common(_NAMED))
-        more = f" and {len(foreign) - _NAMED} others" if len(foreign) > _NAMED else ""
+    if unknown:
+        named = ", ".join(f"{name} ({count})" for name, count in unknown.most_common(_NAMED))
+        more = f" and {len(unknown) - _NAMED} others" if len(unknown) > _NAMED else ""
         raise ModelError(
             where,
             f"it has operators of a library that ONNX Runtime cannot load: {named}{more}",

@@ -42,8 +42,8 @@ _COMMUTING = MOVES_VALUES | MONOTONE
 """Operators that commute with quantisation: before or after them it gives the same integers."""
 
 
-def spell_out_requantisations(model: ir.Model) -> None:
-    """Insert the pairs, in place. Expects a QDQ model as `load` returns it."""
+def insert_requantisations(model: ir.Model) -> None:
+    """Insert the pairs (mutates the model). Expects a QDQ model as `load` returns it."""
     old_size = len(model.graph)
     _Requantising(model.graph).run()
     if len(model.graph) != old_size:

@@ -189,7 +189,7 @@ def repeats(context: MatchContext, node: Node, name: str) -> Words | None:  # no
 
 
 def only_clamps(context: MatchContext, node: Node, name: str) -> Words | None:
-    """{node} rounds to another scale; module {module}, in front of the array, only clamps"""
+    """{node} rounds to another scale; module {module}, before the array, only clamps"""
     front = name in context.modules.front
     return {"node": node.name, "module": name} if front and node.is_requantisation else None
 

@@ -42,11 +42,14 @@ _MOST_TRIED = 8
 class Refusal(Struct, frozen=True, kw_only=True):
     """A broken rule.
 
-    predicate: the rule; facts: the names and numbers of this case, among them other refusals that
-    the message quotes. joint: further rules that this module breaks, all of which must change;
-    also: refusals of other candidate modules; further: refusals of modules that the text leaves
-    out, whose changes are offered only where no other one helps. trial: maps a change to the form
-    in which it is shown, or to None where it does not help; None where changes cannot be tried.
+    predicate: the rule.
+    facts: the names and numbers of this case, and other refusals that the message quotes.
+    joint: further rules that this module breaks, all of which must change.
+    also: refusals of other candidate modules.
+    further: refusals of modules that the text leaves out, whose changes are offered only where no
+    other one helps.
+    trial: maps a change to the form in which it is shown, or to None where it does not help; None
+    where changes cannot be tried.
     """
 
     predicate: Rule

@@ -39,7 +39,7 @@ to a program but for its time.
 """
 
 ADDED_LATER = ("buffers.image",)
-"""Keys that count only where they are given: machines without have the identity that they had."""
+"""Keys that enter the spec hash only where a spec has them: other machines retain theirs."""
 
 OPERATORS = tuple(RUNS)
 """DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
@@ -72,7 +72,7 @@ class Array:
     """The inner-product array: `units` adder trees over `multipliers` int8 products each.
 
     depthwise: the array can also run one filter per channel, several taps at a time. table_terms:
-    of each unit's products that stand in look-up tables instead of DSP slices.
+    those of each unit's products that use look-up tables instead of DSP slices.
     """
 
     units: Count
@@ -104,7 +104,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Buffer:
-    """words: all flat words; banks: equal parts used in turn by the scheduler (2 = double
+    """words: all flat words; banks: equal parts that the scheduler uses round robin (2 = double
     buffering).
     """
 
@@ -128,7 +128,7 @@ class Buffers:
     """Words: feature, residual, output and table W int8, partial sums W int32, param and pre W
     bytes, weight `width` bytes. pre: parameters of the modules before the array; table: entries of
     unary functions, 256 words each; None on machines without such modules. image: rows of images
-    whose windows load unfolds (`hw/im2row_window.py`); None: load does not.
+    for im2row on load (`hw/im2row_window.py`); None: load has no im2row.
     """
 
     feature: Buffer
@@ -145,7 +145,7 @@ class Buffers:
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Post:
     """lanes: channels the post chain takes per cycle; residual_lanes: those that units with a
-    second operand take, None for as many; residual_tables: their products stand in look-up tables
+    second operand take, None for as many; residual_tables: their products use look-up tables
     instead of DSP slices; keep: its words can go into the feature buffer, too.
     """
 
@@ -181,7 +181,7 @@ class Dram:
     @property
     def rate(self) -> float:
         """Bytes a cycle that a long transfer gets: of the memory, of the bus, and of as many bursts
-        as may be open until the first one is there.
+        as may be outstanding until the first one arrives.
         """
         most, burst = min(self.bytes_per_cycle, self.bus_bytes), self.max_burst * self.bus_bytes
         return min(most, self.outstanding * burst / (self.latency + burst / most))
@@ -217,11 +217,14 @@ class Limits:
 class Module:
     """One module instance of the HDFG.
 
-    domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on
-    every edge acc -> act). operand: how the second operand is read, None without one. unit: the
-    hardware, shared with the modules that name the same one and used once per pass. uses:
-    operators it can run per pass. bypass: data may pass it unused. exit: a group may end here. tap:
-    its value can be stored besides the exit value.
+    domain_in, domain_out: domains of the input and output values (a requantiser is on every edge
+        acc -> act)
+    operand: how the second operand is read, None without one
+    unit: the hardware, shared with the modules that name the same one and used once per pass
+    uses: operators it can run per pass
+    bypass: data may pass it unused
+    exit: a group may end here
+    tap: its value can be stored in addition to the exit value
     """
 
     kind: ModuleKind
@@ -250,7 +253,7 @@ class Dataflow:
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)  # no slots: it remembers its hash
 class HwSpec:
-    """One machine. build: the RTL can be made for it (False: partitioning only). clock_on: the
+    """One machine. build: the RTL can be generated for it (False: partitioning only). clock_on: the
     device on which the clock was measured, None where it is assumed.
     """
 
@@ -284,7 +287,7 @@ class HwSpec:
         return 1 << (self.word_channels - 1).bit_length()
 
     @property
-    def post_turns(self) -> int:
+    def cycles_per_word(self) -> int:
         """Cycles that a word takes in the post chain, `post.lanes` channels in each."""
         return self.word_channels // self.post.lanes
 

@@ -24,8 +24,8 @@ def schema_text() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """Of the files that people write: keys may be inherited (`extends`) or removed (`null`), and
-    modules have `domain` for both sides.
+    """JSON schema of the files that users write: keys may be inherited (`extends`) or removed
+    (`null`), and modules have `domain` for both sides.
     """
     tree = TypeAdapter(HwSpec).json_schema()
     tree["properties"]["extends"] = {"type": "string", "description": "name or path of a spec"}
