@@ -137,7 +137,8 @@ def _measure(
 
 
 def _report(done: int, samples: int) -> None:
-    report(f"calibrate: sample {min(done + 1, samples)} of {samples}", done / samples)
+    share = CALIBRATION_SHARE * done / samples
+    report(f"calibrate: sample {min(done + 1, samples)} of {samples}", share)
 
 
 def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[float, float]:

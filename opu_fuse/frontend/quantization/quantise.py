@@ -58,7 +58,6 @@ from opu_fuse.model.operator_sets import (
     UNMOVED,
 )
 from opu_fuse.model.preprocessing import preprocessing_nodes
-from opu_fuse.process.progress import part
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
@@ -66,8 +65,6 @@ _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
 _INT32 = np.iinfo(np.int32)
 _TINY = 2.0**-60
 """Constants below this magnitude are zero in any scale."""
-_CALIBRATION_SHARE = 0.6
-"""Of the time of quantising, roughly."""
 
 
 def quantise(
@@ -117,12 +114,10 @@ def quantise_with(
     proto, weights = lean_proto(model, nodes)
     sizes = {v.name or "": static_shape(v) or () for v in values}
     seconds = calibration_seconds(model, len(calibration_samples))
-    with part(0.0, _CALIBRATION_SHARE):
-        ranges = collect(
-            proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
-        )
-    with part(_CALIBRATION_SHARE, 1.0):
-        quants = activation_quants(model.graph, ranges, scales=scales, method=method)
+    ranges = collect(
+        proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
+    )
+    quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
     pow2 = scales != Scales.FREE
     if pow2:

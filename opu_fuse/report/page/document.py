@@ -126,8 +126,8 @@ def _section(program: Tree, number: int, elements: Mapping[str, str], level: str
 {_machine(program)}
 {_numbers(program)}
 {head("Network")}
-<p>Operators of one group have one colour, those of the host CPU are dark; dashed edges skip
-operators. Select an operator to see where it runs and why its group ends.</p>
+<p>Operators of one group have one colour, those of the host CPU are dark; dashed edges
+skip operators of another path. Select an operator to see where it runs and why its group ends.</p>
 {_graph(program, number)}
 {head("Groups")}
 <p>Groups overlap: a cycle counts for the group that the array computes, or waits for. Select a

@@ -5,44 +5,48 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-import networkx as nx
-
 from opu_fuse.number_text import counted, percent, whole
 from opu_fuse.report.page.colours import HOST, HOST_INK, INK, of_group
+from opu_fuse.report.page.layered_graph import layered_graph, skipping
 from opu_fuse.report.terminal_tables import short
 
 Tree = Mapping[str, Any]
 
 NAME_LENGTH = 30
 """Characters of a name in a box."""
+_LABELLED = 2
+"""Readers of a value up to which all edges to them have its shape."""
 _LETTER, _PADDING, _HEIGHT = 6.6, 20, 40
 """Pixels of a letter at 11 px, of both sides of a box, of its height."""
+_JOIN = {"join": True, "group": -1, "size": {"width": 10, "height": 10}}
+"""Maps that are next to each other in memory and read as one."""
 
 
 def network_data(program: Tree) -> str:
-    """JSON with `nodes` in topological order and `edges` as [from, to, shape], by their number."""
+    """JSON with `nodes` in topological order and `edges` as [from, to, shape, whether it skips], by
+    their number. Of a value with many readers only the first edge has the shape.
+    """
     operators = {o["name"]: o for o in program["operators"]}
     edges = [(a, b) for a, b in program["edges"] if a in operators and b in operators]
-    names = _in_order([*operators], edges)
-    number = {name: n for n, name in enumerate(names)}
+    graph = layered_graph([*operators], edges)
     by_group = {g["index"]: g for g in program["groups"]}
-    nodes = [_node(operators[n], by_group.get(operators[n]["group"])) for n in names]
-    lines = [
-        [number[a], number[b], shape_text(operators[a]["shape"])]
-        for a, b in edges
-        if number[a] < number[b]
+    nodes = [
+        _JOIN if n in graph.joins else _node(operators[n], by_group.get(operators[n]["group"]))
+        for n in graph.names
     ]
+    skips, readers = skipping(graph), graph.readers
+
+    def label(source: int, target: int) -> str:
+        name = graph.names[source]
+        if name in graph.joins or (
+            len(readers[source]) > _LABELLED and target != readers[source][0]
+        ):
+            return ""
+        return shape_text(operators[name]["shape"])
+
+    lines = [[*edge, label(*edge), edge in skips] for edge in graph.edges]
     text = json.dumps({"nodes": nodes, "edges": lines}, separators=(",", ":"))
     return text.replace("<", "\\u003c")  # nothing may end the script element
-
-
-def _in_order(names: list[str], edges: list[tuple[str, str]]) -> list[str]:
-    """Operands before their readers, else as listed."""
-    graph = nx.DiGraph()
-    graph.add_nodes_from(names)
-    graph.add_edges_from(edges)
-    rank = {name: n for n, name in enumerate(names)}
-    return list(nx.lexicographical_topological_sort(graph, key=rank.__getitem__))
 
 
 def _node(operator: Tree, group: Tree | None) -> dict[str, Any]:

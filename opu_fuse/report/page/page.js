@@ -109,14 +109,19 @@
     }, element("defs", {}, svg))
     element("path", { d: "M0 0L8 4L0 8z", class: "head" }, arrow)
     lines.forEach((line, n) => {
-      const [from, to, label] = data.edges[n]
-      const skips = to - from > 1 ? " skip" : ""
+      const [, , label, skips] = data.edges[n]
       const end = `url(#${box.id}-arrow)`
-      element("path", { d: path(line.points), class: `edge${skips}`, "marker-end": end }, svg)
-      element("text", { x: line.label[0] - 3 * label.length, y: line.label[1], class: "shape" }, svg, label)
+      element("path", { d: path(line.points), class: skips ? "edge skip" : "edge", "marker-end": end }, svg)
+      const [x, y] = line.label
+      if (label) element("text", { x: x - 3 * label.length, y, class: "shape" }, svg, label)
     })
     const boxes = data.nodes.map((node, i) => {
       const { x, y, width, height } = at[i]
+      if (node.join) {
+        const dot = element("circle", { cx: x, cy: y, r: width / 2, class: "join" }, svg)
+        element("title", {}, dot, "maps that are read as one (a concatenation)")
+        return null
+      }
       const group = element("g", {
         class: node.group < 0 ? "operator host" : "operator", role: "button",
         tabindex: i ? -1 : 0, "aria-pressed": "false",
@@ -131,12 +136,13 @@
       return group
     })
     svg.addEventListener("keydown", (event) => {
-      const here = boxes.indexOf(document.activeElement)
+      const operators = boxes.filter((box) => box)
+      const here = operators.indexOf(document.activeElement)
       const next = { ArrowDown: here + 1, ArrowRight: here + 1, ArrowUp: here - 1, ArrowLeft: here - 1 }
       next.Home = 0
-      next.End = boxes.length - 1
-      if (event.key === "Enter" || event.key === " ") select(here)
-      else if (boxes[next[event.key]]) focus(boxes, next[event.key])
+      next.End = operators.length - 1
+      if (event.key === "Enter" || event.key === " ") select(boxes.indexOf(operators[here]))
+      else if (operators[next[event.key]]) focus(operators, next[event.key])
       else return
       event.preventDefault()
     })
@@ -221,8 +227,8 @@
       shown = group
       boxes.forEach((box, i) => {
         const inside = i === operator || (group >= 0 && data.nodes[i].group === group)
-        box.classList.toggle("chosen", inside)
-        box.setAttribute("aria-pressed", String(i === operator))
+        box?.classList.toggle("chosen", inside)
+        box?.setAttribute("aria-pressed", String(i === operator))
       })
       for (const row of table.tBodies[0].rows) {
         const chosen = Number(row.dataset.group) === group
