@@ -21,6 +21,8 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 VALUES_PER_TENSOR = 1 << 17
 """Values of a tensor that are stored over all samples: half a megabyte as float32."""
+CALIBRATION_SHARE = 0.6
+"""Of the time of quantising, roughly; the rest is for choosing scales."""
 
 Sizes = Mapping[str, tuple[int, ...]]
 

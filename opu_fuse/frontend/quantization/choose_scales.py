@@ -26,7 +26,7 @@ from onnx import numpy_helper
 
 from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, sole_reader
-from opu_fuse.frontend.quantization.activation_ranges import Range
+from opu_fuse.frontend.quantization.activation_ranges import CALIBRATION_SHARE, Range
 from opu_fuse.frontend.quantization.calibration_methods import ends
 from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
@@ -124,7 +124,8 @@ def activation_quants(
     quants: dict[str, QuantParams] = {}
     groups = tied_groups(graph, list(ranges))
     for n, group in enumerate(groups):
-        report(f"choose scales: {n + 1} of {len(groups)}", n / len(groups))
+        share = CALIBRATION_SHARE + (1.0 - CALIBRATION_SHARE) * n / len(groups)
+        report(f"choose scales: {n + 1} of {len(groups)}", share)
         read = [ranges[t] for t in group if t in counting] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
         if method != Method.MSE:
