@@ -40,8 +40,8 @@ from opu_fuse.hw.spec.load_spec import HwLike, load_hw, load_hw_text
 from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.passes import EVERY, PassOptions, pass_context, require_ran
 from opu_fuse.schedule.choice_names import FusedStackChoice
-from opu_fuse.schedule.insert_copies import Fitted, named, needed_copies, tile_with_copies
-from opu_fuse.schedule.large_max_pools import fuse_in_parts
+from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
+from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import Misfit, TileCache, misfits_by_structure
 
@@ -211,7 +211,7 @@ def compile_prepared(
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
-    cascades = FusedStackChoice(options.cascades)
+    fused_stacks = FusedStackChoice(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies after them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
@@ -220,7 +220,9 @@ def compile_prepared(
     planned = chain.from_iterable(fitted.tiling.layers.values())
     check_instructions(sum(p.instructions for p in planned), dfg.name, hw.name, options.budget)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
-    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, cascades=cascades)
+    plan = schedule(
+        dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, fused_stacks=fused_stacks
+    )
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
@@ -262,9 +264,9 @@ def partition_model(
     )
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     tiles: TileCache = {}
-    dfg, fused, _ = fuse_in_parts(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
+    dfg, fused, _ = fuse_with_split_pools(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
     if fused.legal:
-        fused = named(dfg, fused, needed_copies(dfg, fused, hw))
+        fused = name_copies(dfg, fused, needed_copies(dfg, fused, hw))
     return dfg, replace(fused, rewrites={**prepared.rewrites, **fused.rewrites})
 
 
@@ -397,7 +399,7 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
                 return fitted.dfg, fitted.partition, fitted
             _forbid(fitted, forbidden)
 
-    dfg, partition, fitted = fuse_in_parts(dfg, hw, fuse)
+    dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
     return Fitted(dfg=dfg, partition=partition, tiling=fitted.tiling)
 
 

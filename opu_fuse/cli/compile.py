@@ -151,12 +151,12 @@ def compile_(
     for line in added_lines(done.partition):
         out.print(line)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
-    for group, interleaved in done.plan.beside.items():
+    for group, interleaved in done.plan.co_scheduled.items():
         pair = f"{names[interleaved]}: its tiles alternate with those of {names[group]}"
         out.print(f"co-scheduled: {pair}")
     for line in stack_lines(done.plan):
         out.print(line)
-    if resident := len(done.plan.kept):
+    if resident := len(done.plan.resident_groups):
         only = len(done.plan.not_stored)
         out.print(
             f"resident maps: {resident} of {counted(len(names), 'group')} pass their map "

@@ -1,4 +1,4 @@
-"""The constants of a program: weights, requantisers, pre chains and tables in their places."""
+"""The constants of a program: weights, requantisers, pre chains and tables at their offsets."""
 
 from collections.abc import Iterator
 
@@ -35,9 +35,10 @@ def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
 def _constants(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec, image: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(byte offset, uint8 data) of windows, parameters, pre chain and table of a layer. Its
-    weights, which may be as large as all others', are packed into the image, without a copy
-    between.
+    """Yield (byte offset, uint8 data) of windows, parameters, pre chain and table of a layer.
+
+    Its weights are packed into the image directly, because they may be as large as all others
+    together.
     """
     layer, records = planned.layer, []
     if layer.anchor is not None:
@@ -70,8 +71,8 @@ def _constants(
 def _numbers(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel of what
-    runs on the array.
+    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel, of the
+    operator on the array.
     """
     layer = planned.layer
     assert layer.anchor is not None
@@ -104,7 +105,7 @@ def _numbers(
 
 def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bias, multiplier and shift per input channel of a unit before the array. first: its first
-    operator, which perhaps only clamps.
+    operator, which may be a clamp alone.
     """
     if is_affine(dfg, first):
         p = affine_params(operator(dfg, first))

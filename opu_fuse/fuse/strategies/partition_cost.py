@@ -23,9 +23,9 @@ from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import OutputRange, output_ranges
 from opu_fuse.tiling.estimate import Estimate
-from opu_fuse.tiling.im2row import im2row_place
+from opu_fuse.tiling.im2row import im2row_storage
 from opu_fuse.tiling.stored_view import stored_shape
-from opu_fuse.tiling.tile import Tile, ceil_div, unfold
+from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
@@ -67,18 +67,20 @@ class Plans:
         passes = {group: geometry for group, geometry in geometries.items() if geometry is not None}
         layout = pack(dfg, layout, passes.values(), hw)
         reads = count_reads(dfg, layout, passes.values(), [op.node for op in host])
-        tiled_layers = {group: self._works(layout, g, reads) for group, g in passes.items()}
-        beside = self._companions(members, tiled_layers)
+        tiled_layers = {group: self._tile_layers(layout, g, reads) for group, g in passes.items()}
+        co_scheduled = self._co_schedule(members, tiled_layers)
         units: list[Unit[TiledLayer]] = []
         for group, layers in tiled_layers.items():
-            if group in beside:
+            if group in co_scheduled:
                 layer_pair = (
                     *layers,
-                    *self._works(layout, passes[beside[group]], reads, beside=True),
+                    *self._tile_layers(
+                        layout, passes[co_scheduled[group]], reads, co_scheduled=True
+                    ),
                 )
-                units.append(Unit(works=layer_pair, beside=True))
-            elif group not in beside.values():
-                units.append(Unit(works=layers))
+                units.append(Unit(layers=layer_pair, interleaved=True))
+            elif group not in co_scheduled.values():
+                units.append(Unit(layers=layers))
         return tuple(units)
 
     def _geometry(self, group: Sequence[Match]) -> Geometry | None:
@@ -91,21 +93,21 @@ class Plans:
             self._geometries[key] = group_geometry(dfg, members, hw, self._lanes, front)
         return self._geometries[key]
 
-    def _works(
+    def _tile_layers(
         self,
         layout: DataLayout,
         geometry: Geometry,
         read: Mapping[int, int],
         *,
-        beside: bool = False,
+        co_scheduled: bool = False,
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
         dfg, hw = self._scope.dfg, self._scope.hw
-        reads, writes = (layout.place(dfg, hw, i) for i in (geometry.source, geometry.output))
+        reads, writes = (layout.storage(dfg, hw, i) for i in (geometry.source, geometry.output))
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
             shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
-            tile, _, ranges = self._tiled(shape, beside=beside)
+            tile, _, ranges = self._tiled(shape, co_scheduled=co_scheduled)
             layer = TiledLayer(
                 shape=shape,
                 source=geometry.source,
@@ -113,32 +115,32 @@ class Plans:
                 output=geometry.output,
                 tile=tile,
                 ranges=ranges,
-                unfold=unfold(shape, hw.array.modes[tile.mode], hw),
-                reads=im2row_place(reads, shape),
+                cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
+                reads=im2row_storage(reads, shape),
                 writes=writes,
-                readers=read[writes.home],
+                readers=read[writes.alias_root],
                 phase=phase,
                 gate=geometry.gate,
             )
             layers.append(layer)
         return tuple(layers)
 
-    def _tiled(self, shape: Shape, *, beside: bool) -> Tiled:
-        key = shape, beside
+    def _tiled(self, shape: Shape, *, co_scheduled: bool) -> Tiled:
+        key = shape, co_scheduled
         if key not in self._tiles:
             hw = self._scope.hw
-            tile, estimate = choose_tile("", shape, hw, beside=beside)
+            tile, estimate = choose_tile("", shape, hw, co_scheduled=co_scheduled)
             self._tiles[key] = tile, estimate, output_ranges(shape, tile, hw)
         return self._tiles[key]
 
-    def _companions(
-        self, members: Sequence[Sequence[int]], works: Mapping[int, tuple[TiledLayer, ...]]
+    def _co_schedule(
+        self, members: Sequence[Sequence[int]], tiled_layers: Mapping[int, tuple[TiledLayer, ...]]
     ) -> dict[int, int]:
         idle: dict[int, Estimate] = {}
         busy: dict[int, Estimate] = {}
-        for group, (layer, *other_phases) in works.items():
+        for group, (layer, *other_phases) in tiled_layers.items():
             shape, tile = layer.shape, layer.tile
-            _, estimate, ranges = self._tiled(shape, beside=False)
+            _, estimate, ranges = self._tiled(shape, co_scheduled=False)
             rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
             if other_phases:
                 continue
@@ -147,4 +149,4 @@ class Plans:
             elif rects * len(ranges) > 1:
                 busy[group] = estimate
         context = self._scope
-        return find_co_scheduled(context.dfg, members, list(works), idle, busy, context.hw)
+        return find_co_scheduled(context.dfg, members, list(tiled_layers), idle, busy, context.hw)
