@@ -169,7 +169,7 @@ class _Machine:
             fitted.tiling,
             hw,
             reuse_memory=options.reuse_memory,
-            cascades=FusedStackChoice(options.cascades),
+            fused_stacks=FusedStackChoice(options.cascades),
         )
         cycles = sum(map(round, plan.cycles.values()))
         return cls(dfg=fitted.dfg, host=host, numeric=hw.numeric, cycles=cycles)

@@ -14,7 +14,7 @@ _SEVERAL = 2
 
 class LayeredGraph(Struct, frozen=True, kw_only=True):
     """names: of operators and joins, operands before their readers. joins: those that are no
-    operator. edges: by the places of their ends in `names`, in order.
+    operator. edges: by the indices of their ends in `names`, in order.
     """
 
     names: tuple[str, ...]
@@ -64,10 +64,10 @@ def _joined(edges: Sequence[Edge]) -> tuple[list[Edge], list[str]]:
             join = f"join of {targets[0]}"
             joins[join] = list(operands[targets[0]])
             join_of |= dict.fromkeys(targets, join)
-    kept = [edge for edge in edges if edge[1] not in join_of]
-    kept += [(source, join) for join, sources in joins.items() for source in sources]
-    kept += [(join, target) for target, join in join_of.items()]
-    return kept, [*joins]
+    drawn = [edge for edge in edges if edge[1] not in join_of]
+    drawn += [(source, join) for join, sources in joins.items() for source in sources]
+    drawn += [(join, target) for target, join in join_of.items()]
+    return drawn, [*joins]
 
 
 def skipping(graph: LayeredGraph) -> set[tuple[int, int]]:
