@@ -29,7 +29,7 @@ CHOICE_KEY = "opu_fuse.choice"
 """Key in `Node.metadata_props` of convolutions with one-hot weights that a rewrite inserted: they
 move values, and none of their products is one of the model's.
 """
-GIVEN_KEY = "opu_fuse.prequantised"
+PREQUANTISED_KEY = "opu_fuse.prequantised"
 """Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
 that were quantised here."""
 UNROUNDED_KEY = "opu_fuse.unrounded"

@@ -19,7 +19,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
 from opu_fuse.model.names import known_names, own_name
 from opu_fuse.model.preprocessing import preprocessing
-from opu_fuse.quant import GIVEN_KEY, META_KEY, UNROUNDED_KEY
+from opu_fuse.quant import META_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
@@ -44,7 +44,7 @@ class _Builder:
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
         self.known = known_names(model)
-        self.prequantised = model.meta.get(GIVEN_KEY) is not False
+        self.prequantised = model.meta.get(PREQUANTISED_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
         self.index: dict[ir.Value, int] = {}

@@ -23,7 +23,7 @@ from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.model.names import KNOWN_KEY
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, GIVEN_KEY, REWRITE_KEY
+from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, PREQUANTISED_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -201,7 +201,7 @@ def _quantise(
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
     canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
-    canonical.meta[GIVEN_KEY] = False
+    canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:
         if node.name in known:

@@ -101,7 +101,8 @@ class _Requantising:
             return
         for value in results:
             self._note(value)
-        result_quants = {self.wanted.get(value) for value in results if value.uses()}
+        read = [value for value in results if value.uses() or value.is_graph_output()]
+        result_quants = {self.wanted.get(value) for value in read}
         if len(result_quants) == 1 and is_standard(node, *_BEFORE, "Split"):
             (result_quant,) = result_quants
             if result_quant is not None:

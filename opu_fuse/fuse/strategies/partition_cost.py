@@ -35,7 +35,7 @@ class Plans:
 
     def __init__(self, context: MatchContext) -> None:
         self.hw = context.hw
-        self._scope = context
+        self._context = context
         self._lanes: LaneMap = ()
         self._geometries: dict[tuple[Match, ...], Geometry | None] = {}
         self._tiles: dict[tuple[Shape, bool], Tiled] = {}
@@ -55,7 +55,7 @@ class Plans:
     def _units(
         self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
     ) -> tuple[Unit[TiledLayer], ...]:
-        dfg, hw = self._scope.dfg, self._scope.hw
+        dfg, hw = self._context.dfg, self._context.hw
         members = [[m.node for m in group] for group in groups]
         layout = lay_out(dfg, members, {op.node for op in host}, hw)
         if layout.lanes != self._lanes:  # cached geometries count channels in the old lanes
@@ -86,8 +86,8 @@ class Plans:
     def _geometry(self, group: Sequence[Match]) -> Geometry | None:
         key = tuple(group)
         if key not in self._geometries:
-            dfg, hw = self._scope.dfg, self._scope.hw
-            placed = after_array(self._scope.modules, dfg, list(group))
+            dfg, hw = self._context.dfg, self._context.hw
+            placed = after_array(self._context.modules, dfg, list(group))
             front = {m.node for m in placed if m.module in chain_of(hw).front}
             members = [m.node for m in placed]
             self._geometries[key] = group_geometry(dfg, members, hw, self._lanes, front)
@@ -102,7 +102,7 @@ class Plans:
         co_scheduled: bool = False,
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
-        dfg, hw = self._scope.dfg, self._scope.hw
+        dfg, hw = self._context.dfg, self._context.hw
         reads, writes = (layout.storage(dfg, hw, i) for i in (geometry.source, geometry.output))
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
@@ -128,7 +128,7 @@ class Plans:
     def _tiled(self, shape: Shape, *, co_scheduled: bool) -> Tiled:
         key = shape, co_scheduled
         if key not in self._tiles:
-            hw = self._scope.hw
+            hw = self._context.hw
             tile, estimate = choose_tile("", shape, hw, co_scheduled=co_scheduled)
             self._tiles[key] = tile, estimate, output_ranges(shape, tile, hw)
         return self._tiles[key]
@@ -148,5 +148,5 @@ class Plans:
                 idle[group] = estimate
             elif rects * len(ranges) > 1:
                 busy[group] = estimate
-        context = self._scope
+        context = self._context
         return find_co_scheduled(context.dfg, members, list(tiled_layers), idle, busy, context.hw)
