@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 
@@ -16,6 +17,9 @@ class ArrayLayout(StrEnum):
     AUTO = "auto"
     NCHW = "nchw"
     NHWC = "nhwc"
+
+
+LayoutLike = ArrayLayout | Literal["auto", "nchw", "nhwc"]
 
 
 def is_channels_last(given: Sequence[int], shape: Sequence[int]) -> bool:

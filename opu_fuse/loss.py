@@ -20,11 +20,13 @@ from opu_fuse.dfg.interpret import Values, interpret
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
 from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.frontend.unrounded import join_inputs
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.noise import Measured
-from opu_fuse.pipeline import Options, fuse_and_tile, in_layout, prepare_model, require_machine
+from opu_fuse.options import ModelOptions, keywords_of
+from opu_fuse.pipeline import fuse_and_tile, in_layout, prepare_model, require_machine
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.plan import schedule
 from opu_fuse.sim.array_files import read_array
@@ -39,32 +41,39 @@ MODEL_SHARE, SAMPLES_SHARE = 0.2, 0.6
 """Of the time, roughly: making both models, running them. The rest is for remedies."""
 
 
-def accuracy(
-    model: str | Path | ir.Model,
-    hw: HwLike,
-    *,
-    data: Calibration = None,
-    labels: str | Path | np.ndarray | None = None,
-    remedies: bool = True,
-    progress: Progress = lambda *_: None,
-    **options: Any,
-) -> Accuracy:
-    """The loss by rounding to int8 on a machine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyOptions(ModelOptions):
+    """Options of a measurement, besides those of the model.
 
-    hw: the machine, or what `load_hw` takes.
     data: what to measure on, in the forms of calibration data; None: the calibration data.
     labels: integers, one a sample (or position, for maps), or a .npy file of them.
     remedies: try options that may help.
-    options: the fields of `Options`.
+    progress: called with each step and the share of all steps that is done.
+    """
+
+    data: Calibration = None
+    labels: str | Path | np.ndarray | None = None
+    remedies: bool = True
+    progress: Progress = lambda *_: None
+
+
+@keywords_of(AccuracyOptions)
+def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy:
+    """The loss by rounding to int8 on a machine.
+
+    model: in float, as of `compile`.
+    hw: the machine, or what `load_hw` takes.
 
     Raises UserError as `compile` does, and for data or labels that do not fit.
     """
-    chosen, hw = Options(**options), load_hw(hw)
+    chosen, hw, progress = options, load_hw(hw), options.progress
+    labels = options.labels
     require_machine(hw, chosen.scales)
     progress("float model", 0.0)
     floating = _float_form(model, chosen)
-    calibration = chosen.calibration if data is None else data
-    inputs, _ = samples(floating, in_layout(calibration, chosen.layout))
+    calibration = chosen.calibration if options.data is None else options.data
+    named = "calibration" if options.data is None else "data"
+    inputs, _ = samples(floating, in_layout(calibration, chosen.layout), named)
     if calibration is None:  # random samples: calibrate on the same ones, warn once
         noise = {name: np.stack([s[name] for s in inputs]) for name in inputs[0]}
         chosen = replace(chosen, calibration=noise, layout=ArrayLayout.NCHW)
@@ -86,7 +95,7 @@ def accuracy(
         cycles=machine.cycles,
         host_operators=len(machine.host),
     )
-    if not remedies:
+    if not options.remedies:
         return whole
 
     def worst_ratio(machine: _Machine) -> float | None:
@@ -97,7 +106,7 @@ def accuracy(
 
     before = worst_ratio(machine)
 
-    def tried(option: str, changed: Options, share: float) -> Remedy:
+    def tried(option: str, changed: ModelOptions, share: float) -> Remedy:
         progress(f"try {option}", share)
         other = _Machine.of(model, hw, changed)
         return Remedy(
@@ -118,7 +127,7 @@ def accuracy(
     return replace(whole, remedies=tuple(sorted(found, key=lambda r: -worth(r.after))))
 
 
-def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
+def _float_form(model: ModelLike, options: ModelOptions) -> ir.Model:
     """The float model, equalised if the machine's is, so that their maps are comparable."""
     plain = replace(options, keep_float=())
     if not options.equalisation:
@@ -160,7 +169,7 @@ class _Machine:
     cycles: int
 
     @classmethod
-    def of(cls, model: str | Path | ir.Model, hw: HwSpec, options: Options) -> "_Machine":
+    def of(cls, model: ModelLike, hw: HwSpec, options: ModelOptions) -> "_Machine":
         dfg = build_dfg(prepare_model(model, options).canonical, quantised=True)
         fitted = fuse_and_tile(dfg, hw, options.strategy)
         host = frozenset(op.node for op in fitted.partition.host)
@@ -168,8 +177,8 @@ class _Machine:
             fitted.dfg,
             fitted.tiling,
             hw,
-            reuse_memory=options.reuse_memory,
-            fused_stacks=FusedStackChoice(options.cascades),
+            reuse_memory=True,
+            fused_stacks=FusedStackChoice.AUTO,
         )
         cycles = sum(map(round, plan.cycles.values()))
         return cls(dfg=fitted.dfg, host=host, numeric=hw.numeric, cycles=cycles)
@@ -186,7 +195,7 @@ _FREE: Mapping[str, Mapping[str, Any]] = {
 """Options that move no operator to the host CPU, as the command spells them."""
 
 
-def _changes(loss: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options]:
+def _changes(loss: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, ModelOptions]:
     """Options that may help, by how they are spelt."""
     multiplies = options.scales == Scales.POW2 and hw.numeric.multiplier_bits
     unused = {

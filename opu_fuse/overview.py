@@ -5,8 +5,8 @@ operators are connected and what the other strategies would do is recomputed fro
 model inside the program; without one there are no edges, no bound and no strategies.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, total_macs
-from opu_fuse.bundle.memory_image import segment_words
-from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
-from opu_fuse.bundle.result import RunResult, with_head_cycle
+from opu_fuse.bundle.program import HostSegment
+from opu_fuse.bundle.result import RunResult
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements
@@ -24,25 +23,18 @@ from opu_fuse.errors import UserError
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
 from opu_fuse.fuse.strategies.strategy_names import StrategyName
-from opu_fuse.hw.isa.encoding import decode
-from opu_fuse.hw.isa.table import Engine
-from opu_fuse.hw.spec.hdfg import build_hdfg
-from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Options, Program, prepare_model
-from opu_fuse.report.group_rows import group_rows, host_summary
+from opu_fuse.report.group_rows import host_summary
+from opu_fuse.report.run_figures import ENGINE_LIMITS, RunFigures
 from opu_fuse.report.timeline import timeline
 from opu_fuse.report.trace import Slice, slices
 from opu_fuse.sim.memory_over_time import memory_over_time
 from opu_fuse.tiling.dram_lower_bound import bound_bytes
 from opu_fuse.timing.group_cost import Cost, GroupCosts
-from opu_fuse.units.base import ModuleKind
 
 SCHEMA_VERSION = 1
 
 Tree = dict[str, Any]
-
-_LIMITS = {"compute": "array", "post": "post", "load": "memory", "store": "memory"}
-"""Engine -> what bounds a group whose longest engine it is."""
 
 
 def overview(program: Program, accuracy: Tree | None = None) -> Tree:
@@ -58,8 +50,8 @@ def overview(program: Program, accuracy: Tree | None = None) -> Tree:
         "summary": _summary(facts, accuracy),
         "operators": list(_operators(facts)),
         "edges": _edges(facts),
-        "groups": [_group(facts, row) for row in facts.rows],
-        "modules": _modules(facts),
+        "groups": [*facts.figures.groups()],
+        "modules": facts.figures.modules(),
         "engines": _engines(facts),
         "timeline": timeline(facts.slices),
         "memory": _memory(facts),
@@ -97,30 +89,8 @@ class _ProgramRun:
         return tuple(slices(self.program.bundle, self.run))
 
     @cached_property
-    def rows(self) -> tuple[Any, ...]:
-        return group_rows(self.program.bundle, self.run)
-
-    @cached_property
-    def busy(self) -> Counter[tuple[int, str]]:
-        """(group, engine) -> cycles in which it was open and first on its engine."""
-        busy_cycles: Counter[tuple[int, str]] = Counter()
-        for r, start in with_head_cycle(self.run.trace):
-            busy_cycles[r.group, r.engine] += r.end - start
-        return busy_cycles
-
-    @cached_property
-    def tiles(self) -> dict[int, list[tuple[int, ...]]]:
-        """Group -> its tiles, as `MachineSegment.tiles` records them."""
-        tiles_of: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-        for segment in self.program.bundle.segments:
-            if isinstance(segment, MachineSegment):
-                engines = (x.engine for x in decode(segment_words(self.program.bundle, segment)))
-                posts = [
-                    g for g, e in zip(segment.groups, engines, strict=True) if e is Engine.POST
-                ]
-                for group, tile in zip(posts, segment.tiles, strict=True):
-                    tiles_of[group].append(tile)
-        return tiles_of
+    def figures(self) -> RunFigures:
+        return RunFigures(self.program.bundle, self.program.hw, self.run)
 
 
 def _summary(facts: _ProgramRun, accuracy: Tree | None) -> Tree:
@@ -215,89 +185,6 @@ def _edges(facts: _ProgramRun) -> list[list[str]]:
     ]
 
 
-def _group(facts: _ProgramRun, row: Any) -> Tree:
-    group: GroupInfo = row.group
-    busy = {e: facts.busy[group.index, e] for e in _LIMITS}
-    return {
-        "index": group.index,
-        "name": group.name,
-        "operators": [o.op for o in group.ops],
-        "modules": list(dict.fromkeys(o.module for o in group.ops if o.module)),
-        "cycles": row.cycles,
-        "predicted_cycles": group.cycles,
-        "macs": group.macs,
-        "mac_efficiency": row.mac_efficiency,
-        "dram_bytes": row.dram_bytes,
-        "tile": _tile(group, facts.tiles[group.index]),
-        "busy": busy,
-        "bound_by": _LIMITS[max(busy, key=lambda e: busy[e])],
-    }
-
-
-def _tile(group: GroupInfo, tiles: list[tuple[int, ...]]) -> Tree:
-    """How many, and output rows and columns of the largest one."""
-    stored = next((s for s in group.stages if s.stored), None)
-    sizes = {}
-    for axis, field, whole in (("rows", 2, "rows"), ("cols", 3, "cols")):
-        firsts = sorted({tile[field] for tile in tiles})
-        last = getattr(stored, whole) if stored else (firsts[-1] + 1 if firsts else 0)
-        sizes[axis] = max(np.diff([*firsts, last]), default=0)
-    return {
-        "count": len(tiles),
-        "rows": int(sizes["rows"]),
-        "cols": int(sizes["cols"]),
-        "channel_blocks": len({tile[4] for tile in tiles}),
-    }
-
-
-def _engine_of(hw: HwSpec) -> dict[str, str]:
-    """Module -> engine: the reader of memory, the array with its predecessors, the post chain
-    after it, the writer.
-    """
-    import networkx as nx
-
-    graph, kinds = build_hdfg(hw), {n: m.kind for n, m in hw.dataflow.modules.items()}
-    arrays = [name for name, kind in kinds.items() if kind is ModuleKind.IPA]
-    downstream = {name for array in arrays for name in nx.descendants(graph, array)} - {*arrays}
-    memory = {ModuleKind.MEM_RD: "load", ModuleKind.MEM_WR: "store"}
-    return {
-        name: memory.get(kind, "post" if name in downstream else "compute")
-        for name, kind in kinds.items()
-    }
-
-
-def _modules(facts: _ProgramRun) -> list[Tree]:
-    """A tree per module: number of uses, and the share of all cycles in which its engine is busy
-    for groups that use it. Data enter through the root in every group.
-    """
-    hw, bundle = facts.program.hw, facts.program.bundle
-    cycles = facts.run.counters.get("cycles", 0)
-    used = Counter(o.module for g in bundle.groups for o in g.ops if o.module)
-    users: Mapping[str, list[int]] = {
-        name: [g.index for g in bundle.groups if root or any(o.module == name for o in g.ops)]
-        for name in hw.dataflow.modules
-        for root in (name == hw.dataflow.root,)
-    }
-    busy = {
-        name: sum(facts.busy[g, engine] for g in users[name])
-        for name, engine in _engine_of(hw).items()
-    }
-    most = max(busy, key=lambda name: busy[name])
-    return [
-        {
-            "name": name,
-            "kind": module.kind.value,
-            "engine": _engine_of(hw)[name],
-            "operators": used[name],
-            "groups": len(users[name]),
-            "busy_cycles": busy[name],
-            "busy_share": busy[name] / cycles if cycles else 0.0,
-            "bounds": name == most,
-        }
-        for name, module in hw.dataflow.modules.items()
-    ]
-
-
 def _engines(facts: _ProgramRun) -> Tree:
     counters = facts.run.counters
     return {
@@ -305,7 +192,7 @@ def _engines(facts: _ProgramRun) -> Tree:
             key: counters.get(f"{key}_{engine}", 0)
             for key in ("instructions", "busy", "work", "stall")
         }
-        for engine in _LIMITS
+        for engine in ENGINE_LIMITS
     }
 
 

@@ -4,7 +4,14 @@ Ratios are signal to noise over all samples, in decibels; None without noise.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from opu_fuse.extras import frame
+from opu_fuse.summaries import counted, short, summary
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WORTHWHILE = 0.5
 """Decibels; less is within what other samples would change."""
@@ -13,6 +20,10 @@ WORTHWHILE = 0.5
 def worth(ratio: float | None) -> float:
     """A ratio to sort by."""
     return math.inf if ratio is None else ratio
+
+
+def _decibels(ratio: float | None) -> str:
+    return "exact" if ratio is None else f"{ratio:.1f} dB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,11 @@ class TensorLoss:
     scale: float
     clipped: float
 
+    def __repr__(self) -> str:
+        own = "" if self.own is None else f"{self.own:.1f} dB by itself"
+        made = f"{self.op} {short(self.layer)} ({self.place})"
+        return summary(self, self.name, _decibels(self.ratio), own, made)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputLoss:
@@ -49,6 +65,11 @@ class OutputLoss:
     agreement: float | None
     right: float | None = None
     float_right: float | None = None
+
+    def __repr__(self) -> str:
+        same = "" if self.agreement is None else f"{self.agreement:.1%} as in float"
+        right = "" if self.right is None else f"{self.right:.1%} right"
+        return summary(self, self.name, _decibels(self.ratio), same, right)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +106,23 @@ class Accuracy:
     cycles: int
     host_operators: int
     remedies: tuple[Remedy, ...] = ()
+
+    def __repr__(self) -> str:
+        worst = min(self.outputs, key=lambda o: worth(o.ratio), default=None)
+        return summary(
+            self,
+            self.model,
+            f"{self.scales} scales",
+            counted(self.samples, "sample"),
+            "" if worst is None else f"output {short(worst.name)} {_decibels(worst.ratio)}",
+            f"{short(self.worst_layer)} loses most by itself" if self.worst_layer else "",
+            machine=self.machine,
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row per int8 tensor, the worst first; the columns are the fields of `TensorLoss`."""
+        columns = [field.name for field in fields(TensorLoss)]
+        return frame((asdict(tensor) for tensor in self.tensors), columns)
 
     @property
     def worst_output(self) -> OutputLoss | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from opu_fuse.hw.dram_layout import Layout, Pieces
 from opu_fuse.io_layout import AxisPermutation, ByteTable
+from opu_fuse.summaries import counted, summary
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Schema versions that this opu-fuse reads. A file has the oldest one that can say what it
@@ -54,6 +55,11 @@ class Tensor:
     first_group: int
     last_group: int
 
+    def __repr__(self) -> str:
+        shape = f"int8{list(self.shape)}"
+        where = f"{self.layout.size_bytes:,} bytes at {self.offset:#x}"
+        return summary(self, self.name, shape, where, f"scale {self.scale:g}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
@@ -62,6 +68,9 @@ class Op:
     name: str
     op: str
     module: str | None
+
+    def __repr__(self) -> str:
+        return summary(self, self.name, self.op, f"module {self.module}" if self.module else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,10 @@ class StageTensor:
     cols: int
     pieces: Pieces
     px: int
+
+    def __repr__(self) -> str:
+        size = f"int8[{self.channels}, {self.rows}, {self.cols}]"
+        return summary(self, self.name, size, f"stage {self.stage}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +138,11 @@ class GroupInfo:
     stages: tuple[StageTensor, ...] = ()
     instructions: tuple[InstructionRange, ...] = ()
 
+    def __repr__(self) -> str:
+        work = f"{self.macs:,} MACs", f"{self.cycles:,} cycles predicted"
+        operators = f"operators {', '.join(op.op for op in self.ops)}"
+        return summary(self, f"{self.index} {self.name}", *work, operators)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSegment:
@@ -140,6 +158,10 @@ class MachineSegment:
     groups: tuple[int, ...]
     tiles: tuple[tuple[int, int, int, int, int], ...]
 
+    def __repr__(self) -> str:
+        sizes = counted(self.words, "word"), counted(len(self.groups), "instruction")
+        return summary(self, "", *sizes, counted(len(self.tiles), "tile"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPiece:
@@ -154,6 +176,9 @@ class HostPiece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     ops: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return summary(self, self.member, *(name for name, _ in self.ops))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +198,9 @@ class HostSegment:
     pieces: tuple[HostPiece, ...]
     cuts: tuple[tuple[str, str, str], ...] = ()
     rounded: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return summary(self, "", *(f"{name} ({op})" for name, op, _ in self.ops))
 
     @property
     def results(self) -> dict[str, str]:
@@ -204,6 +232,10 @@ class Port:
     turn: AxisPermutation | None = None
     table: ByteTable | None = None
     unrounded: str = ""
+
+    def __repr__(self) -> str:
+        inside = "" if self.scale is None else f"int8 inside, scale {self.scale:g}"
+        return summary(self, self.name, f"{self.dtype}{list(self.shape)}", inside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,3 +272,14 @@ class Bundle:
     qdq: bytes
     fused: bytes = b""
     batch: int = 1
+
+    def __repr__(self) -> str:
+        hosts = sum(isinstance(s, HostSegment) for s in self.segments)
+        return summary(
+            self,
+            self.model,
+            counted(len(self.groups), "group"),
+            counted(hosts, "host segment") if hosts else "",
+            f"{sum(g.cycles for g in self.groups):,} cycles predicted",
+            counted(len(self.words), "program word"),
+        )

@@ -6,6 +6,8 @@ from itertools import accumulate
 
 import numpy as np
 
+from opu_fuse.summaries import counted, summary
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
@@ -80,6 +82,21 @@ class RunResult:
     samples: int = 1
     batch: int = 1
 
+    def __repr__(self) -> str:
+        return summary(self, "", *self._facts())
+
+    def _facts(self) -> Iterator[str]:
+        """What a line about the run says."""
+        yield f"{self.engine} engine"
+        yield counted(self.samples, "sample")
+        yield counted(len(self.groups), "group")
+        if cycles := self.counters.get("cycles", 0):
+            yield f"{cycles:,} cycles"
+        for name, array in self.outputs.items():
+            yield f"{name} {array.dtype}{list(array.shape)}"
+        if self.tensors:
+            yield f"{counted(len(self.tensors), 'tensor')} captured"
+
     @property
     def runs(self) -> int:
         """How often the program ran."""
@@ -114,6 +131,9 @@ class Difference:
     mismatches: int
     elements: int
 
+    def __repr__(self) -> str:
+        return summary(self, "", str(self))
+
     def __str__(self) -> str:
         made_by = f"group {self.group}" if self.group >= 0 else "input or host"
         if self.instruction >= 0:
@@ -139,6 +159,11 @@ class OutputMatch:
     elements: int
     max_abs_diff: float
     limit: float | None
+
+    def __repr__(self) -> str:
+        differ = f"{self.differing:,} of {self.elements:,} values differ"
+        snr = "" if self.snr_db is None else f"SNR {self.snr_db:.1f} dB"
+        return summary(self, self.name, differ, snr)
 
     @property
     def passed(self) -> bool:
@@ -194,6 +219,16 @@ class CheckResult:
     outputs: int = 0
     loose: Mapping[str, int] = field(default_factory=dict)
     of_model: OfModel | None = None
+
+    def __repr__(self) -> str:
+        verdict = "passed" if self.passed else "failed" if self.compared else "nothing compared"
+        differ = f"{self.mismatches:,} of {self.elements:,} values differ"
+        return summary(
+            self,
+            verdict,
+            f"{differ} in {counted(self.tensors, 'tensor')} from {self.reference}",
+            f"largest difference {self.max_abs_diff}" if self.mismatches else "",
+        )
 
     @property
     def compared(self) -> bool:

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,6 +12,9 @@ from opu_fuse.cli.console import out
 from opu_fuse.cli.progress import progress, time_left
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 from opu_fuse.number_text import counted
+
+if TYPE_CHECKING:
+    from opu_fuse.exploring.run import Objective
 
 
 def explore(
@@ -58,7 +61,7 @@ def explore(
         exploration = run(
             [{"model": name, "image": image if name in sized else None} for name in model],
             device,
-            objectives=objective.split(","),
+            objectives=cast("list[Objective]", objective.split(",")),  # checked by `run`
             folder=output,
             trials=trials,
             seed=seed,

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from opu_fuse import __version__
+from opu_fuse.choices import named_for_the_command
 from opu_fuse.cli import cosim, hw, zoo
 from opu_fuse.cli.accuracy import accuracy
 from opu_fuse.cli.asm import asm
@@ -45,6 +46,7 @@ app.add_typer(cosim.app, name="cosim")
 _NO_SCREEN = {errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EBADF}
 
 
+@named_for_the_command()
 def main() -> None:
     """The console command, once it has started (`__main__.py`)."""
     for stream in (sys.stdout, sys.stderr):

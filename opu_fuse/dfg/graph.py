@@ -19,6 +19,7 @@ from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.model.names import Name
 from opu_fuse.quant import QuantParams
+from opu_fuse.summaries import counted, summary
 
 
 class Kind(StrEnum):
@@ -94,6 +95,10 @@ class Node(Struct, frozen=True, kw_only=True):
     ir_node: ir.Node | None = None
     body: tuple[ir.Node, ...] = ()
     own: str | None = None
+
+    def __repr__(self) -> str:
+        what = self.op or str(self.kind)
+        return summary(self, f"{self.index} {self.name}", what, f"shape {list(self.shape)}")
 
     @property
     def called(self) -> Name:
@@ -192,6 +197,9 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     exits: tuple[Border | None, ...]
     quantised: bool
     prequantised: bool = True
+
+    def __repr__(self) -> str:
+        return summary(self, self.name, counted(len(self.calls), "operator"))
 
     def __getitem__(self, index: int) -> Node:
         return self.nodes[index]

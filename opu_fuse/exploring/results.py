@@ -133,13 +133,8 @@ def _described(candidate: Candidate) -> str:
 def _csv(exploration: Exploration) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = list(exploration.tried[0].milliseconds)
-    writer.writerow(
-        ("mac_units", "lanes", *(f"{n} ms" for n in names), "lut", "dsp", "bram", "spec")
-    )
-    for c in exploration.tried:
-        times = (c.milliseconds[name] for name in names)
-        sizes = (c.area.lut, c.area.dsp, c.area.bram)
-        spec = json.dumps(c.spec.to_tree())
-        writer.writerow((c.spec.macs, c.spec.post.lanes, *times, *sizes, spec))
+    writer.writerow((*exploration.tried[0].figures, "spec"))
+    for candidate in exploration.tried:
+        spec = json.dumps(candidate.spec.to_tree())
+        writer.writerow((*candidate.figures.values(), spec))
     return text.getvalue()

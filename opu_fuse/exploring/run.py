@@ -13,23 +13,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from opu_fuse.choices import option, require_choice, require_names
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
 from opu_fuse.exploring.space import numbers, propose
+from opu_fuse.extras import frame
 from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, StrategyLike, StrategyName
 from opu_fuse.hw.area.devices import Device, device
 from opu_fuse.hw.area.estimate import Area, area, share
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
+from opu_fuse.summaries import counted, summary
 from opu_fuse.sweeping.journal import Journal, Row, journal
 from opu_fuse.sweeping.plan import Machine, Model, Task, model_of
 from opu_fuse.sweeping.run import Progress, Run, missing_points, workers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Sampler = Literal["tpe", "random"]
 
@@ -43,6 +50,8 @@ MOST_REFUSED = 2000
 """Most consecutive proposals that are no machine, or larger than the device."""
 SLOWER = 1.02
 """Most slowdown by leaving out an optional module that a search still accepts."""
+MOST_ROWS = 60
+"""Most machines of a table that a notebook shows."""
 _BAD = 1e12
 """Objective of a machine that cannot run the models; the search uses its violation instead."""
 
@@ -66,6 +75,24 @@ class Candidate(Struct, frozen=True, kw_only=True):
         """Milliseconds of all models, one after the other."""
         return sum(self.milliseconds.values())
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Sizes, times by model, and resources, as columns of a table."""
+        return {
+            "mac_units": self.spec.macs,
+            "lanes": self.spec.post.lanes,
+            **{f"{name} ms": milliseconds for name, milliseconds in self.milliseconds.items()},
+            "lut": self.area.lut,
+            "dsp": self.area.dsp,
+            "bram": self.area.bram,
+        }
+
+    def __repr__(self) -> str:
+        speed = f"{self.latency:.3f} ms", f"{self.spec.macs:,} MAC/cycle"
+        return summary(self, self.spec.name, *speed, f"{self.share:.0%} of the device")
+
+
+Objective = Literal["latency", "area", "dram", "dsp", "bram", "lut"]
 
 OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
     "latency": lambda candidate: candidate.latency,
@@ -91,18 +118,46 @@ class Exploration(Struct, frozen=True, kw_only=True):
     tried: tuple[Candidate, ...]
     shipped: tuple[Candidate, ...]
 
+    def __repr__(self) -> str:
+        models = ", ".join(self.tried[0].milliseconds)
+        fastest = min(self.tried, key=lambda c: c.latency)
+        return summary(
+            self,
+            models,
+            f"{len(self.best)} best of {counted(len(self.tried), 'machine')}",
+            f"{len(self.shipped)} shipped",
+            f"fastest {fastest.latency:.3f} ms with {fastest.spec.macs:,} MAC/cycle",
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A pandas table, a row per machine that was tried or is shipped: `rank` among the best,
+        sizes, milliseconds of every model, resources, share of the device, DRAM bytes.
+        """
+        rank = {id(candidate): number for number, candidate in enumerate(self.best, 1)}
+        rows = [
+            {"machine": c.spec.name, "rank": rank.get(id(c)), "shipped": shipped}
+            | c.figures
+            | {"share": c.share, "dram_bytes": c.dram_bytes}
+            for shipped, candidates in ((False, self.tried), (True, self.shipped))
+            for c in candidates
+        ]
+        return frame(rows, rows[0]).astype({"rank": "Int64"})
+
+    def _repr_html_(self) -> str:
+        return self.to_frame().to_html(max_rows=MOST_ROWS)
+
 
 def explore(
     models: Sequence[str | Mapping[str, Any]],
     device_name: str,
     *,
-    objectives: Sequence[str] = ("latency", "area"),
+    objectives: Sequence[Objective] = ("latency", "area"),
     folder: str | Path | None = None,
     trials: int = 60,
     seed: int = 0,
     clock_mhz: float | None = None,
     fill: float | None = None,
-    strategy: str = "matched",
+    strategy: StrategyLike = DEFAULT_STRATEGY,
     sampler: Sampler = "tpe",
     cluster: str | None = None,
     jobs: int | None = None,
@@ -118,14 +173,20 @@ def explore(
     nothing fits.
     """
     if fill is not None and not 0 < fill <= 1:
-        raise UserError(f"--fill {fill}", "not a share of the device's tables", "over 0, at most 1")
+        raise UserError(
+            option("fill", fill), "not a share of the device's tables", "over 0, at most 1"
+        )
     if clock_mhz is not None and not SLOWEST_CLOCK <= clock_mhz <= FASTEST_CLOCK:
         what, help_ = "not a clock of a machine", f"{SLOWEST_CLOCK} to {FASTEST_CLOCK:,} MHz"
-        raise UserError(f"--clock {clock_mhz}", what, help_)
+        raise UserError(option("clock_mhz", clock_mhz), what, help_)
+    require_choice("strategy", strategy, StrategyName)
+    require_choice("sampler", sampler, get_args(Sampler))
+    require_names("objectives", objectives)
+    require_names("models", models)
     for name in objectives:
         if name not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
-            raise UserError(f"--objective {name}", "unknown objective", f"known: {known}")
+            raise UserError(option("objectives", name), "unknown objective", f"known: {known}")
     board = device(device_name)
     overrides = {"clock_mhz": clock_mhz, "fill": fill}
     board = replace(board, **{k: v for k, v in overrides.items() if v is not None})
@@ -133,7 +194,7 @@ def explore(
     with ExitStack() as stack:
         journal_folder = folder or stack.enter_context(TemporaryDirectory())
         book = stack.enter_context(journal(Path(journal_folder)))
-        clock = _Timer(stack, cluster, jobs, book, sources, strategy)
+        clock = _Timer(stack, cluster, jobs, book, sources, StrategyName(strategy))
         search = _Search(device_name, board, clock, objectives, progress)
         return search.run(_study(sampler, seed, len(objectives)), trials)
 
@@ -164,7 +225,7 @@ class _Timer:
         worker_count: int | None,
         book: Journal,
         models: Sequence[Model],
-        strategy: str,
+        strategy: StrategyName,
     ) -> None:
         self._stack, self._cluster, self._book = stack, cluster, book
         self._worker_count = worker_count
@@ -222,7 +283,7 @@ class _Search(Struct):
         if not good:
             names = ", ".join(m.name for m in self.clock.models)
             what = f"none of {trials} machines that fit ran {names}"
-            raise UserError(self.name, what, "try more with --trials, or a larger device")
+            raise UserError(self.name, what, f"try more {option('trials')}, or a larger device")
         return Exploration(
             best=tuple(pareto(good, self.objectives)), tried=tuple(good), shipped=tuple(shipped)
         )
@@ -296,8 +357,8 @@ class _Search(Struct):
 
     def _remedy(self, *, some: bool) -> str:
         """some: there are machines, if fewer than `trials`."""
-        fuller = ["a larger --fill"] if self.board.fill < device(self.name).fill else []
-        fewer = ["fewer --trials"] if some else []
+        fuller = [f"a larger {option('fill')}"] if self.board.fill < device(self.name).fill else []
+        fewer = [f"fewer {option('trials')}"] if some else []
         return f"give {' or '.join([*fuller, *fewer, 'a larger device'])}"
 
     def _sliced(self, design: Design) -> tuple[Design, HwSpec | None]:

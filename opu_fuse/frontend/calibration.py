@@ -1,10 +1,10 @@
 """Calibration data: sample inputs from which the quantiser observes activation ranges.
 
 Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
-inputs), one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is
-one sample of the input's shape, or many stacked along the first axis. NHWC images are transposed to
-NCHW, with a warning, if their shape is unambiguous, and without one if the user says so
-(`DataInLayout`).
+inputs), one such file, arrays (`input_arrays.py`), or nothing (seeded noise, with a warning). An
+array is one sample of the input's shape, or many stacked along the first axis. NHWC images are
+transposed to NCHW, with a warning, if their shape is unambiguous, and without
+one if the user says so (`DataInLayout`).
 """
 
 import logging
@@ -18,20 +18,19 @@ import onnx_ir as ir
 
 from opu_fuse.array_layout import ArrayLayout, channels_first
 from opu_fuse.errors import ModelError
+from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.process.sandbox import ForeignError, complaints
-
-Arrays = str | Path | np.ndarray | Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
 class DataInLayout:
     """Calibration data whose four-dimensional arrays have their axes in a known order."""
 
-    arrays: Arrays
+    arrays: str | Path | Arrays
     layout: ArrayLayout
 
 
-Calibration = Arrays | DataInLayout | None
+Calibration = str | Path | Arrays | DataInLayout | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
@@ -48,8 +47,11 @@ IMAGE_CHANNELS = (1, 3, 4)
 _log = logging.getLogger(__name__)
 
 
-def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tuple[str, ...]]:
-    """One mapping of input name -> array per sample, and the warnings that were logged.
+def samples(
+    model: ir.Model, calibration: Calibration, argument: str = "calibration"
+) -> tuple[list[Sample], tuple[str, ...]]:
+    """One mapping of input name -> array per sample, and the warnings that were logged. argument:
+    what the caller calls the data.
 
     Raises ModelError, naming expected and got, for missing or unreadable files, wrong names, shapes
     or types, and values that are not finite.
@@ -62,7 +64,7 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     warned: dict[str, None] = {}
     dataset = [
         sample
-        for where, arrays in _sources(model, given.arrays)
+        for where, arrays in _sources(model, given.arrays, argument)
         for sample in _split(model, where, arrays, given.layout, warned)
     ]
     if not dataset:
@@ -98,14 +100,12 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
 
 
 def _sources(
-    model: ir.Model, calibration: Arrays
+    model: ir.Model, calibration: str | Path | Arrays, argument: str
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
     """Yield (name for messages, arrays by input name) per file."""
-    if isinstance(calibration, Mapping):
-        yield "calibration data", calibration
-        return
-    if isinstance(calibration, np.ndarray):
-        yield "calibration data", _only(model, "calibration data", calibration)
+    if not isinstance(calibration, str | Path):
+        shapes = {v.name or "": _shape(v) for v in model.graph.inputs}
+        yield argument, by_name(argument, calibration, shapes, ModelError)
         return
     path = Path(calibration)
     if path.is_dir():

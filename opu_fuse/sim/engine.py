@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,29 +16,23 @@ from opu_fuse.host.run.segment import Hosts, hosts_of
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.input_arrays import Arrays
 from opu_fuse.process.progress import part, report
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare.complete import INPUTS, surviving, whole_tensors
 from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
+from opu_fuse.sim.engine_names import EngineLike, EngineName
 from opu_fuse.sim.functional.capture import Capture, Totals
 from opu_fuse.sim.functional.machine import Executed, Machine
 from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
-class EngineName(StrEnum):
-    """Engines that execute programs; the cycle engine has no data."""
-
-    FUNCTIONAL = "functional"
-    CYCLE = "cycle"
-    RTL = "rtl"
-
-
 def run(
     bundle: Bundle,
     hw: HwSpec,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Arrays | None = None,
     *,
-    engine: str = EngineName.FUNCTIONAL,
+    engine: EngineLike = EngineName.FUNCTIONAL,
     shuffle: int | None = None,
     capture: bool = False,
     rtl: RtlOptions | None = None,
@@ -61,10 +54,12 @@ def run(
     require_choice("engine", engine, EngineName)
     if EngineName(engine) is EngineName.CYCLE:
         if inputs is not None or capture or shuffle is not None or rtl is not None:
-            raise ValueError("the cycle engine has no data: `memory` is its only option")
+            what = "the cycle engine has no data: `memory` is its only option"
+            raise RunError(f"engine={engine}", what, "leave out inputs, capture, shuffle and rtl")
         return run_cycle(bundle, hw, memory)
     if memory is not None:
-        raise ValueError("memory belongs to the cycle engine; the RTL takes `rtl`")
+        what = "memory belongs to the cycle engine; the RTL takes `rtl`"
+        raise RunError(f"engine={engine}", what, "leave out memory, or run with engine=cycle")
     samples = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     try:
@@ -125,10 +120,14 @@ def _runner(
     capture: bool,
     rtl: RtlOptions | None,
 ) -> Runner:
+    if rtl is not None and engine is not EngineName.RTL:
+        what = "rtl belongs to the RTL engine"
+        raise RunError(f"engine={engine}", what, "leave out rtl, or run with engine=rtl")
     if engine is EngineName.FUNCTIONAL:
         return FunctionalRunner(bundle, hw, shuffle=shuffle, capture=capture)
     if shuffle is not None:
-        raise ValueError("shuffle belongs to the functional engine")
+        what = "shuffle belongs to the functional engine"
+        raise RunError(f"engine={engine}", what, "leave out shuffle, or run with engine=functional")
     from opu_fuse.sim.rtl.engine import RtlRunner
 
     return RtlRunner(bundle, hw, rtl or RtlOptions())

@@ -9,6 +9,7 @@ from opu_fuse.array_layout import ArrayLayout, channels_first
 from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
 from opu_fuse.dtypes import NARROW, container_dtype, numpy_dtype
 from opu_fuse.errors import RunError
+from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
 NOISE_SEED = 0
@@ -17,21 +18,18 @@ _AUTO = ArrayLayout.AUTO
 log = logging.getLogger(__name__)
 
 
-def samples_of(
-    bundle: Bundle, inputs: Mapping[str, np.ndarray] | None
-) -> tuple[dict[str, np.ndarray], int]:
+def samples_of(bundle: Bundle, inputs: Arrays | None) -> tuple[dict[str, np.ndarray], int]:
     """Checked inputs with a leading sample axis on every array, and the number of samples.
 
-    An input of shape (1, …) may be passed as (N, …), the same N for all. None: seeded noise, with a
-    warning. Raises RunError naming the expected and the actual arrays.
+    inputs: as `input_arrays.py` takes them. An input of shape (1, …) may be passed as (N, …), the
+    same N for all. None: seeded noise, with a warning. Raises RunError naming the expected and the
+    actual arrays.
     """
     if inputs is None:
         log.warning("no input: running on noise (seed %d)", NOISE_SEED)
         inputs = noise(bundle)
     expected = ", ".join(f"{p.name} {_text(p.dtype, p.shape)}" for p in bundle.inputs)
-    if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # the user's
-        what = f"are {type(inputs).__name__}, not arrays by name"
-        raise RunError("inputs", what, f"give a dictionary; the model has: {expected}")
+    inputs = named_inputs(bundle, inputs)
     for name in inputs:
         if name not in {p.name for p in bundle.inputs}:
             raise RunError(f"input {name}", "is no input of the model", f"it has: {expected}")
@@ -50,6 +48,11 @@ def samples_of(
             "inputs", f"have different numbers of samples ({sizes})", "give as many of each"
         )
     return results, next(iter(counts.values()), 1)
+
+
+def named_inputs(bundle: Bundle, inputs: Arrays) -> Mapping[str, np.ndarray]:
+    """Arrays by name, of models with one input from an array or a list of samples, too."""
+    return by_name("inputs", inputs, {p.name: p.shape for p in bundle.inputs}, RunError)
 
 
 def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:

@@ -229,8 +229,8 @@ class Task:
 
     model: Model
     machine: Machine
-    strategy: str
-    scales: str
+    strategy: StrategyName
+    scales: Scales
     settings: tuple[Setting, ...]
     batch: int = 1
 
@@ -303,7 +303,7 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
         yield Task(
             model=model,
             machine=machine,
-            strategy=strategy.value,
+            strategy=strategy,
             scales=scales,
             settings=settings,
             batch=batch,

@@ -19,6 +19,7 @@ from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, tot
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.importing.load import parse_model
 from opu_fuse.frontend.prepare import Prepared
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
 from opu_fuse.hw.area.estimate import area
 from opu_fuse.hw.memories import Family
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -134,6 +135,6 @@ def failed(message: str) -> Row:
 
 
 @lru_cache(maxsize=4)
-def _prepared(model: bytes, strategy: str) -> Prepared:
+def _prepared(model: bytes, strategy: StrategyName) -> Prepared:
     """Kept by the worker: the machines of a model follow each other."""
     return prepare_model(onnx.load_from_string(model), Options(strategy=strategy))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct, field
 
+from opu_fuse.choices import option
 from opu_fuse.errors import RunError
 from opu_fuse.process.interrupts import deferred
 from opu_fuse.sweeping.journal import Journal, journal
@@ -89,7 +90,7 @@ def workers(cluster: str | None, count: int | None) -> Generator[Any]:
             client = Client(cluster, timeout=ANSWERS_WITHIN, set_as_default=False)
         except OSError:
             raise RunError(
-                "--cluster", f"no scheduler answers at {cluster}", "start one: dask scheduler"
+                option("cluster"), f"no scheduler answers at {cluster}", "start one: dask scheduler"
             ) from None
         with client:
             require_same_source(client, source_digest())

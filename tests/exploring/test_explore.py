@@ -228,10 +228,13 @@ def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monke
     [
         ({"device_name": "xc7k325"}, "unknown device; known: .*did you mean"),
         ({"objectives": ("speed",)}, "unknown objective; known: latency, area"),
-        ({"fill": 85}, "--fill 85: not a share of the device's tables; over 0, at most 1"),
-        ({"clock_mhz": 100_001}, "--clock 100001: not a clock of a machine; 0.001 to 100,000 MHz"),
-        ({"clock_mhz": 0}, "--clock 0: not a clock of a machine"),
-        ({"clock_mhz": math.nan}, "--clock nan: not a clock of a machine"),
+        ({"fill": 85}, "fill=85: not a share of the device's tables; over 0, at most 1"),
+        (
+            {"clock_mhz": 100_001},
+            "clock_mhz=100001: not a clock of a machine; 0.001 to 100,000 MHz",
+        ),
+        ({"clock_mhz": 0}, "clock_mhz=0: not a clock of a machine"),
+        ({"clock_mhz": math.nan}, "clock_mhz=nan: not a clock of a machine"),
         (
             {"models": [{"model": "my/net.onnx", "image": 96}]},
             "my/net.onnx: image 96 is for networks of the zoo, and this is a file; leave image out",
@@ -269,7 +272,7 @@ def test_a_device_on_which_nothing_fits_is_told(quick, monkeypatch):
 
 @pytest.mark.parametrize(
     ("fill", "remedy"),
-    [(0.001, "a larger --fill or a larger device"), (None, "a larger device")],
+    [(0.001, "a larger fill or a larger device"), (None, "a larger device")],
 )
 def test_a_search_that_finds_nothing_names_what_would_help(quick, monkeypatch, fill, remedy):
     monkeypatch.setattr(run, "MOST_REFUSED", 20)

@@ -146,7 +146,7 @@ def test_a_dynamic_height_names_input_and_dimension(onnx_text: Callable[..., onn
     text = CONV.replace("[1, 3, 8, 8]", "[N, 3, height, 8]").replace("[1, 4, 8, 8]", "[N, 4, H, W]")
     refused(
         onnx_text(text, w=WEIGHT),
-        r"dimension 2 \('height'\) of input 'x' is dynamic; fix it with --dim height=… or --shape",
+        r"dimension 2 \('height'\) of input 'x' is dynamic; .* dims={'height': …} or shapes=",
     )
 
 

@@ -116,7 +116,7 @@ def test_compiling_an_illegal_partition_is_refused_with_its_first_violation():
     dfg = worked("G2")
     result = partition(dfg, machine("opu-classic"), "greedy")
     with pytest.raises(
-        PartitionError, match=r"strategy greedy: res_add is already used .*use --strategy matched"
+        PartitionError, match=r"strategy greedy: res_add is already used .*use strategy='matched'"
     ):
         require_legal(dfg, result)
     require_legal(dfg, partition(dfg, machine("opu-classic")))

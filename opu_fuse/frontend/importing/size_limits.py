@@ -11,6 +11,7 @@ import math
 
 import onnx_ir as ir
 
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import is_standard
 from opu_fuse.model.effort import multiplications
@@ -122,7 +123,7 @@ def _require(
     if count <= usual * factor:
         return
     needed = math.ceil(count / usual)
-    help_ = f"use {instead}, or raise the limit with --budget {needed}"
+    help_ = f"use {instead}, or raise the limit with {option('budget', needed)}"
     if needed > _LARGE_BUDGET:
         help_ = "check the sizes in the model"
     counted = f"{count:,} {what}{' ' if where_counted else ''}{where_counted}"

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import (
     constant,
@@ -158,7 +159,9 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
         )
     if not tensor.HasField("shape"):
         raise ModelError(
-            where, f"input {value.name!r} has no shape", f"give one with --shape {value.name}=1,…"
+            where,
+            f"input {value.name!r} has no shape",
+            f"give one with {option('shapes', '1,…', key=value.name)}",
         )
     for axis, dim in enumerate(tensor.shape.dim):
         if not dim.HasField("dim_value") and axis == 0:
@@ -179,9 +182,9 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
 
 
 def _options(value: onnx.ValueInfoProto, dim: onnx.TensorShapeProto.Dimension) -> str:
-    """Command line options that fix a dynamic dimension."""
-    by_name = f"--dim {dim.dim_param}=… or " if dim.dim_param else ""
-    return f"{by_name}--shape {value.name}={shape_text(value)}, all in numbers"
+    """The options that fix a dynamic dimension."""
+    by_name = f"{option('dims', '…', key=dim.dim_param)} or " if dim.dim_param else ""
+    return f"{by_name}{option('shapes', shape_text(value), key=value.name)}, all in numbers"
 
 
 def _check_weights(graph: onnx.GraphProto, where: str) -> None:
@@ -333,11 +336,11 @@ def _check_machine_operators(model: ir.Model, where: str, batches: Collection[st
             what = f"input {value.name!r} has batch {shape[0]}, networks are compiled for batch 1"
             help_ = (
                 "export it with batch 1 or a dynamic batch, and let the program run "
-                f"{shape[0]} images together with compile --batch {shape[0]}"
+                f"{shape[0]} images together with {option('batch', shape[0])}"
             )
             if value.name in batches:
                 help_ = (
-                    "the file leaves it open: give no size for it (1 in --shape), and let a "
-                    f"program run several images together with compile --batch {shape[0]}"
+                    f"the file leaves it open: give no size for it (1 in {option('shapes')}), and "
+                    f"let a program run several images together with {option('batch', shape[0])}"
                 )
             raise ModelError(where, what, help_)

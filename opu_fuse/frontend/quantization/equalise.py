@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct
 
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
@@ -53,7 +54,9 @@ def equalise(model: ir.Model, calibration: Calibration) -> None:
     """
     if calibration is None:
         raise ModelError(
-            "calibration", "equalisation measures the channels of maps", "pass --calibration"
+            "calibration",
+            "equalisation measures the channels of maps",
+            f"pass {option('calibration')}",
         )
     links = list(_links(model.graph))
     if not links:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from opu_fuse.summaries import summary
+
 Words = Mapping[str, object]
 Rule = Callable[..., Words | None]
 
@@ -58,6 +60,9 @@ class Refusal(Struct, frozen=True, kw_only=True):
     also: tuple["Refusal", ...] = ()
     further: tuple["Refusal", ...] = ()
     trial: Trial | None = None
+
+    def __repr__(self) -> str:
+        return summary(self, self.rule, self.text)
 
     @property
     def rule(self) -> str:

@@ -5,7 +5,7 @@ reasons, verify.
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
-from opu_fuse.choices import require_choice
+from opu_fuse.choices import option, require_choice
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.explain.boundaries import boundaries
@@ -80,7 +80,9 @@ def require_legal(dfg: Dfg, result: Partition) -> None:
         return
     first, more = result.violations[0], len(result.violations) - 1
     what = f"{first.text}{f' (and {more} more violations)' if more else ''}"
-    raise PartitionError(f"{dfg.name}, strategy {result.strategy}", what, "use --strategy matched")
+    raise PartitionError(
+        f"{dfg.name}, strategy {result.strategy}", what, f"use {option('strategy', 'matched')}"
+    )
 
 
 def in_order(

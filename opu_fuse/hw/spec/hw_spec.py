@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, MAX_LATENCY, MIN_SPEED, SLOWEST_CLOCK
 from opu_fuse.quant import Domain
+from opu_fuse.summaries import counted, summary
 from opu_fuse.units import RUNS
 from opu_fuse.units.base import Access, ModuleKind, Space
 from opu_fuse.units.memory import Memory, Word
@@ -274,6 +275,23 @@ class HwSpec:
 
     def __hash__(self) -> int:
         return self.spec_hash
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            self.name,
+            f"{self.macs:,} MAC/cycle",
+            f"{self.clock_mhz:g} MHz",
+            counted(len(self.dataflow.modules), "module"),
+            f"{self.on_chip_bytes:,} bytes on chip",
+            "" if self.build else "partitioning only",
+        )
+
+    def _repr_svg_(self) -> str:
+        """The drawing of `hw draw`, for notebooks."""
+        from opu_fuse.hw.spec.draw import draw_svg
+
+        return draw_svg(self, legend=True)
 
     @property
     def clock(self) -> str:

@@ -13,7 +13,6 @@ from bokeh.model import Model
 from bokeh.resources import Resources
 
 from opu_fuse import __version__
-from opu_fuse.hw.spec.draw import draw_svg
 from opu_fuse.hw.spec.load_spec import load_hw_text
 from opu_fuse.number_text import byte_size, counted, percent, rounded, whole
 from opu_fuse.report.page import charts
@@ -24,11 +23,11 @@ from opu_fuse.report.page.tables import (
     strategies_table,
     summary_table,
 )
+from opu_fuse.report.pipeline_drawing import pipeline_svg
 
 Tree = Mapping[str, Any]
 
 _LIBRARY = Resources(mode="inline", components=["bokeh"])
-_BOUNDING, _BUSY = "#f5b7b1", "#d6eaf8"
 
 
 def document(programs: Sequence[Tree], command: str = "") -> str:
@@ -117,6 +116,7 @@ def _section(program: Tree, number: int, elements: Mapping[str, str], level: str
             f'aria-label="{label}">{elements[identifier]}</div>'
         )
 
+    pipeline = pipeline_svg(load_hw_text(program["spec"]), program["modules"])
     waits = (
         "Click <i>waits</i> to hide them."
         if program["timeline"]["whole"]
@@ -139,7 +139,7 @@ array, violet square: by the post chain, red triangle: by memory.</p>
 {chart("roofline", "Roofline of the groups")}</div>
 <div>{head("Pipeline")}<p>Share of the time in which the engine of each module is busy; red: the
 module that bounds.</p><div class="paper" tabindex="0" role="group" aria-label="Pipeline">
-{_pipeline(program)}</div></div>
+{pipeline}</div></div>
 </div>
 {head("Engines over time")}
 <p>The wheel zooms, dragging pans. {waits}</p>
@@ -208,13 +208,3 @@ def _numbers(program: Tree) -> str:
     }
     cells = (f"<div>{what}<b>{value}</b></div>" for what, value in numbers.items())
     return f'<div class="numbers">{"".join(cells)}</div>'
-
-
-def _pipeline(program: Tree) -> str:
-    modules = {m["name"]: m for m in program["modules"]}
-    used = {name: m for name, m in modules.items() if m["busy_cycles"]}
-    return draw_svg(
-        load_hw_text(program["spec"]),
-        {name: _BOUNDING if m["bounds"] else _BUSY for name, m in used.items()},
-        {name: f"{100 * m['busy_share']:.1f} %" for name, m in used.items()},
-    )

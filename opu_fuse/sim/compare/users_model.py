@@ -21,6 +21,7 @@ import onnx
 
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import CheckResult, OfModel, OutputMatch, RunResult
+from opu_fuse.choices import option
 from opu_fuse.errors import RunError
 from opu_fuse.host.run.segment import session
 from opu_fuse.process.sandbox import first_line
@@ -97,7 +98,7 @@ def of_model(
     """
     if path is None:
         why = f"its file (sha256 {bundle.model_hash[:12]}…) is neither next to the program nor here"
-        return OfModel(why=f"{why}: name it with --model")
+        return OfModel(why=f"{why}: name it with {option('model')}")
     try:
         model = onnx.load(path, load_external_data=False)
         running = session(str(path))
