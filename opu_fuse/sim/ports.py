@@ -161,7 +161,7 @@ def _checked(port: Port, array: np.ndarray) -> tuple[np.ndarray, int]:
     ):
         return array[:, None], len(array)
     what = f"has shape {list(array.shape)}, expected {list(port.shape)}"
-    more = f"pass {['N', *port.shape[1:]]} for N samples" if batched else "pass that shape"
+    more = f"give {['N', *port.shape[1:]]} for N samples" if batched else "give that shape"
     if len(port.shape) == 4:
         more += "; axes are (samples, channels, height, width), others need --layout nhwc"
     raise RunError(f"input {port.name}", what, more.replace("'", ""))

@@ -122,7 +122,7 @@ WRONG_INPUTS = {
     ),
     "wrong shape": (
         {"x": np.zeros((1, C, SIZE, 5), np.float32)},
-        r"x: has shape \[1, 8, 4, 5\], expected \[1, 8, 4, 4\]; pass \[N, 8, 4, 4\] for N samples",
+        r"x: has shape \[1, 8, 4, 5\], expected \[1, 8, 4, 4\]; give \[N, 8, 4, 4\] for N samples",
     ),
     "wrong rank": ({"x": np.zeros((C, SIZE, SIZE), np.float32)}, r"has shape \[8, 4, 4\]"),
     "no samples": ({"x": np.zeros((0, C, SIZE, SIZE), np.float32)}, r"has shape \[0, 8, 4, 4\]"),
