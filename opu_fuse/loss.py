@@ -4,14 +4,16 @@ The integers are the golden model's, which every engine reproduces bit for bit; 
 machine leaves to the host are computed by ONNX Runtime here, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.bundle.accuracy import Accuracy, Remedy, worth
+from opu_fuse.array_layout import ArrayLayout
+from opu_fuse.bundle.accuracy import WORTHWHILE, Accuracy, Remedy, worth
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.interpret import Values, interpret
@@ -24,7 +26,9 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.noise import Measured
 from opu_fuse.options import ModelOptions, keywords_of
-from opu_fuse.pipeline import fuse_and_tile, prepare_model, require_machine
+from opu_fuse.pipeline import fuse_and_tile, in_layout, prepare_model, require_machine
+from opu_fuse.schedule.choice_names import FusedStackChoice
+from opu_fuse.schedule.plan import schedule
 from opu_fuse.sim.array_files import read_array
 from opu_fuse.units.base import Numeric
 
@@ -68,10 +72,11 @@ def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy
     progress("float model", 0.0)
     floating = _float_form(model, chosen)
     calibration = chosen.calibration if options.data is None else options.data
-    inputs, _ = samples(floating, calibration, "calibration" if options.data is None else "data")
+    named = "calibration" if options.data is None else "data"
+    inputs, _ = samples(floating, in_layout(calibration, chosen.layout), named)
     if calibration is None:  # random samples: calibrate on the same ones, warn once
         noise = {name: np.stack([s[name] for s in inputs]) for name in inputs[0]}
-        chosen = replace(chosen, calibration=noise)
+        chosen = replace(chosen, calibration=noise, layout=ArrayLayout.NCHW)
     wanted = None if labels is None else _read_labels(labels, len(inputs))
     progress("quantise", MODEL_SHARE / 2)
     machine = _Machine.of(model, hw, chosen)
@@ -87,6 +92,8 @@ def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy
         samples=len(inputs),
         tensors=measured.tensors(),
         outputs=measured.outputs(),
+        cycles=machine.cycles,
+        host_operators=len(machine.host),
     )
     if not options.remedies:
         return whole
@@ -97,13 +104,27 @@ def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy
             few.add(sample, machine.run(sample))
         return min((o.ratio for o in few.outputs()), key=worth, default=None)
 
-    begun, before, tried = MODEL_SHARE + SAMPLES_SHARE, worst_ratio(machine), []
+    before = worst_ratio(machine)
+
+    def tried(option: str, changed: ModelOptions, share: float) -> Remedy:
+        progress(f"try {option}", share)
+        other = _Machine.of(model, hw, changed)
+        return Remedy(
+            option=option,
+            before=before,
+            after=worst_ratio(other),
+            cycles=other.cycles,
+            host_operators=len(other.host),
+        )
+
     changes = _changes(whole, hw, chosen)
-    for n, (text, changed) in enumerate(changes.items()):
-        progress(f"try {text}", begun + (1.0 - begun) * n / len(changes))
-        after = worst_ratio(_Machine.of(model, hw, changed))
-        tried.append(Remedy(option=text, before=before, after=after))
-    return replace(whole, remedies=tuple(sorted(tried, key=lambda r: -worth(r.after))))
+    shares = np.linspace(MODEL_SHARE + SAMPLES_SHARE, 1.0, len(changes) + 1, endpoint=False)
+    found = [tried(*change, share) for change, share in zip(changes.items(), shares, strict=False)]
+    helpful = [r.option for r in found if r.gain >= WORTHWHILE and r.option in _FREE]
+    if len(helpful) > 1:
+        together = replace(chosen, **{k: v for o in helpful for k, v in _FREE[o].items()})
+        found.append(tried(" ".join(helpful), together, shares[-1]))
+    return replace(whole, remedies=tuple(sorted(found, key=lambda r: -worth(r.after))))
 
 
 def _float_form(model: ModelLike, options: ModelOptions) -> ir.Model:
@@ -138,33 +159,52 @@ def _read_labels(labels: str | Path | np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
-    """A network as a machine computes it. host: calls that it leaves to the host."""
+    """A network as a machine computes it. host: calls that it leaves to the host CPU; cycles:
+    predicted, of all groups.
+    """
 
     dfg: Dfg
     host: frozenset[int]
     numeric: Numeric
+    cycles: int
 
     @classmethod
     def of(cls, model: ModelLike, hw: HwSpec, options: ModelOptions) -> "_Machine":
         dfg = build_dfg(prepare_model(model, options).canonical, quantised=True)
         fitted = fuse_and_tile(dfg, hw, options.strategy)
         host = frozenset(op.node for op in fitted.partition.host)
-        return cls(dfg=fitted.dfg, host=host, numeric=hw.numeric)
+        plan = schedule(
+            fitted.dfg,
+            fitted.tiling,
+            hw,
+            reuse_memory=True,
+            fused_stacks=FusedStackChoice.AUTO,
+        )
+        cycles = sum(map(round, plan.cycles.values()))
+        return cls(dfg=fitted.dfg, host=host, numeric=hw.numeric, cycles=cycles)
 
     def run(self, sample: Sample) -> Values:
         return interpret(self.dfg, sample, self.numeric, self.host)
 
 
-def _changes(accuracy: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, ModelOptions]:
+_FREE: Mapping[str, Mapping[str, Any]] = {
+    f"--scales {Scales.FREE}": {"scales": Scales.FREE},
+    "--bias-correction": {"bias_correction": True},
+    "--equalisation": {"equalisation": True},
+}
+"""Options that move no operator to the host CPU, as the command spells them."""
+
+
+def _changes(loss: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, ModelOptions]:
     """Options that may help, by how they are spelt."""
-    changes = {}
-    if options.scales == Scales.POW2 and hw.numeric.multiplier_bits:
-        changes[f"--scales {Scales.FREE}"] = replace(options, scales=Scales.FREE)
-    if not options.bias_correction:
-        changes["--bias-correction"] = replace(options, bias_correction=True)
-    if not options.equalisation:
-        changes["--equalisation"] = replace(options, equalisation=True)
-    if layer := accuracy.worst_layer:
+    multiplies = options.scales == Scales.POW2 and hw.numeric.multiplier_bits
+    unused = {
+        f"--scales {Scales.FREE}": multiplies,
+        "--bias-correction": not options.bias_correction,
+        "--equalisation": not options.equalisation,
+    }
+    changes = {o: replace(options, **_FREE[o]) for o, useful in unused.items() if useful}
+    if layer := loss.worst_layer:
         float_layers = (*options.keep_float, layer)
         changes[f"--keep-float {layer}"] = replace(options, keep_float=float_layers)
     return changes

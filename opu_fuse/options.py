@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
 
+from opu_fuse.array_layout import ArrayLayout, LayoutLike
 from opu_fuse.choices import option, require_choice, require_names
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.choice_names import Method, MethodLike, Scales, ScalesLike
@@ -40,6 +41,7 @@ class ModelOptions:
     calibration: sample inputs. Arrays by input name, or for a model with one input an array or a
     list of arrays; one sample or many along the first axis; or a .npz or .npy file, a folder of
     them, or None: noise.
+    layout: axes of four-dimensional calibration arrays: auto, nchw or nhwc.
     scales: pow2, pow2-asymmetric or free.
     calibration_method, bias_correction, equalisation: how they are chosen (`frontend/prepare.py`).
     keep_float: operators left to the host.
@@ -50,6 +52,7 @@ class ModelOptions:
 
     strategy: StrategyLike = DEFAULT_STRATEGY
     calibration: "Calibration" = None
+    layout: LayoutLike = ArrayLayout.AUTO
     scales: ScalesLike = Scales.POW2
     calibration_method: MethodLike = Method.MSE
     bias_correction: bool = False
@@ -62,6 +65,7 @@ class ModelOptions:
     def __post_init__(self) -> None:
         """UserError for a name that is none: here, not after minutes of quantising."""
         require_choice("strategy", self.strategy, StrategyName)
+        require_choice("layout", self.layout, ArrayLayout)
         require_choice("scales", self.scales, Scales)
         require_choice("calibration method", self.calibration_method, Method)
         require_names("keep_float", self.keep_float)

@@ -43,7 +43,9 @@ def overview(program: Program, accuracy: Tree | None = None) -> Tree:
     return {
         "schema_version": SCHEMA_VERSION,
         "model": program.bundle.model,
+        "tool_version": program.bundle.tool_version,
         "machine": program.hw.name,
+        "description": program.hw.description,
         "spec": program.bundle.spec_yaml,
         "summary": _summary(facts, accuracy),
         "operators": list(_operators(facts)),
@@ -110,6 +112,7 @@ def _summary(facts: _ProgramRun, accuracy: Tree | None) -> Tree:
         "dram_bytes_written": counters.get("dram_bytes_written", 0),
         "dram_bound_bytes": _bound(facts),
         "dram_bytes_per_cycle": hw.dram.bytes_per_cycle,
+        "dram_latency": hw.dram.latency,
         "groups": len(bundle.groups),
         "operators": everything,
         "host_operators": host.operators,

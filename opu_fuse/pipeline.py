@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from opu_fuse import __version__
+from opu_fuse.array_layout import ArrayLayout
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.verify_program import self_check
 from opu_fuse.choices import option
@@ -48,6 +49,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
+    from opu_fuse.frontend.calibration import Calibration  # quantised models need none
     from opu_fuse.partitioned_model import PartitionedModel
 
 log = logging.getLogger(__name__)
@@ -109,7 +111,7 @@ def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = 
     """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
     return prepare(
         model,
-        calibration=options.calibration,
+        calibration=in_layout(options.calibration, options.layout),
         scales=options.scales,
         method=options.calibration_method,
         bias_correction=options.bias_correction,
@@ -120,6 +122,15 @@ def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = 
         sizes=Sizes(shapes=options.shapes, dims=options.dims),
         rewriting=options.strategy in REWRITING,
     )
+
+
+def in_layout(data: "Calibration", layout: str) -> "Calibration":
+    """Data with the order of their axes, unless that is to be found out."""
+    if data is None or layout == ArrayLayout.AUTO:
+        return data
+    from opu_fuse.frontend.calibration import DataInLayout
+
+    return data if isinstance(data, DataInLayout) else DataInLayout(data, ArrayLayout(layout))
 
 
 def compile_prepared(

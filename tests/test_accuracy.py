@@ -10,13 +10,14 @@ import onnx_ir as ir
 import pytest
 
 import opu_fuse
-from opu_fuse.bundle.accuracy import Accuracy
+from opu_fuse.bundle.accuracy import WORTHWHILE, Accuracy, OutputLoss, Remedy
 from opu_fuse.cli.main import main
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.qdq_reference import reference, session
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.report.accuracy import accuracy_lines
 from opu_fuse.zoo import build
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
@@ -110,9 +111,12 @@ def test_classes_and_labels(found, held_out):
 def test_what_was_tried_is_what_the_option_does(found, held_out):
     images, _ = held_out
     tried = {r.option: r for r in found.remedies}
+    helpful = [o for o in ("--scales free", "--bias-correction") if tried[o].gain >= WORTHWHILE]
+    assert helpful == ["--scales free", "--bias-correction"], "so they are tried together"
     assert set(tried) == {
         *("--scales free", "--bias-correction", "--equalisation"),
         "--keep-float block.conv1",
+        "--scales free --bias-correction",
     }
     few = {"image": images[:8]}
     after = opu_fuse.accuracy(
@@ -125,6 +129,75 @@ def test_what_was_tried_is_what_the_option_does(found, held_out):
     )
     assert tried["--scales free"].after == pytest.approx(after.outputs[0].ratio)
     assert tried["--scales free"].after > tried["--scales free"].before
+
+
+def test_the_cost_of_what_was_tried_is_that_of_compiling_with_it(found, held_out):
+    tried = {r.option: r for r in found.remedies}
+    for option, changed in (
+        ("--scales free", {"scales": "free"}),
+        ("--keep-float block.conv1", {"keep_float": ("block.conv1",)}),
+    ):
+        options = Options(calibration=CALIBRATION, **changed)
+        made = compile_model(MODEL, load_hw("opu-tiny"), options)
+        assert tried[option].cycles == sum(g.cycles for g in made.bundle.groups)
+        assert tried[option].host_operators == len(made.partition.host)
+    assert tried["--keep-float block.conv1"].host_operators > found.host_operators == 0
+
+
+def loss(*remedies, ratio=25.0):
+    return Accuracy(
+        model="m",
+        machine="opu-tiny",
+        scales="pow2",
+        samples=4,
+        tensors=(),
+        outputs=(OutputLoss(name="y", ratio=ratio, agreement=None),),
+        cycles=1000,
+        host_operators=1,
+        remedies=remedies,
+    )
+
+
+def remedy(option, after, *, cycles=1000, host=1, before=25.0):
+    return Remedy(option=option, before=before, after=after, cycles=cycles, host_operators=host)
+
+
+@pytest.mark.parametrize(
+    ("remedies", "line"),
+    [
+        ([remedy("--a", 25.4)], "no change: no tried option gains 0.5 dB"),
+        ([remedy("--a", 31.0)], "--a: gains 6.0 dB, the same cycles"),
+        (
+            [remedy("--k", 40.0, cycles=900, host=3), remedy("--a", 28.0, cycles=1010)],
+            "--a: gains 3.0 dB, 10 (1.0 %) more machine cycles",
+        ),
+        (
+            [remedy("--k", 40.0, cycles=950, host=3), remedy("--a", 25.1)],
+            "--k: gains 15.0 dB, 2 operators more on the host CPU; 50 (5.0 %) fewer machine cycles",
+        ),
+        ([remedy("--a", None)], "--a: removes all noise, the same cycles"),
+        ([remedy("--a", None, before=None)], "no change: no tried option gains 0.5 dB"),
+    ],
+)
+def test_the_recommendation_is_the_largest_gain_that_costs_no_host_operator(remedies, line):
+    assert f"recommended: {line}" in accuracy_lines(loss(*remedies))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (46.0, "very good; output y has 46.0 dB, an error of 0.5 %"),
+        (40.0, "very good; output y has 40.0 dB, an error of 1.0 %"),
+        (30.0, "good; output y has 30.0 dB, an error of 3.2 %"),
+        (20.0, "fair: check the task's own metric; output y has 20.0 dB, an error of 10.0 %"),
+        (-3.0, "unusable; output y has -3.0 dB, an error of 141.3 %"),
+        (None, "exact"),
+    ],
+)
+def test_the_verdict_says_what_the_ratio_means(ratio, words):
+    lines = list(accuracy_lines(loss(ratio=ratio)))
+    assert f"verdict: {words}" in lines
+    assert any(line.startswith("SNR: power of the signal") for line in lines)
 
 
 def test_a_machine_of_shifters_is_not_told_to_multiply():
@@ -205,7 +278,7 @@ def test_the_command_prints_a_table_or_json(monkeypatch, capsys, tmp_path, held_
     assert code in (0, None), printed.err
     assert re.search(r"block\.conv2 +│ conv +│ machine +│ +\d+\.\d", printed.out), printed.out
     assert "right 100.00 % (float 100.00 %)" in printed.out
-    assert "loses most by itself: block.conv1" in printed.out
+    assert "largest loss in one layer: block.conv1" in printed.out
     code, printed = called(monkeypatch, capsys, *command, "--json", "--keep-float", "conv1")
     tree = json.loads(printed.out)
     assert code in (0, None)

@@ -13,6 +13,9 @@ from opu_fuse.summaries import counted, short, summary
 if TYPE_CHECKING:
     import pandas as pd
 
+WORTHWHILE = 0.5
+"""Decibels; less is within what other samples would change."""
+
 
 def worth(ratio: float | None) -> float:
     """A ratio to sort by."""
@@ -71,18 +74,28 @@ class OutputLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """Something that was tried. option: of the command; before, after: ratios at the worst output,
-    over a few samples.
+    """Something that was tried. option: of the command, or several; before, after: ratios at the
+    worst output, over a few samples. cycles: of the machine, predicted; host_operators: left to
+    the host CPU.
     """
 
     option: str
     before: float | None
     after: float | None
+    cycles: int
+    host_operators: int
+
+    @property
+    def gain(self) -> float:
+        """Decibels; infinite where no noise is left that was there before."""
+        return 0.0 if self.after == self.before else worth(self.after) - worth(self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """tensors: the worst first. remedies: the most helpful first."""
+    """tensors: the worst first. remedies: the most helpful first. cycles, host_operators: as of
+    `Remedy`, without any.
+    """
 
     model: str
     machine: str
@@ -90,6 +103,8 @@ class Accuracy:
     samples: int
     tensors: tuple[TensorLoss, ...]
     outputs: tuple[OutputLoss, ...]
+    cycles: int
+    host_operators: int
     remedies: tuple[Remedy, ...] = ()
 
     def __repr__(self) -> str:
@@ -108,6 +123,20 @@ class Accuracy:
         """A row per int8 tensor, the worst first; the columns are the fields of `TensorLoss`."""
         columns = [field.name for field in fields(TensorLoss)]
         return frame((asdict(tensor) for tensor in self.tensors), columns)
+
+    @property
+    def worst_output(self) -> OutputLoss | None:
+        """The output with the lowest ratio, None for a model without outputs in floats."""
+        return min(self.outputs, key=lambda o: worth(o.ratio), default=None)
+
+    @property
+    def recommended(self) -> Remedy | None:
+        """The remedy to use: the largest gain of those that leave no more to the host CPU, else the
+        largest gain; None where none gains WORTHWHILE.
+        """
+        helpful = [r for r in self.remedies if r.gain >= WORTHWHILE]
+        free = [r for r in helpful if r.host_operators <= self.host_operators]
+        return max(free or helpful, key=lambda r: r.gain, default=None)
 
     @property
     def worst_layer(self) -> str:

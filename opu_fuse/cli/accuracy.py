@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from opu_fuse.array_layout import ArrayLayout
 from opu_fuse.cli.arguments import (
     AsJson,
     BiasCorrection,
@@ -16,6 +17,7 @@ from opu_fuse.cli.arguments import (
     FloatModel,
     Hw,
     KeepFloat,
+    Layout,
     Method,
     Scales,
     ScalesOf,
@@ -25,7 +27,8 @@ from opu_fuse.cli.arguments import (
     dims_of,
     shapes_of,
 )
-from opu_fuse.cli.console import out, print_json, share_bar
+from opu_fuse.cli.console import out, print_json
+from opu_fuse.cli.progress import progress
 from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 
 
@@ -35,11 +38,12 @@ def accuracy(
     calibration: Calibration = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="inputs to measure on, as --calibration; else those of --calibration"),
+        typer.Option(help="inputs to measure on, in the form of --calibration; default: those"),
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="F.npy", help="the right class of each sample")
+        Path | None, typer.Option(metavar="F.npy", help="class of each sample")
     ] = None,
+    layout: Layout = ArrayLayout.AUTO,
     scales: ScalesOf = Scales.POW2,
     calibration_method: CalibrationMethod = Method.MSE,
     bias_correction: BiasCorrection = False,
@@ -50,19 +54,21 @@ def accuracy(
     shape: Shapes = None,
     dim: Dims = None,
     no_remedies: Annotated[
-        bool, typer.Option("--no-remedies", help="do not try what may lose less")
+        bool, typer.Option("--no-remedies", help="do not try options that may lose less")
     ] = False,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what rounding a float model to int8 loses, tensor by tensor, and what would help."""
+    """Measure the quantisation error of every tensor, try options that may reduce it, and recommend
+    one.
+    """
     from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.loss import accuracy as measure
     from opu_fuse.report.accuracy import accuracy_json, accuracy_lines, accuracy_table
 
     spec = load_hw(hw)
-    with share_bar() as show:
-        found = measure(
+    with progress() as show:
+        loss = measure(
             model,
             spec,
             data=data,
@@ -70,6 +76,7 @@ def accuracy(
             remedies=not no_remedies,
             progress=show,
             calibration=calibration,
+            layout=layout,
             scales=scales,
             calibration_method=calibration_method,
             bias_correction=bias_correction,
@@ -81,8 +88,8 @@ def accuracy(
             dims=dims_of(dim),
         )
     if as_json:
-        print_json(accuracy_json(found))
+        print_json(accuracy_json(loss))
         return
-    out.print(accuracy_table(found, wide=wide))
-    for line in accuracy_lines(found):
+    out.print(accuracy_table(loss, wide=wide))
+    for line in accuracy_lines(loss):
         out.print(line)

@@ -6,34 +6,37 @@ from typing import Annotated
 
 import typer
 
+from opu_fuse.array_layout import ArrayLayout
 from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.fuse.strategies.strategy_names import StrategyName
 
 
 def machines(incomplete: str) -> list[str]:
-    """Specs of the package that begin so, for the shell."""
+    """Specs of the package that begin with a text, for the shell."""
     from opu_fuse.hw.spec.load_spec import spec_names
 
     return [name for name in spec_names() if name.startswith(incomplete)]
 
 
 def networks(incomplete: str) -> list[str]:
-    """Networks of the package that begin so, for the shell."""
+    """Networks of the package that begin with a text, for the shell."""
     from opu_fuse import zoo
 
     return [name for name in zoo.names() if name.startswith(incomplete)]
 
 
 def require_suffix(path: Path, known: Collection[str]) -> None:
-    """A usage error where a file to write is called as of another kind."""
+    """Raises a usage error for an output file with another suffix."""
     if path.suffix not in known:
         raise typer.BadParameter(f"{path}: the suffix must be one of {', '.join(known)}")
 
 
 Model = Annotated[
-    Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite: float, QDQ or QOperator")
+    Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite model: float, QDQ or QOperator")
 ]
-FloatModel = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite, in floats")]
+FloatModel = Annotated[
+    Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite model in floats")
+]
 ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
 Hw = Annotated[
     str,
@@ -44,43 +47,52 @@ Hw = Annotated[
         autocompletion=machines,
     ),
 ]
-Strategy = Annotated[StrategyName, typer.Option(help="how operators are grouped")]
+Strategy = Annotated[StrategyName, typer.Option(help="fusion strategy")]
 Budget = Annotated[
     float,
-    typer.Option(min=0.001, metavar="TIMES", help="allow networks this many times the usual size"),
+    typer.Option(
+        min=0.001, metavar="TIMES", help="scale the limits on the size of a model (docs/models.md)"
+    ),
 ]
 Calibration = Annotated[
-    Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
+    Path | None,
+    typer.Option(help="representative inputs: a folder of .npy or .npz files, or one such file"),
 ]
-ScalesOf = Annotated[Scales, typer.Option(help="scales of a float model")]
-CalibrationMethod = Annotated[
-    Method, typer.Option(help="which numbers of a map its scale is to hold")
-]
+ScalesOf = Annotated[Scales, typer.Option(help="quantisation scales for a float model")]
+CalibrationMethod = Annotated[Method, typer.Option(help="range estimation method for activations")]
 BiasCorrection = Annotated[
     bool,
-    typer.Option("--bias-correction", help="take what rounded weights add on average off biases"),
+    typer.Option(
+        "--bias-correction", help="correct biases for the mean error of quantised weights"
+    ),
 ]
 Equalisation = Annotated[
     bool,
-    typer.Option("--equalisation", help="bring the channels between two layers to one size"),
+    typer.Option("--equalisation", help="cross-layer equalisation of channel ranges"),
 ]
 KeepFloat = Annotated[
     list[str] | None,
-    typer.Option("--keep-float", metavar="NODE", help="leave an operator unrounded, to the host"),
+    typer.Option("--keep-float", metavar="NODE", help="run an operator in floats on the host CPU"),
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="INPUT=1,3,320,320", help="shape of an input that is dynamic"),
+    typer.Option(
+        "--shape", metavar="INPUT=1,3,320,320", help="shape of an input with dynamic dimensions"
+    ),
 ]
 Dims = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=320", help="size of a dynamic dimension, by its name"),
+    typer.Option("--dim", metavar="NAME=320", help="size of a dynamic dimension"),
 ]
 Batch = Annotated[
     int,
-    typer.Option("--batch", min=1, metavar="N", help="images that a program runs together"),
+    typer.Option("--batch", min=1, metavar="N", help="images per run of the program"),
 ]
-Wide = Annotated[bool, typer.Option("--wide", help="whole names and all columns in tables")]
+Wide = Annotated[bool, typer.Option("--wide", help="do not wrap or shorten table cells")]
+Layout = Annotated[
+    ArrayLayout,
+    typer.Option("--layout", help="axes of four-dimensional data; auto: nhwc if unambiguous"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
 
 
@@ -94,7 +106,7 @@ def dims_of(texts: list[str] | None) -> dict[str, int]:
     results = {name: _numbers("--dim", name, text) for name, text in _parts("--dim", texts)}
     for name, numbers in results.items():
         if len(numbers) != 1:
-            raise typer.BadParameter(f"--dim {name} takes one number, {len(numbers)} are given")
+            raise typer.BadParameter(f"--dim {name} takes one number, got {len(numbers)}")
     return {name: numbers[0] for name, numbers in results.items()}
 
 
@@ -103,21 +115,25 @@ def _parts(option: str, texts: list[str] | None) -> list[tuple[str, str]]:
     names = [name for name, _, _ in parts]
     for name, _, text in parts:
         if not name:
-            raise typer.BadParameter(f"{option} {text} has no NAME= in front of its numbers")
+            raise typer.BadParameter(f"{option} {text} has no NAME= before its numbers")
         if names.count(name) > 1:
-            raise typer.BadParameter(f"{option} {name} stands twice")
+            raise typer.BadParameter(f"{option} {name} is repeated")
     return [(name, text) for name, _, text in parts]
 
 
 def _numbers(option: str, name: str, text: str) -> tuple[int, ...]:
     numbers = text.split(",")
     if not all(number.strip().isdecimal() for number in numbers):
-        raise typer.BadParameter(f"{option} {name}: {text!r} is no list of numbers as 1,3,320,320")
+        raise typer.BadParameter(
+            f"{option} {name}: {text!r} is not a list of numbers such as 1,3,320,320"
+        )
     return tuple(map(int, numbers))
 
 
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="tcp://…", help="a Dask scheduler; else processes of this machine"),
+    typer.Option(metavar="tcp://…", help="address of a Dask scheduler; default: local processes"),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="processes of this machine; else one a core")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="number of local processes; default: one per core")
+]

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.console import out
+from opu_fuse.number_text import counted
 from opu_fuse.sim.array_files import read_text, require_targets, write_bytes
 
 
@@ -16,7 +17,7 @@ def asm(
     ],
     hw: Annotated[
         str | None,
-        typer.Option("--hw", metavar="SPEC", help="the machine, where `order` names stages"),
+        typer.Option("--hw", metavar="SPEC", help="the machine, if `order` names stages"),
     ] = None,
 ) -> None:
     """Assemble text into program words (little-endian)."""
@@ -28,4 +29,4 @@ def asm(
     spec = None if hw is None else load_hw(hw)
     words = encode(assemble(read_text(source), str(source), spec))
     write_bytes(output, words.astype("<u4").tobytes())
-    out.print(f"{output}: {len(words)} words")
+    out.print(f"{output}: {counted(len(words), 'word')}")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from opu_fuse.array_layout import ArrayLayout
 from opu_fuse.cli.arguments import (
     Batch,
     BiasCorrection,
@@ -15,6 +16,7 @@ from opu_fuse.cli.arguments import (
     Equalisation,
     Hw,
     KeepFloat,
+    Layout,
     Method,
     Model,
     Scales,
@@ -25,7 +27,8 @@ from opu_fuse.cli.arguments import (
     dims_of,
     shapes_of,
 )
-from opu_fuse.cli.console import out, print_plain, progress_bar
+from opu_fuse.cli.console import out, print_plain
+from opu_fuse.cli.progress import COMPILE_SHARES, stages
 from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.sim.array_files import require_targets
@@ -40,6 +43,7 @@ def compile_(
     ],
     strategy: Strategy = DEFAULT_STRATEGY,
     calibration: Calibration = None,
+    layout: Layout = ArrayLayout.AUTO,
     scales: ScalesOf = Scales.POW2,
     calibration_method: CalibrationMethod = Method.MSE,
     bias_correction: BiasCorrection = False,
@@ -53,15 +57,16 @@ def compile_(
         bool,
         typer.Option(
             "--keep-tensors",
-            help="store every feature map, at a place of its own (to compare all)",
+            help="write every feature map to DRAM at an address of its own (to compare all)",
         ),
     ] = False,
     cascades: Annotated[
-        FusedStackChoice, typer.Option(help="groups computed together, strip by strip")
+        FusedStackChoice,
+        typer.Option(help="fused stacks (Vela: cascades): depth-first execution"),
     ] = FusedStackChoice.AUTO,
     level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
     disable_pass: Annotated[
-        list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="leave a pass out")
+        list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="skip a pass")
     ] = None,
     print_ir_before: Annotated[
         list[str] | None,
@@ -77,10 +82,10 @@ def compile_(
     ] = None,
     print_after: Annotated[
         list[str] | None,
-        typer.Option("--print-after", metavar="STAGE", help="show what a stage makes, or all"),
+        typer.Option("--print-after", metavar="STAGE", help="show the result of a stage, or all"),
     ] = None,
     time_passes: Annotated[
-        bool, typer.Option("--time-passes", help="how long each pass took")
+        bool, typer.Option("--time-passes", help="print the time of each pass")
     ] = False,
     verify_passes: Annotated[
         bool, typer.Option("--verify-passes", help="check the model after each pass")
@@ -88,7 +93,9 @@ def compile_(
     wide: Wide = False,
     explain_tiles: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="every tile tried for an operator's group, and its cost"),
+        typer.Option(
+            metavar="NODE", help="list every tile tried for an operator's group, and its cost"
+        ),
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
@@ -96,8 +103,9 @@ def compile_(
     from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
     from opu_fuse.hw.spec.load_spec import load_hw
+    from opu_fuse.number_text import byte_size, counted, whole
     from opu_fuse.passes import PassOptions
-    from opu_fuse.pipeline import STAGES, Options, Program, compile_model
+    from opu_fuse.pipeline import Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
     from opu_fuse.schedule.fused_stack_text import stack_lines
 
@@ -114,6 +122,7 @@ def compile_(
     options = Options(
         strategy=strategy,
         calibration=calibration,
+        layout=layout,
         scales=scales,
         calibration_method=calibration_method,
         bias_correction=bias_correction,
@@ -128,12 +137,12 @@ def compile_(
         passes=passes,
         print_after=tuple(print_after or ()),
     )
-    with progress_bar(len(STAGES) + 1) as begin:
+    with stages(COMPILE_SHARES) as begin:
         done = compile_model(model, spec, options, begin, print_plain)
-        told = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
+        tiles = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
         Program(bundle=done.bundle, hw=spec).save(output)
-    out.print(groups_table(done.bundle, wide=wide))
+    out.print(groups_table(done.bundle, wide=wide, host_reasons=False))
     if done.partition.search is not None:
         from opu_fuse.fuse.strategies.search_report import search_lines
 
@@ -142,15 +151,16 @@ def compile_(
     for line in added_lines(done.partition):
         out.print(line)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
-    for group, filler in done.plan.co_scheduled.items():
-        out.print(f"co-scheduled: {names[filler]}: between the tiles of {names[group]}")
+    for group, interleaved in done.plan.co_scheduled.items():
+        pair = f"{names[interleaved]}: its tiles alternate with those of {names[group]}"
+        out.print(f"co-scheduled: {pair}")
     for line in stack_lines(done.plan):
         out.print(line)
     if resident := len(done.plan.resident_groups):
         only = len(done.plan.not_stored)
         out.print(
-            f"on chip: {resident} of {len(names)} groups pass their map to the next one, "
-            f"{only} of them store nothing"
+            f"resident maps: {resident} of {counted(len(names), 'group')} pass their map "
+            f"to the next group without DRAM, {only} of them write nothing to it"
         )
     source = context.get_parameter_source("scales")
     if done.prepared.prequantised and source is not None and source.name != "DEFAULT":
@@ -158,16 +168,17 @@ def compile_(
     for line in host_lines(done.dfg, done.partition):
         out.print(line)
     out.print(
-        f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words",
+        f"{output}: {byte_size(output.stat().st_size)}, "
+        f"{counted(len(done.bundle.words), 'program word')}",
     )
     memory = done.plan.memory
     out.print(
-        f"DRAM: constants {done.plan.constants_bytes} bytes, feature maps {memory.total_bytes} "
-        f"bytes (alive at one time: {memory.lower_bound_bytes})",
+        f"DRAM: constants {whole(done.plan.constants_bytes)} bytes, feature maps "
+        f"{whole(memory.total_bytes)} bytes (live at one time: {whole(memory.lower_bound_bytes)})",
     )
-    for line in told:
+    for line in tiles:
         out.print(line)
-    if little := little_on_machine(done.dfg, spec, done.partition):
+    if little := little_on_machine(done.dfg, spec, done.partition, reasons=out.quiet):
         print_plain(f"warning: {little}")
 
 

@@ -1,13 +1,11 @@
 """What the verbs print with."""
 
 import io
-import itertools
 import json
-import math
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, TextIO
@@ -53,19 +51,15 @@ class Screen:
     @property
     def width(self) -> int:
         """Characters of a line."""
-        if (told := os.environ.get("COLUMNS", "")).isdecimal():
-            return int(told)
+        if (columns := os.environ.get("COLUMNS", "")).isdecimal():
+            return int(columns)
         for stream in range(3):
             with suppress(OSError):
                 return os.get_terminal_size(stream).columns or _WIDTH
         return _WIDTH
 
-    def status(self, what: str) -> AbstractContextManager[Any]:
-        """Shows on a terminal that something is being done."""
-        return self.rich.status(what) if self.is_terminal else nullcontext()
-
     def print(self, shown: "str | FittedTable | RenderableType", end: str = "\n") -> None:
-        """Text as it is but for characters that ring bells, or something to draw."""
+        """Text without control characters, or something to draw."""
         if self.quiet:
             return
         if isinstance(shown, FittedTable):
@@ -88,36 +82,6 @@ def flush() -> None:
         screen.file.flush()
 
 
-@contextmanager
-def progress_bar(stages: int) -> Generator[Callable[[str], None]]:
-    """A bar on a terminal that moves on with every stage named to it."""
-    with share_bar() as show:
-        begun = itertools.count()
-        yield lambda stage: show(stage, next(begun) / stages)
-
-
-@contextmanager
-def share_bar() -> Generator[Callable[[str, float], None]]:
-    """A bar on a terminal that is told what is being done, and which share of all is done."""
-    if out.quiet or not err.is_terminal:
-        yield lambda *_: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=err.rich, transient=True) as bar:
-        task = bar.add_task("load", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
-
-
-def time_left(what: str, done: int, total: int, seconds: float) -> str:
-    """How far some work is. seconds: to its end, NaN or infinite where nobody knows."""
-    if not math.isfinite(seconds):
-        return f"{done} of {total} {what}"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{done} of {total} {what}, {minutes}:{rest:02} left"
-
-
 def print_plain(text: str) -> None:
     """Text on stderr as it is, for what passes say of themselves."""
     err.print(text, end="" if text.endswith("\n") else "\n")
@@ -135,9 +99,7 @@ def print_json(value: Any) -> None:
 
 
 def _json(value: Any, end: str = "\n") -> str:
-    """`json.dumps(value, indent=2)` in half its time: with an indent that walks in generators. end:
-    of the line, and how far the next one is indented.
-    """
+    """`json.dumps(value, indent=2)` in half its time. end: line end and the next indent."""
     text, inner = encode_basestring_ascii, f"{end}  "
     if isinstance(value, dict) and value:
         items = [

@@ -7,6 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import Hw
 from opu_fuse.cli.console import out
+from opu_fuse.number_text import counted
 
 app = typer.Typer(no_args_is_help=True, help="The machine in your own cocotb bench.")
 
@@ -19,8 +20,8 @@ def cosim_init(
         Path | None, typer.Option("--model", help="ONNX model; without: a small network")
     ] = None,
 ) -> None:
-    """Write a small project that runs at once: a system with the machine inside, its cocotb bench,
-    a network. Then: cd FOLDER; pytest
+    """Write a small project: a system that contains the machine, its cocotb bench and a network.
+    Then: cd FOLDER; pytest
     """
     import onnx_ir as ir
 
@@ -39,4 +40,4 @@ def cosim_init(
         network = model.read_bytes()
     files = {name: text.encode() for name, text in project_files(machine).items()}
     write_project(folder, files | {NETWORK: network})
-    out.print(f"{folder}: {len(files) + 1} files; next: cd {folder}; pytest")
+    out.print(f"{folder}: {counted(len(files) + 1, 'file')}; next: cd {folder}; pytest")

@@ -1,13 +1,17 @@
 """`opu-fuse explore`."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
-from opu_fuse.cli.console import out, share_bar, time_left
+from opu_fuse.cli.console import out
+from opu_fuse.cli.progress import progress, time_left
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
+from opu_fuse.number_text import counted
 
 if TYPE_CHECKING:
     from opu_fuse.exploring.run import Objective
@@ -15,19 +19,21 @@ if TYPE_CHECKING:
 
 def explore(
     model: Annotated[
-        list[str], typer.Option("--model", help="file, or network of the zoo; several: repeat it")
+        list[str], typer.Option("--model", help="model file or network of the zoo; repeatable")
     ],
-    device: Annotated[str, typer.Option("--device", help="ecp5-85, xc7z020, xc7k325t or zu7ev")],
+    device: Annotated[
+        str, typer.Option("--device", help="target FPGA: ecp5-85, xc7z020, xc7k325t or zu7ev")
+    ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="where machines are written")
+        Path, typer.Option("-o", "--output", metavar="DIR", help="folder for machines and results")
     ],
     objective: Annotated[
-        str, typer.Option(help="what to make small: latency, area, dram, lut, dsp, bram, by commas")
+        str, typer.Option(help="minimise, comma-separated: latency, area, dram, lut, dsp, bram")
     ] = "latency,area",
-    trials: Annotated[int, typer.Option(min=1, help="machines to time")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="of the search")] = 0,
+    trials: Annotated[int, typer.Option(min=1, help="number of machines to evaluate")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the search")] = 0,
     image: Annotated[
-        int | None, typer.Option(min=1, help="size of images, for networks of the zoo")
+        int | None, typer.Option(min=1, help="image size, for networks of the zoo")
     ] = None,
     clock_mhz: Annotated[
         float | None,
@@ -35,24 +41,24 @@ def explore(
             "--clock",
             min=SLOWEST_CLOCK,
             max=FASTEST_CLOCK,
-            help="MHz of all machines; else the device's",
+            help="clock of all machines in MHz; default: the device's",
         ),
     ] = None,
     fill: Annotated[
         float | None,
-        typer.Option(help="share of the tables that a machine may take; else the device's"),
+        typer.Option(help="share of the LUTs that a machine may use; default: the device's"),
     ] = None,
     cluster: Cluster = None,
     jobs: Jobs = None,
 ) -> None:
-    """Search for machines that fit an FPGA and run some models well (docs/explore.md)."""
+    """Search for machines that fit an FPGA and run these models fast (docs/explore.md)."""
     from opu_fuse.exploring.results import best_table, write_results
     from opu_fuse.exploring.run import explore as run
     from opu_fuse.sweeping.plan import is_file
 
     sized = [name for name in model if not is_file(name)] or model  # files alone are refused
-    with share_bar() as show:
-        found = run(
+    with progress(measured=True) as show:
+        exploration = run(
             [{"model": name, "image": image if name in sized else None} for name in model],
             device,
             objectives=cast("list[Objective]", objective.split(",")),  # checked by `run`
@@ -65,7 +71,7 @@ def explore(
             jobs=jobs,
             progress=lambda *at: show(time_left("machines", *at), at[0] / at[1]),
         )
-    out.print(best_table(found, device))
-    written = write_results(found, device, output)
-    machines = "1 machine" if len(found.best) == 1 else f"{len(found.best)} machines"
-    out.print(f"{machines}: {', '.join(map(str, written))}")
+    out.print(best_table(exploration, device))
+    command = shlex.join(["opu-fuse", *sys.argv[1:]])
+    written = write_results(exploration, device, output, command)
+    out.print(f"{counted(len(exploration.best), 'machine')}: {', '.join(map(str, written))}")

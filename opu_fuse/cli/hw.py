@@ -8,6 +8,7 @@ import typer
 
 from opu_fuse.cli.arguments import machines, require_suffix
 from opu_fuse.cli.console import err, out
+from opu_fuse.number_text import counted
 from opu_fuse.sim.array_files import write_files, write_text
 
 app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
@@ -15,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
 
 @app.command("list")
 def hw_list() -> None:
-    """Specs that come with opu-fuse."""
+    """List the specs that come with opu-fuse."""
     from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 
     for name in spec_names():
@@ -30,10 +31,11 @@ def hw_show(
         bool, typer.Option("--operators", help="which module runs which operator, and its limits")
     ] = False,
     area: Annotated[
-        bool, typer.Option("--area", help="what it takes of an FPGA, estimated (docs/synthesis.md)")
+        bool,
+        typer.Option("--area", help="FPGA resources that it uses, estimated (docs/synthesis.md)"),
     ] = False,
 ) -> None:
-    """Sizes of a machine, what it can run, or what it takes."""
+    """Sizes of a machine, the operators that it can run, or its FPGA resources."""
     from opu_fuse.hw.spec import show
     from opu_fuse.hw.spec.load_spec import load_hw
 
@@ -55,12 +57,12 @@ def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a s
     from opu_fuse.hw.spec.excerpt import excerpt
     from opu_fuse.hw.spec.load_spec import problems
 
-    found = problems(file)
-    for problem in found:
-        err.print(f"error: {problem}")
-        for line in excerpt(problem.where):
+    mistakes = problems(file)
+    for mistake in mistakes:
+        err.print(f"error: {mistake}")
+        for line in excerpt(mistake.where):
             err.print(line)
-    if found:
+    if mistakes:
         raise typer.Exit(1)
     out.print(f"{file}: no mistakes found")
 
@@ -86,15 +88,12 @@ def hw_schema(
     ] = None,
 ) -> None:
     """The JSON schema of specs, for editors that complete and check YAML."""
-    import json
+    from opu_fuse.hw.spec.json_schema import schema_text
 
-    from opu_fuse.hw.spec.json_schema import json_schema
-
-    text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
-        out.print(text)
+        out.print(schema_text(), end="")
     else:
-        write_text(output, text)
+        write_text(output, schema_text())
 
 
 @app.command("draw")
@@ -128,4 +127,4 @@ def hw_rtl(
 
     files = rtl_files(load_hw(spec))
     write_files(output, {name: text.encode() for name, text in files.items()})
-    out.print(f"{output}: {len(files)} files; opu.f lists those to compile")
+    out.print(f"{output}: {counted(len(files), 'file')}; opu.f lists the sources to compile")

@@ -7,6 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
 from opu_fuse.cli.console import out, print_json
+from opu_fuse.number_text import byte_size
 from opu_fuse.sim.array_files import require_targets, write_bytes
 
 
@@ -22,7 +23,7 @@ def inspect(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look into a program file."""
+    """Show the groups, the memory map or the assembly of a program file."""
     from opu_fuse.bundle.listing import program_listing
     from opu_fuse.pipeline import Program
     from opu_fuse.report import json_trees as report_json
@@ -44,6 +45,6 @@ def inspect(
     if memory:
         out.print(memory_table(loaded.bundle, wide=wide))
     if fused is not None:
-        out.print(f"{fused}: {fused.stat().st_size} bytes")
+        out.print(f"{fused}: {byte_size(fused.stat().st_size)}")
     if groups or not (asm or memory or fused):
         out.print(groups_table(loaded.bundle, wide=wide))

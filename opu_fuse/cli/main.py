@@ -94,21 +94,19 @@ class _Printed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if interrupts.was_interrupted():
-            return  # libraries complain about what was torn apart
+            return  # libraries complain about what was interrupted
         err.print(f"{record.levelname:8} {self.format(record)}")
 
 
 @app.callback(invoke_without_command=True)
 def _global(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="say what is being done")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="log what is done")] = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="print errors only, and what --json asks for")
+        bool, typer.Option("-q", "--quiet", help="print errors and --json output only")
     ] = False,
 ) -> None:
-    """Options before the verb."""
+    """Options that precede the verb."""
     out.quiet = quiet
     if version:
         out.print(f"opu-fuse {__version__}")

@@ -31,7 +31,7 @@ def partition(
         typer.Option(
             "--explain",
             metavar="[NODE]",
-            help="say why at every boundary, or all about one operator",
+            help="give the reason of every boundary, or the diagnosis of one operator",
         ),
     ] = None,
     budget: Budget = 1.0,
@@ -39,7 +39,7 @@ def partition(
     dim: Dims = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how operators are grouped; an illegal grouping is shown with its violations."""
+    """Show the groups of operators; an illegal grouping is shown with its violations."""
     from opu_fuse.frontend.importing.dynamic_dims import Sizes
     from opu_fuse.fuse.explain.coverage import little_on_machine
     from opu_fuse.fuse.explain.partition_json import partition_to_json
@@ -49,23 +49,23 @@ def partition(
     from opu_fuse.process.garbage_collection import no_collection
 
     if as_json and explain is not None:
-        raise typer.BadParameter("--json holds all reasons already; leave --explain out")
+        raise typer.BadParameter("--json contains all reasons; leave --explain out")
     sizes = Sizes(shapes=shapes_of(shape), dims=dims_of(dim))
     spec = load_hw(hw)
     with no_collection():
-        dfg, found = partition_model(model, spec, strategy, budget=budget, sizes=sizes)
-        if little := little_on_machine(dfg, spec, found):
+        dfg, groups = partition_model(model, spec, strategy, budget=budget, sizes=sizes)
+        if little := little_on_machine(dfg, spec, groups):
             print_plain(f"warning: {little}")
         if as_json:
-            print_json(partition_to_json(dfg, spec, found))
+            print_json(partition_to_json(dfg, spec, groups))
             return
-        lines = explanation(dfg, spec, found, None if explain in (None, EVERYTHING) else explain)
+        lines = explanation(dfg, spec, groups, None if explain in (None, EVERYTHING) else explain)
         reasons = ("  before", "host")
         print_lines(line for line in lines if explain is not None or not line.startswith(reasons))
 
 
 def with_optional_value(arguments: list[str]) -> list[str]:
-    """`--explain` may stand without a value: then it explains everything."""
+    """`--explain` without a value explains everything."""
     results = []
     for i, argument in enumerate(arguments):
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"

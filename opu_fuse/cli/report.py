@@ -1,30 +1,39 @@
 """`opu-fuse report`."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from opu_fuse import __version__
 from opu_fuse.cli.arguments import require_suffix
-from opu_fuse.cli.console import out, progress_bar
+from opu_fuse.cli.console import out
+from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError, UserError
+from opu_fuse.number_text import byte_size
 from opu_fuse.sim.array_files import read_text, require_targets, write_text
 
 
 def report(
     programs: Annotated[
-        list[Path], typer.Argument(metavar="OUT.opu…", help="compiled programs, to compare")
+        list[Path],
+        typer.Argument(metavar="OUT.opu…", help="compiled programs; several are compared"),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="R.html", help="page to write, JSON beside it")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="R.html", help="page to write; its figures go to R.json"
+        ),
     ],
     accuracy: Annotated[
         list[Path] | None,
-        typer.Option(metavar="A.json", help="what `accuracy --json` said of a program's model"),
+        typer.Option(metavar="A.json", help="output of `accuracy --json` for a program's model"),
     ] = None,
 ) -> None:
-    """Write a page about programs: where time, memory traffic and operators go, and why."""
+    """Write an HTML report: time, DRAM traffic, placement, reasons; compares programs."""
     from opu_fuse.overview import SCHEMA_VERSION, accuracy_of, overview
     from opu_fuse.pipeline import Program
 
@@ -33,19 +42,25 @@ def report(
     require_targets(output, data)
     document = _document()
     measured = [_accuracy(path) for path in accuracy or ()]
-    with progress_bar(len(programs) + 1) as begin:
+    with progress() as show:
         trees = []
-        for path in programs:
-            begin(str(path))
+        for number, path in enumerate(programs):
+            show(str(path), number / (len(programs) + 1))
             program = Program.load(path)
             trees.append(overview(program, accuracy_of(program, measured)))
-        begin("draw")
+        show("draw", len(programs) / (len(programs) + 1))
         _all_used(accuracy or [], measured, trees)
-        page = document(trees)
+        command = shlex.join(["opu-fuse", *sys.argv[1:]])
+        page = document(trees, command)
     write_text(output, page)
-    tree = {"schema_version": SCHEMA_VERSION, "programs": trees}
+    tree = {
+        "schema_version": SCHEMA_VERSION,
+        "tool_version": __version__,
+        "command": command,
+        "programs": trees,
+    }
     write_text(data, json.dumps(tree, separators=(",", ":")))
-    out.print(f"{output}: {output.stat().st_size} bytes, figures in {data}")
+    out.print(f"{output}: {byte_size(output.stat().st_size)}, figures in {data}")
 
 
 def _document() -> Any:
@@ -56,7 +71,7 @@ def _document() -> Any:
             raise
         raise RunError(
             "report",
-            "charts are drawn by bokeh, which is not installed",
+            "bokeh draws the charts, and is not installed",
             "install opu-fuse[report]",
         ) from None
     return document
@@ -70,8 +85,8 @@ def _accuracy(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict) or not {"model", "machine", "outputs"} <= tree.keys():
         raise UserError(
             str(path),
-            "is not what `opu-fuse accuracy --json` prints",
-            "write that into a file and name it",
+            "is not the output of `opu-fuse accuracy --json`",
+            "redirect that output into a file and pass the file",
         )
     return tree
 
@@ -79,10 +94,10 @@ def _accuracy(path: Path) -> dict[str, Any]:
 def _all_used(
     paths: list[Path], measured: list[dict[str, Any]], trees: list[dict[str, Any]]
 ) -> None:
-    for path, found in zip(paths, measured, strict=True):
-        if not any(tree["accuracy"] is found for tree in trees):
+    for path, loss in zip(paths, measured, strict=True):
+        if not any(tree["accuracy"] is loss for tree in trees):
             raise UserError(
                 str(path),
-                f"is about {found['model']} on {found['machine']}, and none of the programs is",
-                "leave it out, or name that program too",
+                f"is about {loss['model']} on {loss['machine']}, and none of the programs is",
+                "leave it out, or pass that program too",
             )

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
-from opu_fuse.cli.console import err, out, print_json
+from opu_fuse.array_layout import ArrayLayout, channels_first
+from opu_fuse.cli.arguments import AsJson, Layout, ProgramFile, Wide
+from opu_fuse.cli.console import out, print_json
+from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.sim.array_files import (
@@ -39,19 +41,30 @@ def run(
     engine: Annotated[Engine, typer.Option(help="what to run on")] = Engine.FUNCTIONAL,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=X.npy|X.npz", help="inputs; else seeded noise"),
+        typer.Option(
+            "--input", metavar="NAME=X.npy|X.npz", help="input arrays; default: seeded noise"
+        ),
     ] = None,
+    layout: Layout = ArrayLayout.AUTO,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")
     ] = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="compare: rtl with functional, functional with ONNX Runtime"),
+        typer.Option(
+            "--check", help="compare rtl with functional, functional with ONNX Runtime, bit by bit"
+        ),
+    ] = False,
+    groups: Annotated[
+        bool,
+        typer.Option(
+            "--groups", help="print the table of groups; without --check, timed engines always do"
+        ),
     ] = False,
     model: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL.onnx", help="what was compiled, where --check does not find it"
+            metavar="MODEL.onnx", help="the compiled model, if --check does not find its file"
         ),
     ] = None,
     dump_tensors: Annotated[
@@ -73,23 +86,21 @@ def run(
     ] = None,
     shuffle: Annotated[
         int | None,
-        typer.Option(min=0, metavar="SEED", help="any order the counters allow (functional)"),
+        typer.Option(min=0, metavar="SEED", help="run in a random legal order (functional)"),
     ] = None,
     hw: Annotated[
         str | None,
-        typer.Option("--hw", metavar="SPEC", help="refuse programs of other machines than this"),
+        typer.Option(
+            "--hw", metavar="SPEC", help="refuse a program that was compiled for another machine"
+        ),
     ] = None,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a program on an engine."""
-    from opu_fuse.hw.spec.load_spec import load_hw
-    from opu_fuse.pipeline import Program
     from opu_fuse.report import json_trees as report_json
-    from opu_fuse.report.tables import groups_table
     from opu_fuse.report.trace import trace_json
     from opu_fuse.sim.cycle.run import MemoryOptions
-    from opu_fuse.sim.engine import require_machine
     from opu_fuse.sim.runner import RtlOptions, require_waves
 
     _check_options(
@@ -111,17 +122,14 @@ def run(
     require_folders(output, dump_tensors)
     if waves is not None:
         require_waves(waves)
-    loaded = Program.load(program)
-    if hw is not None:
-        loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
-        require_machine(loaded.bundle, loaded.hw)
+    loaded = _loaded(program, hw)
     users = _model(loaded, program, model) if check else None
-    arrays = read_inputs(inputs) or {}
+    arrays = _channels_first(loaded, read_inputs(inputs) or {}, layout)
     random = not arrays
     if random and engine in WITH_DATA:
         from opu_fuse.sim.ports import noise
 
-        logging.getLogger("opu_fuse").warning("no --input given: running on seeded noise")
+        logging.getLogger("opu_fuse").warning("no --input: running on seeded noise")
         arrays = noise(loaded.bundle)
     capture = check or dump_tensors is not None
     options: dict[str, Any] = {"capture": capture, "shuffle": shuffle}
@@ -129,7 +137,8 @@ def run(
         options = {"memory": MemoryOptions(latency=latency, bytes_per_cycle=bytes_per_cycle)}
     elif engine is Engine.RTL:
         options["rtl"] = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
-    with err.status(f"run on the {engine} engine"):
+    with progress() as show:
+        show(f"run on the {engine} engine", 0.0)
         result = loaded.run(arrays or None, engine=engine, **options)
         checked = _check(loaded, arrays, result, engine, users, random=random) if check else None
     if output is not None:
@@ -141,25 +150,66 @@ def run(
     if as_json:
         print_json(report_json.run_json(loaded.bundle, loaded.hw, result, checked))
     else:
-        out.print(groups_table(loaded.bundle, result, wide=wide))
-        for name, array in result.outputs.items():
-            out.print(f"{name}: {array.dtype}{list(array.shape)}")
+        _print_result(loaded, result, groups=groups, checked=check, wide=wide)
     if checked is not None:
         _report_check(checked, quiet=as_json)
 
 
 def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine, ...]]]) -> None:
-    """options: name, value (None: not given), engines that have it."""
+    """options: name, value (None: absent), engines that have it."""
     wrong = [name for name, value, has in options if value is not None and engine not in has]
     if wrong:
         why = "; it has no data" if engine is Engine.CYCLE else ""
         raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine{why}")
 
 
-def _model(program: Any, file: Path, given: Path | None) -> Path | None:
+def _loaded(program: Path, hw: str | None) -> Any:
+    """The program; ProgramError where it was compiled for another machine than `hw`."""
+    from opu_fuse.hw.spec.load_spec import load_hw
+    from opu_fuse.pipeline import Program
+    from opu_fuse.sim.engine import require_machine
+
+    loaded = Program.load(program)
+    if hw is None:
+        return loaded
+    loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
+    require_machine(loaded.bundle, loaded.hw)
+    return loaded
+
+
+def _print_result(program: Any, result: Any, *, groups: bool, checked: bool, wide: bool) -> None:
+    """The table of groups where it is asked for, or was measured and nothing else is; the cycles of
+    engines that have them; the outputs.
+    """
+    from opu_fuse.report.group_rows import has_cycles
+    from opu_fuse.report.tables import groups_table, total_line
+
+    timed = has_cycles(result)
+    if groups or (timed and not checked):
+        out.print(groups_table(program.bundle, result, wide=wide))
+    if timed:
+        out.print(total_line(program.bundle, result))
+    for name, array in result.outputs.items():
+        out.print(f"{name}: {array.dtype}{list(array.shape)}")
+
+
+def _channels_first(
+    program: Any, arrays: Mapping[str, np.ndarray], layout: ArrayLayout
+) -> dict[str, np.ndarray]:
+    """The arrays with the axes of the model's inputs."""
+    shapes = {port.name: port.shape for port in program.bundle.inputs}
+    return {
+        name: channels_first(f"input {name}", array, shapes[name], layout)
+        if layout is ArrayLayout.NHWC and name in shapes
+        else array
+        for name, array in arrays.items()
+    }
+
+
+def _model(program: Any, file: Path, named: Path | None) -> Path | None:
     from opu_fuse.sim.compare.users_model import find_model
 
-    return find_model(program.bundle, file, given)
+    return find_model(program.bundle, file, named)
 
 
 def _check(

@@ -1,6 +1,8 @@
 """`opu-fuse sweep`."""
 
 import json
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -8,24 +10,34 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
-from opu_fuse.cli.console import out, share_bar, time_left
+from opu_fuse.cli.console import out
+from opu_fuse.cli.progress import progress, time_left
+from opu_fuse.number_text import counted
 
 
 def sweep(
-    plan: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="axes (docs/sweep.md)")],
+    plan: Annotated[
+        Path, typer.Argument(metavar="SWEEP.yaml", help="axes of the sweep (docs/sweep.md)")
+    ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="where rows are kept and written")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="folder for results; an interrupted sweep continues",
+        ),
     ],
     cluster: Cluster = None,
     jobs: Jobs = None,
 ) -> None:
-    """Compile and time every combination of models, machines, strategies and memories."""
+    """Compile and time all combinations of models, machines, strategies and memories."""
     from opu_fuse.report.page.points import page
     from opu_fuse.sim.array_files import write_text
     from opu_fuse.sweeping.run import sweep as run
     from opu_fuse.sweeping.table import write_tables
 
-    with share_bar() as show:
+    with progress(measured=True) as show:
         rows = run(
             plan,
             output,
@@ -35,9 +47,10 @@ def sweep(
         )
     written = (*write_tables(rows, output), output / "sweep.html")
     points = json.loads(str(rows.to_json(orient="records")))
-    write_text(written[-1], page(points, plan.stem))
+    command = shlex.join(["opu-fuse", *sys.argv[1:]])
+    write_text(written[-1], page(points, f"Sweep {plan.stem}", command=command))
     failed = Counter(point["error"] for point in points if point["error"] is not None)
-    told = "1 point" if len(rows) == 1 else f"{len(rows)} points"
-    out.print(f"{told}, {failed.total()} failed: {', '.join(map(str, written))}")
+    files = ", ".join(map(str, written))
+    out.print(f"{counted(len(rows), 'point')}, {failed.total():,} failed: {files}")
     for message, count in failed.most_common():
         out.print(f"  {count}: {message}")

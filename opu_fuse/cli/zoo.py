@@ -7,6 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import networks
 from opu_fuse.cli.console import out
+from opu_fuse.number_text import byte_size
 from opu_fuse.sim.array_files import require_targets, write_file
 
 app = typer.Typer(no_args_is_help=True, help="Standard networks with seeded weights.")
@@ -14,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Standard networks with seeded weig
 
 @app.command("list")
 def zoo_list() -> None:
-    """Networks that can be exported."""
+    """List the networks that can be exported."""
     from opu_fuse import zoo
 
     width = max(map(len, zoo.names()))
@@ -38,5 +39,5 @@ def zoo_export(
 
     require_targets(output)
     model = zoo.build(name, seed=seed, image=image)
-    write_file(output, lambda beside: ir.save(model, beside))
-    out.print(f"{output}: {output.stat().st_size} bytes")
+    write_file(output, lambda temporary: ir.save(model, temporary))
+    out.print(f"{output}: {byte_size(output.stat().st_size)}")

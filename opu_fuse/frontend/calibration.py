@@ -3,22 +3,34 @@
 Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
 inputs), one such file, arrays (`input_arrays.py`), or nothing (seeded noise, with a warning). An
 array is one sample of the input's shape, or many stacked along the first axis. NHWC images are
-transposed to NCHW, with a warning, if their shape is unambiguous.
+transposed to NCHW, with a warning, if their shape is unambiguous, and without
+one if the user says so (`DataInLayout`).
 """
 
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.array_layout import ArrayLayout, channels_first
 from opu_fuse.errors import ModelError
 from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.process.sandbox import ForeignError, complaints
 
-Calibration = str | Path | Arrays | None
+
+@dataclass(frozen=True, slots=True)
+class DataInLayout:
+    """Calibration data whose four-dimensional arrays have their axes in a known order."""
+
+    arrays: str | Path | Arrays
+    layout: ArrayLayout
+
+
+Calibration = str | Path | Arrays | DataInLayout | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
@@ -47,15 +59,17 @@ def samples(
     if calibration is None:
         _log.warning(NOISE_WARNING)
         return noise_samples(model), (NOISE_WARNING,)
+    known = isinstance(calibration, DataInLayout)
+    given = calibration if known else DataInLayout(calibration, ArrayLayout.AUTO)
     warned: dict[str, None] = {}
     dataset = [
         sample
-        for where, arrays in _sources(model, calibration, argument)
-        for sample in _split(model, where, arrays, warned)
+        for where, arrays in _sources(model, given.arrays, argument)
+        for sample in _split(model, where, arrays, given.layout, warned)
     ]
     if not dataset:
         raise ModelError(
-            str(calibration), "holds no .npy or .npz files", "put one file per input in"
+            str(given.arrays), "holds no .npy or .npz files", "put one file per input in"
         )
     for text in warned:
         _log.warning(text)
@@ -135,7 +149,11 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def _split(
-    model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], doubts: dict[str, None]
+    model: ir.Model,
+    where: str,
+    arrays: Mapping[str, np.ndarray],
+    layout: ArrayLayout,
+    doubts: dict[str, None],
 ) -> list[Sample]:
     """Split arrays by name into samples. doubts: the warnings so far (keys), which this extends."""
     expected = [value.name or "" for value in model.graph.inputs]
@@ -146,7 +164,7 @@ def _split(
             "name the arrays like the model's inputs",
         )
     inputs = {v.name or "": v for v in model.graph.inputs}
-    stacks = {name: _stack(v, where, arrays[name], doubts) for name, v in inputs.items()}
+    stacks = {name: _stack(v, where, arrays[name], layout, doubts) for name, v in inputs.items()}
     counts = {len(stack) for stack in stacks.values()}
     if len(counts) > 1:
         raise ModelError(
@@ -157,7 +175,13 @@ def _split(
     return [{name: stack[i, ...] for name, stack in stacks.items()} for i in range(counts.pop())]
 
 
-def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, None]) -> np.ndarray:
+def _stack(
+    value: ir.Value,
+    where: str,
+    array: np.ndarray,
+    layout: ArrayLayout,
+    doubts: dict[str, None],
+) -> np.ndarray:
     """The samples of one input, [samples, *input shape] in the input's dtype.
 
     doubts: the warnings so far (keys), which this extends. Raises ModelError for a wrong dtype
@@ -172,10 +196,10 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, Non
             f"input {value.name!r} expects {wanted}, got {got}",
             "convert the data",
         )
-    if _channels_last(shape, tuple(array.shape)):
-        warning = f"{where}: input {value.name!r} has channels last, {_text(array.shape)}"
-        array = np.moveaxis(array, -1, 1)
-        doubts[f"{warning}: taken as {_text(array.shape)}, transpose(0, 3, 1, 2)"] = None
+    array, before = channels_first(where, np.asarray(array), shape, layout), array
+    if layout is ArrayLayout.AUTO and array.shape != before.shape:
+        warning = f"{where}: input {value.name!r} has channels last, {_text(before.shape)}"
+        doubts[f"{warning}: taken as {_text(array.shape)}, the last axis moved"] = None
     if tuple(array.shape) == shape:
         array = array[None]
     elif shape[:1] == (1,) and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
@@ -185,7 +209,7 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, Non
             where,
             f"input {value.name!r} expects shape {_text(shape)} "
             f"(or samples stacked along the first axis), got {_text(array.shape)}",
-            "give samples of that shape; if axes are in another order, transpose them",
+            _advice(shape),
         )
     with np.errstate(over="ignore"):  # overflow gives infinity, which is reported below
         array = np.ascontiguousarray(array, wanted)
@@ -196,11 +220,11 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, Non
     return array
 
 
-def _channels_last(shape: tuple[int, ...], sample_shape: tuple[int, ...]) -> bool:
-    """Whether samples of a four-dimensional input are unambiguously NHWC."""
-    if len(shape) != 4 or len(sample_shape) != 4 or sample_shape[1:] == shape[1:]:
-        return False
-    return shape[0] in (1, sample_shape[0]) and sample_shape[1:] == (*shape[2:], shape[1])
+def _advice(shape: tuple[int, ...]) -> str:
+    if len(shape) != 4:
+        return "pass samples of that shape"
+    axes = "samples, channels, height, width"
+    return f"its axes are ({axes}); pass channels-last data with --layout nhwc (Python: layout)"
 
 
 def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:

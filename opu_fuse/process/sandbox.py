@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
 """Bytes read from the pipe at once."""
+_WATCH_SECONDS = 0.5
+"""Between two calls of `watch`."""
 _SET_PDEATHSIG = 1
 """PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
@@ -46,23 +48,35 @@ class _Outcome(StrEnum):
     BROKEN = "broken"
 
 
-def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None) -> _T:
+def in_child(
+    work: Callable[[], _T],
+    *,
+    seconds: float,
+    memory_bytes: int | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> _T:
     """Result of `work`, computed in a fork of this process; small, since it is copied.
 
     seconds: limit of real time
     memory_bytes: limit of the fork's address space
+    watch: called now and then while the fork runs, to look at memory that both share
 
     Raises the UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too
     long, and InternalError for any other exception (a bug of ours: libraries are called inside
     `complaints`).
     """
-    with in_child_concurrently(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
+    fork = in_child_concurrently(work, seconds=seconds, memory_bytes=memory_bytes, watch=watch)
+    with fork as answer:
         return answer()
 
 
 @contextmanager
 def in_child_concurrently(
-    work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
+    work: Callable[[], _T],
+    *,
+    seconds: float,
+    memory_bytes: int | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> Generator[Callable[[], _T]]:
     """Run as `in_child` does, concurrently with the block: the function it gets waits for the
     answer, once. The fork does not live longer than the block.
@@ -87,7 +101,7 @@ def in_child_concurrently(
 
     def answer() -> _T:
         with running.pop_all():
-            payload = _read(reader, end)
+            payload = _read(reader, end, watch)
         if payload is None:
             raise ForeignError(f"stopped after {seconds:.0f} s without an end")
         return _result(payload, status)
@@ -116,11 +130,14 @@ def first_line(error: BaseException) -> str:
     return re.sub(r"^/\S+:\d+ .*?\) ", "", line)
 
 
-def _read(reader: int, end: float) -> bytes | None:
+def _read(reader: int, end: float, watch: Callable[[], None]) -> bytes | None:
     """All that the child writes; None when the time is over."""
     poll, chunks = select.poll(), []
     poll.register(reader, select.POLLIN)
-    while poll.poll(max(end - time.monotonic(), 0.0) * 1000.0):
+    while (left := end - time.monotonic()) > 0.0:
+        if not poll.poll(min(left, _WATCH_SECONDS) * 1000.0):
+            watch()
+            continue
         chunk = os.read(reader, _CHUNK)
         if not chunk:
             return b"".join(chunks)

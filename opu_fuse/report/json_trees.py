@@ -108,12 +108,12 @@ def _check(check: CheckResult) -> Tree:
     }
 
 
-def _of_model(found: OfModel) -> Tree:
+def _of_model(against: OfModel) -> Tree:
     """snr_db is null where nothing differs, limit where there is no bound."""
     return {
-        "file": found.model or None,
-        "not_compared": found.why or None,
-        "random_inputs": found.noise,
+        "file": against.model or None,
+        "not_compared": against.why or None,
+        "random_inputs": against.noise,
         "outputs": [
             {
                 "name": output.name,
@@ -124,7 +124,7 @@ def _of_model(found: OfModel) -> Tree:
                 "limit": _finite(output.limit),
                 "passed": output.passed,
             }
-            for output in found.outputs
+            for output in against.outputs
         ],
     }
 
@@ -175,14 +175,14 @@ def _sources(bundle: Bundle) -> list[Tree]:
         for name, _, _ in segment.ops
     }
 
-    def place(name: str) -> Tree:
+    def location(name: str) -> Tree:
         group = group_of.get(name)
         if group is None:
             return {"name": name, "group": None, "host_segment": segment_of.get(name)}
         return {"name": name, "group": group.index, "instructions": _instructions(group)}
 
     return [
-        {"name": source, "operators": [place(name) for name in names]}
+        {"name": source, "operators": [location(name) for name in names]}
         for source, (names, _) in bundle.source_map.items()
     ]
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, machine_of
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.number_text import counted, percent, rounded, whole
+from opu_fuse.report.decibels import snr_meaning
 from opu_fuse.report.group_rows import group_rows, has_cycles, host_summary, per_run
 from opu_fuse.report.terminal_tables import Column, FittedTable, short
 
@@ -13,19 +15,23 @@ if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, OfModel, RunResult  # compiling has none
 
 NOT_REPRESENTATIVE = (
-    "on random inputs, which are not representative of real ones: for the accuracy give --input "
-    "FILE.npz, as calibration data"
+    "on random inputs, which do not represent real ones: for the accuracy pass --input FILE.npz, "
+    "in the form of calibration data"
 )
-OVERLAP = "groups overlap: a cycle counts for the group that the array works for (docs/report.md)"
+OVERLAP = "groups overlap: a cycle counts for the group that the array computes (docs/report.md)"
 
 
 def groups_table(
-    bundle: Bundle, result: "RunResult | None" = None, *, wide: bool = False
+    bundle: Bundle,
+    result: "RunResult | None" = None,
+    *,
+    wide: bool = False,
+    host_reasons: bool = True,
 ) -> FittedTable:
     """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
 
-    The heading of the cycles says whether they were measured (and by which engine) or predicted;
-    the operators of the host follow below.
+    The heading of the cycles says whether they were measured (and by which engine) or predicted.
+    The operators of the host CPU follow below. host_reasons: why they are not in fused kernels.
     """
     rows = group_rows(bundle, result)
     hw = machine_of(bundle)
@@ -36,8 +42,8 @@ def groups_table(
         columns=(
             Column(name="#", number=True),
             Column(name="group"),
-            Column(name="operators", leave_out=3),
-            Column(name="modules", leave_out=2),
+            Column(name="operators", stack=True),
+            Column(name="modules", stack=True),
             Column(name="MACs", number=True, leave_out=1),
             Column(name=f"cycles ({source})", number=True),
             Column(name="MAC eff.", number=True),
@@ -49,10 +55,10 @@ def groups_table(
         table.rows.append(
             (
                 *(str(row.group.index), row.group.name, row.operators, row.modules),
-                _number(row.group.macs),
-                _number(row.cycles),
+                whole(row.group.macs),
+                whole(row.cycles),
                 _share(row.mac_efficiency, row.group.macs),
-                _number(row.dram_bytes),
+                whole(row.dram_bytes),
             )
         )
     macs = sum(row.group.macs for row in rows)
@@ -62,16 +68,26 @@ def groups_table(
         table.footer.append(OVERLAP)
     table.total = (
         *("", "all groups", "", ""),
-        _number(macs),
-        _number(cycles),
+        whole(macs),
+        whole(cycles),
         _share(mac_efficiency(hw.macs, macs, cycles), macs),
-        _number(sum(row.dram_bytes for row in rows)),
+        whole(sum(row.dram_bytes for row in rows)),
     )
     if bundle.batch > 1:
         table.footer.append(_speed(bundle, hw, cycles))
     if any(isinstance(s, HostSegment) for s in bundle.segments):
-        table.footer += host_text(bundle).splitlines()
+        table.footer += host_lines(bundle, reasons=host_reasons)
     return table
+
+
+def total_line(bundle: Bundle, result: "RunResult") -> str:
+    """Cycles, time and DRAM traffic of a run that has measured them."""
+    cycles, clock = per_run(result, "cycles"), machine_of(bundle).clock_mhz
+    moved = per_run(result, "dram_bytes_read") + per_run(result, "dram_bytes_written")
+    return (
+        f"{result.engine} engine: {whole(cycles)} cycles, {rounded(cycles / clock / 1000)} ms at "
+        f"{clock:g} MHz, {whole(moved)} bytes of DRAM traffic"
+    )
 
 
 def _speed(bundle: Bundle, hw: HwSpec, cycles: int) -> str:
@@ -84,25 +100,24 @@ def _speed(bundle: Bundle, hw: HwSpec, cycles: int) -> str:
     )
 
 
-def host_text(bundle: Bundle) -> str:
-    """How the host's operators were fused, and why the others were not; a line each."""
+def host_lines(bundle: Bundle, *, reasons: bool) -> list[str]:
+    """How the operators of the host CPU were fused, and with `reasons` why the others were not."""
     h = host_summary(bundle)
-    total = (
-        f"host: {_count(h.operators, 'operator')} in {_count(h.segments, 'segment')}, "
-        f"{h.fused} fused in {_count(h.kernels, 'kernel')}, "
-        f"{sum(n for _, n in h.not_fused)} in {_count(h.models, 'model')} of ONNX Runtime"
+    alone = sum(n for _, n in h.not_fused)
+    summary = (
+        f"host CPU: {counted(h.operators, 'operator')} in {counted(h.segments, 'segment')}: "
+        f"{h.fused} fused in {counted(h.kernels, 'kernel')}, {alone} in "
+        f"{counted(h.models, 'ONNX Runtime model')}"
     )
-    lines = [total]
+    lines = [summary]
     if h.conversions:
-        lines.append(f"{_count(h.conversions, 'more kernel')} between int8 and floats")
-    lines += [f"not fused, {_count(n, 'operator')}: {why}" for why, n in h.not_fused]
-    if h.cuts:
-        lines.append(f"kept apart by a rule: {_count(h.cuts, 'pair')} (inspect --json: cuts)")
-    return "\n".join(lines)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+        lines.append(f"{counted(h.conversions, 'more kernel')} between int8 and floats")
+    if reasons:
+        lines += [f"not fused, {counted(n, 'operator')}: {why}" for why, n in h.not_fused]
+        if h.cuts:
+            pairs = counted(h.cuts, "pair")
+            lines.append(f"separated by a rule: {pairs} (inspect --json: cuts)")
+    return lines
 
 
 def memory_table(bundle: Bundle, *, wide: bool = False) -> FittedTable:
@@ -117,13 +132,13 @@ def memory_table(bundle: Bundle, *, wide: bool = False) -> FittedTable:
         shape, slot = f"{y.channels}x{y.rows}x{y.cols}", str(y.slot)
         rows.append((t.offset, y.size_bytes, t.name, shape, slot, f"{born} .. {t.last_group}"))
     return FittedTable(
-        title=f"{short(bundle.model)}: memory window of {_number(bundle.window_bytes)} bytes",
+        title=f"{short(bundle.model)}: memory window of {whole(bundle.window_bytes)} bytes",
         columns=(
             *(Column(name=name, number=True) for name in ("offset", "bytes")),
             Column(name="what"),
             *(Column(name=name, number=True) for name in ("shape", "slot", "groups")),
         ),
-        rows=[(f"{offset:#x}", _number(size), *texts) for offset, size, *texts in sorted(rows)],
+        rows=[(f"{offset:#x}", whole(size), *texts) for offset, size, *texts in sorted(rows)],
         wide=wide,
     )
 
@@ -131,54 +146,51 @@ def memory_table(bundle: Bundle, *, wide: bool = False) -> FittedTable:
 def counters_table(result: "RunResult") -> FittedTable:
     """All counters of a run, over all its samples."""
     return FittedTable(
-        title=f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}",
+        title=f"{result.engine} engine, {counted(result.samples, 'sample')}",
         columns=(Column(name="counter"), Column(name="total", number=True)),
-        rows=[(name, _number(total)) for name, total in sorted(result.counters.items())],
+        rows=[(name, whole(total)) for name, total in sorted(result.counters.items())],
     )
 
 
-def _number(value: int) -> str:
-    return f"{value:_}".replace("_", " ")
-
-
 def _share(value: float, macs: int) -> str:
-    return f"{100 * value:.1f} %" if macs else ""
+    return percent(value) if macs else ""
 
 
 def check_lines(checked: "CheckResult") -> Iterator[str]:
     """What was compared, and how much each tensor was allowed to differ."""
     yield (
-        f"check against {checked.reference}: {checked.mismatches} of {checked.elements} values "
-        f"differ in {checked.tensors} tensors, largest difference {checked.max_abs_diff}; "
-        f"{checked.outputs} outputs compared"
+        f"check against {checked.reference}: {whole(checked.mismatches)} of "
+        f"{counted(checked.elements, 'value')} differ in {counted(checked.tensors, 'tensor')}, "
+        f"largest difference {checked.max_abs_diff}; {counted(checked.outputs, 'output')} compared"
     )
-    loose = sum(checked.loose.values())
+    exact = checked.tensors - sum(checked.loose.values())
     if checked.tensors:
-        yield f"  allowed: no difference in {checked.tensors - loose} tensors"
+        yield f"  allowed: no difference in {counted(exact, 'tensor')}"
     for why, count in checked.loose.items():
-        yield f"  allowed: a step from what its operands give in {count} tensors ({why})"
+        tensors = counted(count, "tensor")
+        yield f"  allowed: one step from the exact result of its operands in {tensors} ({why})"
     if not checked.tensors and not checked.uncompared:
-        yield "  everything runs on the host: it has no quantised tensor to show"
+        yield "  everything runs on the host CPU: no quantised tensor to compare"
     if checked.uncompared:
-        why = "inside a pass, on chip only, overwritten, or turned by a port"
-        yield f"  not shown by the run: {len(checked.uncompared)} tensors ({why})"
+        why = "fused, resident in a buffer, overwritten, or transposed at a port"
+        yield f"  not observable: {counted(len(checked.uncompared), 'tensor')} ({why})"
     if checked.of_model is not None:
         yield from _of_model_lines(checked.of_model)
 
 
-def _of_model_lines(found: "OfModel") -> Iterator[str]:
+def _of_model_lines(against: "OfModel") -> Iterator[str]:
     """The outputs compared with those of the user's model."""
-    if found.why:
-        called = f"the model {found.model}" if found.model else "the model that was compiled"
-        yield f"not compared with {called}: {found.why}"
-    for output in found.outputs:
-        said = f"{output.differing} of {output.elements} values differ"
+    if against.why:
+        called = f"the model {against.model}" if against.model else "the model that was compiled"
+        yield f"not compared with {called}: {against.why}"
+    for output in against.outputs:
+        text = f"{whole(output.differing)} of {counted(output.elements, 'value')} differ"
         if not output.differing:
-            said = "exact"
+            text = "exact"
         elif output.snr_db is not None:
-            said = f"SNR {output.snr_db:.1f} dB"
+            text = f"SNR {output.snr_db:.1f} dB ({snr_meaning(output.snr_db)})"
         if output.differing and output.limit is not None:
-            said += f", largest difference {output.max_abs_diff:.3g} of {output.limit:.3g} allowed"
-        yield f"against {found.model} in ONNX Runtime: output {output.name}: {said}"
-    if found.noise and any(output.snr_db is not None for output in found.outputs):
+            text += f", largest difference {output.max_abs_diff:.3g} of {output.limit:.3g} allowed"
+        yield f"against {against.model} in ONNX Runtime: output {output.name}: {text}"
+    if against.noise and any(output.snr_db is not None for output in against.outputs):
         yield f"  {NOT_REPRESENTATIVE}"

@@ -19,7 +19,7 @@ Slice = tuple[str, str, str, int, int, Event]
 
 
 def trace_json(bundle: Bundle, result: RunResult) -> str:
-    """JSON text of the first sample's retire records, and its stalls where the engine tells them.
+    """JSON text of the first sample's retire records, and its stalls where the engine records them.
 
     Times are microseconds at the spec's clock. The slice of an instruction begins when the one
     before it on its engine has retired, if that is later than its start; `args` hold its cycles,
@@ -51,8 +51,8 @@ def _meta(kind: str, track: int, **args: str | int) -> Event:
     return {"ph": "M", "pid": _PROCESS, "tid": track, "name": kind, "args": args}
 
 
-def _event(found: Slice, clock_mhz: float) -> Event:
-    track, name, category, start, end, args = found
+def _event(piece: Slice, clock_mhz: float) -> Event:
+    track, name, category, start, end, args = piece
     return {
         "ph": "X",
         "pid": _PROCESS,

@@ -17,6 +17,7 @@ from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.input_arrays import Arrays
+from opu_fuse.process.progress import part, report
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare.complete import INPUTS, surviving, whole_tensors
 from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
@@ -105,7 +106,9 @@ def _run_samples(
     session = _Session(bundle, runner, hosts_of(bundle), capture)
     for number, first in enumerate(range(0, count, bundle.batch)):
         here = range(first, min(first + bundle.batch, count))
-        session.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
+        with part(first / count, here.stop / count):
+            report(f"sample {here.stop} of {count}", 0.0)
+            session.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
     return session.result(engine, count)
 
 
@@ -271,7 +274,8 @@ class _Session(Struct):
         self, index: int, segment: MachineSegment, sample: int
     ) -> Mapping[str, np.ndarray]:
         """Run it; its captured tensors, of every image."""
-        done = self.runner.run(index, segment, sample)
+        with part(*_share(self.bundle, index)):
+            done = self.runner.run(index, segment, sample)
         self.counters.update(done.counters)
         for g in done.groups:
             total = self.groups.setdefault(g.index, Counter())
@@ -310,6 +314,13 @@ class _Session(Struct):
             samples=samples,
             batch=self.bundle.batch,
         )
+
+
+def _share(bundle: Bundle, index: int) -> tuple[float, float]:
+    """From which share of a program's instructions to which its segment `index` is."""
+    sizes = [len(s.groups) if isinstance(s, MachineSegment) else 0 for s in bundle.segments]
+    whole, begun = max(sum(sizes), 1), sum(sizes[:index])
+    return begun / whole, (begun + sizes[index]) / whole
 
 
 def _joined(name: str, arrays: list[np.ndarray]) -> np.ndarray:

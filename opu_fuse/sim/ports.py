@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from opu_fuse.array_layout import ArrayLayout, channels_first
 from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
 from opu_fuse.dtypes import NARROW, container_dtype, numpy_dtype
 from opu_fuse.errors import RunError
@@ -12,6 +13,7 @@ from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
 NOISE_SEED = 0
+_AUTO = ArrayLayout.AUTO
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,9 @@ def samples_of(bundle: Bundle, inputs: Arrays | None) -> tuple[dict[str, np.ndar
     for port in bundle.inputs:
         if port.name not in inputs:
             raise RunError(f"input {port.name}", "is missing", f"the model has: {expected}")
-        array = np.asarray(inputs[port.name])
+        array = channels_first(port.name, np.asarray(inputs[port.name]), port.shape, _AUTO)
+        if array.shape != np.shape(inputs[port.name]):
+            log.warning("input %s has channels last: its last axis was moved", port.name)
         results[port.name], counts[port.name] = _checked(port, array)
     if len(set(counts.values())) > 1:
         sizes = ", ".join(f"{name}: {n}" for name, n in counts.items())
@@ -158,6 +162,8 @@ def _checked(port: Port, array: np.ndarray) -> tuple[np.ndarray, int]:
         return array[:, None], len(array)
     what = f"has shape {list(array.shape)}, expected {list(port.shape)}"
     more = f"give {['N', *port.shape[1:]]} for N samples" if batched else "give that shape"
+    if len(port.shape) == 4:
+        more += "; axes are (samples, channels, height, width), others need --layout nhwc"
     raise RunError(f"input {port.name}", what, more.replace("'", ""))
 
 

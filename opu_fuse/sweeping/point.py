@@ -85,6 +85,8 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
         rows.append(
             {
                 "error": None,
+                "bytes_per_cycle": bytes_per_cycle or hw.dram.bytes_per_cycle,
+                "latency": hw.dram.latency if latency is None else latency,
                 "cycles": cycles,
                 "milliseconds": cycles / hw.clock_mhz / 1000,
                 "images_per_second": images_per_second(bundle, hw.clock_mhz, cycles),

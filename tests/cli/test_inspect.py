@@ -4,11 +4,13 @@ import json
 
 import onnx
 
+from opu_fuse.number_text import byte_size
+
 
 def test_the_fused_model_is_written_whole(opu_fuse, program_file, tmp_path):
     path = tmp_path / "fused.onnx"
     called = opu_fuse("inspect", program_file, "--fused", path)
-    assert (called.code, called.out) == (0, f"{path}: {path.stat().st_size} bytes\n")
+    assert (called.code, called.out) == (0, f"{path}: {byte_size(path.stat().st_size)}\n")
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert not [t for t in model.graph.initializer if t.external_data]

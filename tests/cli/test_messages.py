@@ -2,6 +2,8 @@
 partial file.
 """
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -53,7 +55,11 @@ def test_little_on_the_machine_is_said_in_one_line(opu_fuse, tmp_path):
     (line,) = [line for line in called.err.splitlines() if line.startswith("warning: ")]
     assert called.code == 0
     assert "only 0 % of the multiplications run on opu-tiny" in line
-    assert "; compile the float model (the scales of ConvInteger " in line
+    reason = "; compile the float model (the scales of ConvInteger "
+    assert reason not in line, "each reason once"
+    assert called.out.count(reason) == 1
+    quiet = ("-q", "compile", tmp_path / "m.onnx", "--hw", "opu-tiny", "-o", tmp_path / "m.opu")
+    assert reason in opu_fuse(*quiet).err
 
 
 @pytest.mark.parametrize("case", BAD_MODELS)
@@ -134,8 +140,9 @@ def test_a_model_with_scales_of_its_own_gets_no_others(opu_fuse, tmp_path, optio
     called = opu_fuse(*compiled, "opu-classic")
     assert called.code == 0
     assert "only 0 % of the multiplications run on opu-classic" in called.err
-    assert "c: ratio 0.3" in called.err
-    assert "is not a power of two; quantise the model with scales that are" in called.err
+    assert "host: c: ratio 0.3" in called.out
+    assert "ratio 0.3" not in called.err, "each reason once"
+    assert "is not a power of two; quantise the model with scales that are" in called.out
     assert ("--scales" in called.err) is bool(options)
     called = opu_fuse(*compiled, "opu-tiny")
     assert called.code == 0
@@ -291,9 +298,9 @@ def test_sizes_of_dynamic_dimensions(opu_fuse, tmp_path):
     ("given", "message"),
     [
         (("--shape", "1,3,8,8"), "no NAME="),
-        (("--shape", "x=1,3,a,8"), "'1,3,a,8' is no list of numbers"),
+        (("--shape", "x=1,3,a,8"), "'1,3,a,8' is not a list of numbers"),
         (("--dim", "height=8,9"), "one number"),
-        (("--dim", "h=8", "--dim", "h=9"), "--dim h stands twice"),
+        (("--dim", "h=8", "--dim", "h=9"), "--dim h is repeated"),
     ],
 )
 def test_sizes_that_are_no_numbers_are_wrong_usage(given, message, opu_fuse, tmp_path):
@@ -306,4 +313,40 @@ def test_sizes_that_are_no_numbers_are_wrong_usage(given, message, opu_fuse, tmp
 @pytest.mark.parametrize("command", ["compile", "partition"])
 def test_the_help_names_every_form_of_model_that_is_taken(opu_fuse, command):
     words = " ".join(opu_fuse(command, "--help").out.split())
-    assert "ONNX or TFLite: float, QDQ or QOperator" in words
+    assert "ONNX or TFLite model: float, QDQ or QOperator" in words
+
+
+def test_a_check_prints_its_result_and_the_table_on_request(opu_fuse, program_file):
+    called = opu_fuse("run", program_file, "--check")
+    assert called.code == 0
+    assert "┃" not in called.out
+    assert "0 of 13,090 values differ in 16 tensors, largest difference 0; 1 output compared" in (
+        called.out
+    )
+    assert "┃ group" in opu_fuse("run", program_file, "--check", "--groups").out
+    assert "┃" not in opu_fuse("run", program_file).out, "predictions are no result of a run"
+
+
+def test_a_timed_run_prints_its_table_and_its_total(opu_fuse, program_file):
+    called = opu_fuse("run", program_file, "--engine", "cycle")
+    assert "┃ group" in called.out
+    last = called.out.splitlines()[-1]
+    assert re.fullmatch(
+        r"cycle engine: [\d,]+ cycles, [\d.]+ ms at 100 MHz, [\d,]+ bytes of DRAM traffic", last
+    )
+
+
+def test_each_reason_for_the_host_is_printed_once(opu_fuse, tmp_path):
+    import onnx_ir as ir
+
+    from opu_fuse import zoo
+
+    ir.save(zoo.build("unet", image=16), tmp_path / "u.onnx")
+    called = opu_fuse("compile", tmp_path / "u.onnx", "--hw", "opu-tiny", "-o", tmp_path / "u.opu")
+    lines = [line for line in called.out.splitlines() if line.startswith(("host", "not fused"))]
+    assert lines[0].startswith("host CPU: 6 operators in 6 segments: ")
+    assert [line.partition(": no module")[0] for line in lines[1:]] == [
+        "host: up2.resize, up1.resize, up0.resize: upsample",
+        "host: up2.concat, up1.concat, up0.concat: concat",
+    ]
+    assert "not fused, 3 operators: Concat" in opu_fuse("inspect", tmp_path / "u.opu").out

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from opu_fuse.number_text import byte_size
+
 
 def test_the_json_beside_the_page_has_what_was_measured(opu_fuse, program_file, tmp_path):
     page, measured = tmp_path / "r.html", tmp_path / "a.json"
@@ -14,17 +16,17 @@ def test_the_json_beside_the_page_has_what_was_measured(opu_fuse, program_file, 
     )
     called = opu_fuse("report", program_file, "-o", page, "--accuracy", measured)
     assert called.code == 0
-    assert str(page.stat().st_size) in called.out
+    assert byte_size(page.stat().st_size) in called.out
     (found,) = json.loads(page.with_suffix(".json").read_text())["programs"]
     assert found["summary"]["accuracy"] == outputs
-    assert "y: SNR 31.2 dB, as in float 50.0%" in page.read_text()
+    assert "y: SNR 31.2 dB (good), largest channel as in float 50.0 %" in page.read_text()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "is not what `opu-fuse accuracy --json` prints; write that into a file"),
-        ("{", "is not what"),
+        ("[]", "is not the output of `opu-fuse accuracy --json`; redirect that output into a file"),
+        ("{", "is not the output of"),
         (
             '{"model": "m", "machine": "x", "outputs": []}',
             "is about m on x, and none of the programs is; leave it out",

@@ -121,7 +121,7 @@ def test_the_command_writes_tables_and_a_page(rows, capsys):
     assert said.startswith("24 points, 8 failed: ")
     assert "8: opu-tiny with buffers.feature.words 1" in said
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "rows.parquet"), rows[0])
-    assert "16 points, 8 that failed" in (folder / "sweep.html").read_text()
+    assert "16 points, 8 failed" in (folder / "sweep.html").read_text()
 
 
 def test_parquet_and_csv_hold_the_same_rows(rows):

@@ -16,10 +16,13 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
+from opu_fuse.process.progress import report
 from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 VALUES_PER_TENSOR = 1 << 17
 """Values of a tensor that are stored over all samples: half a megabyte as float32."""
+CALIBRATION_SHARE = 0.6
+"""Of the time of quantising, roughly; the rest is for choosing scales."""
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -68,10 +71,12 @@ def collect(
     ends = np.cumsum(np.multiply(counts, len(samples)))
     parts = dict(zip(tensors, np.split(subsets, ends[:-1]), strict=True))
     channels = {name: _shared(2 * tensors[name][1]).reshape(2, -1) for name in by_channel}
+    done = _shared(1)  # samples that the child has run
     try:
         extremes = in_child(
-            lambda: _measure(model, tensors, samples, weights or {}, parts, channels, share),
+            lambda: _measure(model, tensors, samples, weights or {}, parts, channels, share, done),
             seconds=seconds,
+            watch=lambda: _report(int(done[0]), len(samples)),
         )
     except ForeignError as error:
         # `calibration.py` has checked names, shapes and types of the data: the model is at fault.
@@ -100,10 +105,11 @@ def _measure(
     parts: Mapping[str, np.ndarray],
     channels: Mapping[str, np.ndarray],
     share: int,
+    done: np.ndarray,
 ) -> dict[str, tuple[float, float]]:
     """Fill `parts` and `channels` (means, largest magnitudes); return the extremes per tensor.
 
-    Runs in the child process: `parts` and `channels` are in shared memory.
+    Runs in the child process: `parts`, `channels` and `done` are in shared memory.
     """
     inputs = {i.name for i in model.graph.input}
     outputs = {o.name for o in model.graph.output}
@@ -127,8 +133,14 @@ def _measure(
                 axes, (means, largest) = (0, *range(2, array.ndim)), channels[name]
                 means += array.mean(axes) / len(samples)
                 np.maximum(largest, np.abs(array).max(axes), out=largest)
+        done[0] = index + 1
         del values, arrays  # before the next run allocates as much again
     return {name: (lows[name], highs[name]) for name in tensors}
+
+
+def _report(done: int, samples: int) -> None:
+    share = CALIBRATION_SHARE * done / samples
+    report(f"calibrate: sample {min(done + 1, samples)} of {samples}", share)
 
 
 def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[float, float]:

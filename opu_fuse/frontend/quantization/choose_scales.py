@@ -26,11 +26,12 @@ from onnx import numpy_helper
 
 from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, sole_reader
-from opu_fuse.frontend.quantization.activation_ranges import Range
+from opu_fuse.frontend.quantization.activation_ranges import CALIBRATION_SHARE, Range
 from opu_fuse.frontend.quantization.calibration_methods import ends
 from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
 from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
+from opu_fuse.process.progress import report
 from opu_fuse.quant import LEAST, QuantParams, covering
 
 MAX_CLIPPED = 0.01
@@ -121,7 +122,10 @@ def activation_quants(
     """
     counting = read_by_others(graph, ranges)
     quants: dict[str, QuantParams] = {}
-    for group in tied_groups(graph, list(ranges)):
+    groups = tied_groups(graph, list(ranges))
+    for n, group in enumerate(groups):
+        share = CALIBRATION_SHARE + (1.0 - CALIBRATION_SHARE) * n / len(groups)
+        report(f"choose scales: {n + 1} of {len(groups)}", share)
         read = [ranges[t] for t in group if t in counting] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
         if method != Method.MSE:

@@ -16,12 +16,15 @@ LITTLE = 0.5
 """Share of all multiplications on the machine below which a user should be warned."""
 
 
-def little_on_machine(dfg: Dfg, hw: HwSpec, partition: Partition) -> str | None:
+def little_on_machine(
+    dfg: Dfg, hw: HwSpec, partition: Partition, *, reasons: bool = True
+) -> str | None:
     """A message about low offload coverage, None without anything to report.
 
     It names the operators with most multiplications on the host, why, and what would help, if the
     machine runs less than half of the multiplications. It also names host operators whose
-    multiplications cannot be counted.
+    multiplications cannot be counted. reasons=False: reasons are omitted, for callers that print
+    those of all host operators.
     """
     calls = [
         (n.index, n.ir_node) for n in dfg.calls if n.owner is None
@@ -33,12 +36,14 @@ def little_on_machine(dfg: Dfg, hw: HwSpec, partition: Partition) -> str | None:
     unknown = [op for op in partition.host if products.get(op.node, 0) is None]
     parts = []
     if on_machine < LITTLE * total:
-        parts.append(_largest(dfg, hw, partition, on_host, on_machine, total))
+        largest, reason = _largest(dfg, hw, partition, on_host, on_machine, total)
+        parts.append(f"{largest}: {reason}" if reasons else largest)
     elif unknown:
         share = f"{_percent(on_machine, total)} of" if total else "none of"
         parts.append(f"{share} the multiplications that can be counted run on {hw.name}")
     if unknown:
-        parts.append(_uncounted(dfg, unknown))
+        names = _uncounted(dfg, unknown)
+        parts.append(f"{names}: {unknown[0].reason}" if reasons else names)
     return "; ".join(parts) or None
 
 
@@ -50,23 +55,27 @@ def warn_of_little(dfg: Dfg, hw: HwSpec, partition: Partition) -> None:
 
 def _largest(
     dfg: Dfg, hw: HwSpec, partition: Partition, left: dict[int, int], here: int, total: int
-) -> str:
+) -> tuple[str, str]:
+    """A message about the kind with most multiplications on the host, and the reason of its largest
+    operator.
+    """
     kinds: Counter[str] = Counter()
     for op in partition.host:
         kinds[_kind(dfg, op.node)] += left[op.node]
     kind, most = kinds.most_common(1)[0]
     same = [op for op in partition.host if _kind(dfg, op.node) == kind]
     op = max(same, key=lambda op: left[op.node])
-    return (
+    message = (
         f"only {_percent(here, total)} of the multiplications run on {hw.name}; "
         f"{_percent(most, total)} are those of {kind} on the host, the largest "
-        f"{dfg[op.node].name}: {op.reason}"
+        f"{dfg[op.node].name}"
     )
+    return message, op.reason
 
 
 def _uncounted(dfg: Dfg, unknown: Sequence[HostOp]) -> str:
     names = [f"{dfg[op.node].name} ({_kind(dfg, op.node)})" for op in unknown]
-    return f"not counted is what the host computes in {listed(names)}: {unknown[0].reason}"
+    return f"not counted is what the host computes in {listed(names)}"
 
 
 def _kind(dfg: Dfg, index: int) -> str:

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.fuse.partition import HostOp, Partition
+from opu_fuse.fuse.rules.legality import listed
 
 EACH, READ = "each", "what each reads"
 """Placeholders for an operator and its operands in a reason that several operators share."""
 
 
 def host_lines(dfg: Dfg, partition: Partition) -> Iterator[str]:
-    """One line per reason, headed by the names of its operators, in order of first occurrence.
+    """One line per reason, after the names of its operators (of many the first few), in order of
+    first occurrence.
 
     A bias is not named if its owner is on the host too.
     """
@@ -21,7 +23,7 @@ def host_lines(dfg: Dfg, partition: Partition) -> Iterator[str]:
         if dfg[op.node].owner not in on_host:
             ops_of_reason.setdefault(_without_names(dfg, op), []).append(op)
     for reason, ops in ops_of_reason.items():
-        names = ", ".join(dfg[op.node].name for op in ops)
+        names = listed([dfg[op.node].name for op in ops])
         yield f"host: {names}: {reason if len(ops) > 1 else ops[0].reason}"
 
 

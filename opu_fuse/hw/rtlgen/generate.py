@@ -11,6 +11,7 @@ from opu_fuse.hw.isa.reference_pages import isa_page, registers_page
 from opu_fuse.hw.rtlgen.c_header import c_header
 from opu_fuse.hw.rtlgen.sv_package import sv_files
 from opu_fuse.hw.spec.draw import draw_svg
+from opu_fuse.hw.spec.json_schema import SCHEMA_FILE, schema_text
 from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.resources import hw_specs_dir, rtl_dir
 
@@ -22,6 +23,7 @@ def generated_files() -> dict[str, str]:
     files = {
         "docs/isa.md": isa_page(),
         "docs/registers.md": registers_page(),
+        f"hw_specs/{SCHEMA_FILE}": schema_text(),
         "opu_fuse/units/params.py": params_module(),
         "rtl_sim/gen/opu_regs.h": c_header(),
     }

@@ -1,10 +1,26 @@
 """The schema of a spec as JSON schema, for editors that complete and check YAML by one."""
 
+import json
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
+
+SCHEMA_FILE = "opu-spec.schema.json"
+"""Name of the schema next to specs that refer to it: a path that works in a checkout, in an
+installed wheel and in any folder to which both are copied.
+"""
+
+
+def schema_line() -> str:
+    """The comment by which editors find the schema next to a spec."""
+    return f"# yaml-language-server: $schema={SCHEMA_FILE}"
+
+
+def schema_text() -> str:
+    """The content of SCHEMA_FILE."""
+    return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def json_schema() -> dict[str, Any]:

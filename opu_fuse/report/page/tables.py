@@ -1,92 +1,71 @@
 """Tables of a page: of groups (sorts, filters, selects), of summaries, strategies, differences."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from bokeh.layouts import column
-from bokeh.models import (
-    BooleanFilter,
-    CDSView,
-    ColumnDataSource,
-    CustomJS,
-    DataTable,
-    NumberFormatter,
-    StringFormatter,
-    TableColumn,
-    TextInput,
-)
 from msgspec import Struct, field
 
-from opu_fuse.report.html_tables import html_table
+from opu_fuse.number_text import percent, rounded, whole
+from opu_fuse.report.decibels import snr_meaning
 
 Tree = Mapping[str, Any]
 
-_ROW_PIXELS, _MOST_PIXELS = 25, 420
+_GROUP_COLUMNS = (
+    ("#", "index", whole),
+    ("group", "name", None),
+    ("modules", "modules", None),
+    ("cycles", "cycles", whole),
+    ("MAC efficiency, %", "mac_efficiency", lambda share: f"{100 * share:.1f}"),
+    ("bound by", "bound_by", None),
+    ("DRAM, bytes", "dram_bytes", whole),
+    ("MACs", "macs", whole),
+    ("tiles", "tiles", whole),
+    ("predicted cycles", "predicted_cycles", whole),
+)
+"""Heading, key, and how numbers are written; None: text."""
 
 
-def groups_table(groups: ColumnDataSource, number: int) -> Any:
-    """A click on a heading sorts; words typed above leave the rows that have them."""
-    kept = BooleanFilter(booleans=None)
-    text, whole, share = StringFormatter(), _number("0,0"), _number("0.0")
-    columns = [
-        TableColumn(field=field, title=title, width=width, formatter=formatter)
-        for field, title, width, formatter in (
-            ("index", "#", 30, whole),
-            ("name", "group", 220, text),
-            ("modules", "modules", 170, text),
-            ("cycles", "cycles", 70, whole),
-            ("efficiency", "MAC eff. %", 70, share),
-            ("bound_by", "bound by", 60, text),
-            ("dram_bytes", "DRAM bytes", 75, whole),
-            ("macs", "MACs", 90, whole),
-            ("tiles", "tiles", 40, whole),
-            ("predicted", "predicted", 70, whole),
-        )
-    ]
-    rows = len(groups.data["index"])
-    table = DataTable(
-        name=f"table-{number}",
-        source=groups,
-        view=CDSView(filter=kept),
-        columns=columns,
-        index_position=None,
-        reorderable=False,
-        height=min(_MOST_PIXELS, _ROW_PIXELS * (rows + 1) + 10),
-        min_width=900,
-        sizing_mode="stretch_width",
+def groups_table(program: Tree, number: int) -> str:
+    """A button in a heading sorts; words typed above leave the rows that have them; a row selects
+    its group. Cells have the number itself as `data-value`.
+    """
+    rows = []
+    for group in program["groups"]:
+        row = {**group, "modules": " > ".join(group["modules"]), "tiles": group["tile"]["count"]}
+        cells = (_cell(row[key], form, key) for _, key, form in _GROUP_COLUMNS)
+        words = escape(", ".join(group["operators"]))
+        rows.append(f'<tr data-group="{row["index"]}" data-words="{words}">{"".join(cells)}</tr>')
+    kinds = (_heading(title, number=form is not None) for title, _, form in _GROUP_COLUMNS)
+    return (
+        f'<p><label for="filter-{number}">Filter</label> <input type="search" '
+        f'id="filter-{number}" placeholder="layer3 conv memory" autocomplete="off"></p>'
+        f'<div class="wide tall" id="table-{number}" tabindex="0" role="group" '
+        f'aria-label="Table of groups"><table class="groups"><thead><tr>{"".join(kinds)}</tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
-    words = TextInput(placeholder="filter: layer3 conv memory", name=f"filter-{number}", width=320)
-    words.js_on_change(
-        "value_input",
-        CustomJS(
-            args={"groups": groups, "kept": kept},
-            code="""
-            const wanted = this.value_input.toLowerCase().split(/\\s+/).filter((w) => w)
-            const {name, operators, modules, bound_by} = groups.data
-            kept.booleans = Array.from(name, (_, i) => {
-                const row = [name[i], operators[i], modules[i], bound_by[i]].join(" ").toLowerCase()
-                return wanted.every((word) => row.includes(word))
-            })
-            groups.change.emit()
-            """,
-        ),
-    )
-    return column(words, table, sizing_mode="stretch_width", name=f"groups-table-{number}")
 
 
-def _number(form: str) -> NumberFormatter:
-    return NumberFormatter(format=form)
+def _heading(title: str, *, number: bool) -> str:
+    kind = ' class="number"' if number else ""
+    return f'<th scope="col"{kind}><button type="button">{escape(title)}</button></th>'
+
+
+def _cell(value: Any, form: Callable[[Any], str] | None, key: str) -> str:
+    if key == "name":  # what the keyboard reaches of a row
+        button = f'<button type="button" aria-pressed="false">{escape(value)}</button>'
+        return f'<th scope="row">{button}</th>'
+    if form is None:
+        return f"<td>{escape(str(value))}</td>"
+    return f'<td class="number" data-value="{value}">{form(value)}</td>'
 
 
 def summary_table(programs: Sequence[Tree]) -> str:
     """What a person wants first, a column a program; after the others the ratio to the first."""
-    rows = [_summary_row(title, programs, *how) for title, *how in _SUMMARY]
+    rows = [_summary_row(title, programs, key, form) for title, key, form in _SUMMARY]
     heads = [f"{p['model']} on {p['machine']}" for p in programs]
-    return html_table(
-        ["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary"
-    )
+    return _table(["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary")
 
 
 def strategies_table(program: Tree) -> str:
@@ -97,28 +76,33 @@ def strategies_table(program: Tree) -> str:
         if outcome["error"]:
             rows.append([name, escape(outcome["error"]), "", "", "", ""])
             continue
-        numbers = (f"{outcome[key]:,}" for key in ("predicted_cycles", "dram_bytes"))
-        counts = (str(outcome[key]) for key in ("groups", "host_operators"))
-        row = [name, *counts, *numbers, "runs" if outcome["legal"] else "is not legal"]
+        keys = ("groups", "host_operators", "predicted_cycles", "dram_bytes")
+        row = [name, *(whole(outcome[key]) for key in keys), "yes" if outcome["legal"] else "no"]
         rows.append([f"<b>{cell}</b>" for cell in row] if outcome["this"] else row)
-    heads = ["strategy", "groups", "host operators", "cycles, closed form", "DRAM bytes", ""]
-    return html_table(heads, rows, "strategies")
+    heads = [
+        *("strategy", "groups", "operators on the host CPU", "predicted cycles", "DRAM, bytes"),
+        "legal",
+    ]
+    return _table(heads, rows, "strategies")
 
 
 def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
-    """Cycles of the groups that do the same work, the largest differences first."""
+    """Cycles of the groups that compute the same layer, the largest differences first."""
     matched = matched_groups(programs)
     shown = sorted(matched, key=_spread, reverse=True)[:most]
     rows = [
         [
             escape(name),
-            *("" if cycles is None else f"{cycles:,}" for cycles in each),
-            f"{_spread((name, each)):,}",
+            *("" if cycles is None else whole(cycles) for cycles in each),
+            "" if None in each else whole(_spread((name, each))),
         ]
         for name, each in shown
     ]
-    heads = ["groups", *(f"cycles on {p['machine']}" for p in programs)]
-    return html_table([*heads, "difference"], rows, "differences")
+    machines = [p["machine"] for p in programs]
+    several = len(set(machines)) == len(machines)
+    names = machines if several else [f"{p['model']} on {p['machine']}" for p in programs]
+    heads = ["groups", *(f"cycles, {name}" for name in names)]
+    return _table([*heads, "difference"], rows, "differences")
 
 
 def _spread(row: tuple[str, Sequence[int | None]]) -> int:
@@ -177,28 +161,32 @@ def _with_operators(program: Tree) -> Iterator[tuple[Tree, set[str], set[str]]]:
 _HEAVY = ("conv", "transposed_conv", "dense")
 """Operators on which groups spend their time."""
 
-_SUMMARY = (
-    ("time", "milliseconds", "{:,.3f} ms"),
-    ("images run together", "batch", "{:,}"),
-    ("images per second", "images_per_second", "{:,.1f}"),
-    ("cycles", "cycles", "{:,}"),
-    ("MAC efficiency", "mac_efficiency", "{:.1%}"),
-    ("multiply-adds", "macs", "{:,}"),
-    ("DRAM bytes read", "dram_bytes_read", "{:,}"),
-    ("DRAM bytes written", "dram_bytes_written", "{:,}"),
-    ("DRAM bound, bytes", "dram_bound_bytes", "{:,}"),
-    ("groups", "groups", "{:,}"),
-    ("operators", "operators", "{:,}"),
-    ("of them on the host", "host_operators", "{:,}"),
-    ("MAC units", "mac_units", "{:,}"),
-    ("on-chip memory, bytes", "on_chip_bytes", "{:,}"),
-    ("DRAM window, bytes", "window_bytes", "{:,}"),
+_SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("time, ms", "milliseconds", rounded),
+    ("images per run", "batch", whole),
+    ("images per second", "images_per_second", rounded),
+    ("cycles", "cycles", whole),
+    ("MAC efficiency", "mac_efficiency", percent),
+    ("multiply-accumulates", "macs", whole),
+    ("DRAM read, bytes", "dram_bytes_read", whole),
+    ("DRAM written, bytes", "dram_bytes_written", whole),
+    ("least possible DRAM traffic, bytes", "dram_bound_bytes", whole),
+    ("groups", "groups", whole),
+    ("operators", "operators", whole),
+    ("operators on the host CPU", "host_operators", whole),
+    ("MAC units", "mac_units", whole),
+    ("on-chip memory, bytes", "on_chip_bytes", whole),
+    ("DRAM window, bytes", "window_bytes", whole),
+    ("memory, bytes per cycle", "dram_bytes_per_cycle", rounded),
+    ("memory latency, cycles", "dram_latency", whole),
 )
 
 
-def _summary_row(title: str, programs: Sequence[Tree], key: str, form: str) -> list[str]:
+def _summary_row(
+    title: str, programs: Sequence[Tree], key: str, form: Callable[[Any], str]
+) -> list[str]:
     values = [p["summary"][key] for p in programs]
-    cells = ["" if v is None else form.format(v).replace("%", " %") for v in values]
+    cells = ["" if v is None else form(v) for v in values]
     first = values[0]
     for index, value in enumerate(values[1:], 1):
         if first and value is not None and value != first:
@@ -219,8 +207,29 @@ def _accuracy(outputs: Iterable[Tree] | None) -> str:
         return "not measured"
     texts = []
     for o in outputs:
-        ratio = "exact" if o["ratio"] is None else f"{o['ratio']:.1f} dB"
-        agreement = "" if o["agreement"] is None else f", as in float {o['agreement']:.1%}"
-        right = "" if o["right"] is None else f", right {o['right']:.1%}"
+        ratio = (
+            "exact" if o["ratio"] is None else f"{o['ratio']:.1f} dB ({snr_meaning(o['ratio'])})"
+        )
+        agreement = (
+            ""
+            if o["agreement"] is None
+            else f", largest channel as in float {percent(o['agreement'])}"
+        )
+        right = "" if o["right"] is None else f", right {percent(o['right'])}"
         texts.append(f"{escape(o['name'])}: SNR {ratio}{agreement}{right}")
     return "<br>".join(texts)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> str:
+    """Cells are HTML already, headings are not."""
+    first, *others = heads
+    corner = f'<th scope="col">{escape(first)}</th>' if first else "<td></td>"
+    head = corner + "".join(f'<th scope="col">{escape(text)}</th>' for text in others)
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{c}</td>" for c in row[1:])}</tr>'
+        for row in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="group" aria-label="Table of {name}">'
+        f'<table class="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )

@@ -201,7 +201,9 @@ class _Graph:
     def _ends(self, rounding: onnx.NodeProto) -> int:
         """Steps between the ends of what a QuantizeLinear gives."""
         zero = self._constant(rounding.input[2]) if rounding.input[2:] else None
-        return _ANY if zero is None else max(_ANY, 2 ** (8 * zero.dtype.itemsize) - 1)
+        kind = next((a.i for a in rounding.attribute if a.name == "output_dtype"), 0)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind) if kind else np.dtype(np.uint8)
+        return 2 ** (8 * (dtype if zero is None else zero.dtype).itemsize) - 1
 
     def _between(self, name: str) -> Iterator[onnx.NodeProto]:
         """Nodes that compute a value, back to the roundings before it."""

@@ -42,7 +42,9 @@ class RtlRunner:
         return self._machine.window
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
-        outcome = self._machine.run(segment.program_offset, segment.words)
+        outcome = self._machine.run(
+            segment.program_offset, segment.words, instructions=len(segment.groups)
+        )
         if isinstance(outcome, MachineStop):
             raise self._segments.stopped(number, segment, outcome)
         ran = self._segments.ran(number, segment, outcome, outcome.retired)

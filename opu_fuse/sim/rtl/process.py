@@ -5,6 +5,7 @@ commands and gives answers as lines of JSON on its standard streams. The memory 
 that both processes map, so nothing is copied between runs.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.isa.table import WATCHDOG_RESET, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.process.progress import report
 from opu_fuse.sim.rtl.machine_run import MachineStop, ProgramRun, Retired
 from opu_fuse.sim.runner import require_waves
 
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 REPLY = "@opu "
 _LONGEST_RUN_CYCLES = 1 << 40
 """Far beyond any program: the watchdog ends one that hangs."""
+_WATCH_SECONDS = 0.5
+"""Between two reports of progress."""
 
 
 class RtlMachine:
@@ -98,6 +102,7 @@ class RtlMachine:
             raise
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        report("build the simulator, unless it is in the cache", 0.0)
         try:
             self._answer(None)  # built and out of reset
         except BaseException:
@@ -115,11 +120,13 @@ class RtlMachine:
         program_offset: int,
         words: int,
         *,
+        instructions: int = 0,
         timeout_seconds: float | None = None,
         max_cycles: int = _LONGEST_RUN_CYCLES,
     ) -> ProgramRun | MachineStop:
         """Run the program of `words` words at `program_offset` of the window, to its end or to the
-        machine's error. RunError when it takes longer than allowed; the machine is closed then.
+        machine's error. instructions: in the program, to report progress by; 0: none is reported.
+        RunError when it takes longer than allowed; the machine is closed then.
         """
         begun = time.monotonic()
         self._send(
@@ -130,7 +137,7 @@ class RtlMachine:
             watchdog=self._watchdog,
             limit=max_cycles,
         )
-        answer = self._answer(timeout_seconds)
+        answer = self._answer(timeout_seconds, instructions)
         retired = self._take_retired()
         if answer.get("timeout"):
             self.close()
@@ -217,9 +224,9 @@ class RtlMachine:
         except BrokenPipeError:
             raise self._died() from None
 
-    def _answer(self, timeout_seconds: float | None) -> dict[str, Any]:
+    def _answer(self, timeout_seconds: float | None, instructions: int = 0) -> dict[str, Any]:
         try:
-            answer = self._replies.get(timeout=timeout_seconds)
+            answer = self._reply(timeout_seconds, instructions)
         except queue.Empty:
             _end(self._child)
             self.close()
@@ -237,6 +244,24 @@ class RtlMachine:
                 raise RunError(fatal["where"], fatal["what"], fatal["help"])
             raise InternalError(fatal["stage"], fatal["what"])
         return answer
+
+    def _reply(self, timeout_seconds: float | None, instructions: int) -> dict[str, Any] | None:
+        """The next reply; queue.Empty when the time is over. Reports progress meanwhile."""
+        end = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while (left := end - time.monotonic()) > _WATCH_SECONDS:
+            with contextlib.suppress(queue.Empty):
+                return self._replies.get(timeout=_WATCH_SECONDS)
+            if instructions:
+                done = min(self._retired_lines(), instructions)
+                what = f"RTL: {done:,} of {instructions:,} instructions"
+                report(what, done / instructions)
+        return self._replies.get(timeout=max(left, 0.0))
+
+    def _retired_lines(self) -> int:
+        """Instructions of the current program that the simulator has written so far."""
+        with (self._folder / "retired.txt").open("rb") as file:
+            file.seek(self._retired_at)
+            return file.read().count(b"\n")
 
     def _died(self) -> InternalError:
         return InternalError("RTL simulation", "the simulator ended:\n" + "\n".join(self._log))
