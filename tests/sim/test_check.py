@@ -280,6 +280,24 @@ def test_a_bias_between_steps_of_coarse_sums_is_allowed_what_it_moves_them_by(la
     assert allowed_differences(model, shapes)["t"].steps == steps
 
 
+@pytest.mark.parametrize("kind", ["z16", "output_dtype"], ids=["zero point", "attribute"])
+def test_a_hidden_step_before_an_output_of_int16_is_allowed_all_steps_that_it_is(kind):
+    """A step of 0.25 is 256 steps of 2**-10, more than int8 has."""
+    last = "fine, z16" if kind == "z16" else "fine"
+    attribute = "" if kind == "z16" else "<output_dtype = 5>"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,4,4] x) => (int16[1,1,4,4] y)
+        <float s = {{0.25}}, float fine = {{0.0009765625}}, int8 z = {{0}}, int16 z16 = {{0}},
+         float[1] b = {{0.1}}, int8[1,1,1,1] wq = {{64}}> {{
+           w = DequantizeLinear(wq, s, z)  i = QuantizeLinear(x, s, z)
+           d = DequantizeLinear(i, s, z)  f = Conv(d, w, b)  t = QuantizeLinear(f, s, z)
+           r = DequantizeLinear(t, s, z)  y = QuantizeLinear{attribute}(r, {last}) }}"""
+    )
+    shapes = dict.fromkeys("ity", (1, 1, 4, 4))
+    found = allowed_differences(model, shapes, shown=("i",))
+    assert (found["t"].steps, found["y"].steps) == (1, 256)
+
+
 COARSE = {
     "of a pool": "m = GlobalMaxPool(d)  f = Conv(m, w, b)",
     "of integers that are written as floats": "f = Conv(d, floats, b)",
