@@ -276,10 +276,8 @@ def _groups(
     for index, group in numbered:
         parts = plan.layers[group.index]
         layer = parts[0].layer
-        reads = (
-            *on_chip.get(plan.uses[layer.source].place.home, (layer.source,)),
-            *layer.operands[1:],
-        )
+        first, *others = layer.operands
+        reads = (*on_chip.get(plan.uses[first].place.home, (first,)), *others)
         yield GroupInfo(
             index=index,
             name=layer.name,

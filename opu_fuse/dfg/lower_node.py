@@ -28,6 +28,7 @@ from opu_fuse.dfg.views import feature_shape
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.operator_sets import BY_NUMBERS
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.products import is_flattening, is_product, is_turn
 from opu_fuse.quant import CHOICE_KEY
 
 Shape = tuple[int, ...]
@@ -364,11 +365,29 @@ def _resizes_by(node: ir.Node, factors: tuple[int, ...]) -> bool:
     return given.tolist() == [factors[axis] for axis in axes]
 
 
+def _product(node: ir.Node) -> Lowered | None:
+    maps, second = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if maps is None or second is None or not is_product(node):
+        return None
+    return Lowered(op="matmul", operands=(maps, second), access=(Access.FULL, Access.FULL))
+
+
+def _turn(node: ir.Node) -> Lowered | None:
+    x = node.inputs[0]
+    if x is None or not is_turn(node):
+        return None
+    return Lowered(op="transpose", operands=(x,), access=(Access.FULL,))
+
+
 def _reshape(node: ir.Node) -> Lowered | None:
     x = node.inputs[0]
     if x is None or min(shape_of(x), default=0) <= 0:
         return None
+    if (turn := _turn(node)) is not None:
+        return turn
     source, target = shape_of(x), shape_of(node.outputs[0])
+    if is_flattening(node):
+        return Lowered(op="reshape", operands=(x,), access=(Access.FULL,))
     if is_map(source) and len(target) == 4 and feature_shape(source) != feature_shape(target):
         return None  # its values are stored elsewhere: a machine reads what the host has moved
     return Lowered(op="reshape", operands=(x,), access=(Access.FULL,))
@@ -378,6 +397,8 @@ LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Conv": _conv,
     "ConvTranspose": _transposed_conv,
     "Gemm": _gemm,
+    "Einsum": _product,
+    "Transpose": _turn,
     "BatchNormalization": _batch_norm,
     "Add": lambda n: _elementwise(n, "add"),
     "Sub": _difference,

@@ -81,6 +81,19 @@ class DataLayout(Struct, frozen=True, kw_only=True):
         return Place(layout=layout, home=join.home, block=join.block, skips=skips)
 
 
+def unit_place(channels: int, images: int, hw: HwSpec) -> Place:
+    """The unit matrix as a map of one row, for each image; it is a constant and no value."""
+    layout = Layout(
+        channels=channels,
+        rows=images,
+        cols=channels,
+        word=hw.word_bytes,
+        lanes=hw.word_channels,
+        slot=hw.word_bytes,
+    )
+    return Place(layout=layout, home=-1, block=0)
+
+
 def layouts(dfg: Dfg, groups: Iterable[Iterable[int]]) -> frozenset[int]:
     """Concatenations and splits in groups; each group is the indices of its nodes."""
     return frozenset(i for group in groups for i in group if dfg[i].op in LAYOUT)

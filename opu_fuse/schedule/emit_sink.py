@@ -31,7 +31,7 @@ from opu_fuse.tile_schedule.input_region import window
 from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
-from opu_fuse.tiling.chunks import OutputRange
+from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import (
     Span,
@@ -134,6 +134,26 @@ class EmitSink:
         """From the layer's constants of that buffer."""
         self._load(layer, space, layer.constants_at(space) + offset, *words)
 
+    def load_weights(self, layer: PlannedLayer, part: WeightChunk, image: int, words: Span) -> None:
+        """`load.weight` of a map: a row of the array's mode is as many pixels as it has outputs.
+
+        Words behind the map's last pixel are not read: what is in their place reaches only lanes
+        that parameters set to zero. So segments whose last row is incomplete are loaded one by one.
+        """
+        assert layer.second is not None, "its weights are a map"
+        place, outputs = self._placements[layer.second], self._hw.array.modes[layer.tile.mode].oc
+        layout, pixels = place.layout, layer.shape.pre_pool_channels
+        per_word = self._hw.word_bytes // self._hw.buffers.weight.width
+        first, whole = part.group * outputs, part.groups * outputs
+        run = min(whole, pixels - first)
+        at_once = part.segments if run == whole else 1
+        for segment in range(0, part.segments, at_once):
+            word = layout.word_at(part.segment + segment) + image * pixels + first
+            offset = place.offset + word * layout.word
+            dst = words[0] + segment * whole * per_word
+            shape = run * per_word, at_once, layout.block_words * per_word
+            self._load(layer, Space.WEIGHT, offset, dst, *shape)
+
     def load_gate(self, layer: PlannedLayer, blocks: Span, images: Span, words: Span) -> None:
         """`load.pre` of a map."""
         assert layer.gate is not None, "it has a gate"
@@ -155,6 +175,8 @@ class EmitSink:
 
     def _loaded(self, layer: PlannedLayer) -> Placement:
         """DRAM placement of the input. InternalError if it is on chip only."""
+        if layer.shape.unit:
+            return Placement(offset=layer.unit, layout=layer.reads.layout, skips=(0, 0))
         place = self._placements.get(layer.source)
         if place is None:
             raise InternalError("schedule", f"{layer.layer.name} loads a map that is on chip only")

@@ -18,7 +18,7 @@ from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.layout.zero_copy_joins import CannotJoin
-from opu_fuse.lowering.pass_geometry import structure
+from opu_fuse.lowering.pass_geometry import places_of, structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
@@ -46,6 +46,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     """A tiled layer with the integer parameters of its group and the byte offsets of its constants.
 
     end: byte offset after its constants;
+    unit: unit matrix that it reads;
     carried: pooling halo of its tiles, from two output rows in each channel block.
     """
 
@@ -55,6 +56,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     params: int
     pre: int
     table: int
+    unit: int
     carried: int
     end: int
 
@@ -199,7 +201,7 @@ def tile(
         parts = []
         for whole in lowered[index]:
             part = _stored(whole, layout, hw)
-            source, writes = (layout.place(dfg, hw, i) for i in (part.source, part.output))
+            source, writes = places_of(dfg, layout, part, hw)
             maps = Maps(im2row_place(source, part.shape), writes, reads[writes.home])
             try:
                 parts.append(_tile_layer(part, maps, hw, offset, cache))
@@ -242,7 +244,7 @@ def misfits_by_structure(
     for group in partition.groups:
         modules = tuple([m.module for m in group.matches])
         rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
-        form = modules, rounding, structure(dfg, [m.node for m in group.matches], lanes)
+        form = modules, rounding, structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels)
         if form in fitting:
             continue
         try:
@@ -325,12 +327,13 @@ def with_tile(
 ) -> PlannedLayer:
     """Tile a layer and store its constants from a byte offset on."""
     shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
-    params = align(offset + weight_bytes(ranges, hw))
+    params = align(offset + (0 if shape.computed else weight_bytes(ranges, hw)))
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     pre = align(params + blocks * shape.param_words * hw.word_bytes)
     in_blocks = ceil_div(shape.in_channels, hw.word_channels)
     table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
-    carried = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    unit = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    carried = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
         shape=shape,
@@ -343,12 +346,14 @@ def with_tile(
         **maps._asdict(),
         phase=layer.phase,
         gate=layer.gate,
+        second=layer.second,
         layer=layer,
         estimate=cost,
         weights=offset,
         params=params,
         pre=pre,
         table=table,
+        unit=unit,
         carried=carried,
         end=align(carried + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
     )

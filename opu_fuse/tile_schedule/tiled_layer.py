@@ -31,7 +31,7 @@ class Maps(NamedTuple):
 class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
-    source, residuals, gate: DFG indices of the maps that it reads.
+    source, residuals, gate, second: DFG indices of the maps that it reads (`Geometry`).
     output: DFG index of the map that it computes.
     reads, writes: where source and output are stored.
     readers: how often the map in which the output is stored is read (`residency.count_reads`).
@@ -52,6 +52,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     readers: int
     phase: Phase = WHOLE
     gate: int | None = None
+    second: int | None = None
     images: Span | None = None
 
     @property
@@ -63,6 +64,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     def held(self) -> Hashable:
         """What a bank holds that has the whole input: its unfolded rows are not the map."""
         result = self.bank_of(self.source)
+        if self.shape.unit:
+            return result, self.shape.in_channels
         return result if self.shape.im2row is None else (result, self.shape.im2row)
 
     def bank_of(self, node: int) -> Hashable:
