@@ -8,14 +8,12 @@ A Reshape, Transpose, Reshape that interleaves groups does not change: it is a c
 (`model/composites.py`).
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.element_order import MOVES
 from opu_fuse.frontend.editing import (
     add_constant,
-    constant,
     is_standard,
     merge_sources,
     operand,
@@ -24,11 +22,10 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.composites import interleaving, slice_ranges
+from opu_fuse.model.composites import interleaving
 
 _LARGEST = 1 << 22
 """Largest number of elements of an image that is analysed."""
-Move = Callable[[np.ndarray, ir.Node, ir.Value], np.ndarray | None]
 
 
 def run(model: ir.Model) -> bool:
@@ -66,7 +63,7 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
     All of them only move values. Empty if there is no such chain, or if it requantises.
     """
     chain, rounding = [node], quant_of(node.outputs[0])
-    while is_standard(chain[-1], *_MOVES):
+    while is_standard(chain[-1], *MOVES):
         value = operand(chain[-1], 0)
         shape = static_shape(value)
         if value is None or shape is None or quant_of(value) not in {None, rounding}:
@@ -88,51 +85,10 @@ def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
     elements = np.arange(count).reshape(shape)
     values = [link.inputs[0] for link in chain[:-1]]
     for link, result in zip(reversed(chain), [*reversed(values), chain[0].outputs[0]], strict=True):
-        permuted = _MOVES[link.op_type](elements, link, result)  # type: ignore[arg-type]  # links read what they are linked by
+        permuted = MOVES[link.op_type](elements, link, result)  # type: ignore[arg-type]  # links read what they are linked by
         if permuted is None:
             return None
         elements = permuted
     order = elements[0, :, 0, 0] // (shape[2] * shape[3])
     expected = np.arange(count).reshape(shape)[:, order]
     return order if np.array_equal(elements, expected) else None
-
-
-def _reshape(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    size = static_shape(made)
-    known = constant(operand(node, 1)) is not None
-    return numbers.reshape(size) if size is not None and known else None
-
-
-def _transpose(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray:
-    del made
-    return numbers.transpose(node.attributes.get_ints("perm", range(numbers.ndim)[::-1]))
-
-
-def _gather(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    del made
-    indices = constant(operand(node, 1))
-    axis = node.attributes.get_int("axis", 0)
-    return None if indices is None else np.take(numbers, indices, axis=axis)
-
-
-def _slice(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    del made
-    ranges = slice_ranges(node)
-    return None if ranges is None else numbers[np.ix_(*ranges)]
-
-
-def _split(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
-    axis = node.attributes.get_int("axis", 0)
-    sizes = [shape[axis] for v in node.outputs if (shape := static_shape(v))]
-    if len(sizes) < len(node.outputs):
-        return None
-    return np.split(numbers, np.cumsum(sizes)[:-1], axis)[node.outputs.index(made)]
-
-
-_MOVES: dict[str, Move] = {
-    "Gather": _gather,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Split": _split,
-    "Transpose": _transpose,
-}
