@@ -74,8 +74,8 @@ def _constants(
 def _numbers(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights (oc, ic / groups, kh, kw), None where they are a map, and bias, multiplier, shift per output channel of what
-    runs on the array.
+    """Weights (oc, ic / groups, kh, kw), None where they are a map, and bias, multiplier, shift per
+    output channel of what runs on the array.
     """
     layer = planned.layer
     assert layer.anchor is not None

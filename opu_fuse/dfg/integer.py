@@ -49,7 +49,11 @@ def product_params(dfg: Dfg, index: int, numeric: Numeric) -> RequantParams:
     m = own.scaled(x.per_tensor * w.per_tensor / y.per_tensor, numeric.multiplier_bits)
     ones = np.ones(node.shape[1], np.int64)
     return RequantParams(
-        bias=0 * ones, mult=m.mult * ones, shift=m.shift * ones, zero_point=y.zero_point, pad_value=0
+        bias=0 * ones,
+        mult=m.mult * ones,
+        shift=m.shift * ones,
+        zero_point=y.zero_point,
+        pad_value=0,
     )
 
 

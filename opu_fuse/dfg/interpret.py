@@ -270,9 +270,7 @@ def _shuffle(
     return shuffle_channels(values[node.operands[0]], node.attrs["order"], zero_point)
 
 
-def _matmul(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
-) -> np.ndarray:
+def _matmul(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
     x, second = (values[i] for i in node.operands)
     rows = second.reshape(second.shape[1], -1).T
     acc = exact_matmul(rows, x.reshape(x.shape[1], -1), x.shape[1]).reshape(node.shape)

@@ -28,8 +28,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     together.
     Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
     included. Case 4: an operator that only moves channels, but from one scale to another. Case 5: a
-    sum of two maps whose scales no pair of multipliers holds together. Case 6: a product of two maps
-    of which one has a zero point: no constant makes up for it.
+    sum of two maps whose scales no pair of multipliers holds together. Case 6: a product of two
+    maps of which one has a zero point: no constant makes up for it.
     """
     node = dfg[index]
     if node.owner is not None:  # Case 1

@@ -213,9 +213,7 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
     return {index: assigned[root(index)] for index in convolutions if root(index) in assigned}
 
 
-def _read_by_products(
-    dfg: Dfg, movable: Collection[int], found: LaneMap, width: int
-) -> set[int]:
+def _read_by_products(dfg: Dfg, movable: Collection[int], found: LaneMap, width: int) -> set[int]:
     """Splits of which a product of two maps reads a part that shares words."""
     return {
         dfg[base].operands[0]

@@ -32,8 +32,8 @@ MIN_SLOT = 4
 class Pass(Protocol):
     """The view of a group that packing needs.
 
-    source, residuals, gate, second: DFG indices of the maps it reads; output: DFG index of the map it
-    stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
+    source, residuals, gate, second: DFG indices of the maps it reads; output: DFG index of the map
+    it stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
     passes compute the output.
     """
 

@@ -54,8 +54,8 @@ class Geometry(Struct, frozen=True, kw_only=True):
     (changes of view looked through), gate: of the one that multiplies the channels of the source in
     front of the array, second: of the one that the array reads as weights; a pass that exchanges
     channels and pixels has the source UNIT; output: of the stored value; anchor: what runs on the
-    array, None on the copy path; pad: the explicit pad in front, if any; stages: the post chain; macs: of
-    Conv and Gemm, but for pixels that a pool behind them leaves out.
+    array, None on the copy path; pad: the explicit pad in front, if any; stages: the post chain;
+    macs: of Conv and Gemm, but for pixels that a pool behind them leaves out.
     """
 
     shape: Shape

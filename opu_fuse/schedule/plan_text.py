@@ -67,7 +67,14 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     kept = ", kept on chip" if layer.group in plan.kept else ""
     yield f"writes {_at(dfg, plan, layer.output)}{kept}"
     if planned.end > planned.weights:
-        places = ("weights", "params", "pre", "table", *(("unit",) if layer.shape.unit else ()), "end")
+        places = (
+            "weights",
+            "params",
+            "pre",
+            "table",
+            *(("unit",) if layer.shape.unit else ()),
+            "end",
+        )
         yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in places)
     chunk = f", {tile.in_blocks} input blocks by {size_text(*tile.kernel)} of the kernel at a time"
     size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)

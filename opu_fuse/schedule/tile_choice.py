@@ -244,7 +244,11 @@ def misfits_by_structure(
     for group in partition.groups:
         modules = tuple([m.module for m in group.matches])
         rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
-        form = modules, rounding, structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels)
+        form = (
+            modules,
+            rounding,
+            structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels),
+        )
         if form in fitting:
             continue
         try:

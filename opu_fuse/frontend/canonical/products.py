@@ -5,9 +5,8 @@
    Transpose, Split, Slice and Gather have put it in place: these are evaluated on element indices.
    The pixels of one operand become the channels of the result. An operand whose pixels are summed
    is turned, and read as weights. Other operands are sliced and transposed as the model says.
-2. A Softmax or elementwise operator of such results is computed for each head before they are
-   joined.
-3. A chain that only moves joined results, and ends in their order, disappears.
+2. What only moves joined results, or is computed of them element by element or for each pixel:
+   `joined_heads.py`.
 """
 
 import math
@@ -18,26 +17,30 @@ import onnx_ir as ir
 from msgspec import Struct
 
 from opu_fuse.frontend.canonical.element_order import Source, sources
+from opu_fuse.frontend.canonical.joined_heads import (
+    Joined,
+    concatenated,
+    for_each_head,
+    in_order,
+    made,
+    reshaped,
+    size_of,
+)
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
-    insert_before,
     is_standard,
-    operand,
     quant_of,
     rewrite,
     static_shape,
-    values_of,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.model.products import PRODUCT, TURN, is_product
-from opu_fuse.quant import META_KEY, QuantParams
+from opu_fuse.quant import META_KEY
 
 MOST_HEADS = 256
 """Heads of a product. Each is a pass of its own."""
 _MOVES = ("Reshape", "Transpose")
-Joined = dict[ir.Value, tuple[ir.Value, ...]]
-"""Map of all heads -> the maps of the heads, joined by channels."""
 
 
 class _Factor(Struct, frozen=True, kw_only=True):
@@ -76,9 +79,9 @@ def run(model: ir.Model) -> bool:
         if is_standard(node, "MatMul", "Gemm"):
             changed |= _decompose(graph, node, joined, rounded=rounded)
         elif joined and is_standard(node, "Softmax", *ELEMENT_WISE):
-            changed |= _for_each_head(graph, node, joined)
+            changed |= for_each_head(graph, node, joined)
         elif joined and is_standard(node, *_MOVES):
-            changed |= _in_order(graph, node, joined)
+            changed |= in_order(graph, node, joined)
     return changed
 
 
@@ -106,18 +109,18 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
 
 def _matrices(node: ir.Node) -> _Matrices | None:
     """The matrices of a MatMul or Gemm of two computed values; None for others."""
-    shapes = [static_shape(v) for v in node.inputs[:2]]
-    if len(node.inputs) != 2 or None in shapes or any(constant(v) is not None for v in node.inputs):
+    shapes = [static_shape(v) for v in node.inputs]
+    if len(shapes) != 2 or any(constant(v) is not None for v in node.inputs):
         return None
-    first, second = ((s or ()) for s in shapes)
-    if min(len(first), len(second)) < 2 or 0 in first + second:
+    first, second = shapes
+    if first is None or second is None or min(len(first), len(second)) < 2 or 0 in first + second:
         return None
     attrs = node.attributes
-    scaled = attrs.get_float("alpha", 1.0) != 1.0 or attrs.get_float("beta", 1.0) != 1.0
-    if node.op_type == "Gemm" and scaled:
+    if attrs.get_float("alpha", 1.0) != 1.0:
         return None
     turns = (bool(attrs.get_int("transA", 0)), bool(attrs.get_int("transB", 0)))
-    (n, k), (_, m) = (s[-2:][::-1] if t else s[-2:] for s, t in zip((first, second), turns, strict=True))
+    n, k = first[:-3:-1] if turns[0] else first[-2:]
+    m = second[-2 if turns[1] else -1]
     batch = np.broadcast_shapes(first[:-2], second[:-2])
     return _Matrices(batch=batch, rows=n, summed=k, columns=m, transposed=turns)
 
@@ -153,7 +156,7 @@ def _part_of(source: Source, block: np.ndarray) -> tuple[int, int, bool] | None:
     """(first channel, channels, whether the pixels are summed) of a map that a block is; None for
     other blocks.
     """
-    shape = static_shape(source.value) or ()
+    shape = size_of(source.value)
     if len(shape) not in {2, 3, 4} or shape[0] != 1:
         return None
     pixels = math.prod(shape[2:])
@@ -172,7 +175,7 @@ def _taken(
     source: ir.Value,
     first: int,
     count: int,
-    turned: bool,  # noqa: FBT001  as `_part_of` returns it
+    turned: bool,
     joined: Joined,
     name: str,
 ) -> _Factor:
@@ -181,24 +184,26 @@ def _taken(
     assert shape is not None
     channels, begun = shape[1], 0
     for part in joined.get(source, ()):
-        size = (static_shape(part) or (0, 0))[1]
+        size = size_of(part)[1]
         if (begun, size) == (first, count):
             source, channels, first = part, size, 0
             break
         begun += size
-    size = (static_shape(source) or ())[2:]
-    value = _reshaped(graph, node, source, (1, channels, *(1,) * (2 - len(size)), *size), name)
-    size = (static_shape(value) or ())[2:]
+    size = size_of(source)[2:]
+    value = reshaped(graph, node, source, (1, channels, *(1,) * (2 - len(size)), *size), name)
+    size = size_of(value)[2:]
     if count != channels:
         ends = (np.array([first]), np.array([first + count]), np.array([1]))
         numbers = [add_constant(graph, f"{name}/slice", end) for end in ends]
         shape = (1, count, *size)
-        value = _made(node, "Slice", [value, *numbers], {}, f"{name}/{first}", shape, quant_of(value))
+        value = made(
+            node, "Slice", [value, *numbers], {}, f"{name}/{first}", shape, quant_of(value)
+        )
     if turned:
-        value = _reshaped(graph, node, value, (1, count, 1, math.prod(size)), f"{name}/{first}/row")
+        value = reshaped(graph, node, value, (1, count, 1, math.prod(size)), f"{name}/{first}/row")
         shape = (1, math.prod(size), 1, count)
         perm, name = {"perm": TURN}, f"{name}/{first}/turned"
-        value = _made(node, "Transpose", [value], perm, name, shape, quant_of(value))
+        value = made(node, "Transpose", [value], perm, name, shape, quant_of(value))
     return _Factor(value=value, turned=turned)
 
 
@@ -206,9 +211,9 @@ def _as_written(graph: ir.Graph, node: ir.Node, of: _Matrices, index: int) -> li
     """Heads of an operand that is no map, by Slice and Transpose."""
     source = node.inputs[index]
     assert source is not None
-    shape, name = static_shape(source) or (), f"{node.name}/{'ab'[index]}"
+    shape, name = size_of(source), f"{node.name}/{'ab'[index]}"
     own, (high, wide) = shape[:-2], shape[-2:]
-    whole = _reshaped(graph, node, source, (1, math.prod(own), high, wide), f"{name}/heads")
+    whole = reshaped(graph, node, source, (1, math.prod(own), high, wide), f"{name}/heads")
     numbers = np.broadcast_to(np.arange(math.prod(own)).reshape(own), of.batch).reshape(-1)
     swaps = of.transposed[index] != (index == 0)
     known: dict[int, _Factor] = {}
@@ -220,11 +225,15 @@ def _as_written(graph: ir.Graph, node: ir.Node, of: _Matrices, index: int) -> li
             ends = (np.array([number]), np.array([number + 1]), np.array([1]))
             slices = [add_constant(graph, f"{name}/slice", end) for end in ends]
             part = (1, 1, high, wide)
-            value = _made(node, "Slice", [whole, *slices], {}, f"{name}/{number}", part, quant_of(whole))
+            value = made(
+                node, "Slice", [whole, *slices], {}, f"{name}/{number}", part, quant_of(whole)
+            )
         perm = (0, 3, 1, 2) if swaps else (0, 2, 1, 3)
         size = tuple((1, 1, high, wide)[axis] for axis in perm)
         quant = quant_of(value)
-        value = _made(node, "Transpose", [value], {"perm": perm}, f"{name}/{number}/map", size, quant)
+        value = made(
+            node, "Transpose", [value], {"perm": perm}, f"{name}/{number}/map", size, quant
+        )
         known[number] = _Factor(value=value, turned=False)
     return [known[number] for number in numbers.tolist()]
 
@@ -237,11 +246,11 @@ def _is_swapped(node: ir.Node, first: _Factor, second: _Factor) -> bool:
     """
     if first.turned != second.turned:
         return first.turned
-    made = [factor.value.producer() for factor in (first, second)]
-    small = [producer is not None and is_product(producer) for producer in made]
+    producers = [factor.value.producer() for factor in (first, second)]
+    small = [node is not None and is_product(node) for node in producers]
     if small[0] != small[1]:
         return small[0]
-    axis, rank = _softmax_axis(node.outputs[0]), len(static_shape(node.outputs[0]) or ())
+    axis, rank = _softmax_axis(node.outputs[0]), len(size_of(node.outputs[0]))
     return axis is not None and axis % rank == rank - 2
 
 
@@ -256,15 +265,13 @@ def _softmax_axis(value: ir.Value) -> int | None:
     return None
 
 
-def _product(
-    graph: ir.Graph, node: ir.Node, maps: _Factor, second: _Factor, name: str
-) -> ir.Value:
-    size = static_shape(second.value) or ()
+def _product(graph: ir.Graph, node: ir.Node, maps: _Factor, second: _Factor, name: str) -> ir.Value:
+    size = size_of(second.value)
     row = (1, size[1], 1, math.prod(size[2:]))
-    weights = _reshaped(graph, node, second.value, row, f"{name}/weights")
+    weights = reshaped(graph, node, second.value, row, f"{name}/weights")
     shape, equation = (1, row[3], *maps.pixels), {"equation": PRODUCT}
     inputs = [maps.value, weights]
-    return _made(node, "Einsum", inputs, equation, f"{name}/map", shape, quant_of(node.outputs[0]))
+    return made(node, "Einsum", inputs, equation, f"{name}/map", shape, quant_of(node.outputs[0]))
 
 
 def _join(
@@ -277,133 +284,12 @@ def _join(
     swapped: bool,
 ) -> None:
     """Let a node give the results of its heads the shape that they had."""
-    whole = _concatenated(node, parts, joined)
+    whole = concatenated(node, parts, joined)
     if swapped:
         shape = np.array((*of.batch, of.rows, of.columns), np.int64)
         rewrite(node, "Reshape", [whole, add_constant(graph, f"{node.name}/shape", shape)])
         return
     shape = (*of.batch, of.columns, of.rows)
-    value = _reshaped(graph, node, whole, shape, f"{node.name}/heads")
+    value = reshaped(graph, node, whole, shape, f"{node.name}/heads")
     axes = [*range(len(shape))]
     rewrite(node, "Transpose", [value], {"perm": [*axes[:-2], axes[-1], axes[-2]]})
-
-
-def _concatenated(node: ir.Node, parts: Sequence[ir.Value], joined: Joined) -> ir.Value:
-    whole = parts[0]
-    if len(parts) > 1:
-        shapes = [static_shape(part) or () for part in parts]
-        size = (1, sum(shape[1] for shape in shapes), *shapes[0][2:])
-        name, quant = f"{node.name}/joined", quant_of(node.outputs[0])
-        whole = _made(node, "Concat", list(parts), {"axis": 1}, name, size, quant)
-    joined[whole] = tuple(parts)
-    return whole
-
-
-def _for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
-    """Case 2."""
-    known = [v for v in node.inputs if v is not None and constant(v) is None]
-    source = next((s for v in known for s in sources(v) if s.value in joined), None)
-    result = node.outputs[0]
-    if source is None or len(known) != 1 or static_shape(result) != source.elements.shape:
-        return False
-    if any(link.op_type == "Split" for link in source.links) or not source.links:
-        return False
-    softmax = is_standard(node, "Softmax")
-    parts = joined[source.value]
-    if source.elements.size != sum(math.prod(static_shape(p) or ()) for p in parts):
-        return False
-    if softmax and not _sums_heads(node, source, parts):
-        return False
-    others = [None if v in known else _in_place(graph, v, source) for v in node.inputs]
-    attributes = values_of(node) | ({"axis": 1} if softmax else {})
-    made, first = [], 0
-    for number, part in enumerate(parts):
-        shape = static_shape(part) or ()
-        span = slice(first, first + shape[1])
-        inputs = [
-            part if v in known else _sliced(graph, other, span, f"{node.name}/{number}")
-            for v, other in zip(node.inputs, others, strict=True)
-        ]
-        name = f"{node.name}/{number}"
-        made.append(_made(node, node.op_type, inputs, attributes, name, shape, quant_of(result)))
-        first += shape[1]
-    value = _concatenated(node, made, joined)
-    *links, last = source.links
-    for number, link in enumerate(links):
-        shape = static_shape(link.outputs[0]) or ()
-        inputs, name = [value, *link.inputs[1:]], f"{node.name}/link{number}"
-        value = _made(node, link.op_type, inputs, values_of(link), name, shape, quant_of(result))
-    rewrite(node, last.op_type, [value, *last.inputs[1:]], values_of(last))
-    return True
-
-
-def _sums_heads(node: ir.Node, source: Source, parts: Sequence[ir.Value]) -> bool:
-    """Whether a Softmax sums the channels of each head."""
-    rank = source.elements.ndim
-    rows = np.moveaxis(source.elements, node.attributes.get_int("axis", -1) % rank, -1)
-    shape = static_shape(parts[0]) or ()
-    count, pixels = shape[1], math.prod(shape[2:])
-    if rows.shape[-1] != count or any(static_shape(part) != shape for part in parts):
-        return False
-    channels = rows.reshape(-1, count) - np.arange(count) * pixels
-    first = channels[:, :1]
-    return bool(np.all(channels == first) and np.all(first // pixels % count == 0))
-
-
-def _in_place(graph: ir.Graph, value: ir.Value | None, source: Source) -> ir.Value | None:
-    """A constant operand in the order of the joined map; scalars as they are."""
-    data = constant(value)
-    shape = static_shape(source.value)
-    if data is None or value is None or data.size == 1 or shape is None:
-        return value
-    whole = np.empty(math.prod(shape), data.dtype)
-    whole[source.elements.reshape(-1)] = np.broadcast_to(data, source.elements.shape).reshape(-1)
-    return add_constant(graph, f"{value.name}/maps", whole.reshape(shape), quant_of(value))
-
-
-def _sliced(
-    graph: ir.Graph, value: ir.Value | None, span: slice, name: str
-) -> ir.Value | None:
-    """The channels of a constant for one head; scalars as they are."""
-    data = constant(value)
-    if data is None or value is None or data.size == 1:
-        return value
-    part = np.ascontiguousarray(data[:, span])
-    return add_constant(graph, f"{name}/constant", part, quant_of(value))
-
-
-def _in_order(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
-    """Case 3."""
-    source = next((s for s in sources(node.outputs[0]) if s.value in joined), None)
-    if source is None or len(source.links) < 2:
-        return False
-    if not np.array_equal(source.elements.reshape(-1), np.arange(source.elements.size)):
-        return False
-    shape = np.array(source.elements.shape, np.int64)
-    rewrite(node, "Reshape", [source.value, add_constant(graph, f"{node.name}/shape", shape)])
-    return True
-
-
-def _reshaped(
-    graph: ir.Graph, node: ir.Node, value: ir.Value, shape: Sequence[int], name: str
-) -> ir.Value:
-    if static_shape(value) == tuple(shape):
-        return value
-    size = add_constant(graph, f"{name}/shape", np.array(shape, np.int64))
-    return _made(node, "Reshape", [value, size], {}, name, shape, quant_of(value))
-
-
-def _made(
-    node: ir.Node,
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: dict[str, object],
-    name: str,
-    shape: Sequence[int],
-    quant: QuantParams | None,
-) -> ir.Value:
-    """The result of a new operator before `node`."""
-    value = insert_before(node, op_type, inputs, attributes, name=name, shape=shape)
-    if quant is not None:
-        value.meta[META_KEY] = quant
-    return value
