@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.frontend.canonical.element_order import Source, sources
 from opu_fuse.frontend.canonical.joined_heads import (
@@ -33,6 +34,7 @@ from opu_fuse.frontend.editing import (
     quant_of,
     rewrite,
     static_shape,
+    values_of,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.model.products import PRODUCT, TURN, is_product
@@ -131,17 +133,38 @@ def _heads_of(
     """The heads of an operand. index: 0 for the one whose rows are pixels, 1 for columns."""
     value = node.inputs[index]
     assert value is not None
-    found = sources(value)
-    if not found:
-        return None
-    for source in found:
-        blocks = list(_blocks(source.elements, of, index))
-        parts = [_part_of(source, block) for block in blocks]
+    for source, functions in _origins(value):
+        parts = [_part_of(source, block) for block in _blocks(source.elements, of, index)]
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
             name = f"{node.name}/{'ab'[index]}"
-            return [_taken(graph, node, source.value, *part, joined, name) for part in known]
-    return _as_written(graph, node, of, index)
+            return [
+                _taken(graph, node, source.value, *part, functions, joined, name) for part in known
+            ]
+    return None if static_shape(value) is None else _as_written(graph, node, of, index)
+
+
+def _origins(value: ir.Value) -> Iterator[tuple[Source, tuple[ir.Node, ...]]]:
+    """Sources of a value, and functions of single elements that are computed on the way from it."""
+    found = sources(value)
+    yield from ((source, ()) for source in found)
+    function = found[0].value.producer() if found else None
+    read = None if function is None else _argument(function)
+    if function is None or read is None:
+        return
+    for source, functions in _origins(read):
+        elements = source.elements.reshape(-1)[found[0].elements]
+        yield replace(source, elements=elements), (*functions, function)
+
+
+def _argument(node: ir.Node) -> ir.Value | None:
+    """What an elementwise operator with scalar constants reads; None for others."""
+    computed = [v for v in node.inputs if v is not None and constant(v) is None]
+    scalars = all(data.size == 1 for v in node.inputs if (data := constant(v)) is not None)
+    if not is_standard(node, *ELEMENT_WISE) or len(computed) != 1 or not scalars:
+        return None
+    same = static_shape(computed[0]) == static_shape(node.outputs[0])
+    return computed[0] if same else None
 
 
 def _blocks(elements: np.ndarray, of: _Matrices, index: int) -> Iterator[np.ndarray]:
@@ -176,10 +199,11 @@ def _taken(
     first: int,
     count: int,
     turned: bool,
+    functions: Sequence[ir.Node],
     joined: Joined,
     name: str,
 ) -> _Factor:
-    """Channels of a map, turned if need be."""
+    """Channels of a map, functions of them, turned if need be."""
     shape = static_shape(source)
     assert shape is not None
     channels, begun = shape[1], 0
@@ -199,6 +223,11 @@ def _taken(
         value = made(
             node, "Slice", [value, *numbers], {}, f"{name}/{first}", shape, quant_of(value)
         )
+    for number, function in enumerate(functions):
+        inputs = [v if constant(v) is not None else value for v in function.inputs]
+        attributes, quant = values_of(function), quant_of(function.outputs[0])
+        own, shape = f"{name}/{first}/function{number}", size_of(value)
+        value = made(node, function.op_type, inputs, attributes, own, shape, quant)
     if turned:
         value = reshaped(graph, node, value, (1, count, 1, math.prod(size)), f"{name}/{first}/row")
         shape = (1, math.prod(size), 1, count)
