@@ -22,7 +22,12 @@ from opu_fuse.model.operator_sets import DYNAMIC_SCALES
 from opu_fuse.units import FORMS
 from opu_fuse.units.base import ModuleKind
 
-_UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
+_UNLIKE = {
+    "which has zero point": "factors",
+    "zero point": "weights",
+    "it is rounded": "rounded",
+    "different scales": "rounded",
+}
 """Words of a `float_reason` about quantisation no machine supports -> fact that gets the node."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand determines the kind of module that they need."""
@@ -155,6 +160,7 @@ def integer_values(context: MatchContext, node: Node) -> Words | None:
 
     Change: leave out --keep-float {asked:own}
     Change: round what {rounded:own} reads and writes to int8 in the model, with one scale
+    Change: round the factors of {factors:own} in the model to int8 with zero point 0
     Change: round the weights of {weights:own} in the model to int8 with zero point 0
     Change: quantise {given:own} in the model (QuantizeLinear, DequantizeLinear)
     Change: hand over the {float} model, which is then quantised throughout
