@@ -1,4 +1,4 @@
-"""The area model beside Yosys, and its fit.
+"""The area model compared with Yosys, and its fit.
 
     python benchmarks/area.py                    # errors of the fit, and of one to the others
     python benchmarks/area.py --collect xc7      # synthesise what area.csv lacks
@@ -6,8 +6,7 @@
 
 `area.csv` holds what Yosys counted: family, the machine as
 `exploring.design` writes it (or a shipped one by its name), part, tables, multipliers, block RAM.
-`area_machines.txt` has a line a machine; behind ` | ` stand the parts that are collected of it
-where that are not all.
+`area_machines.txt` has a line a machine; after ` | ` the parts to collect of it, if not all.
 Exits with 1 when an error of a fit that has not seen the machine exceeds its bar.
 """
 
@@ -35,15 +34,15 @@ from opu_fuse.sim.array_files import write_text
 HERE = Path(__file__).parent
 CORPUS = HERE / "area.csv"
 MACHINES = HERE / "area_machines.txt"
-FITTED = HERE.parent / "opu_fuse" / "hw" / "coefficients.py"
+FITTED = HERE.parent / "opu_fuse" / "hw" / "area" / "coefficients.py"
 BARS = {"lut": 0.10, "dsp": 0.05, "bram": 0.05}
 DAMPING = 1e-5
-"""Price of a cost, beside the errors: where the corpus cannot tell two terms from each other, the
+"""Price of a cost, added to the errors: where the corpus cannot distinguish two terms, the
 smallest costs are the answer. Without it that would be the processor's choice.
 """
 LEAST = 1e-6
 SAME_HARDWARE = {"prelu": "activate"}
-"""Part that no machine of the corpus has -> the part that is made of the same modules."""
+"""Part that no machine of the corpus has -> the part that consists of the same modules."""
 KINDS = ("lut", "dsp")
 
 Parts = dict[str, Area]
@@ -58,12 +57,12 @@ def machine(text: str) -> HwSpec:
 
 def measured(path: Path = CORPUS) -> dict[Family, dict[str, Parts]]:
     """Family -> machine -> its parts, as Yosys counted them."""
-    found: dict[Family, dict[str, Parts]] = {family: {} for family in Family}
+    corpora: dict[Family, dict[str, Parts]] = {family: {} for family in Family}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             own = Area(lut=float(row["lut"]), dsp=float(row["dsp"]), bram=float(row["bram"]))
-            found[Family(row["family"])].setdefault(row["machine"], {})[row["part"]] = own
-    return found
+            corpora[Family(row["family"])].setdefault(row["machine"], {})[row["part"]] = own
+    return corpora
 
 
 def whole(corpus: Mapping[str, Parts]) -> dict[str, Parts]:
@@ -90,9 +89,9 @@ def fit(corpus: Mapping[str, Parts], family: Family) -> Costs:
                     continue
                 weight = 1 / spec.word_channels
                 counted = getattr(memory_area(spec, part, family), kind)
-                found = getattr(parts.get(part, Area()), kind)
+                synthesised = getattr(parts.get(part, Area()), kind)
                 matrix.append([weight * terms[part].get(name, 0) for name in names])
-                wanted.append(weight * (found - counted))
+                wanted.append(weight * (synthesised - counted))
             damped = np.vstack([matrix, DAMPING * np.eye(len(names))])
             solved, _ = nnls(damped, np.array([*wanted, *[0.0] * len(names)]))
             if not any(any(row) for row in matrix) and part in SAME_HARDWARE:
@@ -112,24 +111,24 @@ Errors = tuple[Area, Area, Area]
 
 def errors(corpus: Mapping[str, Parts], family: Family) -> dict[str, Errors]:
     """Machine -> its figures."""
-    fitted, found = fit(corpus, family), {}
+    fitted, figures = fit(corpus, family), {}
     for name, parts in whole(corpus).items():
         spec, others = machine(name), {other: of for other, of in corpus.items() if other != name}
-        found[name] = (
+        figures[name] = (
             sum(parts.values(), Area()),
             sum(priced(spec, family, fitted).values(), Area()),
             sum(priced(spec, family, fit(others, family)).values(), Area()),
         )
-    return found
+    return figures
 
 
-def show(family: Family, found: Mapping[str, Errors], out: Console) -> dict[str, float]:
+def show(family: Family, figures: Mapping[str, Errors], out: Console) -> dict[str, float]:
     """Prints a line a machine; the largest error of each kind, of a fit that has not seen it."""
     table = Table(title=f"{family}: Yosys, error of the fit, error of a fit to the other machines")
     for column in ("machine", "LUT", "", "", "DSP", "", "", "BRAM", "", ""):
         table.add_column(column, justify="left" if column == "machine" else "right")
     worst: dict[str, float] = defaultdict(float)
-    for name, areas in found.items():
+    for name, areas in figures.items():
         cells = []
         for kind in BARS:
             real, said, blind = (getattr(own, kind) for own in areas)
@@ -159,13 +158,13 @@ def collect(family: Family) -> None:
             continue
         spec = machine(name)
         without = terms_of(spec, family).keys() - set(some.split()) if some else ()
-        found = parts(spec, family, without=without)
+        areas = parts(spec, family, without=without)
         new = not CORPUS.is_file()
         with CORPUS.open("a", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             if new:
                 writer.writerow(("family", "machine", "part", "lut", "dsp", "bram"))
-            for part, own in sorted(found.items()):
+            for part, own in sorted(areas.items()):
                 writer.writerow((family, name, part, own.lut, own.dsp, f"{own.bram:g}"))
         print(family, name, flush=True)
 

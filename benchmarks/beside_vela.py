@@ -1,4 +1,4 @@
-"""DRAM traffic of an image beside Vela, Arm's compiler for Ethos-U, in one run.
+"""DRAM traffic of an image compared with Vela, Arm's compiler for Ethos-U, in one run.
 
     pip install ethos-u-vela
     python benchmarks/beside_vela.py NETWORK:MACHINE=FILE.tflite … [--batch 8] [--sram 2048]
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--sram", type=int, default=2048, help="KiB that Vela may use")
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # noise for calibration moves as many bytes
-    table = Table("network", "machine", "on chip, KiB", "DRAM MB", f"of {options.batch}")
+    table = Table("network", "machine", "buffers, KiB", "DRAM MB", f"of {options.batch}")
     for heading in ("Vela: SRAM used, KiB", "DRAM MB", "ours / Vela", f"of {options.batch}"):
         table.add_column(heading, justify="right")
     for asked in options.networks:
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def ours(network: str, machine: str, batch: int) -> tuple[float, float, int]:
-    """MB of an image alone, of one of several, and bytes of all buffers on chip."""
+    """MB of an image alone, of one of several, and bytes of all on-chip buffers."""
     hw, model = load_hw(machine), zoo.build(network)
     moved = []
     for images in (1, batch):

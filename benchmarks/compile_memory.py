@@ -6,8 +6,8 @@
 Networks come from the zoo. Each is compiled by the command line with its defaults. `peak` is the
 kernel's figure (`ru_maxrss`) for the process, or for a child of it where that is larger; the bound
 is three times the file and 300 MiB. `wall` and `CPU` seconds are the least of the repeats. With
---base, another checkout of this project compiles the same models in turn, and the last columns are
-ours divided by its. Exits with 1 when a model takes more than its bound.
+--base, another checkout of this project compiles the same models, alternately, and the last columns
+are ours divided by its. Exits with 1 when a model takes more than its bound.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Cost:
 
 
 def main() -> int:
-    """0 when every model stays below its bound."""
+    """0 when every model is below its bound."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -96,7 +96,7 @@ def files(models: Sequence[str], folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def compare(trees: Sequence[Path], model: Path, hw: str, repeat: int) -> list[Cost]:
-    """The best of the repeats for each checkout; they take turns."""
+    """The best of the repeats for each checkout; they alternate."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["compile", str(model), "--hw", hw, "-o", f"{folder}/out.opu"]
         rounds = [[run(tree, command) for tree in trees] for _ in range(repeat)]

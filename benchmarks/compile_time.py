@@ -7,8 +7,8 @@ Networks come from the zoo; NETWORK can also be blocksN: N residual blocks of 64
 quantised once (column `quantise`, this process) and then compiled by the command line in a process
 of its own: `wall` and `CPU` are of that whole process, the best of the repeats. The stages are CPU
 milliseconds of one more process that runs the same steps. Compiling is linear when the last two
-columns stay flat down the growth rows. Beside it `vela`, on the TFLite models given, when it is
-installed (`pip install ethos-u-vela`). Exits with 1 when a network takes longer than its bar.
+columns are flat over the rows of growing networks. Then `vela` on the TFLite models named, when it
+is installed (`pip install ethos-u-vela`). Exits with 1 when a network takes longer than its bar.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Measured:
 
 
 def main() -> int:
-    """0 when every network stays below its bar."""
+    """0 when every network is below its bar."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,8 +109,8 @@ def measure(case: str, folder: Path, repeat: int) -> Measured:
     compile_ = (*COMPILE, str(model), "--hw", machine, "-o", str(program))
     walls, cpus = zip(*(run(compile_) for _ in range(repeat)), strict=True)
     command = (sys.executable, __file__, "stages", str(model), machine, str(program))
-    found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return Measured(quantise=quantise, wall=min(walls), cpu=min(cpus), **found)
+    figures = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return Measured(quantise=quantise, wall=min(walls), cpu=min(cpus), **figures)
 
 
 def build(network: str) -> Any:
@@ -171,36 +171,36 @@ def table(rows: dict[str, Measured]) -> Any:
     """One row a network."""
     from rich.table import Table
 
-    found = Table(title="compile time: stages in CPU ms, the rest in seconds")
-    found.add_column("network", no_wrap=True)
+    result = Table(title="compile time: stages in CPU ms, the rest in seconds")
+    result.add_column("network", no_wrap=True)
     for name in ("groups", "tiles", "quantise", *STAGES.values(), "CPU", "wall", "bar"):
-        found.add_column(name, justify="right")
-    found.add_column("ms/group", justify="right")
-    found.add_column("ms/100 tiles", justify="right")
+        result.add_column(name, justify="right")
+    result.add_column("ms/group", justify="right")
+    result.add_column("ms/100 tiles", justify="right")
     for case, row in rows.items():
         work = 1000 * (sum(row.stages.values()) - row.stages["start"])
-        found.add_row(
+        result.add_row(
             case,
             *(str(row.layers), str(row.tiles), f"{row.quantise:.2f}"),
             *(f"{1000 * row.stages[name]:.0f}" for name in STAGES.values()),
             *(f"{row.cpu:.2f}", f"{row.wall:.2f}", str(BARS.get(case, "–"))),
             *(f"{work / row.layers:.1f}", f"{100 * work / row.tiles:.1f}"),
         )
-    return found
+    return result
 
 
 def vela_lines(models: dict[str, str]) -> list[str]:
     """What Vela takes for the same networks, or why that is not said."""
     if not models:
-        return ["Vela: no TFLite models given (--tflite)"]
+        return ["Vela: no TFLite models named (--tflite)"]
     if shutil.which(VELA[0]) is None:
         return ["Vela: not installed (pip install ethos-u-vela)"]
-    found = []
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         for network, file in models.items():
             wall, cpu = run((*VELA, "--output-dir", folder, file))
-            found.append(f"Vela U85-1024, {network}: CPU {cpu:.2f} s, wall {wall:.2f} s")
-    return found
+            lines.append(f"Vela U85-1024, {network}: CPU {cpu:.2f} s, wall {wall:.2f} s")
+    return lines
 
 
 if __name__ == "__main__":

@@ -126,16 +126,21 @@ def main() -> int:
     failed = 0
     for machine, network, image in cases:
         name = network if image is None else f"{network} {image}"
-        for latency, speed, found in comparisons(machine, network, image):
-            rtl, cycle = found.worst
+        for latency, speed, comparison in comparisons(machine, network, image):
+            rtl, cycle = comparison.worst
             table.add_row(
                 *(name, machine, str(latency), f"{speed:g}"),
-                *(str(found.rtl), str(found.cycle), f"{found.cycle / found.rtl - 1:+.3%}"),
+                *(
+                    str(comparison.rtl),
+                    str(comparison.cycle),
+                    f"{comparison.cycle / comparison.rtl - 1:+.3%}",
+                ),
                 f"{rtl.index} of {rtl.cycles}",
-                f"{_off(rtl, cycle):+d}" + f", {found.broken} broken" * bool(found.broken),
-                "equal" if found.ordered else "DIFFERS",
+                f"{_off(rtl, cycle):+d}"
+                + f", {comparison.broken} broken" * bool(comparison.broken),
+                "equal" if comparison.ordered else "DIFFERS",
             )
-            failed += not found.passed
+            failed += not comparison.passed
             out.print(f"{name} on {machine}, latency {latency}, {speed:g} B/cycle", style="dim")
     out.print(table)
     return int(failed > 0)

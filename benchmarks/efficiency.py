@@ -8,7 +8,7 @@ of one image, or of so many that run together; bytes are those of one image. The
 column moves every group's maps and constants once, without padding. Columns of fewer bytes a cycle
 are of programs compiled for them.
 --groups adds a table per network: what each group's engines did, and which was busy longest.
-Exits with 1 when a network stays under its bar.
+Exits with 1 when a network is under its bar.
 """
 
 import argparse
@@ -101,7 +101,7 @@ class Measured:
         return 100 * macs / (self.hw.macs * cycles)
 
     def efficiency_with(self, memory: MemoryOptions) -> float:
-        """MAC efficiency in percent of the same program behind another memory."""
+        """MAC efficiency in percent of the same program with another memory."""
         cycles = run_cycle(self.compiled.bundle, self.hw, memory).counters["cycles"]
         return 100 * self.macs / (self.hw.macs * cycles)
 
@@ -137,11 +137,11 @@ def main() -> int:
     ):
         table.add_column(name, justify="right")
     bars = {1: BARS, EIGHT: BATCH_BARS}.get(args.batch, {})
-    found: dict[str, float] = {}
+    efficiencies: dict[str, float] = {}
     missed = 0
     for case in args.cases:
         m = measure(case, memory, args.batch)
-        found[case] = m.efficiency
+        efficiencies[case] = m.efficiency
         ratio = m.dram_bytes / m.bound_bytes
         missed += m.efficiency < bars.get(case, 0) or ratio > DRAM_BAR
         missed += m.conv_efficiency < CONV_BARS.get(case, 0)
@@ -163,8 +163,8 @@ def main() -> int:
         if args.groups:
             out.print(_groups(case, m))
     out.print(table)
-    if all(case in found for case in NINE):
-        average = sum(found[case] for case in NINE) / len(NINE)
+    if all(case in efficiencies for case in NINE):
+        average = sum(efficiencies[case] for case in NINE) / len(NINE)
         missed += average < NINE_BAR
         out.print(
             f"average of the first nine: {average:.2f} % "

@@ -1,9 +1,9 @@
-"""Explorations beside random search and the machines that come with opu-fuse.
+"""Explorations compared with random search and the machines that come with opu-fuse.
 
     python benchmarks/explore.py [NETWORK[@IMAGE]:DEVICE …] [--trials 40] [--seeds 0 1] [--jobs 1]
 
 Both searches time the same number of machines that fit; all machines have the clock and the memory
-of the device. Rows are kept in out/explore, so that a second run costs little. Exits with 1 when
+of the device. Rows are stored in out/explore, so that a second run costs little. Exits with 1 when
 a search is not 1.3 times as fast as the best shipped machine, or slower than random search.
 """
 
@@ -36,10 +36,10 @@ def main() -> int:
         network, _, device = case.partition(":")
         name, _, image = network.partition("@")
         model = {"model": name, "image": int(image) if image else None}
-        found: dict[tuple[str, int], Exploration] = {}
+        explorations: dict[tuple[str, int], Exploration] = {}
         for seed in options.seeds:
             for sampler in ("random", "tpe"):
-                found[sampler, seed] = explore(
+                explorations[sampler, seed] = explore(
                     [model],
                     device,
                     objectives=("latency",),
@@ -50,12 +50,12 @@ def main() -> int:
                     jobs=options.jobs,
                     progress=lambda done, of, left: print(done, "of", of, f"{left:.0f} s left"),
                 )
-        shipped = min(next(iter(found.values())).shipped, key=lambda c: c.latency)
+        shipped = min(next(iter(explorations.values())).shipped, key=lambda c: c.latency)
         table.add_row(
             network, device, shipped.spec.name, f"{shipped.latency:.2f}", "1", what(shipped)
         )
         best = {}
-        for (sampler, seed), of in found.items():
+        for (sampler, seed), of in explorations.items():
             best[sampler, seed] = of.best[0].latency
             times = shipped.latency / of.best[0].latency
             said = f"{sampler}, seed {seed}"
@@ -71,15 +71,16 @@ def main() -> int:
     return int(missed)
 
 
-def what(found: Candidate) -> str:
+def what(candidate: Candidate) -> str:
     """The array and what the machine takes."""
-    array, own = found.spec.array, found.area
+    array, own = candidate.spec.array, candidate.area
     tables = f" ({array.table_terms} in tables)" if array.table_terms else ""
     kind = ", depthwise" if array.depthwise else ""
-    shifts = "" if found.spec.numeric.multiplier_bits else ", shifts"
+    shifts = "" if candidate.spec.numeric.multiplier_bits else ", shifts"
     return (
-        f"{array.units} x {array.multipliers}{tables}{kind}{shifts}, {found.spec.post.lanes} lanes "
-        f"of {found.spec.word_channels}, {own.lut:,} LUT, {own.dsp} DSP, {own.bram:g} BRAM"
+        f"{array.units} x {array.multipliers}{tables}{kind}{shifts}, "
+        f"{candidate.spec.post.lanes} lanes of {candidate.spec.word_channels}, "
+        f"{own.lut:,} LUT, {own.dsp} DSP, {own.bram:g} BRAM"
     )
 
 

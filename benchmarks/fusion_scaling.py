@@ -4,7 +4,7 @@
     [--graphs chain residual fan-out concat] [--hw opu-classic] [--repeat 3] [--no-tvm]
 
 Prints CPU seconds (the best of some runs), microseconds per operator, and the ratio to a tenth of
-the operators (10 is linear); beside them TVM's own FuseOps on the same graphs when `apache-tvm` is
+the operators (10 is linear); then TVM's own FuseOps on the same graphs when `apache-tvm` is
 installed (`pip install 'opu-fuse[tvm]'`); `failed` where it crashes. Exits with 1 when a partition
 is illegal.
 """
@@ -81,9 +81,9 @@ def table(
     graph: str, rows: dict[int, dict[str, float | None]], groups: dict[int, dict[str, int]]
 ) -> Table:
     """One graph: a line per size and contestant."""
-    found = Table(title=graph, title_justify="left")
+    result = Table(title=graph, title_justify="left")
     for name in ("operators", "who", "groups", "seconds", "µs/operator", "×10 operators", "of TVM"):
-        found.add_column(name, justify="left" if name == "who" else "right")
+        result.add_column(name, justify="left" if name == "who" else "right")
     for size, times in rows.items():
         for who, seconds in times.items():
             cells = ["failed", "", "", ""]
@@ -95,8 +95,8 @@ def table(
                     f"{seconds / other:{form}}" if other else ""
                     for other, form in ((before, ".1f"), (tvm, ".2f"))
                 ]
-            found.add_row(f"{size:,}", who, str(groups[size].get(who, "")), *cells)
-    return found
+            result.add_row(f"{size:,}", who, str(groups[size].get(who, "")), *cells)
+    return result
 
 
 if __name__ == "__main__":

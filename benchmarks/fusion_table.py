@@ -4,8 +4,8 @@
 
 One table per machine; a cell reads `groups, operators on the host, MB of DRAM traffic`. The traffic
 is what the cost model predicts for the groups (the bytes of the tiles that `compile` would choose);
-`-` stands for it where the partition is illegal or a group fits no tile. Nothing is quantised or
-compiled. Networks at their usual image size unless --image is given. Exits with 1 when a published
+it is `-` where the partition is illegal or a group fits no tile. Nothing is quantised or
+compiled. Networks have their usual image size without --image. Exits with 1 when a published
 group count does not come out.
 """
 
@@ -67,13 +67,15 @@ def main() -> int:
 
 
 def _cell(model: ir.Model, hw: HwSpec, strategy: str) -> Cell:
-    dfg, found = partition_model(model, hw, strategy)
+    dfg, partition = partition_model(model, hw, strategy)
     moved = None
-    if found.legal:
+    if partition.legal:
         costs = GroupCosts(dfg, hw)
-        total = sum((costs.of([m.node for m in g.matches]) for g in found.groups), NOTHING)
+        total = sum((costs.of([m.node for m in g.matches]) for g in partition.groups), NOTHING)
         moved = None if total.misfits else total.dram_bytes
-    return Cell(groups=len(found.groups), host=len(found.host), legal=found.legal, moved=moved)
+    return Cell(
+        groups=len(partition.groups), host=len(partition.host), legal=partition.legal, moved=moved
+    )
 
 
 def _as_published(name: str, cells: dict[str, Cell]) -> bool:

@@ -56,10 +56,10 @@ def _row(case: str) -> int:
     predicted, seconds = 0.0, 0.0
     for strategy in (StrategyName.MATCHED, StrategyName.OPTIMAL):
         fusing = _Stopwatch(STAGES["partition"])
-        found = compile_model(model, hw, Options(strategy=strategy), fusing.stage)
-        cycles.append(run_cycle(found.bundle, hw).counters["cycles"])
-        groups.append(str(len(found.partition.groups)))
-        predicted, seconds = _predicted(found), fusing.seconds
+        compiled = compile_model(model, hw, Options(strategy=strategy), fusing.stage)
+        cycles.append(run_cycle(compiled.bundle, hw).counters["cycles"])
+        groups.append(str(len(compiled.partition.groups)))
+        predicted, seconds = _predicted(compiled), fusing.seconds
     change = 100 * (cycles[1] / cycles[0] - 1)
     print(
         f"| {network} | {machine} | {' → '.join(dict.fromkeys(groups))} | {cycles[0]:,} | "
@@ -69,8 +69,8 @@ def _row(case: str) -> int:
     return cycles[1] - cycles[0]
 
 
-def _predicted(found: Compilation) -> float:
-    timed = found.partition.search and found.partition.search.timed
+def _predicted(compiled: Compilation) -> float:
+    timed = compiled.partition.search and compiled.partition.search.timed
     return 100 * (timed.best / timed.before - 1) if timed else 0.0
 
 

@@ -5,9 +5,9 @@
 Every operator runs on ONNX Runtime's own int8 operands, so that a difference is its own ("largest"
 is the largest difference of int8 values); whole networks run on the golden model's operands, so
 that differences add up. Functional engine and RTL equal the golden model bit for bit. Networks are
-the zoo's at reduced resolution, unless --image is given, and `transposed`. Exits with 1 when an
-operator breaks the promise: none of the values differs with power-of-two scales, averages over
-other counts than powers of two apart, and none by more than 1.
+the zoo's, at reduced resolution without --image, and `transposed`. Exits with 1 when an
+operator breaks the promise: none of the values differs with power-of-two scales, except averages
+over other counts than powers of two, and none by more than 1.
 """
 
 import argparse
@@ -93,8 +93,8 @@ def main() -> int:
             for _ in range(args.samples):
                 inputs = random_inputs(compiled.bundle, rng)
                 expected = onnxruntime(compiled.dfg, compiled.bundle, inputs)
-                for op, found in by_operator(compiled.dfg, expected, hw.numeric):
-                    _count(operators, op, scales, found)
+                for op, agreement in by_operator(compiled.dfg, expected, hw.numeric):
+                    _count(operators, op, scales, agreement)
                 whole = interpret(compiled.dfg, inputs, hw.numeric)
                 for index, value in expected.items():
                     if index in whole:
@@ -117,8 +117,8 @@ def random_inputs(bundle: Bundle, rng: np.random.Generator) -> dict[str, np.ndar
 
 def onnxruntime(dfg: Dfg, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Values:
     """int8 of every value that the quantised model rounds, by node index."""
-    found = Reference(bundle).run(inputs).tensors
-    return {n.index: found[n.tensor] for n in dfg.nodes if n.tensor in found}
+    tensors = Reference(bundle).run(inputs).tensors
+    return {n.index: tensors[n.tensor] for n in dfg.nodes if n.tensor in tensors}
 
 
 def by_operator(
@@ -153,11 +153,11 @@ def difference(got: np.ndarray, expected: np.ndarray) -> Agreement:
     )
 
 
-def keeps_promise(op: str, found: Mapping[str, Agreement]) -> bool:
+def keeps_promise(op: str, agreements: Mapping[str, Agreement]) -> bool:
     """Nothing differs with power-of-two scales but other averages, and nothing by more than 1."""
-    powers = (f for scales, f in found.items() if scales != Scales.FREE)
+    powers = (f for scales, f in agreements.items() if scales != Scales.FREE)
     exact = op == AVERAGE or not any(f.differing for f in powers)
-    return exact and all(f.largest <= 1 for f in found.values())
+    return exact and all(f.largest <= 1 for f in agreements.values())
 
 
 def transposed(image: int) -> ir.Model:

@@ -76,7 +76,7 @@ def finish(started: tuple[subprocess.Popen[bytes], float]) -> tuple[float, float
 def chain(count: int, *, own_weights: bool) -> onnx.ModelProto:
     """Conv, Relu, Conv, Add with the sum before, over and over."""
     nodes, weights = [], {}
-    value = kept = "x"
+    value = residual = "x"
     for i in range(count):
         kind, name = ("Conv", "Relu", "Conv", "Add")[i % 4], f"v{i}"
         operands = [value]
@@ -86,7 +86,7 @@ def chain(count: int, *, own_weights: bool) -> onnx.ModelProto:
             weights[operands[1]] = np.ones((SHAPE[1], SHAPE[1], 1, 1), np.float32)
             weights[operands[2]] = np.ones(SHAPE[1], np.float32)
         elif kind == "Add":
-            operands, kept = [value, kept], name
+            operands, residual = [value, residual], name
         nodes.append(helper.make_node(kind, operands, [name], f"n{i}"))
         value = name
     graph = helper.make_graph(

@@ -48,19 +48,21 @@ def main() -> int:
         table.add_column(name, justify="left" if name in ("network", "machine") else "right")
     failed = 0
     for case in parser.parse_args().cases:
-        found = measure(case)
-        groups = found.compiled.bundle.groups
-        gaps = [g.cycles - timed.cycles for g, timed in zip(groups, found.run.groups, strict=True)]
+        measured = measure(case)
+        groups = measured.compiled.bundle.groups
+        gaps = [
+            g.cycles - timed.cycles for g, timed in zip(groups, measured.run.groups, strict=True)
+        ]
         worst = max(range(len(gaps)), key=lambda i: abs(gaps[i]))
-        off = found.predicted / found.cycles - 1
+        off = measured.predicted / measured.cycles - 1
         failed += abs(off) > BAR
         table.add_row(
             *case.split(":"),
-            f"{found.cycles:,}",
-            f"{found.predicted:,}",
+            f"{measured.cycles:,}",
+            f"{measured.predicted:,}",
             f"{off:+.2%}",
-            f"{sum(map(abs, gaps)) / found.cycles:.2%}",
-            f"{gaps[worst]:+,} of {found.run.groups[worst].cycles:,}",
+            f"{sum(map(abs, gaps)) / measured.cycles:.2%}",
+            f"{gaps[worst]:+,} of {measured.run.groups[worst].cycles:,}",
         )
         out.print(case, style="dim")
     out.print(table)

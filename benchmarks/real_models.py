@@ -7,13 +7,13 @@
 Two tables. Of each network and machine: host segments and operators on the host, the share of the
 model's multiplications that the machine does, MAC efficiency on the cycle engine, and --check on
 one picture. Of each network: the ratio of signal to noise at its outputs in decibels (mean over
-outputs) against the model as given in ONNX Runtime, and how often the largest channel is the same
+outputs) against the original model in ONNX Runtime, and how often the largest channel is the same
 one, on 32 parts of pictures that were not calibrated on: of its QDQ form with both kinds of scales,
 and of ONNX Runtime's own quantiser (quantize_static, QDQ, per channel, otherwise its defaults), all
 with the same 16 parts to calibrate on.
 
 With --rtl the network runs on the RTL of the first machine, too (extra `rtl`): every value in
-memory and at the outputs beside the functional engine's; what differs fails the check.
+memory and at the outputs against the functional engine's; what differs fails the check.
 
 Exits with 1 when a check fails, or a bar is missed: at most 3 host segments and 99 % of the
 multiplications for networks that have neither recurrent nor attention layers; `free` at most half
@@ -183,21 +183,21 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*NETWORKS, "digits"])
-    parser.add_argument("--packages", type=Path, help="where they lie if not installed")
+    parser.add_argument("--packages", type=Path, help="their folder if not installed")
     parser.add_argument("--rtl", action="store_true", help="run them on the RTL, too")
     parser.add_argument("--json", type=Path, help="add what was measured to this file")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
-    found = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    figures = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     for name in args.only or ["digits", *NETWORKS]:
         try:
-            found[name] = measure(name, args.packages, rtl=args.rtl)
+            figures[name] = measure(name, args.packages, rtl=args.rtl)
         except (UserError, FileNotFoundError) as error:
-            found[name] = {"refused": str(error)}
-        print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
+            figures[name] = {"refused": str(error)}
+        print(f"{name}: {json.dumps(figures[name])}", file=sys.stderr, flush=True)
         if args.json:
-            args.json.write_text(json.dumps(found, indent=1))
-    return report({name: found[name] for name in ["digits", *NETWORKS] if name in found})
+            args.json.write_text(json.dumps(figures, indent=1))
+    return report({name: figures[name] for name in ["digits", *NETWORKS] if name in figures})
 
 
 def measure(name: str, packages: Path | None, *, rtl: bool) -> dict[str, Any]:
@@ -207,8 +207,8 @@ def measure(name: str, packages: Path | None, *, rtl: bool) -> dict[str, Any]:
     sizes = {} if name == "digits" else {i: s.shape for i, s in samples[0].items()}
     calibration = {i: np.stack([s[i] for s in samples[:CALIBRATED]]) for i in samples[0]}
     measured = samples[CALIBRATED:]
-    given = _of_shape(model, samples[0])
-    exact = outputs(_session(given), measured)
+    fixed = _of_shape(model, samples[0])
+    exact = outputs(_session(fixed), measured)
     row: dict[str, Any] = {"plain": plain, "checks": True}
     for scales in ("free", "pow2"):
         options = Options(scales=scales, calibration=calibration, shapes=sizes)
@@ -220,7 +220,7 @@ def measure(name: str, packages: Path | None, *, rtl: bool) -> dict[str, Any]:
             figures = _on_machine(prepared, machine, samples[CALIBRATED], rtl=on_rtl)
             row["checks"] = row["checks"] and figures.pop("checks")
             row[machine] = figures
-    row["ort"] = _theirs(given, samples[:CALIBRATED], measured, exact)
+    row["ort"] = _theirs(fixed, samples[:CALIBRATED], measured, exact)
     return row
 
 
@@ -239,19 +239,19 @@ def _samples(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sa
     pictures = _file("skimage/data", None)
     folder = pictures.parent.parent if pictures.exists() else packages or Path()
     rng, last = np.random.default_rng(1), network.shape[3] in {1, 3}
-    found = []
+    samples = []
     for _ in range(count):
         image = network.normalise(crop(folder, network.pictures, network.shape, rng))
         image = image if last else image.transpose(0, 3, 1, 2)
-        found.append({entry: image.astype(np.float32)})
-    return model, found
+        samples.append({entry: image.astype(np.float32)})
+    return model, samples
 
 
 def _file(name: str, packages: Path | None) -> Path:
     if packages is not None:
         here = (p for p in sorted(packages.rglob(Path(name).name)) if p.match(name))
-        if (found := next(here, None)) is not None:
-            return found
+        if (file := next(here, None)) is not None:
+            return file
     package, _, rest = name.partition("/")
     spec = importlib.util.find_spec(package)
     folders = [] if spec is None else spec.submodule_search_locations or []
@@ -284,10 +284,10 @@ def _on_machine(
     passed = check(compiled.bundle, sample, result).passed
     if rtl:
         hardware = run(compiled.bundle, hw, sample, engine="rtl", capture=True)
-        found = compare(compiled.bundle, result, hardware)
-        same = f"{found.mismatches} of {found.elements} values differ on the RTL"
+        comparison = compare(compiled.bundle, result, hardware)
+        same = f"{comparison.mismatches} of {comparison.elements} values differ on the RTL"
         print(f"{same}, {hardware.counters['cycles']} cycles", file=sys.stderr)
-        passed = passed and found.passed and found.elements > 0
+        passed = passed and comparison.passed and comparison.elements > 0
     return {
         "checks": passed,
         "segments": sum(isinstance(s, HostSegment) for s in compiled.bundle.segments),
@@ -306,7 +306,7 @@ def _multiplications(compiled: Compilation) -> tuple[int, int]:
 
 
 def _theirs(
-    given: onnx.ModelProto,
+    model: onnx.ModelProto,
     calibration: list[Sample],
     measured: list[Sample],
     exact: list[np.ndarray],
@@ -316,9 +316,9 @@ def _theirs(
         path = Path(folder) / "theirs.onnx"
         try:
             with complaints():
-                if next(o.version for o in given.opset_import if not o.domain) < PER_CHANNEL_OPSET:
-                    given = convert_version(given, PER_CHANNEL_OPSET)
-                quantize_static(given, path, Reader(calibration), per_channel=True)
+                if next(o.version for o in model.opset_import if not o.domain) < PER_CHANNEL_OPSET:
+                    model = convert_version(model, PER_CHANNEL_OPSET)
+                quantize_static(model, path, Reader(calibration), per_channel=True)
                 runs = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
                 return _compared(exact, outputs(runs, measured))
         except ForeignError as error:
@@ -336,7 +336,7 @@ def _session(model: onnx.ModelProto) -> ort.InferenceSession:
 
 
 def _compared(exact: list[np.ndarray], got: list[np.ndarray]) -> list[float]:
-    """Decibels, and the share of places where the largest channel is the same one."""
+    """Decibels, and the share of positions where the largest channel is the same one."""
     same: list[np.ndarray] = []
     for e, g in zip(exact, got, strict=True):
         if e.ndim > 2 and e.shape[-1] > 1:
@@ -345,12 +345,12 @@ def _compared(exact: list[np.ndarray], got: list[np.ndarray]) -> list[float]:
     return [ratio(exact, got), agreement]
 
 
-def report(found: dict[str, dict[str, Any]]) -> int:
+def report(figures: dict[str, dict[str, Any]]) -> int:
     """Print both tables; 1 where a bar is missed."""
     missed = []
     print("| network | machine | host segments, operators | multiplied | MAC efficiency | check |")
     print("|---|---|---|---|---|---|")
-    for name, row in found.items():
+    for name, row in figures.items():
         if "refused" in row:
             print(f"| {name} | {row['refused']} | | | | |")
             missed.append(name)
@@ -370,7 +370,7 @@ def report(found: dict[str, dict[str, Any]]) -> int:
     )
     print("|---|---|---|---|---|---|---|")
     gaps = []
-    for name, row in found.items():
+    for name, row in figures.items():
         if "refused" in row:
             continue
         cells = [_cell(row[k], 0, "{:.1f}") for k in kinds] + [

@@ -37,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--packages", type=Path, help="where they lie if not installed")
+    parser.add_argument("--packages", type=Path, help="their folder if not installed")
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*NETWORKS, "digits"])
     parser.add_argument("--choices", nargs="*", choices=CHOICES, default=[*CHOICES])
     args = parser.parse_args()
@@ -56,7 +56,7 @@ def decibels(name: str, packages: Path | None, choices: list[str]) -> list[str]:
     measured = samples[CALIBRATED : CALIBRATED + MEASURED]
     sizes = {} if name == "digits" else {i: s.shape for i, s in samples[0].items()}
     exact = outputs(_session(_of_shape(model, samples[0])), measured)
-    found = []
+    cells = []
     for choice in choices:
         pair = []
         for scales in ("pow2", "free"):
@@ -66,8 +66,8 @@ def decibels(name: str, packages: Path | None, choices: list[str]) -> list[str]:
             prepared = prepare_model(model, options)
             assert prepared.qdq is not None
             pair.append(f"{ratio(exact, outputs(_session(prepared.qdq), measured)):.1f}")
-        found.append(", ".join(pair))
-    return found
+        cells.append(", ".join(pair))
+    return cells
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ class Op(NamedTuple):
 def chain(count: int) -> list[Op]:
     """conv, relu, pool, add with the sum before, over and over."""
     ops: list[Op] = []
-    kept = INPUT
+    shortcut = INPUT
     for i in range(count):
         kind = ("conv", "relu", "pool", "add")[i % 4]
-        ops.append(Op(kind, (i - 1, kept) if kind == "add" else (i - 1,)))
-        kept = i if kind == "add" else kept
+        ops.append(Op(kind, (i - 1, shortcut) if kind == "add" else (i - 1,)))
+        shortcut = i if kind == "add" else shortcut
     return ops
 
 

@@ -5,7 +5,7 @@ kill -9 of a worker and of the client, memory of the scheduler.
 
 10 networks x 20 machines x 10 settings of the memory. The networks are small, so that what is not
 work of the workers would show. Cores that others use make the ratio of times too good or too bad:
-the load is printed beside it.
+the load is printed, too.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def dask(verb: str, *options: str) -> list[str]:
 
 @contextmanager
 def process(*command: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Ended at the end, however it stands then."""
+    """A process that is killed at the end of the block."""
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         yield running
@@ -125,7 +125,7 @@ def wait_for_rows(folder: Path, enough: int, client: "subprocess.Popen[bytes]") 
 
 
 def kills(plan: Any, folder: Path, address: str, victim: Any, total: int) -> pd.DataFrame:
-    """A worker is killed at a quarter of the rows, the client at half; another client goes on."""
+    """A worker is killed at a quarter of the rows, the client at half; another client continues."""
     folder.mkdir()
     file = folder / "plan.yaml"
     file.write_text(json.dumps(plan), encoding="utf-8")
@@ -140,9 +140,9 @@ def kills(plan: Any, folder: Path, address: str, victim: Any, total: int) -> pd.
     before = count(folder)
     print(f"killed the client at {before} rows")
     rows, seconds = timed(plan, folder, cluster=address)
-    print(f"went on with {len(rows) - before} points on one worker: {seconds:.0f} s")
+    print(f"continued with {len(rows) - before} points on one worker: {seconds:.0f} s")
     keys = [json.loads(line)["key"] for line in (folder / NAME).read_bytes().splitlines()]
-    assert len(keys) == len(set(keys)) == total, "a point is lost or there twice"
+    assert len(keys) == len(set(keys)) == total, "a point is lost or duplicated"
     return rows
 
 
@@ -173,7 +173,7 @@ def main() -> None:
             busy = [cpu_seconds(w) - before for w, before in zip(workers, busy, strict=True)]
             pd.testing.assert_frame_equal(rows, local)
             times.append(seconds)
-            computed = " and ".join(f"{found:.0f}" for found in busy)
+            computed = " and ".join(f"{cpu:.0f}" for cpu in busy)
             print(f"workers: {number}, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}", end="; ")
             print(f"computed {computed} s")
         print(f"two workers take {times[1] / times[0]:.2f} of one worker's time")

@@ -1,8 +1,8 @@
 """The same graphs for TVM's own FuseOps (C++), when `apache-tvm` is importable.
 
 The wheels of today have no Relay; Relax's FuseOps runs the same partitioner over `call_tir` calls,
-whose kinds are given with the functions they call (`op_pattern`), as its own passes would find
-them.
+whose kinds are attributes of the functions they call (`op_pattern`), as its own passes would
+set them.
 
     python benchmarks/tvm_fuseops.py GRAPH SIZE REPEAT
 
@@ -37,7 +37,7 @@ def version() -> str | None:
     """TVM's version and the dialect that is timed; None when it is not installed."""
     try:
         import tvm
-        from tvm import relax  # noqa: F401  whether it is there
+        from tvm import relax  # noqa: F401  is it installed?
     except ImportError:
         return None
     return f"{tvm.__version__}, Relax FuseOps"
@@ -105,7 +105,7 @@ def relax_module(ops: Sequence[Op]) -> Any:
     main = relax.Function([x, weight, bias], body, type_, is_pure=True)
     module = builder.get()
     module["main"] = main.with_attr("global_symbol", "main")
-    return tvm.IRModule(dict(module.functions))  # apart from the builder and what it remembers
+    return tvm.IRModule(dict(module.functions))  # a copy, without the builder and its state
 
 
 def _function(kind: str, count: int) -> Any:

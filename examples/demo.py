@@ -1,4 +1,4 @@
-"""The main job, shown: a trained CNN from ONNX to RTL, then ResNet-18 on a 1024-MAC machine.
+"""The whole flow: a trained CNN from ONNX to RTL, then ResNet-18 on a 1024-MAC machine.
 
 Run by `make demo`. Exits with 1 when a promise is broken: float accuracy of at least 97 %, int8
 at most half a point below, RTL equal to the functional engine bit for bit.

@@ -1,4 +1,4 @@
-"""Trains the small CNN whose ONNX file lies in examples/digits, in plain numpy, in under a minute.
+"""Trains the small CNN whose ONNX file is in examples/digits, in plain numpy, in under a minute.
 
     python examples/train_digits.py [--output examples/digits] [--epochs 40]
 
@@ -30,7 +30,7 @@ BN_MOMENTUM = 0.9
 EPSILON = 1e-5
 
 Arrays = dict[str, np.ndarray]
-"""Feature maps are [image, row, column, channel] here; the export turns to ONNX's order."""
+"""Feature maps are [image, row, column, channel] here; the export transposes to ONNX's order."""
 
 
 class Conv:
@@ -247,7 +247,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(images: np.ndarray, labels: np.ndarray, epochs: int) -> Chain:
-    """Trains on all images given; the learning rate falls along a cosine."""
+    """Trains on all images; the learning rate falls along a cosine."""
     rng = np.random.default_rng(SEED)
     net = network(rng)
     optimiser = Adam(net)

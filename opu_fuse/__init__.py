@@ -1,34 +1,56 @@
 """opu-fuse: the open toolchain for OPU-style CNN overlays on FPGAs.
 
-Public API (loaded on first use, so that importing the package stays cheap)::
+Public API (loaded on first use, so that importing the package is cheap)::
 
     hw = opu_fuse.load_hw("opu-1024")                       # name or path of a YAML spec
     program = opu_fuse.compile("model.onnx", hw)            # -> Program
     program.save("model.opu"); opu_fuse.Program.load("model.opu")
-    result = program.run({"input": x}, engine="functional")  # -> RunResult
-    partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
+    result = program.run({"input": x}, engine="functional")  # -> ProgramRun
+    partition = opu_fuse.partition("model.onnx", hw)        # -> PartitionedModel
     rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
-    found = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
+    result = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
     losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
 import os
 
-# Official builds of ONNX Runtime tell their maker of what they run, unless this is set before they
-# are imported; whose models are compiled here is nobody's affair.
+# Official builds of ONNX Runtime report to their maker what they run, unless this is set before
+# they are imported; whose models are compiled here is nobody's affair.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
 if TYPE_CHECKING:
-    from opu_fuse.exploring.run import explore
+    from opu_fuse.bundle.accuracy import Accuracy
+    from opu_fuse.bundle.program import Bundle
+    from opu_fuse.bundle.result import CheckResult
+    from opu_fuse.errors import UserError
+    from opu_fuse.exploring.run import Exploration, explore
+    from opu_fuse.hw.spec.hw_spec import HwSpec
     from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.loss import accuracy
-    from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
+    from opu_fuse.partitioned_model import PartitionedModel
+    from opu_fuse.passes import PassOptions
+    from opu_fuse.pipeline import compile, partition  # noqa: A004  public name
+    from opu_fuse.program import Program
+    from opu_fuse.program_run import ProgramRun
+    from opu_fuse.sim.cycle.run import MemoryOptions
+    from opu_fuse.sim.runner import RtlOptions
     from opu_fuse.sweeping.run import sweep
 
 __version__ = "0.2.0"
 __all__ = [
+    "Accuracy",
+    "Bundle",
+    "CheckResult",
+    "Exploration",
+    "HwSpec",
+    "MemoryOptions",
+    "PartitionedModel",
+    "PassOptions",
     "Program",
+    "ProgramRun",
+    "RtlOptions",
+    "UserError",
     "__version__",
     "accuracy",
     "compile",
@@ -39,14 +61,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Program": "opu_fuse.pipeline",
-    "accuracy": "opu_fuse.loss",
-    "compile": "opu_fuse.pipeline",
-    "explore": "opu_fuse.exploring.run",
-    "partition": "opu_fuse.pipeline",
-    "load_hw": "opu_fuse.hw.spec.load_spec",
-    "sweep": "opu_fuse.sweeping.run",
+    "Accuracy": "bundle.accuracy",
+    "Bundle": "bundle.program",
+    "CheckResult": "bundle.result",
+    "Exploration": "exploring.run",
+    "HwSpec": "hw.spec.hw_spec",
+    "MemoryOptions": "sim.cycle.run",
+    "PartitionedModel": "partitioned_model",
+    "PassOptions": "passes",
+    "Program": "program",
+    "ProgramRun": "program_run",
+    "RtlOptions": "sim.runner",
+    "UserError": "errors",
+    "accuracy": "loss",
+    "compile": "pipeline",
+    "explore": "exploring.run",
+    "load_hw": "hw.spec.load_spec",
+    "partition": "pipeline",
+    "sweep": "sweeping.run",
 }
+"""Public name -> module."""
 
 
 def __getattr__(name: str) -> object:
@@ -54,4 +88,9 @@ def __getattr__(name: str) -> object:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'opu_fuse' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(f"opu_fuse.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names alone, loaded or not: what completion shows."""
+    return [*__all__]

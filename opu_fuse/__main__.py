@@ -1,6 +1,6 @@
 """The console command, and `python -m opu_fuse`.
 
-Nothing is imported above `main` that Python has not loaded already: Ctrl-C is heard from there on.
+Nothing is imported above `main` that Python has not loaded already: from then on Ctrl-C is handled.
 """
 
 import os
@@ -14,7 +14,7 @@ def main() -> None:
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
         sys.exit(130)
-    with interrupts.noted():
+    with interrupts.handled():
         from opu_fuse.process.startup import start_quickly
 
         start_quickly()
@@ -24,19 +24,19 @@ def main() -> None:
 
 
 def process() -> None:
-    """The process of a command, which ends with it: who calls `main` may go on."""
+    """The process of a command, which ends with it: who calls `main` may continue."""
     try:
         main()
     except SystemExit as end:
         from opu_fuse.process import interrupts
 
-        if interrupts.heard():  # what libraries do at the end talks about what was torn apart
+        if interrupts.was_interrupted():  # libraries' exit handlers would report errors
             os._exit(int(end.code or 0))
         if not end.code:
             from opu_fuse.cli.console import flush
-            from opu_fuse.process.startup import succeeded
+            from opu_fuse.process.startup import allow_quick_exit
 
-            succeeded(flush)
+            allow_quick_exit(flush)
         raise
 
 

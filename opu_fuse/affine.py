@@ -102,12 +102,12 @@ def inverse_permutation(permutation: AffineMap) -> AffineMap:
     """The map that undoes a permutation. Raises ValueError for maps that are none."""
     if not permutation.is_permutation:
         raise ValueError(f"{permutation} is no permutation of its loops")
-    place = {loop: i for i, loop in enumerate(permutation.plain)}
-    return loops_map(permutation.dims, (place[loop] for loop in range(permutation.dims)))
+    position = {loop: i for i, loop in enumerate(permutation.plain)}
+    return loops_map(permutation.dims, (position[loop] for loop in range(permutation.dims)))
 
 
 def covered_loops(maps: Iterable[AffineMap]) -> frozenset[int]:
-    """Loops that are a result by themselves in some map: a tensor's shape tells their extent."""
+    """Loops that are a result by themselves in some map: a tensor's shape gives their extent."""
     return frozenset(loop for m in maps for loop in m.plain if loop is not None)
 
 
@@ -129,7 +129,7 @@ _TERM = re.compile(r"([+-]?)(?:(\d+)\*)?(?:d(\d+)|(\d+))")
 
 
 def parse_map(text: str) -> AffineMap:
-    """The map a text stands for; the inverse of `str`.
+    """The map of a text; the inverse of `str`.
 
     Raises ValueError where the text is no map, or names a loop its left side does not have.
     """

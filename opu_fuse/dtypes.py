@@ -36,6 +36,6 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name))
 
 
-def carried(name: str) -> str:
-    """The type in which values of a type travel."""
+def container_dtype(name: str) -> str:
+    """The dtype of the arrays that hold values of a narrow type."""
     return NARROW.get(name, name)

@@ -49,7 +49,7 @@ class DoesNotFit(UserError):
 
 
 class ProgramError(UserError):
-    """A program file is damaged, of another version, or made for another machine."""
+    """A program file is damaged, of another version, or compiled for another machine."""
 
 
 class AsmError(UserError):

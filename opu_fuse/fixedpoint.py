@@ -13,7 +13,10 @@ from msgspec import Struct
 
 INT8_MIN, INT8_MAX = -128, 127
 MAX_SHIFT = 47
+"""Largest right shift: a 32-bit sum times a 16-bit multiplier has 47 bits and a sign."""
 MIN_SHIFT = -16
+"""Largest left shift; only machines that shift instead of multiplying, and the units before the
+array, have one."""
 
 
 class Multiplier(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,7 @@
-"""What ports do to the user's arrays besides rounding.
+"""What ports do to the user's arrays, except rounding.
 
-A value's axes stand in another order there than inside: channels last at the border of a network
-that the machine computes with channels first. Bytes stand for numbers that the model computes from
-them.
+A value's axes have another order outside than inside: channels last in the user's array, channels
+first on the machine. Bytes represent numbers that the model computes from them.
 """
 
 from collections.abc import Sequence
@@ -16,8 +15,11 @@ BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisPermutation:
-    """value: shape of the value inside. axes: the same elements in the axes that are turned; order:
-    the user's array has those axes in this order, and its elements then fill the user's shape.
+    """A permutation of the axes between the user's array and the value on the machine.
+
+    value: shape of the value inside.
+    axes: shape of the same elements, in the axes that are permuted.
+    order: the user's array has those axes in this order; its elements then fill the user's shape.
 
     So (1, c, h, w) is (1, h, w, c) outside by axes (1, c, h, w) and order (0, 2, 3, 1).
     """
@@ -32,13 +34,13 @@ class AxisPermutation:
 
     def inside(self, array: np.ndarray) -> np.ndarray:
         """The inverse of `outside`."""
-        turned = array.reshape([self.axes[axis] for axis in self.order])
-        return turned.transpose(np.argsort(self.order)).reshape(self.value)
+        permuted = array.reshape([self.axes[axis] for axis in self.order])
+        return permuted.transpose(np.argsort(self.order)).reshape(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByteTable:
-    """What the bytes of a map are inside, by channel, behind a `AxisPermutation` if there is one.
+    """The int8 value of each byte of a map, by channel, after an `AxisPermutation` if there is one.
 
     channels: for each channel inside, the one of the user's bytes. values: for each channel inside
     `BYTES` integers of int8, the first for the byte `lowest` (0 of uint8, -128 of int8).
@@ -50,6 +52,6 @@ class ByteTable:
 
     def inside(self, array: np.ndarray) -> np.ndarray:
         """int8 (1, channels, rows, columns) of as many bytes."""
-        places = array[0, list(self.channels)].astype(np.int16) - self.lowest
+        indices = array[0, list(self.channels)].astype(np.int16) - self.lowest
         rows = np.array(self.values, np.int8)
-        return np.stack([row[p] for row, p in zip(rows, places, strict=True)])[np.newaxis]
+        return np.stack([row[p] for row, p in zip(rows, indices, strict=True)])[np.newaxis]

@@ -1,13 +1,12 @@
 """`opu_fuse.accuracy`: the float model against the machine's integers.
 
 The integers are the golden model's, which every engine reproduces bit for bit; operators that the
-machine leaves to the host run there, too.
+machine leaves to the host are computed by ONNX Runtime here, too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,11 +18,13 @@ from opu_fuse.dfg.interpret import Values, interpret
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
 from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.frontend.unrounded import join_inputs
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.noise import Measured
-from opu_fuse.pipeline import Options, fuse_and_tile, prepare_model, require_machine
+from opu_fuse.options import ModelOptions, keywords_of
+from opu_fuse.pipeline import fuse_and_tile, prepare_model, require_machine
 from opu_fuse.sim.array_files import read_array
 from opu_fuse.units.base import Numeric
 
@@ -36,29 +37,38 @@ MODEL_SHARE, SAMPLES_SHARE = 0.2, 0.6
 """Of the time, roughly: making both models, running them. The rest is for remedies."""
 
 
-def accuracy(
-    model: str | Path | ir.Model,
-    hw: HwLike,
-    *,
-    data: Calibration = None,
-    labels: str | Path | np.ndarray | None = None,
-    remedies: bool = True,
-    progress: Progress = lambda *_: None,
-    **options: Any,
-) -> Accuracy:
-    """What rounding to int8 loses on a machine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyOptions(ModelOptions):
+    """Options of a measurement, besides those of the model.
 
-    hw: the machine, or what `load_hw` takes. data: what to measure on, in the forms of calibration
-    data, which is used without. labels: integers, one a sample (or position, for maps), or a .npy
-    file of them. remedies: try what may help. options: the fields of `Options`. Raises UserError as
-    `compile` does, and for data or labels that do not fit.
+    data: what to measure on, in the forms of calibration data; None: the calibration data.
+    labels: integers, one a sample (or position, for maps), or a .npy file of them.
+    remedies: try options that may help.
+    progress: called with each step and the share of all steps that is done.
     """
-    chosen, hw = Options(**options), load_hw(hw)
+
+    data: Calibration = None
+    labels: str | Path | np.ndarray | None = None
+    remedies: bool = True
+    progress: Progress = lambda *_: None
+
+
+@keywords_of(AccuracyOptions)
+def accuracy(model: ModelLike, hw: HwLike, options: AccuracyOptions) -> Accuracy:
+    """The loss by rounding to int8 on a machine.
+
+    model: in float, as of `compile`.
+    hw: the machine, or what `load_hw` takes.
+
+    Raises UserError as `compile` does, and for data or labels that do not fit.
+    """
+    chosen, hw, progress = options, load_hw(hw), options.progress
+    labels = options.labels
     require_machine(hw, chosen.scales)
     progress("float model", 0.0)
     floating = _float_form(model, chosen)
-    calibration = chosen.calibration if data is None else data
-    inputs, _ = samples(floating, calibration)
+    calibration = chosen.calibration if options.data is None else options.data
+    inputs, _ = samples(floating, calibration, "calibration" if options.data is None else "data")
     if calibration is None:  # random samples: calibrate on the same ones, warn once
         noise = {name: np.stack([s[name] for s in inputs]) for name in inputs[0]}
         chosen = replace(chosen, calibration=noise)
@@ -78,7 +88,7 @@ def accuracy(
         tensors=measured.tensors(),
         outputs=measured.outputs(),
     )
-    if not remedies:
+    if not options.remedies:
         return whole
 
     def worst_ratio(machine: _Machine) -> float | None:
@@ -96,13 +106,13 @@ def accuracy(
     return replace(whole, remedies=tuple(sorted(tried, key=lambda r: -worth(r.after))))
 
 
-def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
-    """Equalised, too, where that is asked: its maps are held against the machine's."""
+def _float_form(model: ModelLike, options: ModelOptions) -> ir.Model:
+    """The float model, equalised if the machine's is, so that their maps are comparable."""
     plain = replace(options, keep_float=())
     if not options.equalisation:
         plain = replace(plain, calibration=None)
     prepared = prepare_model(model, plain, quantised=False)
-    if prepared.given_quantised:
+    if prepared.prequantised:
         raise ModelError(
             f"model {prepared.canonical.graph.name!r}",
             "it is quantised already: there is no float model to compare with",
@@ -135,7 +145,7 @@ class _Machine:
     numeric: Numeric
 
     @classmethod
-    def of(cls, model: str | Path | ir.Model, hw: HwSpec, options: Options) -> "_Machine":
+    def of(cls, model: ModelLike, hw: HwSpec, options: ModelOptions) -> "_Machine":
         dfg = build_dfg(prepare_model(model, options).canonical, quantised=True)
         fitted = fuse_and_tile(dfg, hw, options.strategy)
         host = frozenset(op.node for op in fitted.partition.host)
@@ -145,7 +155,7 @@ class _Machine:
         return interpret(self.dfg, sample, self.numeric, self.host)
 
 
-def _changes(found: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options]:
+def _changes(accuracy: Accuracy, hw: HwSpec, options: ModelOptions) -> dict[str, ModelOptions]:
     """Options that may help, by how they are spelt."""
     changes = {}
     if options.scales == Scales.POW2 and hw.numeric.multiplier_bits:
@@ -154,7 +164,7 @@ def _changes(found: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options
         changes["--bias-correction"] = replace(options, bias_correction=True)
     if not options.equalisation:
         changes["--equalisation"] = replace(options, equalisation=True)
-    if layer := found.worst_layer:
+    if layer := accuracy.worst_layer:
         float_layers = (*options.keep_float, layer)
         changes[f"--keep-float {layer}"] = replace(options, keep_float=float_layers)
     return changes

@@ -14,14 +14,16 @@ from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.quantization.float_reference import FloatModel
 
 _CLAMPS = frozenset({"relu", "clip", "max_pool"})
-"""What makes the same of values that int8 has cut off, unless they lie inside the result's span."""
+"""Operators that clamp: values that int8 saturates give the same result, unless the clamp's bound
+is inside the span of int8."""
 
 
 class Measured:
     """Sums over samples.
 
-    floating: the float form of what `dfg` was built from; host: calls that run there; tensors:
-    look at every tensor, not at the outputs alone.
+    floating: the float form of what `dfg` was built from.
+    host: calls that run on the host.
+    tensors: measure every tensor, not the outputs alone.
     """
 
     def __init__(
@@ -37,13 +39,13 @@ class Measured:
         self._clipped = dict.fromkeys(self._sums, 0)
         self._outputs = {name: _Output() for name in self._float.outputs}
 
-    def add(self, sample: Sample, found: Values, label: np.ndarray | None = None) -> None:
-        """One sample. found: the integers of all nodes; label: integers, see `loss.accuracy`.
+    def add(self, sample: Sample, integers: Values, label: np.ndarray | None = None) -> None:
+        """One sample. integers: of all nodes; label: integers, see `loss.accuracy`.
         Raises ModelError where there is nothing to compare with.
         """
         exact = self._float.run(sample)
         if self._nodes:
-            real = {n.value: _real(n, found) for n in self._nodes}
+            real = {n.value: _real(n, integers) for n in self._nodes}
             alone = self._float.from_operands(sample, real)
             for node in self._nodes:
                 name = node.value
@@ -53,11 +55,11 @@ class Measured:
                 self._clipped[name] += int(np.count_nonzero(node.quant.clips(exact[name])))
         ends = zip(self._dfg.outputs, self._dfg.exits, strict=True)
         for (index, border), (name, output) in zip(ends, self._outputs.items(), strict=True):
-            got = _real(self._dfg[index], found)
+            got = _real(self._dfg[index], integers)
             if not np.isfinite(exact[name]).all():
                 raise ModelError(
                     f"output {name!r}",
-                    "the float model computes NaN or infinity there",
+                    "the float model computes NaN or infinity for it",
                     "measure on inputs that the network is for (--data, or --calibration)",
                 )
             if border is not None and border.turn is not None:
@@ -130,7 +132,7 @@ class _Output:
 
     def __init__(self) -> None:
         self.noise = _Noise()
-        self.places = self.agree = 0
+        self.pixels = self.agree = 0
         self.labelled = self.right = self.float_right = 0
 
     def add(self, exact: np.ndarray, got: np.ndarray, label: np.ndarray | None) -> None:
@@ -138,7 +140,7 @@ class _Output:
         if exact.ndim < 2 or exact.shape[1] < 2:
             return
         wanted, chosen = (a.argmax(axis=1).reshape(-1) for a in (exact, got.reshape(exact.shape)))
-        self.places += wanted.size
+        self.pixels += wanted.size
         self.agree += int(np.count_nonzero(wanted == chosen))
         if label is not None and label.size == wanted.size:
             self.labelled += wanted.size
@@ -149,13 +151,13 @@ class _Output:
         return OutputLoss(
             name=name,
             ratio=self.noise.ratio,
-            agreement=self.agree / self.places if self.places else None,
+            agreement=self.agree / self.pixels if self.pixels else None,
             right=self.right / self.labelled if self.labelled else None,
             float_right=self.float_right / self.labelled if self.labelled else None,
         )
 
 
-def _real(node: Node, found: Values) -> np.ndarray:
+def _real(node: Node, integers: Values) -> np.ndarray:
     """The real numbers that a node's result represents."""
-    value = found[node.index]
+    value = integers[node.index]
     return value if node.quant is None else node.quant.dequantize(value)

@@ -1,13 +1,12 @@
-"""A program and its run as one tree: what `report` writes as JSON
-and draws.
+"""A program and its run as one tree, which `report` writes as JSON and draws.
 
 Operators, groups and reasons are those of the program file, figures those of the cycle engine. How
 operators are connected and what the other strategies would do is recomputed from the quantised
 model inside the program; without one there are no edges, no bound and no strategies.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, total_macs
-from opu_fuse.bundle.memory_image import segment_words
-from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
-from opu_fuse.bundle.result import RunResult, turns
+from opu_fuse.bundle.program import HostSegment
+from opu_fuse.bundle.result import RunResult
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements
@@ -25,44 +23,37 @@ from opu_fuse.errors import UserError
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
 from opu_fuse.fuse.strategies.strategy_names import StrategyName
-from opu_fuse.hw.isa.encoding import decode
-from opu_fuse.hw.isa.table import Engine
-from opu_fuse.hw.spec.hdfg import build_hdfg
-from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Options, Program, prepare_model
-from opu_fuse.report.group_rows import group_rows, host_summary
+from opu_fuse.report.group_rows import host_summary
+from opu_fuse.report.run_figures import ENGINE_LIMITS, RunFigures
 from opu_fuse.report.timeline import timeline
 from opu_fuse.report.trace import Slice, slices
 from opu_fuse.sim.memory_over_time import memory_over_time
 from opu_fuse.tiling.dram_lower_bound import bound_bytes
 from opu_fuse.timing.group_cost import Cost, GroupCosts
-from opu_fuse.units.base import ModuleKind
 
 SCHEMA_VERSION = 1
 
 Tree = dict[str, Any]
 
-_LIMITS = {"compute": "array", "post": "post", "load": "memory", "store": "memory"}
-"""Engine -> what bounds a group whose longest engine it is."""
-
 
 def overview(program: Program, accuracy: Tree | None = None) -> Tree:
     """One program on the cycle engine. accuracy: the object of `accuracy --json` for it."""
-    seen = _Seen(program, program.run(engine="cycle"))
+    facts = _ProgramRun(program, program.run(engine="cycle"))
     return {
         "schema_version": SCHEMA_VERSION,
         "model": program.bundle.model,
         "machine": program.hw.name,
         "spec": program.bundle.spec_yaml,
-        "summary": _summary(seen, accuracy),
-        "operators": list(_operators(seen)),
-        "edges": _edges(seen),
-        "groups": [_group(seen, row) for row in seen.rows],
-        "modules": _modules(seen),
-        "engines": _engines(seen),
-        "timeline": timeline(seen.slices),
-        "memory": _memory(seen),
-        "strategies": list(_strategies(seen)),
+        "summary": _summary(facts, accuracy),
+        "operators": list(_operators(facts)),
+        "edges": _edges(facts),
+        "groups": [*facts.figures.groups()],
+        "modules": facts.figures.modules(),
+        "engines": _engines(facts),
+        "timeline": timeline(facts.slices),
+        "memory": _memory(facts),
+        "strategies": list(_strategies(facts)),
         "accuracy": accuracy,
     }
 
@@ -74,8 +65,8 @@ def accuracy_of(program: Program, measured: Collection[Tree]) -> Tree | None:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A program, its run, and what several parts of the tree need."""
+class _ProgramRun:
+    """A program, its run, and derived facts that several parts of the tree need."""
 
     program: Program
     run: RunResult
@@ -96,34 +87,12 @@ class _Seen:
         return tuple(slices(self.program.bundle, self.run))
 
     @cached_property
-    def rows(self) -> tuple[Any, ...]:
-        return group_rows(self.program.bundle, self.run)
-
-    @cached_property
-    def busy(self) -> Counter[tuple[int, str]]:
-        """(group, engine) -> cycles in which it was open and first on its engine."""
-        busy_cycles: Counter[tuple[int, str]] = Counter()
-        for r, start in turns(self.run.trace):
-            busy_cycles[r.group, r.engine] += r.end - start
-        return busy_cycles
-
-    @cached_property
-    def tiles(self) -> dict[int, list[tuple[int, ...]]]:
-        """Group -> its tiles, as `MachineSegment.tiles` records them."""
-        tiles_of: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-        for segment in self.program.bundle.segments:
-            if isinstance(segment, MachineSegment):
-                engines = (x.engine for x in decode(segment_words(self.program.bundle, segment)))
-                posts = [
-                    g for g, e in zip(segment.groups, engines, strict=True) if e is Engine.POST
-                ]
-                for group, tile in zip(posts, segment.tiles, strict=True):
-                    tiles_of[group].append(tile)
-        return tiles_of
+    def figures(self) -> RunFigures:
+        return RunFigures(self.program.bundle, self.program.hw, self.run)
 
 
-def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
-    bundle, hw, counters = seen.program.bundle, seen.program.hw, seen.run.counters
+def _summary(facts: _ProgramRun, accuracy: Tree | None) -> Tree:
+    bundle, hw, counters = facts.program.bundle, facts.program.hw, facts.run.counters
     cycles, macs, host = counters.get("cycles", 0), total_macs(bundle), host_summary(bundle)
     on_machine = sum(len(g.ops) for g in bundle.groups)
     everything = on_machine + host.operators
@@ -139,7 +108,7 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
         "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
         "dram_bytes_read": counters.get("dram_bytes_read", 0),
         "dram_bytes_written": counters.get("dram_bytes_written", 0),
-        "dram_bound_bytes": _bound(seen),
+        "dram_bound_bytes": _bound(facts),
         "dram_bytes_per_cycle": hw.dram.bytes_per_cycle,
         "groups": len(bundle.groups),
         "operators": everything,
@@ -155,21 +124,21 @@ def _output(output: Tree) -> Tree:
     return {key: output.get(key) for key in ("name", "ratio", "agreement", "right")}
 
 
-def _bound(seen: _Seen) -> int | None:
-    if seen.dfg is None:
+def _bound(facts: _ProgramRun) -> int | None:
+    if facts.dfg is None:
         return None
-    node_index = {n.name: n.index for n in seen.dfg.calls}
+    node_index = {n.name: n.index for n in facts.dfg.calls}
     groups = [
         [node_index[o.name] for o in g.ops if o.name in node_index]
-        for g in seen.program.bundle.groups
+        for g in facts.program.bundle.groups
     ]
-    return bound_bytes(seen.dfg, groups, seen.program.bundle.batch)
+    return bound_bytes(facts.dfg, groups, facts.program.bundle.batch)
 
 
-def _operators(seen: _Seen) -> Iterator[Tree]:
+def _operators(facts: _ProgramRun) -> Iterator[Tree]:
     """Operators in topological order if the model is known, else in program order."""
-    bundle = seen.program.bundle
-    shapes = {n.name: list(n.shape) for n in seen.dfg.calls} if seen.dfg else {}
+    bundle = facts.program.bundle
+    shapes = {n.name: list(n.shape) for n in facts.dfg.calls} if facts.dfg else {}
     order = {name: index for index, name in enumerate(shapes)}
     cuts: dict[str, list[Tree]] = defaultdict(list)
     for source, target, reason in bundle.boundaries:
@@ -190,16 +159,16 @@ def _operators(seen: _Seen) -> Iterator[Tree]:
         yield {**tree, "shape": shapes.get(name), "boundaries": cuts[name]}
 
 
-def _edges(seen: _Seen) -> list[list[str]]:
-    """[from, to] by names of operators; what the compiler left out is passed."""
-    dfg = seen.dfg
+def _edges(facts: _ProgramRun) -> list[list[str]]:
+    """[from, to] by names of operators. Operators that the compiler removed are skipped."""
+    dfg = facts.dfg
     if dfg is None:
-        return [[source, target] for source, target, _ in seen.program.bundle.boundaries]
-    there = {o["name"] for o in _operators(seen)}
+        return [[source, target] for source, target, _ in facts.program.bundle.boundaries]
+    present = {o["name"] for o in _operators(facts)}
 
     def makers(index: int) -> Iterator[str]:
         node = dfg[index]
-        if node.kind is Kind.CALL and node.name in there:
+        if node.kind is Kind.CALL and node.name in present:
             yield node.name
         elif node.kind in (Kind.CALL, Kind.TUPLE_GET):
             for operand in elements(dfg, index):
@@ -208,116 +177,33 @@ def _edges(seen: _Seen) -> list[list[str]]:
     return [
         [maker, node.name]
         for node in dfg.calls
-        if node.name in there
+        if node.name in present
         for maker in dict.fromkeys(m for i in elements(dfg, node.index) for m in makers(i))
     ]
 
 
-def _group(seen: _Seen, row: Any) -> Tree:
-    group: GroupInfo = row.group
-    busy = {e: seen.busy[group.index, e] for e in _LIMITS}
-    return {
-        "index": group.index,
-        "name": group.name,
-        "operators": [o.op for o in group.ops],
-        "modules": list(dict.fromkeys(o.module for o in group.ops if o.module)),
-        "cycles": row.cycles,
-        "predicted_cycles": group.cycles,
-        "macs": group.macs,
-        "mac_efficiency": row.mac_efficiency,
-        "dram_bytes": row.dram_bytes,
-        "tile": _tile(group, seen.tiles[group.index]),
-        "busy": busy,
-        "bound_by": _LIMITS[max(busy, key=lambda e: busy[e])],
-    }
-
-
-def _tile(group: GroupInfo, tiles: list[tuple[int, ...]]) -> Tree:
-    """How many, and output rows and columns of the largest one."""
-    stored = next((s for s in group.stages if s.stored), None)
-    sizes = {}
-    for axis, field, whole in (("rows", 2, "rows"), ("cols", 3, "cols")):
-        firsts = sorted({tile[field] for tile in tiles})
-        last = getattr(stored, whole) if stored else (firsts[-1] + 1 if firsts else 0)
-        sizes[axis] = max(np.diff([*firsts, last]), default=0)
-    return {
-        "count": len(tiles),
-        "rows": int(sizes["rows"]),
-        "cols": int(sizes["cols"]),
-        "channel_blocks": len({tile[4] for tile in tiles}),
-    }
-
-
-def _engine_of(hw: HwSpec) -> dict[str, str]:
-    """Module -> engine: the reader of memory, the array with its predecessors, the post chain
-    after it, the writer.
-    """
-    import networkx as nx
-
-    graph, kinds = build_hdfg(hw), {n: m.kind for n, m in hw.dataflow.modules.items()}
-    arrays = [name for name, kind in kinds.items() if kind is ModuleKind.IPA]
-    downstream = {name for array in arrays for name in nx.descendants(graph, array)} - {*arrays}
-    memory = {ModuleKind.MEM_RD: "load", ModuleKind.MEM_WR: "store"}
-    return {
-        name: memory.get(kind, "post" if name in downstream else "compute")
-        for name, kind in kinds.items()
-    }
-
-
-def _modules(seen: _Seen) -> list[Tree]:
-    """A tree per module: number of uses, and the share of all cycles in which its engine is busy
-    for groups that use it. Data enter through the root in every group.
-    """
-    hw, bundle = seen.program.hw, seen.program.bundle
-    cycles = seen.run.counters.get("cycles", 0)
-    used = Counter(o.module for g in bundle.groups for o in g.ops if o.module)
-    users: Mapping[str, list[int]] = {
-        name: [g.index for g in bundle.groups if root or any(o.module == name for o in g.ops)]
-        for name in hw.dataflow.modules
-        for root in (name == hw.dataflow.root,)
-    }
-    busy = {
-        name: sum(seen.busy[g, engine] for g in users[name])
-        for name, engine in _engine_of(hw).items()
-    }
-    most = max(busy, key=lambda name: busy[name])
-    return [
-        {
-            "name": name,
-            "kind": module.kind.value,
-            "engine": _engine_of(hw)[name],
-            "operators": used[name],
-            "groups": len(users[name]),
-            "busy_cycles": busy[name],
-            "busy_share": busy[name] / cycles if cycles else 0.0,
-            "bounds": name == most,
-        }
-        for name, module in hw.dataflow.modules.items()
-    ]
-
-
-def _engines(seen: _Seen) -> Tree:
-    counters = seen.run.counters
+def _engines(facts: _ProgramRun) -> Tree:
+    counters = facts.run.counters
     return {
         engine: {
             key: counters.get(f"{key}_{engine}", 0)
             for key in ("instructions", "busy", "work", "stall")
         }
-        for engine in _LIMITS
+        for engine in ENGINE_LIMITS
     }
 
 
-def _memory(seen: _Seen) -> Tree:
+def _memory(facts: _ProgramRun) -> Tree:
     """Over time; alive_bytes: feature maps in DRAM that are still going to be read."""
-    usage = memory_over_time(seen.program.bundle, seen.program.hw, seen.run)
+    usage = memory_over_time(facts.program.bundle, facts.program.hw, facts.run)
     at = usage.cycles[1:]
     ends: dict[int, int] = {}
-    for track, _, _, _, end, args in seen.slices:
+    for track, _, _, _, end, args in facts.slices:
         if track == "groups":
             ends[args["group"]] = end
-    last = list(np.maximum.accumulate([ends.get(g.index, 0) for g in seen.program.bundle.groups]))
+    last = list(np.maximum.accumulate([ends.get(g.index, 0) for g in facts.program.bundle.groups]))
     alive = np.zeros(len(at))
-    for tensor in seen.program.bundle.tensors:
+    for tensor in facts.program.bundle.tensors:
         if tensor.home == tensor.name and tensor.first_group < len(last):
             begin = last[tensor.first_group - 1] if tensor.first_group > 0 else 0
             end = last[min(tensor.last_group, len(last) - 1)] if last else 0
@@ -334,14 +220,14 @@ def _memory(seen: _Seen) -> Tree:
     }
 
 
-def _strategies(seen: _Seen) -> Iterator[Tree]:
-    """What every strategy makes of the model, in closed form; `this`: the program's own groups."""
-    dfg, hw = seen.dfg, seen.program.hw
+def _strategies(facts: _ProgramRun) -> Iterator[Tree]:
+    """The groups of every strategy, timed in closed form; `this`: whether the program has them."""
+    dfg, hw = facts.dfg, facts.program.hw
     if dfg is None:
         return
     costs = GroupCosts(dfg, hw)
-    own = {frozenset(o.name for o in g.ops) for g in seen.program.bundle.groups}
-    there = frozenset[str]().union(*own)
+    own = {frozenset(o.name for o in g.ops) for g in facts.program.bundle.groups}
+    on_machine = frozenset[str]().union(*own)
     for strategy in StrategyName:
         try:
             partition = fuse_partition(dfg, hw, strategy=strategy)
@@ -359,5 +245,5 @@ def _strategies(seen: _Seen) -> Iterator[Tree]:
             "predicted_cycles": cost.cycles,
             "dram_bytes": cost.dram_bytes,
             "this": own
-            == {there & {dfg[i].name for i in group} for group in members} - {frozenset()},
+            == {on_machine & {dfg[i].name for i in group} for group in members} - {frozenset()},
         }

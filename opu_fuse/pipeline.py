@@ -7,23 +7,19 @@ way.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from opu_fuse import __version__
-from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.verify_program import self_check
-from opu_fuse.choices import require_choice, require_names
+from opu_fuse.choices import option
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError, UserError
-from opu_fuse.frontend.choice_names import Method, Scales
+from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
 from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.frontend.importing.size_limits import check_instructions
@@ -33,76 +29,31 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
 from opu_fuse.fuse.strategies.registry import require_legal
-from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, REWRITING, StrategyName
+from opu_fuse.fuse.strategies.strategy_names import (
+    DEFAULT_STRATEGY,
+    REWRITING,
+    StrategyLike,
+    StrategyName,
+)
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.spec.load_spec import HwLike, load_hw, load_hw_text
+from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
-from opu_fuse.passes import EVERY, PassOptions, pass_context, require_ran
+from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
+from opu_fuse.passes import EVERY, pass_context, require_ran
+from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
-from opu_fuse.schedule.insert_copies import Fitted, named, needed_copies, tile_with_copies
-from opu_fuse.schedule.large_max_pools import fuse_in_parts
+from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
+from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
-    from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
-    from opu_fuse.frontend.calibration import Calibration  # quantised models need none
+    from opu_fuse.partitioned_model import PartitionedModel
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
 """Receives a description of every stage as it begins."""
-
-STAGES = {
-    "model": "quantise",
-    "dfg": "build the data-flow graph",
-    "partition": "fuse and tile",
-    "plan": "schedule",
-    "program": "generate the program",
-}
-"""The stages of `compile_model` in order, by what they make, and what they do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """strategy: how operators are grouped; calibration: arrays by input name, one sample or many
-    along the first axis, a .npz or .npy file, a folder of them, or None: noise; scales: pow2,
-    pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how they are chosen
-    (`frontend/prepare.py`); keep_float: operators left to the host; budget: how many times the
-    usual size the network may have; shapes, dims: sizes of dynamic dimensions, by input and by
-    their names (`frontend/importing/dynamic_dims.py`); reuse_memory: give dead feature maps'
-    memory to
-    later ones, none to those on chip only (False stores every tensor for comparing); batch: images
-    that a program runs together; cascades: groups computed together, strip by strip: auto, always
-    or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose results
-    are written as text.
-    """
-
-    strategy: str = DEFAULT_STRATEGY
-    calibration: "Calibration" = None
-    scales: str = Scales.POW2
-    calibration_method: str = Method.MSE
-    bias_correction: bool = False
-    equalisation: bool = False
-    keep_float: tuple[str, ...] = ()
-    budget: float = 1.0
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    reuse_memory: bool = True
-    batch: int = 1
-    cascades: str = "auto"
-    passes: PassOptions = field(default_factory=PassOptions)
-    print_after: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """UserError for a name that is none: here, not after minutes of quantising."""
-        require_choice("strategy", self.strategy, StrategyName)
-        require_choice("scales", self.scales, Scales)
-        require_choice("calibration method", self.calibration_method, Method)
-        require_choice("cascades", self.cascades, FusedStackChoice)
-        require_names("keep_float", self.keep_float)
-        require_names("print_after", self.print_after)
-        _require_stages(self.print_after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +101,12 @@ def require_machine(hw: HwSpec, scales: str) -> None:
             hw.name,
             "it has shifters for multipliers (multiplier_bits 0), "
             f"{scales} scales need multipliers",
-            "compile with --scales pow2, or for another machine",
+            f"compile with {option('scales', 'pow2')}, or for another machine",
         )
 
 
-def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: a float model stays one."""
+def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = True) -> Prepared:
+    """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
     return prepare(
         model,
         calibration=options.calibration,
@@ -181,18 +132,18 @@ def compile_prepared(
     """The stages after quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
 
-    def show(stage: str, *made: Any) -> None:
+    def show(stage: str, *results: Any) -> None:
         if not {stage, EVERY}.isdisjoint(options.print_after):
             from opu_fuse.texts import TEXTS  # few ask for it
 
-            write("\n".join([f"# after {stage}", *TEXTS[stage](*made)]))
+            write("\n".join([f"# after {stage}", *TEXTS[stage](*results)]))
 
     show("model", prepared)
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
-    cascades = FusedStackChoice(options.cascades)
+    fused_stacks = FusedStackChoice(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies after them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
@@ -201,7 +152,9 @@ def compile_prepared(
     planned = chain.from_iterable(fitted.tiling.layers.values())
     check_instructions(sum(p.instructions for p in planned), dfg.name, hw.name, options.budget)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
-    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, cascades=cascades)
+    plan = schedule(
+        dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, fused_stacks=fused_stacks
+    )
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
@@ -243,9 +196,9 @@ def partition_model(
     )
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     tiles: TileCache = {}
-    dfg, fused, _ = fuse_in_parts(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
+    dfg, fused, _ = fuse_with_split_pools(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
     if fused.legal:
-        fused = named(dfg, fused, needed_copies(dfg, fused, hw))
+        fused = name_copies(dfg, fused, needed_copies(dfg, fused, hw))
     return dfg, replace(fused, rewrites={**prepared.rewrites, **fused.rewrites})
 
 
@@ -264,89 +217,42 @@ def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> tuple[Dfg, 
 def partition(
     model: ModelLike,
     hw: HwLike,
-    strategy: str = DEFAULT_STRATEGY,
+    strategy: StrategyLike = DEFAULT_STRATEGY,
     *,
+    budget: float = 1.0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-) -> Partition:
+) -> "PartitionedModel":
     """Groups of a model, legal or not (`Partition.violations` says why not). model, hw: as of
-    `compile`, needs no quantisation. shapes, dims: as in `Options`.
+    `compile`, needs no quantisation. strategy, budget, shapes, dims: as in `ModelOptions`.
     """
+    from opu_fuse.partitioned_model import PartitionedModel  # compiling has none
+
     hw, sizes = load_hw(hw), Sizes(shapes=shapes or {}, dims=dims or {})
-    dfg, fused = partition_model(model, hw, strategy, sizes=sizes)
+    dfg, fused = partition_model(model, hw, strategy, budget=budget, sizes=sizes)
     warn_of_little(dfg, hw, fused)
-    return fused
+    return PartitionedModel.of(dfg, hw, fused)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A compiled model with the machine it was compiled for."""
-
-    bundle: Bundle
-    hw: HwSpec
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Program":
-        """Read and check a program file; it contains its spec. Raises ProgramError."""
-        bundle = bundle_file.load(path)
-        return cls(bundle=bundle, hw=load_hw_text(bundle.spec_yaml, f"{path}: spec.yaml"))
-
-    def save(self, path: str | Path) -> None:
-        """Write the program file, whole or not at all."""
-        bundle_file.save(self.bundle, path)
-
-    def run(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> "RunResult":
-        """Run on an engine.
-
-        inputs: name -> array of the model's dtype and shape, or (N, …) for N samples; None: seeded
-        noise with a warning (the cycle engine has no data). options: engine, "functional", "cycle"
-        or "rtl"; shuffle (functional): seed of a random legal order; capture: the int8 tensors
-        inside as well; rtl: `RtlOptions`; memory (cycle): `MemoryOptions`.
-
-        Raises RunError for inputs that do not fit the model and when the machine stops with an
-        error.
-        """
-        from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
-
-        return run(self.bundle, self.hw, inputs, **options)
-
-    def check(
-        self, inputs: Mapping[str, np.ndarray], result: "RunResult", model: str | Path | None = None
-    ) -> "CheckResult":
-        """As `run --check`, of a captured run. model: the file that was compiled."""
-        from opu_fuse.sim.compare.users_model import check_run
-
-        return check_run(self.bundle, inputs, result, None if model is None else Path(model))
-
-
-def compile(model: ModelLike, hw: HwLike, **options: Any) -> Program:  # noqa: A001 public name
-    """Model -> program; options are the fields of `Options`.
+@keywords_of(Options)
+def compile(model: ModelLike, hw: HwLike, options: Options) -> Program:  # noqa: A001 public name
+    """Model -> program.
 
     model: path of an ONNX or TFLite file, an onnx.ModelProto or an onnx_ir.Model, in floats or
     quantised (QDQ, QOperator); it is not changed. hw: a machine, its name, or the path of its YAML
     file. Raises UserError with where, what and help when it cannot be handled.
     """
     hw = load_hw(hw)
-    done = compile_model(model, hw, Options(**options))
+    done = compile_model(model, hw, options)
     warn_of_little(done.dfg, hw, done.partition)
     return Program(bundle=done.bundle, hw=hw)
-
-
-def _require_stages(names: Sequence[str]) -> None:
-    for name in names:
-        if name not in (*STAGES, EVERY):
-            raise UserError(
-                f"--print-after {name}",
-                f"there is no stage {name!r}",
-                f"stages are {', '.join(STAGES)}, or {EVERY} for each",
-            )
 
 
 def require_batch(dfg: Dfg, images: int) -> None:
     """UserError where a program cannot run so many images together."""
     if not 1 <= images <= MOST_IMAGES:
         raise UserError(
-            f"--batch {images}",
+            option("batch", images),
             f"a program runs 1 to {MOST_IMAGES} images together",
             "run the program several times, each time with as many as it takes",
         )
@@ -358,7 +264,7 @@ def require_batch(dfg: Dfg, images: int) -> None:
             raise UserError(
                 f"input {name!r}",
                 f"has shape {list(shape)}, whose first size is not that of a single image",
-                "export the model for one image (1 in front of all inputs), or leave out --batch",
+                f"export the model for one image (first size 1), or leave out {option('batch')}",
             )
 
 
@@ -378,7 +284,7 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
                 return fitted.dfg, fitted.partition, fitted
             _forbid(fitted, forbidden)
 
-    dfg, partition, fitted = fuse_in_parts(dfg, hw, fuse)
+    dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
     return Fitted(dfg=dfg, partition=partition, tiling=fitted.tiling)
 
 

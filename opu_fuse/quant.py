@@ -20,21 +20,21 @@ UINT8_SHIFT = 128
 LEAST = 1e-30
 """Tensors with a narrower range are zero in any scale."""
 FLOAT_KEY = "opu_fuse.float"
-"""Key in `Node.metadata_props` of nodes that stay in floating point: the user wants it so, or they
-are NEEDLESS to round, since they only move what nothing quantised computes or reads."""
+"""Key in `Node.metadata_props` of nodes that remain in floating point: the user ASKED for it, or
+it is NEEDLESS to round them, since they only move what nothing quantised computes or reads."""
 ASKED, NEEDLESS = "asked", "needless"
 REWRITE_KEY = "opu_fuse.rewrite"
-"""Key in `Node.metadata_props`: what a rewrite for fusing made of the node, and why."""
+"""Key in `Node.metadata_props`: what a rewrite for fusing replaced, and why."""
 CHOICE_KEY = "opu_fuse.choice"
-"""Key in `Node.metadata_props` of convolutions with ones that a rewrite made: they put values
-elsewhere, and none of their products is one of the model's.
+"""Key in `Node.metadata_props` of convolutions with one-hot weights that a rewrite inserted: they
+move values, and none of their products is one of the model's.
 """
-GIVEN_KEY = "opu_fuse.given"
+PREQUANTISED_KEY = "opu_fuse.prequantised"
 """Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
 that were quantised here."""
 UNROUNDED_KEY = "opu_fuse.unrounded"
 """Key in `Value.meta` of a further input of the canonical model: the input of the user's model
-whose numbers it has as they are given, while the other value of that input is rounded.
+whose numbers it has unrounded, while the other value of that input is rounded.
 """
 
 
@@ -43,8 +43,8 @@ _FINER = 7
 
 
 def finer_by(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """By how many bits the unit of each channel's sums is made finer, so that its bias is a whole
-    number of it. 0 where it is one already, and where int8 does not hold the channel's weights in
+    """Bits by which each channel's accumulator unit becomes finer, so that its bias is a multiple
+    of the unit. 0 where it is one already, and where int8 does not hold the channel's weights in
     such a unit, or int32 its sums.
 
     rows: integer weights, output channels first; steps: biases in units of the sums.
@@ -52,7 +52,7 @@ def finer_by(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
     sizes = np.abs(rows.astype(np.int64)).reshape(len(rows), -1)
     largest, reach = sizes.max(axis=1, initial=0), 128 * sizes.sum(axis=1) + np.abs(steps)
     shifts = np.zeros(len(rows), np.int64)
-    for bits in range(_FINER, -1, -1):  # the fewest that do are found last
+    for bits in range(_FINER, -1, -1):  # the fewest that do come last
         holds = (largest << bits <= 127) & (np.ldexp(reach, bits) < 2**31) | (bits == 0)
         finer = np.ldexp(steps, bits)
         shifts = np.where((finer == np.rint(finer)) & holds, bits, shifts)

@@ -1,7 +1,7 @@
-"""Where the machines (`hw_specs/`) and the RTL (`rtl_sim/`) lie.
+"""Folders of the machines (`hw_specs/`) and of the RTL (`rtl_sim/`).
 
 A checkout (and an editable install) has both as top-level folders next to `opu_fuse/`; a wheel
-carries them below `opu_fuse/_share/`. Nothing else in the package may guess these places.
+carries them below `opu_fuse/_share/`. Nothing else in the package may guess these paths.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ def rtl_dir() -> Path:
 
 
 def _resource(name: str) -> Path:
-    # The wheel's place first: site-packages may hold a foreign folder of the same name.
+    # The wheel's folder first: site-packages may hold another package's folder of the same name.
     for parent in (_PACKAGE / "_share", _PACKAGE.parent):
         if (parent / name).is_dir():
             return parent / name

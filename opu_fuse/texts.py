@@ -1,4 +1,4 @@
-"""What comes out of each stage of the compiler, as text for `--print-after`."""
+"""The result of each stage of the compiler as text, for `--print-after`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
@@ -20,8 +20,8 @@ def _model(prepared: Prepared) -> Iterable[str]:
     return [model_text(prepared.canonical)]
 
 
-def _partition(dfg: Dfg, hw: HwSpec, found: Partition, tiling: Tiling) -> Iterable[str]:
-    return chain(explain(dfg, hw, found), tiling_lines(tiling, hw))
+def _partition(dfg: Dfg, hw: HwSpec, partition: Partition, tiling: Tiling) -> Iterable[str]:
+    return chain(explain(dfg, hw, partition), tiling_lines(tiling, hw))
 
 
 def _program(bundle: Bundle, hw: HwSpec) -> Iterable[str]:
@@ -35,4 +35,4 @@ TEXTS: Mapping[str, Callable[..., Iterable[str]]] = {
     "plan": plan_lines,
     "program": _program,
 }
-"""Per stage (`pipeline.STAGES`), the text of what it has made."""
+"""Per stage (`pipeline.STAGES`), the text of its result."""

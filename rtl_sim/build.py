@@ -2,8 +2,8 @@
 
 The cache is `$OPU_FUSE_CACHE`, else `$XDG_CACHE_HOME/opu_fuse`, else `~/.cache/opu_fuse`. An
 entry's name is a hash over all that goes into it, so entries are never changed, only added. When
-two processes want the same entry, one builds it in a folder of its own and renames it into place,
-the other waits.
+two processes want the same entry, one builds it in a folder of its own and renames that to the
+entry, the other waits.
 """
 
 import contextlib
@@ -45,23 +45,24 @@ MAKE_SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """What to simulate.
-
-    top: module name; spec: machine whose package is compiled in; sources: files of others that hold
-    `top`, with the machine inside, in the order of compiling. public: every signal is visible to
-    cocotb (five times slower); visible: those that are besides what the design marks, as
-    `module.name` with `*`; fast: optimise for long runs instead of for a short build; waves: "fst"
-    or "vcd" when it can write such a file; parameters: of the top module.
-    """
+    """What to simulate."""
 
     top: str
+    """Module name."""
     spec: HwSpec
+    """Machine whose package is compiled in."""
     sources: tuple[Path, ...] = ()
+    """Files of others that hold `top`, with the machine inside, in the order of compiling."""
     public: bool = False
+    """Every signal is visible to cocotb (five times slower)."""
     visible: tuple[str, ...] = ()
+    """Signals visible in addition to those that the design marks, as `module.name` with `*`."""
     fast: bool = False
+    """Optimise for long runs instead of for a short build."""
     waves: str = ""
+    """`fst` or `vcd`, when it can write such a file."""
     parameters: Mapping[str, int] = field(default_factory=dict)
+    """Of the top module."""
     defines: tuple[str, ...] = ()
 
     @property
@@ -153,7 +154,7 @@ def yosys(folder: Path, *commands: str) -> None:
         raise InternalError("synthesis", f"Yosys stopped:\n{done.stdout[-3000:]}")
 
 
-def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
+def cached(make: Callable[[Path], str], kind: str, *content: str) -> str:
     """The text that `make` creates in a temporary folder, cached by `kind` and `content`."""
     key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
     entry = cache_dir() / f"{kind}-{key}.json"
@@ -181,7 +182,7 @@ def cache_dir() -> Path:
     except OSError as error:
         raise RunError(
             str(folder),
-            f"the cache of built simulators cannot be made ({error.strerror})",
+            f"the cache of built simulators cannot be created ({error.strerror})",
             "set OPU_FUSE_CACHE to a folder that can be written",
         ) from error
     return folder

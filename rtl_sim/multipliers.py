@@ -2,9 +2,9 @@
 
 A product that goes into registers alone is registered inside the multiplier, and so are its
 factors where all bits of both come out of registers. A register whose output others read, too,
-stays for them. All bits of a port are told the same (clock, enable). A reset that comes with the
-clock becomes logic in front of a factor; other registers with a reset, or with an inverted clock
-or enable, stay where they are.
+remains for them. All bits of a port have the same controls (clock, enable). A reset that comes with
+the clock becomes logic before a factor; other registers with a reset, or with an inverted clock or
+enable, remain as they are.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ _Bit = int | str
 """Number of a net, or a constant."""
 
 
-class _Told(NamedTuple):
+class _Control(NamedTuple):
     """Control inputs of a register. enable: "1" if it loads every cycle."""
 
     clock: _Bit
@@ -78,7 +78,7 @@ class _Module:
 
     def _product(self, cell: dict[str, Any]) -> int:
         """Absorbs the output registers of a product that has no other reader: returns 1, else 0."""
-        controls: set[_Told | None] = set()
+        controls: set[_Control | None] = set()
         registers: dict[str, str] = {}
         for at, bit in _bits(cell, "P"):
             if not self.readers[bit]:
@@ -87,18 +87,18 @@ class _Module:
             if self.readers[bit] > 1 or name is None or not _is_plain(self.cells[name]):
                 return 0
             registers[at] = name
-            controls.add(_told(self.cells[name]))
+            controls.add(_control_of(self.cells[name]))
         if len(controls) != 1 or (control := controls.pop()) is None:
             return 0
         for at, name in registers.items():
             (output,) = cell["connections"][at] = self.cells.pop(name)["connections"]["Q"]
             self.out_of.pop(output)
-        _tell(cell, "P", control)
+        _set_control(cell, "P", control)
         return 1
 
     def _factors(self, cell: dict[str, Any]) -> int:
         """Absorbs the input registers of both factors, if both have them: returns 2, else 0."""
-        controls = {port: self._told_before(cell, port) for port in "AB"}
+        controls = {port: self._control_before(cell, port) for port in "AB"}
         if None in controls.values():
             return 0
         for port, control in controls.items():
@@ -106,18 +106,18 @@ class _Module:
             for at, bit in _bits(cell, port):
                 if bit in self.out_of:
                     cell["connections"][at] = [self._taken(self.out_of[bit])]
-            _tell(cell, port, control)
+            _set_control(cell, port, control)
         return 2
 
-    def _told_before(self, cell: dict[str, Any], port: str) -> _Told | None:
-        controls: set[_Told | None] = set()
+    def _control_before(self, cell: dict[str, Any], port: str) -> _Control | None:
+        controls: set[_Control | None] = set()
         for _, bit in _bits(cell, port):
             if bit == "0":
                 continue
             if bit not in self.out_of:
                 return None
             register = self.cells[self.out_of[bit]]
-            control = _told(register)
+            control = _control_of(register)
             # A reset that acts without the enable cannot be expressed by the data input.
             if not _is_plain(register) and (control is None or control.enable != "1"):
                 return None
@@ -157,7 +157,7 @@ def _is_plain(register: dict[str, Any]) -> bool:
     return wired and register["parameters"].get("REGSET", "RESET") == "RESET"
 
 
-def _told(register: dict[str, Any]) -> _Told | None:
+def _control_of(register: dict[str, Any]) -> _Control | None:
     """None for a register that no multiplier can absorb, whatever drives it."""
     parameters, wires = register["parameters"], register["connections"]
     usual = {"CLKMUX": "CLK", "LSRMUX": "LSR", "GSR": "DISABLED", "SRMODE": "LSR_OVER_CE"}
@@ -166,10 +166,10 @@ def _told(register: dict[str, Any]) -> _Told | None:
     enabled = parameters.get("CEMUX", "CE").strip()
     if enabled not in ("1", "CE") or not {"CLK", "DI", "Q"} <= wires.keys():
         return None
-    return _Told(wires["CLK"][0], "1" if enabled == "1" else wires["CE"][0])
+    return _Control(wires["CLK"][0], "1" if enabled == "1" else wires["CE"][0])
 
 
-def _tell(cell: dict[str, Any], port: str, told: _Told) -> None:
+def _set_control(cell: dict[str, Any], port: str, control: _Control) -> None:
     name, enable = _NAMES[port], _ENABLES[port]
     cell["parameters"] |= {
         f"REG_{name}_CLK": "CLK0",
@@ -177,6 +177,6 @@ def _tell(cell: dict[str, Any], port: str, told: _Told) -> None:
         f"REG_{name}_RST": "RST0",
         "RESETMODE": "SYNC",
     }
-    for at, bit in {"CLK0": told.clock, "RST0": "0", enable: told.enable}.items():
+    for at, bit in {"CLK0": control.clock, "RST0": "0", enable: control.enable}.items():
         cell["connections"][at] = [bit]
         cell["port_directions"][at] = "input"

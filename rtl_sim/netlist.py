@@ -1,7 +1,7 @@
 """The distinct modules of an elaborated design, out of its RTLIL text.
 
 Yosys' slang frontend makes a module of every instance, `source$path.of.instance`. Equal ones become
-one, so each is synthesised once and counted as often as it stands in the design.
+one, so each is synthesised once and counted once for each of its instances.
 """
 
 import hashlib

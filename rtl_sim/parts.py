@@ -1,5 +1,5 @@
 """What the parts of a machine take on a family of FPGAs, named as in the area model
-(`opu_fuse/hw/area/estimate.py`). The hierarchy is kept, and a module that stands in several
+(`opu_fuse/hw/area/estimate.py`). The hierarchy is preserved, and a module that is used in several
 machines is synthesised once.
 """
 
@@ -29,7 +29,7 @@ _ECP5_LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 """As nextpnr packs them: a carry cell is two tables, a LUT RAM takes three pairs of them."""
 
 _CHAIN = re.compile(r"\.u_post\.(u_\w+)")
-_PLACES = (
+_PATHS = (
     ("array", re.compile(r"\.u_array\b")),
     ("affine", re.compile(r"\.u_pre(_gate)?\b(?<!u_buffers\.g_pre\.u_pre)")),
     ("accumulate", re.compile(r"\.u_accumulate\b")),
@@ -41,7 +41,7 @@ _PLACES = (
     ("fetch", re.compile(r"\.u_fetch\b")),
     ("issue", re.compile(r"\.u_issue\b")),
 )
-"""A part and the instances below which its modules stand, the first that fits; else `control`."""
+"""A part and the instances that contain its modules, the first that matches; else `control`."""
 
 
 def parts(spec: HwSpec, family: Family, *, without: Container[str] = ()) -> dict[str, Resources]:
@@ -51,15 +51,15 @@ def parts(spec: HwSpec, family: Family, *, without: Container[str] = ()) -> dict
     defines = SHORT_SLICES if family is Family.ECP5 else ()
     modules = distinct_modules(elaborate("opu_top", spec, defines=defines))
     units = {path: m.source for m in modules for path in m.paths}
-    standing = [
+    instances = [
         (m, part)
         for m in modules
         for path in m.paths
         if (part := _part(path, units)) not in without
     ]
-    cells = _cells(tuple({m.name: m for m, _ in standing}.values()), modules, family)
+    cells = _cells(tuple({m.name: m for m, _ in instances}.values()), modules, family)
     results: dict[str, Resources] = {}
-    for module, part in standing:
+    for module, part in instances:
         results[part] = results.get(part, Resources()) + _taken(cells[module.name], family)
     return results
 
@@ -70,7 +70,7 @@ def _part(path: str, sources: Mapping[str, str]) -> str:
         return sources[path[: match.end()]].removeprefix("opu_")
     if path.endswith(".u_post"):
         return "post"
-    return next((part for part, place in _PLACES if place.search(path)), "control")
+    return next((part for part, path_pattern in _PATHS if path_pattern.search(path)), "control")
 
 
 def _cells(

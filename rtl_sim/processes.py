@@ -4,7 +4,7 @@ A variable that a clocked process sets with `=` changes before others that wait 
 have run, or after: what they read is up to the tool. So such a variable belongs to its process.
 The simulators' bodies (docs/machine.md) are such processes, whose functions do most of the
 assigning; linters look at the text of a process and not into functions, so this reads the tree
-that Verilator has made of a design, where parameters are numbers and names are resolved.
+that Verilator writes of a design, where parameters are numbers and names are resolved.
 """
 
 import json
@@ -24,8 +24,8 @@ _ASSIGNMENTS = frozenset({"ASSIGN", "ASSIGNDLY", "ASSIGNW"})
 
 def shared(folder: Path) -> list[str]:
     """A line for each variable that a clocked process sets with `=` and that another process,
-    an instance or a `<=` touches: where it is set, where it is touched. folder: Verilator's, made
-    with `--json-only`.
+    an instance or a `<=` touches: where it is set, where it is touched. folder: what Verilator
+    wrote with `--json-only`.
     """
     tree = json.loads(next(folder.glob("*.tree.json")).read_text(encoding="utf-8"))
     meta = json.loads(next(folder.glob("*.tree.meta.json")).read_text(encoding="utf-8"))
@@ -45,11 +45,11 @@ def _module(module: Node, files: Mapping[str, str]) -> Iterator[str]:
         for variable, sites in effect.blocking.items():
             others = [e.touched[variable] for e in effects if e is not effect]
             others.append(effect.delayed[variable])
-            places = sorted({_place(n, files) for nodes in others for n in nodes})
-            if variable in own and places:
+            sites_elsewhere = sorted({_site(n, files) for nodes in others for n in nodes})
+            if variable in own and sites_elsewhere:
                 yield (
-                    f"{_place(sites[0], files)}: {own[variable]} is set with = in a clocked "
-                    f"process and belongs to it, but for {', '.join(places)}"
+                    f"{_site(sites[0], files)}: {own[variable]} is set with = in a clocked "
+                    f"process and belongs to it, but for {', '.join(sites_elsewhere)}"
                 )
 
 
@@ -121,6 +121,6 @@ def _children(node: Node) -> Iterator[Node]:
             yield from value
 
 
-def _place(node: Node, files: Mapping[str, str]) -> str:
+def _site(node: Node, files: Mapping[str, str]) -> str:
     file, line, _ = node["loc"].split(",")
     return f"{files[file]}:{line.split(':')[0]}"

@@ -1,7 +1,7 @@
 """`python -m rtl_sim.run`: builds the simulator of a whole machine and runs one session in it.
 
-Standard input and output are the session's (`session.py`); what goes wrong before is told in its
-form, as `{"fatal": …}`.
+Standard input and output are the session's (`session.py`); earlier errors are reported in its form,
+as `{"fatal": …}`.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="name or YAML file of the machine")
-    parser.add_argument("--image", type=Path, help="DRAM image, changed in place")
+    parser.add_argument("--image", type=Path, help="DRAM image, which the run changes")
     parser.add_argument("--latency", type=int, default=2, help="cycles")
     parser.add_argument("--orders", type=int, default=0, help="seed; of writes' address and data")
     parser.add_argument("--bytes-per-cycle", type=float, required=True)

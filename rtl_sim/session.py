@@ -2,7 +2,7 @@
 
 One JSON object per line. `{"do": "run", "base", "words", "window", "watchdog", "limit"}` runs one
 program and answers with the counters; `{"do": "reset"}` resets the machine; the end of input ends
-the simulation. Answers go to standard output behind `REPLY`, between whatever else the simulator
+the simulation. Answers go to standard output after `REPLY`, between whatever else the simulator
 prints. The DRAM image is a file shared with the process that commands.
 """
 

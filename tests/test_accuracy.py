@@ -226,7 +226,7 @@ def test_an_output_that_is_no_number_is_refused():
     g (float[1,3,6,6] x) => (float[1,3,6,6] y, float[1,3,6,6] root)
     { y = Relu(x)  [s] root = Sqrt(x) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
-    words = "output 'root': the float model computes NaN or infinity there; measure on inputs"
+    words = "output 'root': the float model computes NaN or infinity for it; measure on inputs"
     with pytest.raises(UserError, match=words):
         opu_fuse.accuracy(model, load_hw("opu-tiny"), remedies=False, keep_float=("s",))
 

@@ -20,6 +20,9 @@ FIRST_ROW = (
     *(
         "errors",
         "choices",
+        "extras",
+        "summaries",
+        "input_arrays",
         "fixedpoint",
         "quant",
         "io_layout",
@@ -55,12 +58,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "codegen": ("units", "hw", "dfg", "tiling", "fuse", "schedule", "bundle", "host/build"),
     "sim": ("units", "hw", "bundle", "host/run"),
     "cosim": ("hw", "bundle", "sim"),
-    "report": ("hw", "bundle"),
+    "report": ("units", "hw", "bundle"),
 }
 FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
 TOP_FILES = (
-    *("texts", "pipeline", "noise", "loss", "overview", "sweeping", "exploring"),
+    *("texts", "options", "program_run", "program", "partitioned_model"),
+    *("pipeline", "noise", "loss", "overview", "sweeping", "exploring"),
     *("__init__", "cli", "__main__"),
 )
 RTL_MAY_IMPORT = ("units", "hw", "cosim")

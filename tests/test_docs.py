@@ -51,7 +51,7 @@ FOREIGN_NAMES |= {"FAKELY_QUANT"}  # MCT's
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 
 FILE = re.compile(
-    r"(?<![\w./<>*…-])[\w./-]+\.(?:py|md|yaml|sv|h|cpp|json|onnx|npz|opu|bin|asm|toml|txt)\b(?![\w(])"
+    r"(?<![\w./<>*…-])[\w./-]+\.(?:py|md|yaml|sv|h|cpp|json|onnx|npz|opu|bin|asm|toml|txt|ipynb)\b(?![\w(])"
 )
 FOLDER = re.compile(r"(?<![\w./<>*…-])[\w.][\w./-]*/(?=$|[\s,])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 SIGNAL = "import os, signal, sys, time\nctrl_c = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
+IMPORT = f"{SIGNAL}from opu_fuse.process.interrupts import handled\n"
 PLACES = {
     "turned into another error": """
 try:
@@ -37,9 +38,7 @@ finally:
 
 def run(text: str) -> subprocess.CompletedProcess[str]:
     body = "\n".join(f"    {line}" for line in text.splitlines())
-    code = (
-        f"{SIGNAL}from opu_fuse.process.interrupts import noted\nwith noted():\n{body}\n    pass\n"
-    )
+    code = f"{IMPORT}with handled():\n{body}\n    pass\n"
     return subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )
@@ -57,7 +56,7 @@ def test_other_errors_stay_what_they_are():
 
 
 def test_a_finished_command_is_not_interrupted():
-    code = f"{SIGNAL}from opu_fuse.process.interrupts import noted\nwith noted(): pass\nctrl_c()"
+    code = f"{IMPORT}with handled(): pass\nctrl_c()"
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import InternalError, ModelError
-from opu_fuse.process.sandbox import ForeignError, beside, complaints, in_child
+from opu_fuse.process.sandbox import ForeignError, complaints, in_child, in_child_concurrently
 
 
 def _complain() -> None:
@@ -52,13 +52,16 @@ def test_what_was_found_out_comes_back():
 
 def test_the_parent_goes_on_meanwhile():
     reader, writer = os.pipe()
-    with beside(lambda: os.read(reader, 1), seconds=20.0) as answer:
+    with in_child_concurrently(lambda: os.read(reader, 1), seconds=20.0) as answer:
         os.write(writer, b"x")  # the child waits for it
         assert answer() == b"x"
 
 
 def test_a_child_does_not_outlive_the_block(children: list[int]):
-    with pytest.raises(ZeroDivisionError), beside(lambda: time.sleep(100), seconds=100.0):
+    with (
+        pytest.raises(ZeroDivisionError),
+        in_child_concurrently(lambda: time.sleep(100), seconds=100.0),
+    ):
         1 // 0  # noqa: B018  it raises
     _require_gone(children)
 

@@ -1,10 +1,17 @@
-"""What rounding to int8 loses, tensor by tensor and at the outputs.
+"""Loss of accuracy by rounding to int8, tensor by tensor and at the outputs.
 
 Ratios are signal to noise over all samples, in decibels; None without noise.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from opu_fuse.extras import frame
+from opu_fuse.summaries import counted, short, summary
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def worth(ratio: float | None) -> float:
@@ -12,13 +19,18 @@ def worth(ratio: float | None) -> float:
     return math.inf if ratio is None else ratio
 
 
+def _decibels(ratio: float | None) -> str:
+    return "exact" if ratio is None else f"{ratio:.1f} dB"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorLoss:
     """One int8 tensor against the float model's.
 
-    layer, op: the operator that computes it, before a Relu, Clip or MaxPool; place: "machine",
-    "host" or "input". own: ratio of what the layer itself adds, given the int8 operands that it
-    had. clipped: share of values beyond what its integers hold.
+    layer, op: the operator that computes it, before a Relu, Clip or MaxPool
+    place: "machine", "host" or "input"
+    own: ratio of what the layer itself adds, on the int8 operands that it had
+    clipped: share of values beyond what its integers hold
     """
 
     name: str
@@ -29,6 +41,11 @@ class TensorLoss:
     own: float | None
     scale: float
     clipped: float
+
+    def __repr__(self) -> str:
+        own = "" if self.own is None else f"{self.own:.1f} dB by itself"
+        made = f"{self.op} {short(self.layer)} ({self.place})"
+        return summary(self, self.name, _decibels(self.ratio), own, made)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +62,11 @@ class OutputLoss:
     agreement: float | None
     right: float | None = None
     float_right: float | None = None
+
+    def __repr__(self) -> str:
+        same = "" if self.agreement is None else f"{self.agreement:.1%} as in float"
+        right = "" if self.right is None else f"{self.right:.1%} right"
+        return summary(self, self.name, _decibels(self.ratio), same, right)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +91,23 @@ class Accuracy:
     tensors: tuple[TensorLoss, ...]
     outputs: tuple[OutputLoss, ...]
     remedies: tuple[Remedy, ...] = ()
+
+    def __repr__(self) -> str:
+        worst = min(self.outputs, key=lambda o: worth(o.ratio), default=None)
+        return summary(
+            self,
+            self.model,
+            f"{self.scales} scales",
+            counted(self.samples, "sample"),
+            "" if worst is None else f"output {short(worst.name)} {_decibels(worst.ratio)}",
+            f"{short(self.worst_layer)} loses most by itself" if self.worst_layer else "",
+            machine=self.machine,
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A row per int8 tensor, the worst first; the columns are the fields of `TensorLoss`."""
+        columns = [field.name for field in fields(TensorLoss)]
+        return frame((asdict(tensor) for tensor in self.tensors), columns)
 
     @property
     def worst_layer(self) -> str:

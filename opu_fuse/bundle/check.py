@@ -31,6 +31,7 @@ from opu_fuse.io_layout import BYTES, AxisPermutation, ByteTable
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
 _MAP_RANK = 4
+"""Axes of a feature map: image, channels, rows, columns."""
 LARGEST_PORT = 1 << 28
 """Values of an input or output."""
 
@@ -69,9 +70,9 @@ def _tensors(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
         yield from _layout(t, hw, bundle.batch)
         end = t.offset + t.layout.size_bytes
         if t.offset < bundle.constants.size or end > bundle.window_bytes:
-            yield f"tensor {t.name} at bytes {t.offset}..{end} lies outside the feature maps"
+            yield f"tensor {t.name} at bytes {t.offset}..{end} is outside the feature maps"
         if t.offset < program_end and bundle.program_offset < end:
-            yield f"tensor {t.name} at bytes {t.offset}..{end} lies over the program"
+            yield f"tensor {t.name} at bytes {t.offset}..{end} overlaps the program"
         if t.offset % t.layout.word:
             yield f"tensor {t.name} at byte {t.offset}, between words of {t.layout.word}"
         if not (math.isfinite(t.scale) and t.scale > 0 and -128 <= t.zero_point <= 127):
@@ -94,7 +95,7 @@ def _layout(t: Tensor, hw: HwSpec, images: int) -> Iterator[str]:
     if y.rows % images:
         yield f"tensor {t.name} has {y.rows} rows for a batch of {images}"
     if math.prod(sizes) != images * math.prod(t.shape) or min(t.shape, default=1) < 1:
-        yield f"tensor {t.name} has shape {t.shape}, but lies as {sizes}"
+        yield f"tensor {t.name} has shape {t.shape}, but is stored as {sizes}"
 
 
 def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
@@ -104,7 +105,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
     most = posts * hw.buffers.psum.words * hw.word_channels
     for number, group in enumerate(bundle.groups):
         if group.index != number:
-            yield f"group {group.index} stands at place {number}"
+            yield f"group {group.index} is at index {number}"
         for stage in group.stages:
             if not _possible(stage, most) or stage.px not in packed:
                 yield f"group {number} has an impossible stage tensor {stage.name}"
@@ -122,11 +123,11 @@ def _passed_on(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  on
     known = {t.name for t in bundle.tensors}
     last = {name: group.index for group in bundle.groups for name in group.inputs}
     for group in bundle.groups:
-        made = {name for name in group.outputs if last.get(name, -1) > group.index}
-        for name in (*group.inputs, *({*group.outputs} - made)):
+        passed_on = {name for name in group.outputs if last.get(name, -1) > group.index}
+        for name in (*group.inputs, *({*group.outputs} - passed_on)):
             if name not in known:
                 yield f"group {group.index} ({group.name}) names {name}, which is no tensor"
-        known |= made
+        known |= passed_on
 
 
 def _possible(stage: StageTensor, most: int) -> bool:
@@ -185,7 +186,7 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
         if isinstance(segment, HostSegment):
             for _, value in segment.inputs:
                 if value not in known:
-                    yield f"segment {number} reads {value}, which nothing makes"
+                    yield f"segment {number} reads {value}, which nothing computes"
             known.update(value for _, value in segment.outputs)
     for port in bundle.inputs:
         if port.unrounded in tensors:
@@ -196,7 +197,7 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
             yield f"input {port.name} has shape {port.shape}, which is not one image of a batch"
     for port in (*bundle.inputs, *bundle.outputs):
         if port.value not in known:
-            yield f"port {port.name} stands for {port.value}, which nothing makes"
+            yield f"port {port.name} has value {port.value}, which nothing computes"
         yield from _port(port, tensors.get(port.value))
 
 
@@ -216,7 +217,7 @@ def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
     if tensor is None:
         return
     if port.turn is not None and port.turn.value != tensor.shape:
-        yield f"port {port.name} turns {port.turn.value}, its tensor has shape {tensor.shape}"
+        yield f"port {port.name} permutes {port.turn.value}, its tensor has shape {tensor.shape}"
     if math.prod(port.shape) != math.prod(tensor.shape):
         yield f"port {port.name} has shape {port.shape}, its tensor {tensor.shape}"
     if port.scale is None and port.dtype not in ("int8", "uint8"):
@@ -243,15 +244,15 @@ def _turn(port: Port, turn: AxisPermutation) -> Iterator[str]:
     """It is a bijection between the elements of the value and those of the user's array."""
     sizes = {math.prod(s) for s in (port.shape, turn.value, turn.axes)}
     if sorted(turn.order) != list(range(len(turn.axes))):
-        yield f"port {port.name} turns axes {turn.axes} in the order {turn.order}"
+        yield f"port {port.name} permutes axes {turn.axes} in the order {turn.order}"
     if len(sizes) > 1 or min((*port.shape, *turn.value, *turn.axes), default=1) < 1:
-        yield f"port {port.name} turns {turn.value} as {turn.axes} into {port.shape}"
+        yield f"port {port.name} permutes {turn.value} as {turn.axes} into {port.shape}"
 
 
 def _twice(kind: str, names: list[str]) -> Iterator[str]:
     for name, times in Counter(names).items():
         if times > 1:
-            yield f"{kind} {name} stands twice"
+            yield f"{kind} {name} appears twice"
 
 
 def _debug_database(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks

@@ -1,4 +1,4 @@
-"""What can be derived from a bundle alone: its machine, its instructions, MACs and efficiency."""
+"""Facts derived from a bundle alone: its machine, its instructions, MACs and efficiency."""
 
 from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment

@@ -1,7 +1,7 @@
 """Program files: `save` and `load` of `name.opu` (docs/program-file.md).
 
 A ZIP without compression, members sorted, times fixed: the same bundle gives the same bytes. Large
-members are hashed and written in place, without copies.
+members are hashed and written directly, without copies.
 """
 
 import hashlib
@@ -34,7 +34,9 @@ SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
 _MODELS = (".onnx", ".tflite")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE = 0o100644 << 16
+"""Unix mode of a regular file, in the upper half of a ZIP entry's attributes."""
 _LARGEST_MANIFEST = 1 << 28
+"""Bytes: a manifest is read whole, so that a damaged size must not take all memory."""
 
 
 def save(bundle: Bundle, path: str | Path) -> None:
@@ -61,7 +63,7 @@ def save(bundle: Bundle, path: str | Path) -> None:
 def load(path: str | Path) -> Bundle:
     """Read a program file; version, hashes and bounds are checked before anything is used.
 
-    Raises ProgramError with one line for files that are missing, foreign, damaged or truncated.
+    Raises ProgramError with one line for files that are missing, damaged, truncated or no programs.
     """
     path = Path(path)
     where = str(path)
@@ -150,7 +152,7 @@ def _member(data: Any) -> Member:
 
 
 def _write(path: Path, members: Mapping[str, Any]) -> None:
-    with whole_file(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for member in sorted(members):
             view = memoryview(members[member]).cast("B")
             info = zipfile.ZipInfo(member, _EPOCH)

@@ -29,8 +29,8 @@ def serialised(model: onnx.ModelProto) -> tuple[bytes, tuple[TensorProto, ...]]:
     which avoids another copy of their data.
     """
     data = model.SerializeToString(deterministic=True)
-    places = raw_places(data)
-    return data, tuple(_referring(t, *places.get(t.name, (0, 0))) for t in model.graph.initializer)
+    spans = raw_data_spans(data)
+    return data, tuple(_referring(t, *spans.get(t.name, (0, 0))) for t in model.graph.initializer)
 
 
 def _referring(tensor: TensorProto, offset: int, length: int) -> TensorProto:
@@ -71,7 +71,7 @@ def _referred(tensor: TensorProto, bundle: Bundle) -> bytes:
     facts = {entry.key: entry.value for entry in tensor.external_data}
     numbers = [facts.get(key, "") for key in ("offset", "length")]
     if facts.get("location") != QDQ or not all(n.isascii() and n.isdigit() for n in numbers):
-        raise damaged(bundle.model, f"{FUSED}: weights {tensor.name} do not lie in {QDQ}")
+        raise damaged(bundle.model, f"{FUSED}: weights {tensor.name} are not stored in {QDQ}")
     first, length = map(int, numbers)
     if first + length > len(bundle.qdq):
         raise damaged(
@@ -82,7 +82,7 @@ def _referred(tensor: TensorProto, bundle: Bundle) -> bytes:
     return bundle.qdq[first : first + length]
 
 
-def raw_places(model: bytes) -> dict[str, tuple[int, int]]:
+def raw_data_spans(model: bytes) -> dict[str, tuple[int, int]]:
     """Initialiser name -> (offset, length) of its raw data in a serialised ONNX model; those
     stored otherwise are left out.
     """

@@ -93,8 +93,8 @@ def kernel_from_json(text: bytes, where: str) -> Kernel:
         form = _adapter().validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise damaged(where, f"{place or 'the text'}: {first['msg']}") from None
+        location = ".".join(str(part) for part in first["loc"])
+        raise damaged(where, f"{location or 'the text'}: {first['msg']}") from None
     if form.kernel_version != KERNEL_VERSION:
         raise damaged(where, f"kernel of version {form.kernel_version}, not {KERNEL_VERSION}")
     try:

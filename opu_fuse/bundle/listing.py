@@ -12,7 +12,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 
 def program_listing(bundle: Bundle, hw: HwSpec) -> str:
     """All segments in order: machine segments as assembly with a comment where the group changes,
-    host segments as comments. `asm` turns one machine segment back into its words.
+    host segments as comments. `asm` assembles one machine segment into its words.
     """
     parts = [f"# {bundle.model} for {hw.name} ({bundle.spec_hash:011x})\n"]
     for number, segment in enumerate(bundle.segments):

@@ -29,6 +29,7 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _LARGEST = 1 << 44
 """The spec hash is the longest number of a manifest."""
 _MOST_DIGITS = 20
+"""Digits of numbers that are converted: more than `_LARGEST` has; int() takes quadratic time."""
 _READ = f"{OLDEST_SCHEMA} to {SCHEMA_VERSION}"
 _A_VERSION = re.compile(r"[\w.+!-]{1,40}")
 _SUBTRACTS = Engine.POST * REGISTERS_PER_ENGINE + REGISTER[Engine.POST, "res_negative"].index
@@ -68,7 +69,7 @@ class Manifest:
 
 
 def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
-    """What the manifest of a program says."""
+    """Content of a program's manifest."""
     return Manifest(
         schema_version=_schema_of(bundle),
         tool_version=bundle.tool_version,
@@ -141,8 +142,8 @@ def from_text(text: bytes, where: str) -> Manifest:
         return _adapter().validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise damaged(where, f"{NAME}, {place}: {first['msg']}") from None
+        location = ".".join(str(part) for part in first["loc"])
+        raise damaged(where, f"{NAME}, {location}: {first['msg']}") from None
 
 
 def _integer(digits: str) -> int:

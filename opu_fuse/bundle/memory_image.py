@@ -6,7 +6,7 @@ from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 
 
 def initial_image(bundle: Bundle) -> np.ndarray:
-    """uint8 (window_bytes,): constants and program words in place, zeros elsewhere."""
+    """uint8 (window_bytes,): constants and program words at their offsets, zeros elsewhere."""
     image = np.zeros(bundle.window_bytes, np.uint8)
     image[: bundle.constants.size] = bundle.constants
     words = np.ascontiguousarray(bundle.words, "<u4").view(np.uint8)
@@ -34,10 +34,10 @@ def write_tensor(window: np.ndarray, tensor: Tensor, values: np.ndarray) -> None
     become 0.
     """
     y, images = tensor.layout, len(values)
-    there = window[tensor.offset : tensor.offset + y.size_bytes]
+    stored = window[tensor.offset : tensor.offset + y.size_bytes]
     maps = values.reshape(images, y.channels, y.rows // images, y.cols)
     stacked = maps[0] if images == 1 else maps.swapaxes(0, 1).reshape(y.channels, y.rows, y.cols)
-    there[:] = y.pack(stacked, under=there)
+    stored[:] = y.pack(stacked, under=stored)
 
 
 def by_image(stacked: np.ndarray, images: int) -> np.ndarray:

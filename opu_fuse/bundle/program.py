@@ -15,28 +15,33 @@ import numpy as np
 
 from opu_fuse.hw.dram_layout import Layout, Pieces
 from opu_fuse.io_layout import AxisPermutation, ByteTable
+from opu_fuse.summaries import counted, summary
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
-"""Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
+"""Schema versions that this opu-fuse reads. A file has the oldest one that can say what it
 holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts maps, has ports that
 look bytes up, or inputs that are read rounded and unrounded.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
 KERNEL_SUFFIX = ".kernel.json"
-"""Of host pieces that are kernels; the others are models."""
+"""Suffix of host pieces that are kernels; the others are models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A feature map in the memory window.
 
-    name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none);
-    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image);
-    layout: of all images of a batch, below each other; offset: bytes;
-    home: name of the tensor in whose bytes it lies (a concatenation that moves nothing, else its
-    own); scale, zero_point: what the int8 stand for; first_group, last_group: groups between which
-    the bytes are valid (-1: written by the host before the first group).
+    name: value name in the canonical model
+    qdq_name: int8 tensor of the QDQ model ("" if none)
+    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image)
+    layout: of all images of a batch, below each other
+    offset: bytes
+    home: base allocation: the tensor in whose bytes it is stored (a zero-copy concatenation, or
+        the tensor itself)
+    scale, zero_point: of the int8
+    first_group, last_group: groups between which the bytes are valid (-1: written by the host
+        before the first group)
     """
 
     name: str
@@ -50,6 +55,11 @@ class Tensor:
     first_group: int
     last_group: int
 
+    def __repr__(self) -> str:
+        shape = f"int8{list(self.shape)}"
+        where = f"{self.layout.size_bytes:,} bytes at {self.offset:#x}"
+        return summary(self, self.name, shape, where, f"scale {self.scale:g}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
@@ -59,14 +69,19 @@ class Op:
     op: str
     module: str | None
 
+    def __repr__(self) -> str:
+        return summary(self, self.name, self.op, f"module {self.module}" if self.module else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTensor:
     """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
-    pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
-    it is the group's output and a `Tensor`. rows: of one image. pieces: lanes of the channels; px:
-    neighbouring pixels in a word.
+    pooled: the value is in output coordinates (after POOL) instead of tile coordinates
+    stored: it is the group's output and a `Tensor`
+    rows: of one image
+    pieces: lanes of the channels
+    px: neighbouring pixels in a word
     """
 
     stage: int
@@ -80,11 +95,18 @@ class StageTensor:
     pieces: Pieces
     px: int
 
+    def __repr__(self) -> str:
+        size = f"int8[{self.channels}, {self.rows}, {self.cols}]"
+        return summary(self, self.name, size, f"stage {self.stage}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionRange:
-    """Consecutive instructions of one group. segment: place in `Bundle.segments`; first, last:
-    C-type numbers in it; first_word, last_word: words in it, the U-types in front included.
+    """Consecutive instructions of one group.
+
+    segment: index in `Bundle.segments`
+    first, last: C-type numbers in it
+    first_word, last_word: words in it, the U-types before them included
     """
 
     segment: int
@@ -96,11 +118,13 @@ class InstructionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One bundle. inputs, outputs: tensor names; an output that is no `Tensor` stays on chip, for
-    groups that follow. macs: of the model's Conv and Gemm in it, but for pixels that a pool behind
-    them leaves out. cycles: predicted; dram_bytes: moved by its loads and stores; all three for all
-    images of a batch. instructions: where they are in the program, several ranges when groups
-    interleave.
+    """One group. macs, cycles and dram_bytes are for all images of a batch.
+
+    inputs, outputs: tensor names; an output that is no `Tensor` is resident, for later groups
+    macs: of the model's Conv and Gemm in it, without pixels that a pool after them leaves out
+    cycles: predicted
+    dram_bytes: moved by its loads and stores
+    instructions: ranges of the program, several when groups interleave
     """
 
     index: int
@@ -113,6 +137,11 @@ class GroupInfo:
     dram_bytes: int
     stages: tuple[StageTensor, ...] = ()
     instructions: tuple[InstructionRange, ...] = ()
+
+    def __repr__(self) -> str:
+        work = f"{self.macs:,} MACs", f"{self.cycles:,} cycles predicted"
+        operators = f"operators {', '.join(op.op for op in self.ops)}"
+        return summary(self, f"{self.index} {self.name}", *work, operators)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +158,10 @@ class MachineSegment:
     groups: tuple[int, ...]
     tiles: tuple[tuple[int, int, int, int, int], ...]
 
+    def __repr__(self) -> str:
+        sizes = counted(self.words, "word"), counted(len(self.groups), "instruction")
+        return summary(self, "", *sizes, counted(len(self.tiles), "tile"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPiece:
@@ -143,6 +176,9 @@ class HostPiece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     ops: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return summary(self, self.member, *(name for name, _ in self.ops))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +199,9 @@ class HostSegment:
     cuts: tuple[tuple[str, str, str], ...] = ()
     rounded: tuple[tuple[str, str], ...] = ()
 
+    def __repr__(self) -> str:
+        return summary(self, "", *(f"{name} ({op})" for name, op, _ in self.ops))
+
     @property
     def results(self) -> dict[str, str]:
         """Name in the segment -> value name, of all that the segment shows."""
@@ -178,10 +217,10 @@ class Port:
 
     shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
-    (`quantised` ports of int8 models pass through). turn: where the elements of the value stand in
-    the user's array, None for the same places. table: of an input of bytes, the int8 that each is
+    (`quantised` ports of int8 models pass through). turn: permutation of the value's elements in
+    the user's array, None for the same order. table: of an input of bytes, the int8 that each is
     inside; None where scale and zero point say so. unrounded: name of the value that is the user's
-    array as it was given, "" where an input is read rounded alone.
+    array as it is, "" where an input is read rounded alone.
     """
 
     name: str
@@ -194,16 +233,23 @@ class Port:
     table: ByteTable | None = None
     unrounded: str = ""
 
+    def __repr__(self) -> str:
+        inside = "" if self.scale is None else f"int8 inside, scale {self.scale:g}"
+        return summary(self, self.name, f"{self.dtype}{list(self.shape)}", inside)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     """The program file in memory.
 
-    constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: members of
-    host pieces -> kernel (JSON) or serialised ONNX; qdq: the quantised model (serialised ONNX, for
-    `--check`) or b""; fused: the same with groups as functions, its weights those of `qdq`
-    (`fused.py`), or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
-    (canonical names, group index or -1). batch: images that machine segments run together.
+    constants: `dram.bin` (uint8)
+    words: `program.bin` (uint32, all segments)
+    hosts: members of host pieces -> kernel (JSON) or serialised ONNX
+    qdq: the quantised model (serialised ONNX, for `--check`) or b""
+    fused: the same with groups as functions, its weights those of `qdq` (`fused_onnx.py`), or b""
+    boundaries: (from, to, reason)
+    source_map: node of the user's model -> (canonical names, group index or -1)
+    batch: images that machine segments run together
     """
 
     model: str
@@ -226,3 +272,14 @@ class Bundle:
     qdq: bytes
     fused: bytes = b""
     batch: int = 1
+
+    def __repr__(self) -> str:
+        hosts = sum(isinstance(s, HostSegment) for s in self.segments)
+        return summary(
+            self,
+            self.model,
+            counted(len(self.groups), "group"),
+            counted(hosts, "host segment") if hosts else "",
+            f"{sum(g.cycles for g in self.groups):,} cycles predicted",
+            counted(len(self.words), "program word"),
+        )

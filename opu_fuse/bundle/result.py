@@ -1,10 +1,12 @@
-"""What a run gives back, the same for every engine."""
+"""Results of a run and of a check, in the same form for every engine."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
+
+from opu_fuse.summaries import counted, summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounters:
-    """What one group did, over all samples of a run.
+    """Counters of one group, over all samples of a run.
 
     cycles: its part of the segment's, where groups overlap (`sim/group_counters.py`; 0 on the
     functional engine).
@@ -54,15 +56,19 @@ class GroupCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run of N samples gives back.
+    """Results of a run of N samples.
 
-    outputs: model output name -> array in the model's dtype and shape, N leading. tensors:
-    captured int8 tensors, value name -> array of the model value's shape, samples along the first
-    axis; masks: name -> bool array of one sample's shape, for tensors that the machine computes
-    only in part (a window that skips positions). counters: named totals over all samples (cycles,
-    dram_bytes_read, dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by
-    index, over all samples. trace, stalls: of the first run of the program. samples: N; batch:
-    those that it runs together.
+    outputs: model output name -> array in the model's dtype and shape, N leading
+    tensors: captured int8 tensors, value name -> array of the model value's shape, samples along
+        the first axis
+    masks: name -> bool array of one sample's shape, for tensors that the machine computes only in
+        part (a window that skips positions)
+    counters: named totals over all samples (cycles, dram_bytes_read, dram_bytes_written,
+        instructions_<engine>, busy_<engine>, …)
+    groups: by index, over all samples
+    trace, stalls: of the first run of the program
+    samples: N
+    batch: samples that run together
     """
 
     engine: str
@@ -75,6 +81,21 @@ class RunResult:
     stalls: tuple[Stall, ...] = ()
     samples: int = 1
     batch: int = 1
+
+    def __repr__(self) -> str:
+        return summary(self, "", *self._facts())
+
+    def _facts(self) -> Iterator[str]:
+        """What a line about the run says."""
+        yield f"{self.engine} engine"
+        yield counted(self.samples, "sample")
+        yield counted(len(self.groups), "group")
+        if cycles := self.counters.get("cycles", 0):
+            yield f"{cycles:,} cycles"
+        for name, array in self.outputs.items():
+            yield f"{name} {array.dtype}{list(array.shape)}"
+        if self.tensors:
+            yield f"{counted(len(self.tensors), 'tensor')} captured"
 
     @property
     def runs(self) -> int:
@@ -110,6 +131,9 @@ class Difference:
     mismatches: int
     elements: int
 
+    def __repr__(self) -> str:
+        return summary(self, "", str(self))
+
     def __str__(self) -> str:
         made_by = f"group {self.group}" if self.group >= 0 else "input or host"
         if self.instruction >= 0:
@@ -121,11 +145,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputMatch:
-    """An output beside that of the user's model.
+    """Comparison of an output with that of the user's model.
 
-    snr_db: decibels, None where nothing differs and for types other than floats; differing,
-    elements: values, of all samples; max_abs_diff: infinite where one is no number and the other
-    is; limit: what it may be, None where there is no bound.
+    snr_db: decibels, None where nothing differs and for types other than floats
+    differing, elements: values, of all samples
+    max_abs_diff: infinite where one is no number and the other is
+    limit: bound of max_abs_diff, None without one
     """
 
     name: str
@@ -134,6 +159,11 @@ class OutputMatch:
     elements: int
     max_abs_diff: float
     limit: float | None
+
+    def __repr__(self) -> str:
+        differ = f"{self.differing:,} of {self.elements:,} values differ"
+        snr = "" if self.snr_db is None else f"SNR {self.snr_db:.1f} dB"
+        return summary(self, self.name, differ, snr)
 
     @property
     def passed(self) -> bool:
@@ -147,9 +177,11 @@ class OutputMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfModel:
-    """The outputs beside those of the model that was compiled, as ONNX Runtime computes it. model:
-    name of its file, "" where none is known; why: nothing was compared, "" where it was; noise: the
-    inputs were random, so that a ratio of signal to noise says nothing about real ones.
+    """Comparison of the outputs with those of the model that was compiled, run by ONNX Runtime.
+
+    model: name of its file, "" where none is known
+    why: nothing was compared, "" where it was
+    noise: the inputs were random, so that the signal-to-noise ratio says nothing about real ones
     """
 
     model: str = ""
@@ -162,14 +194,18 @@ class OfModel:
 class CheckResult:
     """A comparison of quantised tensors.
 
-    reference: what was held to be right; tensors, elements: compared; mismatches, max_abs_diff:
-    over all of them; first: in group order, the first difference that is larger than allowed, or of
-    an output. uncompared: quantised tensors of the reference that the run does not show (none where
-    no group is: then outputs are compared alone). dull: compared tensors with fewer than 32
-    distinct values (see `sim.compare.is_dull`) or 5 % and more of them saturated, which prove
-    little. outputs: of the model, compared. loose: tensors that may differ by a step from what
-    their operands give (`sim.bounds`), counted by reason; the others may not differ at all.
-    of_model: the outputs beside those of the user's own model; None where nobody asked.
+    reference: what was held to be right
+    tensors, elements: compared
+    mismatches, max_abs_diff: over all of them
+    first: in group order, the first difference that is larger than allowed, or of an output
+    uncompared: quantised tensors of the reference that the run does not show (none where no group
+        is: then outputs are compared alone)
+    dull: compared tensors with fewer than 32 distinct values (`sim.compare.is_dull`) or 5 % and
+        more of them saturated, which prove little
+    outputs: of the model, compared
+    loose: tensors that may differ by a step from what their operands give (`sim.compare.bounds`),
+        counted by reason; the others may not differ at all
+    of_model: comparison with the user's own model; None where nobody asked
     """
 
     reference: str
@@ -183,6 +219,16 @@ class CheckResult:
     outputs: int = 0
     loose: Mapping[str, int] = field(default_factory=dict)
     of_model: OfModel | None = None
+
+    def __repr__(self) -> str:
+        verdict = "passed" if self.passed else "failed" if self.compared else "nothing compared"
+        differ = f"{self.mismatches:,} of {self.elements:,} values differ"
+        return summary(
+            self,
+            verdict,
+            f"{differ} in {counted(self.tensors, 'tensor')} from {self.reference}",
+            f"largest difference {self.max_abs_diff}" if self.mismatches else "",
+        )
 
     @property
     def compared(self) -> bool:
@@ -201,7 +247,7 @@ class CheckResult:
         return next((output for output in outputs if not output.passed), None)
 
 
-def turns(trace: Iterable[Retire]) -> Iterator[tuple[Retire, int]]:
+def with_head_cycle(trace: Iterable[Retire]) -> Iterator[tuple[Retire, int]]:
     """Every record with the cycle in which the instruction became the first on its engine: several
     are open at a time, and those before it go first.
     """

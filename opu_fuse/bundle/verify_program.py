@@ -1,4 +1,4 @@
-"""What compiles, runs: a new program is held against the rules of who reads and runs it."""
+"""Post-compile verification: a new program must pass the checks of its readers and engines."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -27,11 +27,11 @@ def self_check(bundle: Bundle, hw: HwSpec, programs: Sequence[Sequence[Instructi
 def _stopping(
     bundle: Bundle, hw: HwSpec, programs: Sequence[Sequence[Instruction]]
 ) -> Iterator[str]:
-    stops = Faults(hw, bundle.window_bytes)
+    faults = Faults(hw, bundle.window_bytes)
     segments = [s for s in bundle.segments if isinstance(s, MachineSegment)]
     for segment, program in zip(segments, programs, strict=True):
         for number, (x, group) in enumerate(zip(program, segment.groups, strict=True)):
-            why = stops.reason(x)
+            why = faults.reason(x)
             if why is not None:
                 title = "no group" if group < 0 else group_title(bundle.groups[group])
                 yield f"{title}: instruction {number} ({x.engine.name.lower()}.{x.opcode}) {why}"

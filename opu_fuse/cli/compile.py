@@ -142,18 +142,18 @@ def compile_(
     for line in added_lines(done.partition):
         out.print(line)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
-    for group, companion in done.plan.beside.items():
-        out.print(f"beside: {names[companion]}: between the tiles of {names[group]}")
+    for group, filler in done.plan.co_scheduled.items():
+        out.print(f"co-scheduled: {names[filler]}: between the tiles of {names[group]}")
     for line in stack_lines(done.plan):
         out.print(line)
-    if kept := len(done.plan.kept):
+    if resident := len(done.plan.resident_groups):
         only = len(done.plan.not_stored)
         out.print(
-            f"on chip: {kept} of {len(names)} groups pass their map to the next one, "
+            f"on chip: {resident} of {len(names)} groups pass their map to the next one, "
             f"{only} of them store nothing"
         )
     source = context.get_parameter_source("scales")
-    if done.prepared.given_quantised and source is not None and source.name != "DEFAULT":
+    if done.prepared.prequantised and source is not None and source.name != "DEFAULT":
         print_plain("warning: the model is quantised already: --scales is not used")
     for line in host_lines(done.dfg, done.partition):
         out.print(line)

@@ -1,13 +1,16 @@
 """`opu-fuse explore`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
 from opu_fuse.cli.console import out, share_bar, time_left
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
+
+if TYPE_CHECKING:
+    from opu_fuse.exploring.run import Objective
 
 
 def explore(
@@ -52,7 +55,7 @@ def explore(
         found = run(
             [{"model": name, "image": image if name in sized else None} for name in model],
             device,
-            objectives=objective.split(","),
+            objectives=cast("list[Objective]", objective.split(",")),  # checked by `run`
             folder=output,
             trials=trials,
             seed=seed,

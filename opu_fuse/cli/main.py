@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from opu_fuse import __version__
+from opu_fuse.choices import named_for_the_command
 from opu_fuse.cli import cosim, hw, zoo
 from opu_fuse.cli.accuracy import accuracy
 from opu_fuse.cli.asm import asm
@@ -45,6 +46,7 @@ app.add_typer(cosim.app, name="cosim")
 _NO_SCREEN = {errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EBADF}
 
 
+@named_for_the_command()
 def main() -> None:
     """The console command, once it has started (`__main__.py`)."""
     for stream in (sys.stdout, sys.stderr):
@@ -53,7 +55,7 @@ def main() -> None:
     try:
         app(args=with_optional_value(sys.argv[1:]), standalone_mode=True)
     except Exception as error:
-        if interrupts.heard():
+        if interrupts.was_interrupted():
             raise
         _refuse(error)
 
@@ -91,7 +93,7 @@ class _Printed(logging.Handler):
     """On stderr, a record a line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if interrupts.heard():
+        if interrupts.was_interrupted():
             return  # libraries complain about what was torn apart
         err.print(f"{record.levelname:8} {self.format(record)}")
 

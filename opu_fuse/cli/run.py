@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,15 +21,7 @@ from opu_fuse.sim.array_files import (
     write_arrays,
     write_text,
 )
-
-
-class Engine(StrEnum):
-    """What a program runs on."""
-
-    FUNCTIONAL = "functional"
-    CYCLE = "cycle"
-    RTL = "rtl"
-
+from opu_fuse.sim.engine_names import EngineName as Engine
 
 TIMED = (Engine.CYCLE, Engine.RTL)
 WITH_DATA = (Engine.FUNCTIONAL, Engine.RTL)

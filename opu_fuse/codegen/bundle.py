@@ -37,11 +37,15 @@ from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan
 from opu_fuse.schedule.tile_choice import PlannedLayer
 
 BEFORE = -1
+"""Group number of instructions and values before the first group: prologue, host values, inputs."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where a program comes from: model name, hash of its file, version of this tool, quantised
-    model.
+    """The origin of a program.
+
+    model, model_hash: name of the model, and hash of its file;
+    tool_version: version of this tool;
+    qdq: the quantised model, if it is stored with the program.
     """
 
     model: str
@@ -51,7 +55,7 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin: Origin) -> Bundle:
-    """Everything the engines need. Groups are numbered in execution order; groups of views only
+    """Build the program file contents. Groups are numbered in execution order; groups of views only
     have no number.
     """
     number = _execution_order(plan)
@@ -139,8 +143,8 @@ def _segments(
             from opu_fuse.host.build.pieces import host_segment  # most networks need none
 
             hosts = sum(isinstance(s, HostSegment) for s in segments)
-            found, own = host_segment(dfg, segment.nodes, reasons, hosts, types)
-            segments.append(found)
+            host, own = host_segment(dfg, segment.nodes, reasons, hosts, types)
+            segments.append(host)
             members |= own
         else:
             segments.append(
@@ -156,8 +160,8 @@ def _segments(
         from opu_fuse.host.build.pieces import constant_segment
 
         hosts = sum(isinstance(s, HostSegment) for s in segments)
-        found, own = constant_segment(dfg, constant, hosts)
-        segments.append(found)
+        host, own = constant_segment(dfg, constant, hosts)
+        segments.append(host)
         members |= own
     return tuple(segments), members
 
@@ -169,22 +173,22 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         layer = planned.layer
         for node in {*layer.operands} & readers.keys():
             readers[node].append(group_of[layer.output])
-    made = _made(dfg, plan, group_of)
+    last_writers = _last_writers(dfg, plan, group_of)
     ends = {dfg.base(o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
     for node, base in _maps(dfg, plan):
         if base not in plan.placements:
             continue
-        place, quant = plan.placements[base], dfg[base].quant
+        placement, quant = plan.placements[base], dfg[base].quant
         assert quant is not None
-        first = made.get(base, BEFORE)
+        first = last_writers.get(base, BEFORE)
         yield Tensor(
             name=node.value,
             qdq_name=node.tensor,
             shape=node.shape,
-            layout=place.layout,
-            offset=place.offset,
-            home=dfg[plan.uses[base].place.home].value,
+            layout=placement.layout,
+            offset=placement.offset,
+            home=dfg[plan.uses[base].storage.alias_root].value,
             scale=quant.per_tensor,
             zero_point=quant.zero_point,
             first_group=first,
@@ -195,20 +199,24 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
 def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
     """Yield machine values and their views, each view under its own name, with the value.
 
-    Views that the host runs are left out: they own their bytes, which may be reused.
+    Views that the host runs are left out: they own their bytes, which may be reused. So are
+    constant maps, which are data of the program like weights.
     """
-    on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
+    on_host = {
+        n for segment in plan.segments if isinstance(segment, HostWork) for n in segment.nodes
+    }
     for node in dfg.nodes:
         base = dfg.base(node.index)
         viewed = base != node.index and node.index in on_host
-        if base in plan.uses and node.value and not viewed:
+        is_constant = dfg[base].kind is Kind.CONST
+        if base in plan.uses and node.value and not viewed and not is_constant:
             yield node, base
 
 
-def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
+def _last_writers(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
     """DFG index of a stored value -> last group that writes any of it; host values have none."""
     outputs = [parts[0].layer.output for parts in plan.layers.values()]
-    made = {output: group_of[output] for output in outputs}
+    last_writers = {output: group_of[output] for output in outputs}
     for node in dfg.nodes:
         if node.kind is Kind.TUPLE_GET and node.operands[0] in plan.layout.joined:
             inside = dfg[node.operands[0]].operands
@@ -216,19 +224,20 @@ def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
             inside = elements(dfg, node.index)
         else:
             continue
-        made[node.index] = max(made.get(dfg.base(i), BEFORE) for i in inside)
-    return made
+        writers = [last_writers.get(dfg.base(i), BEFORE) for i in inside]
+        last_writers[node.index] = max(writers)
+    return last_writers
 
 
 def _inputs(dfg: Dfg, types: Mapping[str, ValueType]) -> tuple[Port, ...]:
-    """One for each input of the user's model, also for those that are two values here."""
-    found: dict[str, Port] = {}
+    """One port for each input of the user's model, also for those that are two values here."""
+    ports: dict[str, Port] = {}
     for index, border in zip(dfg.inputs, dfg.entries, strict=True):
         port = _port(types, dfg[index], border)
-        first = found.setdefault(port.name, port)
+        first = ports.setdefault(port.name, port)
         if first is not port:
-            found[port.name] = replace(first, unrounded=port.value)
-    return tuple(found.values())
+            ports[port.name] = replace(first, unrounded=port.value)
+    return tuple(ports.values())
 
 
 def _port(types: Mapping[str, ValueType], node: Node, border: Border | None) -> Port:
@@ -264,10 +273,10 @@ def _groups(
     ranges: Mapping[int, tuple[InstructionRange, ...]],
 ) -> Iterator[GroupInfo]:
     moved = _moved_bytes(plan, number, hw)
-    on_chip: dict[int, list[int]] = {}  # home -> what groups write to it
+    not_stored: dict[int, list[int]] = {}  # base allocation -> outputs of groups inside it
     for group in sorted(plan.not_stored):
         node = plan.layers[group][0].layer.output
-        on_chip.setdefault(plan.uses[node].place.home, []).append(node)
+        not_stored.setdefault(plan.uses[node].storage.alias_root, []).append(node)
     views: dict[int, list[Node]] = {}
     for node, base in _maps(dfg, plan):
         if base not in plan.placements:
@@ -277,7 +286,10 @@ def _groups(
         parts = plan.layers[group.index]
         layer = parts[0].layer
         first, *others = layer.operands
-        reads = (*on_chip.get(plan.uses[first].place.home, (first,)), *others)
+        reads = (
+            *not_stored.get(plan.uses[first].storage.alias_root, (first,)),
+            *(n for n in others if dfg[n].kind is not Kind.CONST),
+        )
         yield GroupInfo(
             index=index,
             name=layer.name,
@@ -295,19 +307,19 @@ def _groups(
 
 
 def _stages(
-    dfg: Dfg, planned: PlannedLayer, on_chip: Mapping[int, Sequence[Node]]
+    dfg: Dfg, planned: PlannedLayer, not_stored: Mapping[int, Sequence[Node]]
 ) -> Iterator[StageTensor]:
-    """Stages of a group. on_chip: values not stored to DRAM, with their views."""
+    """Stages of a group. not_stored: values that are not stored to DRAM, with their views."""
     layer = planned.layer
     for interior in layer.interiors:
         channels, rows, cols = feature_shape(dfg[interior.node].shape)
-        for node in on_chip.get(interior.node, (dfg[interior.node],)):
+        for node in not_stored.get(interior.node, (dfg[interior.node],)):
             yield StageTensor(
                 stage=interior.stage,
                 name=node.value,
                 qdq_name=node.tensor,
                 pooled=interior.pooled,
-                stored=interior.node == layer.output and interior.node not in on_chip,
+                stored=interior.node == layer.output and interior.node not in not_stored,
                 channels=channels,
                 pieces=layer.out_pieces,
                 px=layer.shape.stored_px,
@@ -331,13 +343,13 @@ def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, tuple[tuple[
     """Operator of the user's model -> canonical operators and the (last) group that runs it, -1
     on the host.
     """
-    found: dict[str, tuple[tuple[str, ...], int]] = {}
+    sources: dict[str, tuple[tuple[str, ...], int]] = {}
     for node in dfg.calls:
         for source in node.source:
-            names, group = found.get(source, ((), BEFORE))
-            found[source] = ((*names, node.name), max(group, group_of.get(node.index, BEFORE)))
+            names, group = sources.get(source, ((), BEFORE))
+            sources[source] = ((*names, node.name), max(group, group_of.get(node.index, BEFORE)))
     for node in (n for border in (*dfg.entries, *dfg.exits) if border for n in border.nodes):
         for source in sources_of(node):
-            names, group = found.get(source, ((), BEFORE))
-            found[source] = ((*names, node.name or ""), group)
-    return dict(sorted(found.items()))
+            names, group = sources.get(source, ((), BEFORE))
+            sources[source] = ((*names, node.name or ""), group)
+    return dict(sorted(sources.items()))

@@ -1,4 +1,4 @@
-"""The constants of a program: weights, requantisers, pre chains and tables in their places."""
+"""The constants of a program at their offsets: weights, requantisers, tables, constant maps."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from opu_fuse.codegen.weights import (
     pack_weights,
     pack_windows,
 )
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.integer import filters, operator, quant_of, requant_params
 from opu_fuse.dfg.pre_array import is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
@@ -24,20 +24,32 @@ from opu_fuse.units.pool import average_params
 
 
 def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
-    """uint8 image of all weights and parameters, from offset 0 of the window."""
+    """uint8 image of all weights, parameters and maps, from offset 0 of the window."""
     image = np.zeros(plan.constants_bytes, np.uint8)
+    for node, place in plan.placements.items():
+        if dfg[node].kind is Kind.CONST:
+            data = place.layout.pack(_map(dfg, node, plan.layout.images))
+            image[place.offset :][: data.size] = data
     for planned in (part for parts in plan.layers.values() for part in parts):
         for offset, data in _constants(dfg, planned, hw, image):
             image[offset : offset + data.size] = data
     return image
 
 
+def _map(dfg: Dfg, node: int, images: int) -> np.ndarray:
+    """int8 (channels, rows, columns) of a constant map; images of a batch are stacked rows."""
+    data = dfg[node].const
+    assert data is not None
+    return np.tile(data.reshape(feature_shape(dfg[node].shape)), (1, images, 1))
+
+
 def _constants(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec, image: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(byte offset, uint8 data) of windows, parameters, pre chain and table of a layer. Its
-    weights, which may be as large as all others', are packed into the image, without a copy
-    between.
+    """Yield (byte offset, uint8 data) of windows, parameters, pre chain and table of a layer.
+
+    Its weights are packed into the image directly, because they may be as large as all others
+    together.
     """
     layer, records = planned.layer, []
     if layer.anchor is not None:
@@ -75,7 +87,7 @@ def _numbers(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec
 ) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
     """Weights (oc, ic / groups, kh, kw), None where they are a map, and bias, multiplier, shift per
-    output channel of what runs on the array.
+    output channel, of the operator on the array.
     """
     layer = planned.layer
     assert layer.anchor is not None
@@ -119,7 +131,7 @@ def _unit(planned: PlannedLayer) -> np.ndarray:
 
 def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bias, multiplier and shift per input channel of a unit before the array. first: its first
-    operator, which perhaps only clamps.
+    operator, which may be a clamp alone.
     """
     if is_affine(dfg, first):
         p = affine_params(operator(dfg, first))

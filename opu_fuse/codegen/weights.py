@@ -37,7 +37,7 @@ def pack_weights(
 def _pack_part(
     planned: PlannedLayer, number: int, weight: np.ndarray, hw: HwSpec, out: np.ndarray, groups: int
 ) -> None:
-    """The rows of one of the int8."""
+    """Pack the rows of one int8 term of the weights."""
     layer = planned.layer
     if not is_plain(layer.out_pieces):
         whole = spread_groups(weight, groups, 0, len(weight))
@@ -50,9 +50,9 @@ def _pack_part(
         dense = spread_groups(weight, groups, first, first + r.blocks * hw.word_channels)
         dense = to_lanes(dense, layer.in_pieces, 1)
         if layer.shape.im2row is not None:
-            spread = unfold_windows(dense, layer.shape.slot, mode.ic)
+            spread = pack_im2row_windows(dense, layer.shape.slot, mode.ic)
         else:
-            spread = unfold_columns(dense, planned.unfold, layer.shape.slot)
+            spread = pack_kernel_cols(dense, planned.cols_per_iteration, layer.shape.slot)
         rows = _weight_rows(spread, mode)
         for chunk in chunks:
             (y, yn), (x, xn) = chunk.ky, chunk.kx
@@ -68,7 +68,7 @@ def _pack_part(
 
 def _weight_rows(dense: np.ndarray, mode: Mode) -> np.ndarray:
     """int8 (oc, ic, kh, kw) -> a view (segment, kernel row, kernel col, group, oc, ic) of a mode,
-    zeros behind the last channels.
+    zeros after the last channels.
     """
     oc, ic, kh, kw = dense.shape
     groups, segments = -(-oc // mode.oc), -(-ic // mode.ic)
@@ -120,33 +120,37 @@ def to_lanes(data: np.ndarray, pieces: Pieces, axis: int) -> np.ndarray:
     return out
 
 
-def unfold_columns(dense: np.ndarray, columns: int, slot: int) -> np.ndarray:
-    """Kernel columns side by side in the lanes: (oc, ic, kh, kw) -> (oc, columns * slot, kh,
-    ceil(kw / columns)); lane j * slot + c of visit v is channel c of column v * columns + j.
+def pack_kernel_cols(dense: np.ndarray, columns: int, slot: int) -> np.ndarray:
+    """Pack neighbouring kernel columns into the lanes.
+
+    (oc, ic, kh, kw) -> (oc, columns * slot, kh, ceil(kw / columns)); lane j * slot + c of iteration
+    v is channel c of column v * columns + j.
     """
     if columns == 1:
         return dense
     oc, ic, kh, kw = dense.shape
     out = np.zeros((oc, columns * slot, kh, -(-kw // columns)), dense.dtype)
     for x in range(kw):
-        visit, j = divmod(x, columns)
-        out[:, j * slot : j * slot + ic, :, visit] = dense[:, :, :, x]
+        iteration, j = divmod(x, columns)
+        out[:, j * slot : j * slot + ic, :, iteration] = dense[:, :, :, x]
     return out
 
 
-def unfold_windows(dense: np.ndarray, column: int, ic: int) -> np.ndarray:
-    """Whole windows as runs of bytes, `ic` of them a visit: (oc, channels, kh, kw) -> (oc, ic, 1,
-    visits); byte x * column + y * IMAGE_CHANNELS + c is channel c of kernel row y, column x.
+def pack_im2row_windows(dense: np.ndarray, column: int, ic: int) -> np.ndarray:
+    """Pack whole im2row windows as runs of bytes, `ic` of them per iteration.
+
+    (oc, channels, kh, kw) -> (oc, ic, 1, iterations); byte x * column + y * IMAGE_CHANNELS + c is
+    channel c of kernel row y, column x.
     """
     oc, channels, kh, kw = dense.shape
-    found = np.zeros((oc, kw, column), dense.dtype)
-    bytes_of = found[..., : kh * IMAGE_CHANNELS].reshape(oc, kw, kh, IMAGE_CHANNELS)
+    runs = np.zeros((oc, kw, column), dense.dtype)
+    bytes_of = runs[..., : kh * IMAGE_CHANNELS].reshape(oc, kw, kh, IMAGE_CHANNELS)
     bytes_of[..., :channels] = dense.transpose(0, 3, 2, 1)
-    found[..., : kh * IMAGE_CHANNELS] = bytes_of.reshape(oc, kw, -1)
-    visits = -(-kw * column // ic)
-    out = np.zeros((oc, visits * ic), dense.dtype)
-    out[:, : kw * column] = found.reshape(oc, -1)
-    return out.reshape(oc, visits, ic).transpose(0, 2, 1)[:, :, None]
+    runs[..., : kh * IMAGE_CHANNELS] = bytes_of.reshape(oc, kw, -1)
+    iterations = -(-kw * column // ic)
+    out = np.zeros((oc, iterations * ic), dense.dtype)
+    out[:, : kw * column] = runs.reshape(oc, -1)
+    return out.reshape(oc, iterations, ic).transpose(0, 2, 1)[:, :, None]
 
 
 def spread_groups(weight: np.ndarray, groups: int, first: int, end: int) -> np.ndarray:
@@ -182,14 +186,15 @@ def pack_params(
 
 def pack_channels(values: np.ndarray, pieces: Pieces, hw: HwSpec, px: int) -> np.ndarray:
     """A record per channel -> uint8 parameter words (blocks, bytes of a record, word_bytes): lane l
-    of a block at byte `itemsize * l`. A word of DRAM is padded to `word_bytes` where
-    `word_channels` is no power of two. With px pixels in a word, the channels stand in the lanes of
-    each.
+    of a block at byte `itemsize * l`.
+
+    A DRAM word is padded to `word_bytes` where `word_channels` is no power of two. With px pixels
+    in a word, the channels are repeated in the lanes of each.
     """
     lanes = hw.word_channels
-    found = to_lanes(values, pieces, 0)
-    table = np.zeros(-(-len(found) // lanes) * lanes, values.dtype)
-    table[: len(found)] = found
+    in_lanes = to_lanes(values, pieces, 0)
+    table = np.zeros(-(-len(in_lanes) // lanes) * lanes, values.dtype)
+    table[: len(in_lanes)] = in_lanes
     if px > 1:
         table = np.tile(table[: lanes // px], px)
     words = table.view(np.uint8).reshape(-1, values.itemsize, lanes)

@@ -34,3 +34,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'opu_fuse.cosim' has no attribute {name!r}")
     return getattr(importlib.import_module(f"opu_fuse.cosim.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return [*__all__]

@@ -18,7 +18,7 @@ _ID, _WORD = 0x4F50_5546, 0xFFFF_FFFF
 
 
 class ControlBus(Protocol):
-    """What an `AxiLiteMaster` of cocotbext-axi is; any other bus master will do."""
+    """Interface of an `AxiLiteMaster` of cocotbext-axi; any other bus master will do."""
 
     async def read(self, address: int, length: int) -> Any:
         """The answer has `data` (bytes) and `resp`."""
@@ -30,10 +30,13 @@ class ControlBus(Protocol):
 
 
 class OpuDriver:
-    """One machine behind a master of its control registers.
+    """One machine, driven through a master of its control registers.
 
-    control: the master; base: bus address of the registers; irq: handle of `irq_o`, None where the
-    bench does not see it: then STATUS is polled, every `poll` steps of the simulator's time.
+    control: the master
+    base: bus address of the registers
+    irq: handle of `irq_o`, None where the bench does not see it: then STATUS is polled, every
+        `poll` steps of the simulator's time
+
     Methods raise AssertionError where the machine refuses an access.
     """
 
@@ -64,13 +67,13 @@ class OpuDriver:
 
     async def probe(self, spec: HwSpec) -> None:
         """First contact. RunError when no machine answers, or another than the one of `spec`."""
-        found = await self.read("ID")
-        if found != _ID:
-            what = f"ID is {found:#010x}, not {_ID:#010x}: no machine answers"
+        identity = await self.read("ID")
+        if identity != _ID:
+            what = f"ID is {identity:#010x}, not {_ID:#010x}: no machine answers"
             raise RunError("opu", what, "look at base address, clock and reset")
-        found = await self.read("SPEC_HASH_LO") | await self.read("SPEC_HASH_HI") << 32
-        if found != spec.spec_hash:
-            what = f"was built for spec {found:011x}, {spec.name} is {spec.spec_hash:011x}"
+        spec_hash = await self.read("SPEC_HASH_LO") | await self.read("SPEC_HASH_HI") << 32
+        if spec_hash != spec.spec_hash:
+            what = f"was built for spec {spec_hash:011x}, {spec.name} is {spec.spec_hash:011x}"
             raise RunError("opu", what, f"build its RTL with `opu-fuse hw rtl` for {spec.name}")
 
     async def configure(self, base: int, size: int, *, watchdog: int = WATCHDOG_RESET) -> None:

@@ -1,4 +1,4 @@
-"""What a machine segment has to store, from the functional engine, and what differs from it."""
+"""Expected stores of a machine segment, from the functional engine, and differences from them."""
 
 from collections.abc import Callable, Mapping
 
@@ -22,14 +22,14 @@ Read = Callable[[int, int], np.ndarray]
 
 
 class _Store(Struct, frozen=True, kw_only=True):
-    """Offsets of the bytes that a store writes, ascending, and the bytes."""
+    """offsets: of the bytes that a store writes, ascending; values: the bytes."""
 
-    places: np.ndarray
+    offsets: np.ndarray
     values: np.ndarray
 
 
 class Expected(Struct, frozen=True, kw_only=True):
-    """What a segment has to store.
+    """Expected stores of a segment.
 
     window: content after the segment. stores: by instruction number.
     """
@@ -44,8 +44,8 @@ class Expected(Struct, frozen=True, kw_only=True):
         """The first value of a store that has just retired which is not as it should be."""
         number = self.program.numbers[record.pc]
         store = self.stores[number]
-        first = int(store.places[0])
-        got = read(first, int(store.places[-1]) + 1 - first)[store.places - first]
+        first = int(store.offsets[0])
+        got = read(first, int(store.offsets[-1]) + 1 - first)[store.offsets - first]
         wrong = np.flatnonzero(got != store.values)
         if not wrong.size:
             return None
@@ -54,7 +54,7 @@ class Expected(Struct, frozen=True, kw_only=True):
         more = f"{wrong.size} of {got.size} bytes of that store differ"
         values = (int(got[at].view(np.int8)), int(store.values[at].view(np.int8)))
         group = self.segment.groups[number]
-        return self._error(int(store.places[at]), group, *values, f"{where}; {more}")
+        return self._error(int(store.offsets[at]), group, *values, f"{where}; {more}")
 
     def at_end(self, window: np.ndarray) -> RunError | None:
         """The first byte of the window that is not as it should be."""
@@ -63,25 +63,25 @@ class Expected(Struct, frozen=True, kw_only=True):
             return None
         at = int(wrong[0])
         values = (int(window[at].view(np.int8)), int(self.window[at].view(np.int8)))
-        last = [n for n, store in self.stores.items() if at in store.places]
+        last = [n for n, store in self.stores.items() if at in store.offsets]
         group = self.segment.groups[max(last)] if last else -1
         return self._error(at, group, *values, f"{wrong.size} bytes of the memory window differ")
 
     def _error(self, at: int, group: int, got: int, wanted: int, more: str) -> RunError:
         where = f"byte {at:#x} of the memory window"
-        made = [] if group < 0 else self.bundle.groups[group].outputs
+        outputs = [] if group < 0 else self.bundle.groups[group].outputs
         for tensor in self.bundle.tensors:
-            index = _element(tensor, at, self.bundle.batch) if tensor.name in made else None
+            index = _element(tensor, at, self.bundle.batch) if tensor.name in outputs else None
             if index is not None:
                 where = f"{tensor.name}{list(index)}, {self._instruction(tensor, index, group)}"
                 break
-        what = f"{where}, is {got}, the functional engine makes {wanted} ({more})"
-        return RunError(self.bundle.model, what, "look at the waves from there on, backwards")
+        what = f"{where}, is {got}, the functional engine computes {wanted} ({more})"
+        return RunError(self.bundle.model, what, "trace the waves back from that cycle")
 
     def _instruction(self, tensor: Tensor, index: tuple[int, ...], group: int) -> str:
         """Group and instruction that wrote an element, as text."""
-        place = next(p for p in tensor_sources(self.bundle) if p.name == tensor.name)
-        number = writer(self.bundle, place, (self.bundle.batch, *tensor.shape[1:]), index)
+        source = next(s for s in tensor_sources(self.bundle) if s.name == tensor.name)
+        number = writer(self.bundle, source, (self.bundle.batch, *tensor.shape[1:]), index)
         instruction = self.program.instructions[number]
         name = f"{instruction.engine.name.lower()}.{instruction.opcode}"
         return f"group {group} ({self.bundle.groups[group].name}), instruction {number} ({name})"
@@ -96,15 +96,15 @@ def expect(
 
     def observe(executed: Executed) -> None:
         if executed.instruction.engine is Engine.STORE:
-            places = stored_bytes(executed.instruction, hw)
-            stores[executed.number] = _Store(places=places, values=after[places])
+            offsets = stored_bytes(executed.instruction, hw)
+            stores[executed.number] = _Store(offsets=offsets, values=after[offsets])
 
     Machine(hw, after).run(program.instructions, observer=observe)
     return Expected(bundle=bundle, program=program, segment=segment, window=after, stores=stores)
 
 
 def _element(tensor: Tensor, at: int, images: int) -> tuple[int, ...] | None:
-    """Index, the image first, of the element that lies at a byte of the memory window; None where
+    """Index, the image first, of the element stored at a byte of the memory window; None where
     none does.
     """
     marked = np.zeros(tensor.layout.size_bytes, np.uint8)

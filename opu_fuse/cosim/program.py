@@ -1,4 +1,4 @@
-"""A compiled program in a cocotb bench, held against the functional engine as it runs."""
+"""A compiled program in a cocotb bench, compared with the functional engine as it runs."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from opu_fuse.sim.runner import SegmentRun
 
 
 class Compiled(Protocol):
-    """What `opu_fuse.Program` is."""
+    """Interface of `opu_fuse.Program`."""
 
     @property
     def bundle(self) -> Bundle: ...
@@ -35,7 +35,7 @@ class Compiled(Protocol):
 
 
 class Memory(Protocol):
-    """What an `AxiRam` of cocotbext-axi is: bytes by bus address, without taking time."""
+    """Interface of an `AxiRam` of cocotbext-axi: bytes by bus address, without taking time."""
 
     def read(self, address: int, length: int) -> Any: ...
 
@@ -75,8 +75,8 @@ class ProgramBench:
         return self._bundle.inputs
 
     async def load(self) -> None:
-        """Look whether it is this machine, tell it the window, write constants and program words
-        to memory.
+        """Check that it is this machine, set its window, write constants and program words to
+        memory.
         """
         await self.opu.probe(self._hw)
         await self.opu.configure(self._base, self._bundle.window_bytes)

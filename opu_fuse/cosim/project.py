@@ -25,5 +25,5 @@ def write_project(folder: Path, files: Mapping[str, bytes]) -> None:
     """All files of a project or none. RunError where one of them already exists."""
     for name in files:
         if (folder / name).exists():
-            raise RunError(str(folder / name), "is there already", "choose an empty folder")
+            raise RunError(str(folder / name), "already exists", "choose an empty folder")
     write_files(folder, files)

@@ -1,4 +1,4 @@
-"""What retires in a simulated machine, as it happens."""
+"""Monitor of the instructions that a simulated machine retires."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,13 +18,13 @@ class RetireMonitor:
     """Retire records of one machine.
 
     machine: handle of the `opu_top` instance, simulated together with `opu_retired.sv`. records:
-    all since the start of the monitor, in order. told: callback, called with each record in the
+    all since the start of the monitor, in order. on_record: called with each record in the
     cycle of the retirement.
     """
 
-    def __init__(self, machine: Any, told: Callable[[Retired], None] | None = None) -> None:
+    def __init__(self, machine: Any, on_record: Callable[[Retired], None] | None = None) -> None:
         self._probe = getattr(machine, f"u_{PROBE.removeprefix('opu_')}")
-        self._told = told
+        self._on_record = on_record
         self.records: list[Retired] = []
         self._task: Task[None] = cocotb.start_soon(self._watch())
 
@@ -51,5 +51,5 @@ class RetireMonitor:
 
     def _add(self, record: Retired) -> None:
         self.records.append(record)
-        if self._told is not None:
-            self._told(record)
+        if self._on_record is not None:
+            self._on_record(record)

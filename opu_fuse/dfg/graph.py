@@ -19,10 +19,11 @@ from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.model.names import Name
 from opu_fuse.quant import QuantParams
+from opu_fuse.summaries import counted, summary
 
 
 class Kind(StrEnum):
-    """What a node is; tuples are operand lists of concat, tuple_gets single results of calls with
+    """Kind of a node; tuples are operand lists of concat, tuple_gets single results of calls with
     several.
     """
 
@@ -97,6 +98,10 @@ class Node(Struct, frozen=True, kw_only=True):
     body: tuple[ir.Node, ...] = ()
     own: str | None = None
 
+    def __repr__(self) -> str:
+        what = self.op or str(self.kind)
+        return summary(self, f"{self.index} {self.name}", what, f"shape {list(self.shape)}")
+
     @property
     def called(self) -> Name:
         """The name, and what the user calls it."""
@@ -140,10 +145,10 @@ class Lookup(Struct, frozen=True, kw_only=True, eq=False):
     lowest: int
     reals: np.ndarray
 
-    def of(self, array: np.ndarray) -> np.ndarray:
+    def reals_of(self, array: np.ndarray) -> np.ndarray:
         """The real numbers, float32, that bytes (1, channels, rows, columns) represent."""
-        places = array[0, list(self.channels)].astype(np.int16) - self.lowest
-        return np.stack([row[p] for row, p in zip(self.reals, places, strict=True)])[np.newaxis]
+        indices = array[0, list(self.channels)].astype(np.int16) - self.lowest
+        return np.stack([row[p] for row, p in zip(self.reals, indices, strict=True)])[np.newaxis]
 
     def rounded(self, quant: QuantParams) -> ByteTable:
         rows = quant.quantize(self.reals).tolist()
@@ -180,9 +185,9 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     nodes: in post-DFS order.
     users: users[i] are the indices of the calls and tuples that read node i, ascending, each once.
     inputs, outputs: indices of var nodes and of result nodes, in model order.
-    entries, exits: what the ports of inputs and outputs do besides rounding, None for nothing.
+    entries, exits: what ports of inputs and outputs do in addition to rounding, or None.
     quantised: weights and activations are integers.
-    given: the user's model was already quantised.
+    prequantised: the user's model was already quantised.
     """
 
     name: str
@@ -193,7 +198,10 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     entries: tuple[Border | None, ...]
     exits: tuple[Border | None, ...]
     quantised: bool
-    given: bool = True
+    prequantised: bool = True
+
+    def __repr__(self) -> str:
+        return summary(self, self.name, counted(len(self.calls), "operator"))
 
     def __getitem__(self, index: int) -> Node:
         return self.nodes[index]
@@ -206,14 +214,14 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
         """The node whose bytes a value shares: changes of view are looked through.
 
         Not beyond the last map a machine can hold: after a value of another rank, which only the
-        host computes, the view is computed there too and has bytes of its own. So has a view of
+        host computes, the host computes the view too and it has bytes of its own. So has a view of
         floats that is rounded after it.
         """
         return self._bases[index]
 
     @cached_property
     def _bases(self) -> tuple[int, ...]:
-        """Of every node; operands come before the nodes that read them."""
+        """Base of every node; operands come before the nodes that read them."""
         results: list[int] = []
         for node in self.nodes:
             results.append(node.index)

@@ -16,7 +16,7 @@ from opu_fuse.dfg.graph import Access
 
 
 class Role(StrEnum):
-    """What a loop runs over."""
+    """Dimension that a loop runs over."""
 
     BATCH = "batch"
     CHANNEL = "channel"

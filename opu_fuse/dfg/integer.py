@@ -17,6 +17,7 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Numeric, Operand, Operator, Settings, Stage
 
 ACC_LIMIT = 1 << 31
+"""Accumulators are int32."""
 _LARGEST_WEIGHT = 256
 """Between an integer of 8 bits and its zero point."""
 ACCUMULATING = frozenset({"conv", "dense", "transposed_conv"})

@@ -126,7 +126,7 @@ def _input(dfg: Dfg, node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray
     border = dfg.entries[dfg.inputs.index(node.index)]
     shape = node.shape if border is None else border.type.shape
     if node.name not in inputs:
-        raise RunError(f"input {node.name!r}", "no value was given", f"give one of shape {shape}")
+        raise RunError(f"input {node.name!r}", "has no value", f"give one of shape {shape}")
     value = np.asarray(inputs[node.name])
     if value.shape != shape:
         what = f"shape {value.shape}, the model takes {shape}"
@@ -134,7 +134,7 @@ def _input(dfg: Dfg, node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray
     if border is not None and border.turn is not None:
         value = border.turn.inside(value)
     if border is not None and border.lookup is not None:
-        value = border.lookup.of(value)
+        value = border.lookup.reals_of(value)
     if value.dtype == np.uint8 and border is not None and border.written is not None:
         value = as_int8(value)
     if node.quant is None and border is not None and border.written is not None:
@@ -204,7 +204,7 @@ def _table(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Num
 def _by_value(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
 ) -> np.ndarray:
-    """What a stage does to one value at a time."""
+    """Result of a stage that maps one value at a time."""
     unit, x = STAGE_OF_OPERATOR[node.op], values[node.operands[0]]
     assert unit.stage is not None
     assert unit.apply is not None

@@ -1,7 +1,7 @@
 """Operators at inputs and outputs that the port folds into packing the user's arrays.
 
 Channels-last frameworks write a Transpose after an input and before an output. Fully quantised
-models write a DequantizeLinear and a QuantizeLinear there, half-precision models a Cast. Packing an
+models write a DequantizeLinear and a QuantizeLinear, half-precision models a Cast. Packing an
 image for the machine touches every value anyway. Such operators are therefore properties of the
 port and not nodes of the data-flow graph.
 
@@ -37,56 +37,57 @@ _WIDER = frozenset({ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8}) | _WIDER
 
 
-def entry(
-    given: ir.Value,
+def input_border(
+    outer: ir.Value,
     taken: Collection[ir.Node],
     computed: Sequence[ir.Node] = (),
     *,
     floating: bool,
 ) -> Border | None:
-    """What the port of an input does besides rounding (Cases 1 and 2); None for nothing.
+    """What the port of an input does in addition to rounding (Cases 1 and 2); None for nothing.
 
-    taken: nodes that are part of other operators; computed: those of its preprocessing.
+    outer: the input
+    taken: nodes that are part of other operators; computed: those of its preprocessing
     floating: it is the float form of a model, which has the borders of the quantised one.
     """
-    if UNROUNDED_KEY in given.meta:  # Case 4
-        return _alias(given.meta[UNROUNDED_KEY], given, given)
-    border = _looked_up(given, computed, floating=floating) if computed else None
+    if UNROUNDED_KEY in outer.meta:  # Case 4
+        return _alias(outer.meta[UNROUNDED_KEY], outer, outer)
+    border = _table_border(outer, computed, floating=floating) if computed else None
     if border is not None:
         return border
     nodes: list[ir.Node] = []
-    value = given
+    value = outer
     while (node := _reader(value)) is not None and node not in taken:
-        if not (_moves(node) or _converts(node, "DequantizeLinear", given, nodes)):
+        if not (_moves(node) or _converts(node, "DequantizeLinear", outer, nodes)):
             break
         value = node.outputs[0]
         nodes.append(node)
     while nodes:  # as many as can be
         value = nodes[-1].outputs[0]
-        result = None if value.is_graph_output() else _border(given, value, nodes, floating)
+        result = None if value.is_graph_output() else _border(outer, value, nodes, floating)
         if result is not None:
             return result
         nodes.pop()
     return None
 
 
-def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
-    """What the port of an output does besides dequantising (Case 3); None for nothing.
+def output_border(outer: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
+    """What the port of an output does in addition to dequantising (Case 3); None for nothing.
 
-    The parameters are those of `entry`.
+    The parameters are those of `input_border`.
     """
-    if UNROUNDED_KEY in given.meta:  # Case 4
-        return _alias(given.meta[UNROUNDED_KEY], given, given)
-    if (copy := given.producer()) is not None and _copies(copy):
+    if UNROUNDED_KEY in outer.meta:  # Case 4
+        return _alias(outer.meta[UNROUNDED_KEY], outer, outer)
+    if (copy := outer.producer()) is not None and _copies(copy):
         source = copy.inputs[0]
         assert source is not None
-        return _alias(given.name or "", given, source, copy)
+        return _alias(outer.name or "", outer, source, copy)
     nodes: list[ir.Node] = []
-    value = given
+    value = outer
     while (node := value.producer()) is not None and node not in taken:
         if len(value.uses()) != len(nodes[:1]) or value.is_graph_output() == bool(nodes):
             break
-        if not (_moves(node) or _converts(node, "QuantizeLinear", given, nodes)):
+        if not (_moves(node) or _converts(node, "QuantizeLinear", outer, nodes)):
             break
         nodes.insert(0, node)
         value = node.inputs[0]
@@ -95,27 +96,27 @@ def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> B
         value = nodes[0].inputs[0]
         result = None
         if value is not None and value.producer() is not None:
-            result = _border(given, value, nodes, floating)
+            result = _border(outer, value, nodes, floating)
         if result is not None:
             return result
         nodes.pop(0)
     return None
 
 
-def _looked_up(given: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> Border | None:
+def _table_border(outer: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> Border | None:
     """Case 1."""
-    kind, value = type_of(given), nodes[-1].outputs[0]
+    kind, value = type_of(outer), nodes[-1].outputs[0]
     quant = value.meta.get(META_KEY)
-    turns = [n for n in nodes if n.op_type in PERMUTES]
-    if kind is None or len(turns) > 1 or (quant is None and not floating):
+    permutes = [n for n in nodes if n.op_type in PERMUTES]
+    if kind is None or len(permutes) > 1 or (quant is None and not floating):
         return None
-    moved = bool(turns) or kind.shape != _sizes(value)
-    turn = _turn(value, turns, inside=True) if moved else None
-    lookup = lookup_of(given, nodes, turn)
+    moved = bool(permutes) or kind.shape != _sizes(value)
+    turn = _permutation(value, permutes, inside=True) if moved else None
+    lookup = lookup_of(outer, nodes, turn)
     if lookup is None:
         return None
     return Border(
-        name=given.name or "",
+        name=outer.name or "",
         type=kind,
         written=None,
         value=value,
@@ -126,9 +127,9 @@ def _looked_up(given: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> 
     )
 
 
-def _alias(name: str, given: ir.Value, value: ir.Value, *nodes: ir.Node) -> Border | None:
+def _alias(name: str, outer: ir.Value, value: ir.Value, *nodes: ir.Node) -> Border | None:
     """The port of this name that has a value as it is."""
-    kind = type_of(given) or type_of(value)
+    kind = type_of(outer) or type_of(value)
     if kind is None:
         return None
     return Border(
@@ -168,13 +169,13 @@ def _moves(node: ir.Node) -> bool:
     return known and all(const_array(v) is not None for v in node.inputs[1:])
 
 
-def _converts(node: ir.Node, op_type: str, given: ir.Value, others: Sequence[ir.Node]) -> bool:
-    """Whether a port of this type does the same by itself: once, with one scale."""
+def _converts(node: ir.Node, op_type: str, outer: ir.Value, others: Sequence[ir.Node]) -> bool:
+    """Whether a port of this type does this conversion anyway: once, with one scale."""
     if node.domain not in STANDARD or not all(_moves(n) for n in others):
         return False
     if node.op_type == "Cast":
         ends = {node.inputs[0] and node.inputs[0].dtype, node.outputs[0].dtype}
-        return given.dtype in _WIDER and ends == {given.dtype, ir.DataType.FLOAT}
+        return outer.dtype in _WIDER and ends == {outer.dtype, ir.DataType.FLOAT}
     return node.op_type == op_type and _written(node) is not None
 
 
@@ -195,19 +196,19 @@ def _written(node: ir.Node) -> QuantParams | None:
 
 
 def _border(
-    given: ir.Value, value: ir.Value, nodes: Sequence[ir.Node], floating: bool
+    outer: ir.Value, value: ir.Value, nodes: Sequence[ir.Node], floating: bool
 ) -> Border | None:
     """The border of these nodes between an input or output and a value inside; None for none.
 
     Changes of view and one permutation between the two must move the same numbers.
     """
-    kind, shape = type_of(given), _sizes(value)
+    kind, shape = type_of(outer), _sizes(value)
     if kind is None or kind.dtype not in _TYPES or not is_map(shape):
         return None
     inside = value.producer() in nodes
     if const_array(value) is not None or _is_free(nodes, kind.shape or (), shape, inside):
         return None
-    between = {given, value, *(v for n in nodes for v in n.outputs)}
+    between = {outer, value, *(v for n in nodes for v in n.outputs)}
     rounded = {v.meta[META_KEY] for v in between if META_KEY in v.meta}
     written = {q for n in nodes if n.op_type.endswith("Linear") and (q := _written(n))}
     quant = value.meta.get(META_KEY) or (next(iter(rounded), None) if inside else None)
@@ -215,16 +216,16 @@ def _border(
         return None
     if quant is None and kind.dtype != ir.DataType.FLOAT and not (floating and _is_open(value)):
         return None
-    turns = [n for n in nodes if n.op_type in PERMUTES]
-    if len(turns) > 1:
+    permutes = [n for n in nodes if n.op_type in PERMUTES]
+    if len(permutes) > 1:
         return None
     return Border(
-        name=given.name or "",
+        name=outer.name or "",
         type=kind,
         written=next(iter(written), None),
         value=value,
         quant=quant,
-        turn=_turn(value, turns, inside=inside) if any(map(_moves, nodes)) else None,
+        turn=_permutation(value, permutes, inside=inside) if any(map(_moves, nodes)) else None,
         nodes=tuple(nodes),
     )
 
@@ -245,19 +246,19 @@ def _is_free(
     return views and is_map(outside) and (same or len(target) != 4)
 
 
-def _turn(value: ir.Value, turns: Sequence[ir.Node], *, inside: bool) -> AxisPermutation:
+def _permutation(value: ir.Value, permutes: Sequence[ir.Node], *, inside: bool) -> AxisPermutation:
     """Axis permutation of a port. inside: the nodes compute the value, not the user's array."""
     shape = _sizes(value)
-    if not turns:
+    if not permutes:
         return AxisPermutation(value=shape, axes=shape, order=tuple(range(len(shape))))
-    before, order = _turned(turns[0])
+    before, order = _axes_and_order(permutes[0])
     if not inside:
         return AxisPermutation(value=shape, axes=before, order=order)
     after = tuple(before[axis] for axis in order)
     return AxisPermutation(value=shape, axes=after, order=tuple(int(i) for i in np.argsort(order)))
 
 
-def _turned(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _axes_and_order(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Axes of what a node reads, and their order in what it writes."""
     shape = _sizes(node.inputs[0])
     if node.op_type == "Transpose":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
@@ -34,8 +34,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     node = dfg[index]
     if node.owner is not None:  # Case 1
         return float_reason(dfg, node.owner)
-    if (kept := left_float(node)) is not None:  # Case 0
-        return kept
+    if (asked := left_float(node)) is not None:  # Case 0
+        return asked
     bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
     parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     if any(r.quant is None for r in parts or (bias or node,)):  # Case 2
@@ -43,18 +43,22 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
-    if node.op in REAL_CONSTANTS:
+    adds_map = node.op == "add" and set(node.access) == {Access.FULL}
+    if node.op in REAL_CONSTANTS and not adds_map:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
     added = bias and bias.operands[1]
     forms = ("int32" if i == added else _FORMS.get(dfg[i].kind, "int8") for i in leaves)
-    found = (_not_integer(dfg[i], form) for i, form in zip(leaves, forms, strict=True))
-    unfit = next(filter(None, found), None)  # Case 3
+    reasons = (
+        _not_integer(dfg[i], form, is_map=adds_map and i != added)
+        for i, form in zip(leaves, forms, strict=True)
+    )
+    unfit = next(filter(None, reasons), None)  # Case 3
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
     if unfit is None and node.op == "matmul":  # Case 6
         unfit = next(filter(None, (_moved_zero(node, dfg[i]) for i in leaves)), None)
     if unfit is None and node.op == "add" and len(leaves) == 2:  # Case 5
-        unfit = _too_far_apart(node, [quant_of(dfg[i]) for i in leaves])
+        unfit = _scales_differ_too_much(node, [quant_of(dfg[i]) for i in leaves])
     return unfit
 
 
@@ -70,7 +74,7 @@ def left_float(node: Node) -> str | None:
     marks = {n.metadata_props.get(FLOAT_KEY) for n in (node.ir_node, *node.body) if n} - {None}
     if NEEDLESS in marks:
         return f"{node.name} only moves values that nothing quantised computes or reads"
-    return f"{node.name} is kept in floats, as asked" if marks else None
+    return f"{node.name} remains in floats, as asked" if marks else None
 
 
 def is_asked(node: Node) -> bool:
@@ -79,7 +83,7 @@ def is_asked(node: Node) -> bool:
     return ASKED in marks
 
 
-def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:
+def _scales_differ_too_much(node: Node, operands: Sequence[QuantParams]) -> str | None:
     """Why the two scales of a sum differ too much, None where they fit.
 
     Both multipliers share one shift: next to a large one, a small one has few significant bits. A
@@ -101,19 +105,19 @@ def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:
 
 
 def _what_follows(dfg: Dfg, node: Node) -> str:
-    """What follows a result instead of the missing QuantizeLinear.
+    """Text about the readers of a result that lacks a QuantizeLinear.
 
     A quantiser that treats a layer and its successor as one operator rounds only the end; machines
     round after both.
     """
     readers = [dfg[user] for user in dfg.users[node.index]]
     if len(readers) == 1 and readers[0].quant is not None:
-        return f"no QuantizeLinear stands before the {readers[0].title} behind it, only after that"
+        return f"no QuantizeLinear before the {readers[0].title} that reads it, only after that"
     return "no QuantizeLinear follows"
 
 
 def _rounded_how(node: Node) -> str | None:
-    """What the Q/DQ pairs after a result do that no machine can; None without any."""
+    """Why no machine can do the Q/DQ pairs after a result; None without any."""
     uses = [] if node.ir_node is None else node.ir_node.outputs[0].uses()
     pairs = [u.node for u in uses if u.node.op_type == "QuantizeLinear"]
     if not pairs:
@@ -125,7 +129,7 @@ def _rounded_how(node: Node) -> str | None:
 
 
 def _unlike_int8(pair: ir.Node) -> str | None:
-    """What no map of a machine has: of a QuantizeLinear or DequantizeLinear."""
+    """Why a QuantizeLinear or DequantizeLinear has no int8 map of a machine."""
     zero = pair.inputs[2] if len(pair.inputs) > 2 else None
     kind = type_of_zero(pair) if zero is None else zero.dtype
     if kind is not None and kind not in {ir.DataType.INT8, ir.DataType.UINT8}:
@@ -155,12 +159,17 @@ def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:
     return [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
 
 
-def _not_integer(node: Node, form: str) -> str | None:
+def _not_integer(node: Node, form: str, *, is_map: bool) -> str | None:
+    """Why a value is no integer that a machine reads, None if it is.
+
+    is_map: a constant would be read as a map, which may have a zero point.
+    """
     if node.quant is None:
         pair = node.ir_node if node.op == "host:DequantizeLinear" else None
         wrong = None if pair is None else _unlike_int8(pair)
         how = "" if wrong is None else f" (it is rounded {wrong})"
         return f"{node.name} is not quantised to {form} in the model{how}"
-    if node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0:
+    has_zero = node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0
+    if has_zero and not is_map:
         return f"constant {node.name} has zero point {node.quant.zero_point}, machines take 0"
     return None

@@ -1,8 +1,8 @@
 """Lowering: one node of the canonical model -> operator of the hardware spec.
 
 `LOWERINGS` is the table: ONNX operator -> function giving operator name, operands and attributes,
-or None when this form of the operator is not one the machines know; such nodes stay `host:<OpType>`
-with all their operands.
+or None when this form of the operator is not one the machines know; such nodes become
+`host:<OpType>` with all their operands.
 """
 
 import functools
@@ -129,8 +129,8 @@ def _conv(node: ir.Node) -> Lowered | None:
         return None
     if bias is not None and const_array(bias) is None:
         return None
-    given = tuple([(name, a.value) for name, a in node.attributes.data.items()])
-    attrs, access = _window(given, shape_of(x), weight.shape, shape_of(node.outputs[0]))
+    attributes = tuple([(name, a.value) for name, a in node.attributes.data.items()])
+    attrs, access = _window(attributes, shape_of(x), weight.shape, shape_of(node.outputs[0]))
     attrs = {**attrs, **_choice(node)}
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
 
@@ -144,12 +144,12 @@ def _choice(node: ir.Node) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4096)
 def _window(
-    given: tuple[tuple[str, Any], ...], data: Shape, weight: Shape, result: Shape
+    attributes: tuple[tuple[str, Any], ...], data: Shape, weight: Shape, result: Shape
 ) -> tuple[Mapping[str, Any], tuple[Access, ...]]:
-    """Attributes and access of a convolution. given: names and values of the ONNX operator's;
-    networks repeat few of them often.
+    """Attributes and access of a convolution. attributes: names and values of the ONNX
+    operator's; networks repeat few of them often.
     """
-    known = dict(given)
+    known = dict(attributes)
     geometry: dict[str, Any] = {
         "strides": tuple(known.get("strides", (1, 1))),
         "dilations": tuple(known.get("dilations", (1, 1))),

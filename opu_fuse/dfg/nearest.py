@@ -15,26 +15,26 @@ def repeats(source: int, times: int, coordinates: str, rounding: str) -> bool:
     x = np.arange(count, dtype=np.float64)
     match coordinates:
         case "asymmetric":
-            places = x / times
+            positions = x / times
         case "half_pixel" | "pytorch_half_pixel" if count > 1:
-            places = (x + 0.5) / times - 0.5
+            positions = (x + 0.5) / times - 0.5
         case "align_corners" if count > 1:
-            places = x * (source - 1) / (count - 1)
+            positions = x * (source - 1) / (count - 1)
         case _:
             return False
     middle = 0.5 if rounding.startswith("round") else 0.0
     match rounding:
         case "floor":
-            taken = np.floor(places)
+            taken = np.floor(positions)
         case "ceil":
-            taken = np.ceil(places)
+            taken = np.ceil(positions)
         case "round_prefer_floor":
-            taken = np.ceil(places - middle)
+            taken = np.ceil(positions - middle)
         case "round_prefer_ceil":
-            taken = np.floor(places + middle)
+            taken = np.floor(positions + middle)
         case _:
             return False
-    off = np.abs(places - middle - np.rint(places - middle))
+    off = np.abs(positions - middle - np.rint(positions - middle))
     wanted = np.repeat(np.arange(source), times)
     same = np.array_equal(np.clip(taken, 0, source - 1), wanted)
     return same and bool(np.all((off == 0.0) | (off > _CLOSE)))

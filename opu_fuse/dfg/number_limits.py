@@ -1,6 +1,6 @@
 """Whether a machine's registers hold the numbers of an operator, wherever it is matched."""
 
-from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.graph import Access, Dfg, Kind
 from opu_fuse.dfg.integer import ACCUMULATING, operator, requant_params
 from opu_fuse.dfg.pre_array import is_affine
 from opu_fuse.errors import ModelError
@@ -11,8 +11,8 @@ from opu_fuse.units.pool import average_params, require_positions
 
 
 def number_error(dfg: Dfg, index: int, numeric: Numeric) -> ModelError | None:
-    """What lowering would raise for the numbers of a call; None where it has registers for them. Of
-    a call in floats, only what holds whatever its scales will be.
+    """The error that lowering would raise for the numbers of a call; None where they fit its
+    registers. Of a call in floats, only errors at every scale.
     """
     try:
         if dfg[index].op == "avg_pool":
@@ -48,6 +48,7 @@ def _require_registers(dfg: Dfg, index: int, numeric: Numeric) -> None:
         affine_params(operator(dfg, index))
     elif op in STAGE_OF_OPERATOR:
         unit = STAGE_OF_OPERATOR[op]
-        computed = all(dfg[i].kind is not Kind.CONST for i in operands)
+        maps = all(access is Access.FULL for access in dfg[index].access)
+        computed = maps or all(dfg[i].kind is not Kind.CONST for i in operands)
         if unit.settings is not None and (computed or unit.record is not None):
             unit.settings(operator(dfg, index), numeric)

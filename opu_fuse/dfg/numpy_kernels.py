@@ -10,7 +10,7 @@ import numpy as np
 from opu_fuse.fixedpoint import exact_matmul
 
 PATCH_ELEMENTS = 1 << 23
-"""Convolutions unfold at most this many input values at a time (bounds memory, not results)."""
+"""im2row of convolutions copies at most this many values at a time (bounds memory, not results)."""
 
 
 def conv_sums(
@@ -62,7 +62,7 @@ def transposed_sums(
 
 
 def shuffle_channels(x: np.ndarray, order: Sequence[int], zero_point: int) -> np.ndarray:
-    """Channels of x (1, c, h, w), as numbered by `order`; -1 stands for zeros."""
+    """Channels of x (1, c, h, w), as numbered by `order`; -1 for zeros."""
     result = x[:, list(order)]
     result[:, [i for i, channel in enumerate(order) if channel < 0]] = zero_point
     return result

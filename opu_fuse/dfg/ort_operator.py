@@ -21,6 +21,7 @@ from opu_fuse.model.composites import SHUFFLE
 from opu_fuse.quant import META_KEY, QuantParams
 
 MAX_IR_VERSION = 10
+"""IR version of the models. Newer ones have no feature that is needed here."""
 _ELEMENTS = {f"tensor({t.name.lower()})": t for t in ir.DataType}
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,8 @@ def run_call(node: Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 def body_of(
     node: Node, known: Collection[str] = ()
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The ONNX nodes of a call, and the constants they read besides its DFG operands (pads, bounds,
-    scales, target shapes) without those in `known`.
+    """The ONNX nodes of a call, and the constants they read that are no DFG operands (pads, bounds,
+    scales, target shapes), without those in `known`.
 
     Values between the nodes of a composite are rounded as the model rounds them, the result is not.
     What a shuffle moves is rounded once, at its end, where that is the same.
@@ -90,7 +91,7 @@ def constant_inputs(node: ir.Node, known: Collection[str]) -> dict[str, np.ndarr
     """Constants that an ONNX operator takes as inputs, its DFG node as attributes, as real numbers.
 
     By name, without those in `known`. Whoever executes or writes the canonical node of a host
-    operator needs them besides the DFG operands.
+    operator needs them in addition to the DFG operands.
     """
     results: dict[str, np.ndarray] = {}
     for value in node.inputs:

@@ -26,52 +26,52 @@ log = logging.getLogger(__name__)
 
 
 def lookup_of(
-    given: ir.Value, nodes: Sequence[ir.Node], turn: AxisPermutation | None
+    outer: ir.Value, nodes: Sequence[ir.Node], turn: AxisPermutation | None
 ) -> Lookup | None:
     """The table of the nodes that preprocess an input.
 
     turn: permutation that the port applies as well. None where the nodes do more than table and
     permutation can, or ONNX Runtime rejects them.
     """
-    outside, inside = type_of(given), type_of(nodes[-1].outputs[0])
+    outside, inside = type_of(outer), type_of(nodes[-1].outputs[0])
     if outside is None or inside is None or outside.shape is None or inside.shape is None:
         return None
     size = int(np.prod(outside.shape))
     if size > _LARGEST or size != np.prod(inside.shape):
         return None
     numbers = np.arange(size, dtype=np.float32)  # exact up to 2**24
-    turned = numbers.reshape(inside.shape) if turn is None else turn.inside(numbers)
+    permuted = numbers.reshape(inside.shape) if turn is None else turn.inside(numbers)
     moves = [node for node in nodes if node.op_type in REARRANGES]
     try:
-        places = _run(moves, numbers.reshape(outside.shape)).reshape(inside.shape)
-        channels = _channels(turned, places)
+        indices = _run(moves, numbers.reshape(outside.shape)).reshape(inside.shape)
+        channels = _channels(permuted, indices)
         image = np.zeros(outside.shape, outside.dtype.numpy())
-        quant = given.meta.get(META_KEY)
-        reals = None if channels is None else _computed(nodes, places.astype(int), image, quant)
+        quant = outer.meta.get(META_KEY)
+        reals = None if channels is None else _computed(nodes, indices.astype(int), image, quant)
     except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
-        log.debug("no table for input %s: %s", given.name, error)
+        log.debug("no table for input %s: %s", outer.name, error)
         return None
     if channels is None or reals is None:
         return None
     return Lookup(channels=channels, lowest=int(np.iinfo(image.dtype).min), reals=reals)
 
 
-def _channels(turned: np.ndarray, places: np.ndarray) -> tuple[int, ...] | None:
+def _channels(permuted: np.ndarray, indices: np.ndarray) -> tuple[int, ...] | None:
     """Per channel of the map, the equal channel of the permuted array; None without."""
-    first = {number: channel for channel, number in enumerate(turned[0, :, 0, 0].tolist())}
-    results = [first.get(number, -1) for number in places[0, :, 0, 0].tolist()]
-    whole = -1 not in results and np.array_equal(turned[:, results], places)
+    first = {number: channel for channel, number in enumerate(permuted[0, :, 0, 0].tolist())}
+    results = [first.get(number, -1) for number in indices[0, :, 0, 0].tolist()]
+    whole = -1 not in results and np.array_equal(permuted[:, results], indices)
     return tuple(results) if whole else None
 
 
 def _computed(
-    nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray, quant: QuantParams | None
+    nodes: Sequence[ir.Node], indices: np.ndarray, image: np.ndarray, quant: QuantParams | None
 ) -> np.ndarray | None:
     """(channels, 256) float32, None where pixels of one channel differ, or a number is none.
-    places: index of each value of the map in the user's array. image: such an array. quant: its
+    indices: index of each value of the map in the user's array. image: such an array. quant: its
     quantisation, where bytes represent other numbers.
     """
-    _, channels, *size = places.shape
+    _, channels, *size = indices.shape
     pixels, lowest = size[0] * size[1], np.iinfo(image.dtype).min
     # Every byte is seen at several pixels, neighbours among them: no pixel has a rule of its own.
     firsts = [0, 1, 85, 170]
@@ -83,11 +83,11 @@ def _computed(
     runs: list[tuple[np.ndarray, np.ndarray]] = []
     for first in firsts:
         shown = (np.arange(first, first + pixels) % BYTES).reshape(size)
-        image.reshape(-1)[places[0]] = (shown + lowest).astype(image.dtype)
-        made = _run(nodes, image if quant is None else quant.dequantize(image))[0]
-        reals[rows, shown] = made
-        runs.append((shown, made))
-    same = all(np.array_equal(reals[rows, shown], made) for shown, made in runs)
+        image.reshape(-1)[indices[0]] = (shown + lowest).astype(image.dtype)
+        result = _run(nodes, image if quant is None else quant.dequantize(image))[0]
+        reals[rows, shown] = result
+        runs.append((shown, result))
+    same = all(np.array_equal(reals[rows, shown], result) for shown, result in runs)
     return reals if same and np.isfinite(reals).all() else None
 
 
@@ -103,11 +103,11 @@ def _run(nodes: Sequence[ir.Node], array: np.ndarray) -> np.ndarray:
     protos: list[onnx.NodeProto] = []
     constants: dict[str, np.ndarray] = {}
     names = [f"preprocessed:{number}" for number in range(len(nodes) + 1)]
-    for node, read, made in zip(nodes, names[:-1], names[1:], strict=True):
+    for node, read, written in zip(nodes, names[:-1], names[1:], strict=True):
         proto = ir.serde.serialize_node(node)
         computed = [v is not None and const_array(v) is None for v in node.inputs]
         proto.input[computed.index(True)] = read
-        proto.output[:] = [made]
+        proto.output[:] = [written]
         protos.append(proto)
         constants |= constant_inputs(node, ())
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)

@@ -14,18 +14,18 @@ def renumbered(dfg: Dfg, nodes: Sequence[Node]) -> tuple[Dfg, tuple[int, ...]]:
     nodes, which are removed.
     """
     order = _post_dfs(nodes, (*dfg.outputs, *dfg.inputs))
-    moved = [0] * len(nodes)
-    for place, index in enumerate(order):
-        moved[index] = place
-    placed = tuple(_renumbered(nodes[index], moved) for index in order)
+    new_index = [0] * len(nodes)
+    for position, index in enumerate(order):
+        new_index[index] = position
+    ordered = tuple(_renumbered(nodes[index], new_index) for index in order)
     result = replace(
         dfg,
-        nodes=placed,
-        users=users_of(placed),
-        inputs=tuple(moved[i] for i in dfg.inputs),
-        outputs=tuple(moved[i] for i in dfg.outputs),
+        nodes=ordered,
+        users=users_of(ordered),
+        inputs=tuple(new_index[i] for i in dfg.inputs),
+        outputs=tuple(new_index[i] for i in dfg.outputs),
     )
-    return result, tuple(moved)
+    return result, tuple(new_index)
 
 
 def _post_dfs(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:
@@ -44,10 +44,10 @@ def _post_dfs(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:
     return order
 
 
-def _renumbered(node: Node, moved: Sequence[int]) -> Node:
+def _renumbered(node: Node, new_index: Sequence[int]) -> Node:
     return replace(
         node,
-        index=moved[node.index],
-        operands=tuple(moved[i] for i in node.operands),
-        owner=None if node.owner is None else moved[node.owner],
+        index=new_index[node.index],
+        operands=tuple(new_index[i] for i in node.operands),
+        owner=None if node.owner is None else new_index[node.owner],
     )

@@ -1,6 +1,6 @@
 """Max pools with a window larger than a tile are split into a sequence of pools.
 
-The maximum of maxima is the maximum, even for overlapping windows, and nothing is rounded. The
+The maximum of partial maximums is exact, even for overlapping windows; nothing is rounded. The
 pools run first along rows, then along columns, each with a window that fits. The largest window
 depends on the machine, so the graph is changed where its groups did not fit, not the model.
 """
@@ -30,7 +30,7 @@ class Span(Struct, frozen=True, kw_only=True):
         return (size + sum(self.pads) - self.kernel) // self.stride + 1
 
 
-def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]] | None:
+def split_window(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]] | None:
     """Attributes of the pool sequence that equals a max pool; None where none fits.
 
     size: rows and columns of the operand. most: largest window along an axis, in elements.
@@ -54,7 +54,7 @@ def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]]
 def _spans(span: Span, size: int, most: int) -> Iterator[Span]:
     """Disjoint windows where one covers everything; else overlapping ones of growing reach."""
     while span.kernel > most:
-        before, behind = span.pads
+        before, after = span.pads
         if span.count(size) == 1 and span.kernel >= before + size:
             count = -(-(before + size) // most)
             kernel = -(-(before + size) // count)
@@ -63,8 +63,8 @@ def _spans(span: Span, size: int, most: int) -> Iterator[Span]:
             size, span = count, Span(kernel=count, stride=1, pads=(0, 0))
         else:
             kernel = most // 2 + 1  # as large as a tile, it would make one result of each
-            yield Span(kernel=kernel, stride=1, pads=(before, behind))
-            size += before + behind - kernel + 1
+            yield Span(kernel=kernel, stride=1, pads=(before, after))
+            size += before + after - kernel + 1
             span = Span(kernel=span.kernel - kernel + 1, stride=span.stride, pads=(0, 0))
     yield span
 
@@ -75,7 +75,9 @@ def _along(axis: int, span: Span, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {**attrs, "kernel": kernel, "strides": strides, "pads": (*begins, *ends)}
 
 
-def in_parts(dfg: Dfg, parts: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Dfg, list[str]]:
+def with_split_pools(
+    dfg: Dfg, parts: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> tuple[Dfg, list[str]]:
     """A graph in which these pools (by index) are several in a row, and the names of all parts; the
     last ones have the names of the whole.
     """

@@ -9,24 +9,24 @@ from opu_fuse.quant import QuantParams
 def dfg_lines(dfg: Dfg) -> Iterator[str]:
     """`%5 conv1: conv(%4, %1, %2) kernel=(3, 3) ... -> int8[1,8,12,12] scale 0.5`, nodes in order.
 
-    Operands that are read in another way than whole say so. A value without scale is not rounded
-    there. `for` is followed by nodes of the user's model, where these differ.
+    Operands that are read with another access than FULL say so. A value without scale is not
+    rounded. `for` is followed by nodes of the user's model, where these differ.
     """
     yield f"{dfg.name}: {len(dfg.nodes)} nodes, {'int8' if dfg.quantised else 'not quantised'}"
     for node in dfg.nodes:
         attrs = "".join(f" {name}={value}" for name, value in node.attrs.items())
         others = "" if node.source in ((), (node.name,)) else f" for {', '.join(node.source)}"
-        yield f"%{node.index} {node.name}: {_made(node)}{attrs} -> {_type(node)}{others}"
+        yield f"%{node.index} {node.name}: {_definition(node)}{attrs} -> {_type(node)}{others}"
     yield f"outputs: {', '.join(f'%{index}' for index in dfg.outputs)}"
 
 
-def _made(node: Node) -> str:
+def _definition(node: Node) -> str:
     if node.kind in (Kind.VAR, Kind.CONST):
         return node.kind
-    ways = node.access or (Access.FULL,) * len(node.operands)
+    accesses = node.access or (Access.FULL,) * len(node.operands)
     operands = (
-        f"%{index}{'' if way is Access.FULL else f' {way}'}"
-        for index, way in zip(node.operands, ways, strict=True)
+        f"%{index}{'' if access is Access.FULL else f' {access}'}"
+        for index, access in zip(node.operands, accesses, strict=True)
     )
     return f"{node.op or node.kind}({', '.join(operands)})"
 

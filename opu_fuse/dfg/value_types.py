@@ -1,4 +1,4 @@
-"""ONNX types of values: what inference has found, never a guess.
+"""ONNX types of values: the results of inference, never a guess.
 
 The model's own shape inference knows standard operators. ONNX Runtime, which
 has to run operators of other libraries, reports the types of their results.
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from msgspec import Struct
 from onnx import helper
 
-from opu_fuse.dtypes import carried
+from opu_fuse.dtypes import container_dtype
 from opu_fuse.errors import ModelError
 
 UNKNOWN = -1
@@ -31,14 +31,14 @@ class ValueType(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...] | None
 
     @property
-    def carried(self) -> ir.DataType:
-        """Dtype in which such a value crosses borders (`dtypes.py`)."""
-        return ir.DataType.from_numpy(np.dtype(carried(self.dtype.numpy().name)))
+    def container(self) -> ir.DataType:
+        """Dtype of numpy arrays that hold such a value (`dtypes.py`)."""
+        return ir.DataType.from_numpy(np.dtype(container_dtype(self.dtype.numpy().name)))
 
     @property
     def is_narrow(self) -> bool:
         """True when that is another one."""
-        return self.carried != self.dtype
+        return self.container != self.dtype
 
     def info(self, name: str, dtype: ir.DataType | None = None) -> onnx.ValueInfoProto:
         """Declares a value of this shape, and of this dtype if it has none."""
@@ -47,7 +47,7 @@ class ValueType(Struct, frozen=True, kw_only=True):
 
 
 def type_of(value: ir.Value) -> ValueType | None:
-    """The type that the model's inference has found; None without one.
+    """The type that the model's inference assigned; None without one.
 
     Raises ModelError for what is no tensor of numbers: sequences, optionals, strings.
     """

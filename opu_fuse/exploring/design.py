@@ -1,4 +1,4 @@
-"""A machine as a search sees it: a few numbers and switches, from which a whole spec follows."""
+"""The parameters of a machine that a search varies, from which a whole spec follows."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -31,20 +31,27 @@ def _modules_of(kind: ModuleKind) -> tuple[str, ...]:
 OPTIONS: Mapping[str, tuple[str, ...]] = {"pre": _PRE} | {
     option: _modules_of(kind) for unit in UNITS for kind, option in unit.options.items()
 }
-"""What a machine may do without -> its modules in the graph of `BASE`."""
+"""Optional feature of a machine -> its modules in the graph of `BASE`."""
 
 PRE_WORDS = 256
+"""Words of each bank of the parameter buffer before the array, in every proposal."""
 LATENCY = 40
 """Cycles of a board's memory."""
 
 
 class Design(Struct, frozen=True, kw_only=True):
-    """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
-    widest mode; modes: how many of those that the array's shape allows are there, the ones with
-    most input channels and fewest pixels first, 0 for all. shifts: powers of two instead of
-    multipliers. without: names in `OPTIONS`. tables: products of a unit in tables. side_lanes:
-    of units with a second operand, 0 for as many; side_tables: their products in tables. image:
-    words of the image buffer, 0 for none.
+    """The parameters of a machine. Words are those of `HwSpec.buffers`, both banks.
+
+    lanes: of the post chain.
+    pixels: of the widest mode.
+    modes: number of array modes, those with most input channels and fewest pixels first; 0: all
+    that the array's shape allows.
+    shifts: powers of two instead of multipliers.
+    without: names in `OPTIONS`.
+    tables: products of a unit in tables.
+    side_lanes: of units with a second operand, 0 for as many as `lanes`.
+    side_tables: their products in tables.
+    image: words of the image buffer, 0 for none.
     """
 
     word: int
@@ -71,7 +78,7 @@ class Design(Struct, frozen=True, kw_only=True):
     image: int = 0
 
     def tree(self) -> dict[str, Any]:
-        """The spec as nested dicts; whether it makes a machine is not asked."""
+        """The spec as nested dicts, not validated."""
         tree = load_hw(BASE).to_tree()
         buffers: dict[str, Any] = {
             field: {"words": getattr(self, field), "banks": 2}
@@ -109,8 +116,8 @@ class Design(Struct, frozen=True, kw_only=True):
         }
 
     def spec(self, board: Device | None = None) -> HwSpec | None:
-        """The machine, on a board or with the memory of `BASE`; None where the numbers do not make
-        one.
+        """The machine, on a board or with the memory of `BASE`; None where the numbers give
+        none.
         """
         tree = self.tree()
         if board is not None:
@@ -138,7 +145,7 @@ class Design(Struct, frozen=True, kw_only=True):
                 ic //= 2
 
     def __str__(self) -> str:
-        """Every number and switch by its name, but for those that have a default and that value."""
+        """All parameters by name, without those at their default."""
         values = asdict(self) | {"without": "+".join(self.without) or "-"}
         usual = {field.name: field.default for field in fields(self)}
         return " ".join(
@@ -149,7 +156,7 @@ class Design(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> "Design":
-        """What `str` gives."""
+        """The inverse of `str`."""
         values: dict[str, Any] = dict(part.split("=") for part in text.split())
         without = values.pop("without")
         whole = {key: int(value) for key, value in values.items()}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TRIED = "tried.csv"
 
 
-def best_table(found: Exploration, device_name: str) -> "Table":
+def best_table(exploration: Exploration, device_name: str) -> "Table":
     """The best machines next to the fastest shipped one that fits."""
     from rich.table import Table
 
@@ -37,28 +37,31 @@ def best_table(found: Exploration, device_name: str) -> "Table":
             *(f"{part:.0%}" for part in shares),
         )
 
-    for rank, candidate in enumerate(found.best, 1):
+    for rank, candidate in enumerate(exploration.best, 1):
         add(f"{device_name}-{rank}", candidate)
-    if found.shipped:
+    if exploration.shipped:
         table.add_section()
-        fastest = min(found.shipped, key=lambda c: c.latency)
+        fastest = min(exploration.shipped, key=lambda c: c.latency)
         add(f"{fastest.spec.name} (shipped)", fastest)
     return table
 
 
-def write_results(found: Exploration, device_name: str, folder: Path) -> list[Path]:
+def write_results(exploration: Exploration, device_name: str, folder: Path) -> list[Path]:
     """Specs of the best machines, by the first objective, and all that were tried."""
     written = []
-    for rank, candidate in enumerate(found.best, 1):
+    for rank, candidate in enumerate(exploration.best, 1):
         path = folder / f"{device_name}-{rank}.yaml"
-        tree = candidate.spec.to_tree() | {"name": path.stem, "description": _told(candidate)}
+        tree = candidate.spec.to_tree() | {
+            "name": path.stem,
+            "description": _description(candidate),
+        }
         write_text(path, load_hw_text(json.dumps(tree), str(path)).to_yaml())
         written.append(path)
-    write_text(folder / TRIED, _csv(found))
+    write_text(folder / TRIED, _csv(exploration))
     return [*written, folder / TRIED]
 
 
-def _told(candidate: Candidate) -> str:
+def _description(candidate: Candidate) -> str:
     times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in candidate.milliseconds.items())
     own = candidate.area
     return (
@@ -67,16 +70,11 @@ def _told(candidate: Candidate) -> str:
     )
 
 
-def _csv(found: Exploration) -> str:
+def _csv(exploration: Exploration) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = list(found.tried[0].milliseconds)
-    writer.writerow(
-        ("mac_units", "lanes", *(f"{n} ms" for n in names), "lut", "dsp", "bram", "spec")
-    )
-    for c in found.tried:
-        times = (c.milliseconds[name] for name in names)
-        sizes = (c.area.lut, c.area.dsp, c.area.bram)
-        spec = json.dumps(c.spec.to_tree())
-        writer.writerow((c.spec.macs, c.spec.post.lanes, *times, *sizes, spec))
+    writer.writerow((*exploration.tried[0].figures, "spec"))
+    for candidate in exploration.tried:
+        spec = json.dumps(candidate.spec.to_tree())
+        writer.writerow((*candidate.figures.values(), spec))
     return text.getvalue()

@@ -32,10 +32,11 @@ BUFFERS = {
 MODES = (1, 6)
 """Ways to wire the array: every one is another input of the multiplexers around it."""
 QUEUE = 256
+"""Words of each engine's instruction queue, in every proposal."""
 
 
 def numbers(spec: HwSpec) -> dict[str, Any]:
-    """What `propose` would have to be told for a machine like this one, as near as it can come."""
+    """The parameters with which `propose` comes nearest to this machine."""
 
     def within(value: float, limits: tuple[int, int]) -> int:
         least, most = limits
@@ -59,7 +60,7 @@ def numbers(spec: HwSpec) -> dict[str, Any]:
 
 
 def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
-    """What an Optuna trial suggests; it need not be a machine."""
+    """The design that an Optuna trial suggests; it may be illegal."""
 
     def power(name: str, limits: tuple[int, int]) -> int:
         return 1 << trial.suggest_int(name, *limits)

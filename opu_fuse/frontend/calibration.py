@@ -1,9 +1,9 @@
 """Calibration data: sample inputs from which the quantiser observes activation ranges.
 
 Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
-inputs), one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is
-one sample of the input's shape, or many stacked along the first axis. NHWC images are transposed to
-NCHW, with a warning, if their shape is unambiguous.
+inputs), one such file, arrays (`input_arrays.py`), or nothing (seeded noise, with a warning). An
+array is one sample of the input's shape, or many stacked along the first axis. NHWC images are
+transposed to NCHW, with a warning, if their shape is unambiguous.
 """
 
 import logging
@@ -15,12 +15,14 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
+from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.process.sandbox import ForeignError, complaints
 
-Calibration = str | Path | np.ndarray | Mapping[str, np.ndarray] | None
+Calibration = str | Path | Arrays | None
 Sample = dict[str, np.ndarray]
 
 NOISE_SAMPLES = 4
+"""Samples for a model without calibration data."""
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "
@@ -33,8 +35,11 @@ IMAGE_CHANNELS = (1, 3, 4)
 _log = logging.getLogger(__name__)
 
 
-def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tuple[str, ...]]:
-    """One mapping of input name -> array per sample, and the warnings that were logged.
+def samples(
+    model: ir.Model, calibration: Calibration, argument: str = "calibration"
+) -> tuple[list[Sample], tuple[str, ...]]:
+    """One mapping of input name -> array per sample, and the warnings that were logged. argument:
+    what the caller calls the data.
 
     Raises ModelError, naming expected and got, for missing or unreadable files, wrong names, shapes
     or types, and values that are not finite.
@@ -45,7 +50,7 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     warned: dict[str, None] = {}
     dataset = [
         sample
-        for where, arrays in _sources(model, calibration)
+        for where, arrays in _sources(model, calibration, argument)
         for sample in _split(model, where, arrays, warned)
     ]
     if not dataset:
@@ -81,14 +86,12 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
 
 
 def _sources(
-    model: ir.Model, calibration: str | Path | np.ndarray | Mapping[str, np.ndarray]
+    model: ir.Model, calibration: str | Path | Arrays, argument: str
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
     """Yield (name for messages, arrays by input name) per file."""
-    if isinstance(calibration, Mapping):
-        yield "calibration data", calibration
-        return
-    if isinstance(calibration, np.ndarray):
-        yield "calibration data", _only(model, "calibration data", calibration)
+    if not isinstance(calibration, str | Path):
+        shapes = {v.name or "": _shape(v) for v in model.graph.inputs}
+        yield argument, by_name(argument, calibration, shapes, ModelError)
         return
     path = Path(calibration)
     if path.is_dir():
@@ -107,7 +110,7 @@ def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
     return _only(model, str(file), loaded) if isinstance(loaded, np.ndarray) else loaded
 
 
-def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.ndarray]:
+def _only(model: ir.Model, where: str, array: np.ndarray) -> Mapping[str, np.ndarray]:
     """Map an unnamed array to the only input. Raises ModelError if there are several inputs."""
     if len(model.graph.inputs) != 1:
         names = ", ".join(repr(v.name) for v in model.graph.inputs)
@@ -116,7 +119,7 @@ def _only(model: ir.Model, where: str, found: np.ndarray) -> Mapping[str, np.nda
             f"one array cannot feed {len(model.graph.inputs)} inputs",
             f"give arrays by name, in a .npz file or a dictionary: {names}",
         )
-    return {model.graph.inputs[0].name or "": found}
+    return {model.graph.inputs[0].name or "": array}
 
 
 def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
@@ -134,7 +137,7 @@ def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
 def _split(
     model: ir.Model, where: str, arrays: Mapping[str, np.ndarray], doubts: dict[str, None]
 ) -> list[Sample]:
-    """Split arrays by name into samples. doubts: the warnings so far (keys), extended in place."""
+    """Split arrays by name into samples. doubts: the warnings so far (keys), which this extends."""
     expected = [value.name or "" for value in model.graph.inputs]
     if sorted(arrays) != sorted(expected):
         raise ModelError(
@@ -157,8 +160,8 @@ def _split(
 def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, None]) -> np.ndarray:
     """The samples of one input, [samples, *input shape] in the input's dtype.
 
-    doubts: the warnings so far (keys), extended in place. Raises ModelError for a wrong dtype or
-    shape, and for values that are not finite.
+    doubts: the warnings so far (keys), which this extends. Raises ModelError for a wrong dtype
+    or shape, and for values that are not finite.
     """
     shape = _shape(value)
     wanted, got = _dtype(value), getattr(array, "dtype", type(array).__name__)
@@ -193,11 +196,11 @@ def _stack(value: ir.Value, where: str, array: np.ndarray, doubts: dict[str, Non
     return array
 
 
-def _channels_last(shape: tuple[int, ...], given: tuple[int, ...]) -> bool:
-    """Whether samples of a four-dimensional input are unambiguously NHWC. given: their shape."""
-    if len(shape) != 4 or len(given) != 4 or given[1:] == shape[1:]:
+def _channels_last(shape: tuple[int, ...], sample_shape: tuple[int, ...]) -> bool:
+    """Whether samples of a four-dimensional input are unambiguously NHWC."""
+    if len(shape) != 4 or len(sample_shape) != 4 or sample_shape[1:] == shape[1:]:
         return False
-    return shape[0] in (1, given[0]) and given[1:] == (*shape[2:], shape[1])
+    return shape[0] in (1, sample_shape[0]) and sample_shape[1:] == (*shape[2:], shape[1])
 
 
 def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:

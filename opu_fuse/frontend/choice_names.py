@@ -1,6 +1,7 @@
 """Names of the quantisation options, importable without the quantiser."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Scales(StrEnum):
@@ -14,6 +15,10 @@ class Scales(StrEnum):
     """Any scale and zero point."""
 
 
+ScalesLike = Scales | Literal["pow2", "pow2-asymmetric", "free"]
+"""As an argument; the names are those above (`tests/api/test_public_api.py`), as below."""
+
+
 class Method(StrEnum):
     """Calibration method: how the range of an activation is chosen from observed values."""
 
@@ -23,3 +28,6 @@ class Method(StrEnum):
     PERCENTILE = "percentile"
     ENTROPY = "entropy"
     """MAX, PERCENTILE and ENTROPY: see `calibration_methods.py`."""
+
+
+MethodLike = Method | Literal["mse", "max", "percentile", "entropy"]

@@ -144,7 +144,7 @@ def rewrite(
     inputs: Sequence[ir.Value | None],
     attributes: dict[str, Any] | None = None,
 ) -> None:
-    """Turn a node into another operator in place. Its result, name and origin are kept."""
+    """Let a node compute another operator. Its result, name and origin do not change."""
     node.op_type = op_type
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
@@ -248,7 +248,7 @@ def _integers(name: str, value: tuple[int, ...]) -> ir.Attr:
 def bypass(node: ir.Node, *, index: int = 0) -> bool:
     """Remove a node whose first result equals operand `index`. Return whether it was removed.
 
-    Use it also if the readers of the result now do the work of the node. The node is kept if its
+    Use it also if the readers of the result now do what the node does. The node remains if its
     result is requantised to other scales than the operand, or is a model output whose name the
     operand cannot take.
     """

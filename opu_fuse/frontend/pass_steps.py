@@ -10,12 +10,13 @@ from opu_fuse.model.opsets import IR_VERSION
 from opu_fuse.passes import RunStep, Step
 
 NAMES = (
-    "load",  # contains the next five
+    "load",  # contains the next six
     "upgrade",
     "inline",
     "spell out",
     "constants",
     "float32",
+    "norms",
     "dequantise",
     "separate",
     "equalise",
@@ -29,7 +30,7 @@ NAMES = (
 )
 """Pass names. docs/passes.md describes each of them."""
 
-Told = TypeVar("Told")
+Extra = TypeVar("Extra")
 
 
 def step(name: str, model: ir.Model, run: RunStep) -> ir.Model:
@@ -38,14 +39,14 @@ def step(name: str, model: ir.Model, run: RunStep) -> ir.Model:
     return Step(name, run)(model).model
 
 
-def telling_step(
-    name: str, model: ir.Model, run: Callable[[ir.Model], tuple[ir.Model, Told]]
-) -> tuple[ir.Model, Told]:
+def step_with_result(
+    name: str, model: ir.Model, run: Callable[[ir.Model], tuple[ir.Model, Extra]]
+) -> tuple[ir.Model, Extra]:
     """Run one front-end pass that returns a model and a second result; return both."""
-    second: list[Told] = []
+    second: list[Extra] = []
 
-    def run_plainly(given: ir.Model) -> ir.Model:
-        result, extra = run(given)
+    def run_plainly(model: ir.Model) -> ir.Model:
+        result, extra = run(model)
         second.append(extra)
         return result
 

@@ -15,15 +15,15 @@ from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import SOURCE_KEY, sources_of, standard_nodes
 from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
 from opu_fuse.frontend.importing.load import ModelLike, load
-from opu_fuse.frontend.pass_steps import NAMES, step, telling_step
+from opu_fuse.frontend.pass_steps import NAMES, step, step_with_result
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.quantization.absorb_qdq import absorb, dequantise, ready
-from opu_fuse.frontend.quantization.recover_int_weights import unbake
+from opu_fuse.frontend.quantization.recover_int_weights import recover_int_weights
 from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.model.names import KNOWN_KEY
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, GIVEN_KEY, REWRITE_KEY
+from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, PREQUANTISED_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -41,7 +41,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     qdq: the QDQ model with which ONNX Runtime computes the reference; None if not quantised.
     warnings: messages for the user. Each has been logged, too.
     source_hash: sha256 of the bytes of the input model.
-    given_quantised: whether the input was a QDQ model.
+    prequantised: whether the input was a QDQ model.
     rewrites: for each operator changed by a rewrite for fusion (`transforms.REWRITES`) the reason.
     """
 
@@ -49,7 +49,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     qdq: onnx.ModelProto | None
     warnings: tuple[str, ...]
     source_hash: str
-    given_quantised: bool
+    prequantised: bool
     rewrites: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -76,7 +76,7 @@ def prepare(
     scales, method: see `choice_names.py`.
     bias_correction: see `bias_correction.py`.
     equalisation: see `equalise.py`. It changes float weights as well.
-    keep_float: operators, by their name in the file or in the canonical model, that stay in
+    keep_float: operators, by their name in the file or in the canonical model, that remain in
     floating point and run on the host CPU.
     quantised: False leaves a float model in floats, the graph without annotations. A model that is
     quantised already remains so.
@@ -86,7 +86,7 @@ def prepare(
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
-    if given_quantised := is_quantised(model):
+    if prequantised := is_quantised(model):
         if calibration is not None:
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
@@ -94,23 +94,23 @@ def prepare(
             raise ModelError(
                 f"node {keep_float[0]!r}",
                 "the model is quantised already, its own pairs say what is rounded",
-                "leave it unrounded there, or give the float model",
+                "leave it unrounded before that operator, or give the float model",
             )
         _require_own_choices(
             scales, method, bias_correction=bias_correction, equalisation=equalisation
         )
         from opu_fuse.frontend.quantization.insert_missing_qdq import (
-            add_roundings,  # float models need none
+            insert_missing_pairs,  # float models need none
         )
-        from opu_fuse.frontend.quantization.insert_requantise import spell_out_requantisations
+        from opu_fuse.frontend.quantization.insert_requantise import insert_requantisations
 
-        step("requantise", model, spell_out_requantisations)
-        model, more = telling_step("between", model, add_roundings)
+        step("requantise", model, insert_requantisations)
+        model, more = step_with_result("between", model, insert_missing_pairs)
         for warning in more:
             _log.warning(warning)
         warnings += more
         qdq = ir.to_proto(model)
-        step("unbake", model, unbake)
+        step("unbake", model, recover_int_weights)
         absorb(model, rewriting=rewriting)
         canonical = model
     else:
@@ -124,7 +124,7 @@ def prepare(
             step("equalise", model, lambda model: _equalise(model, calibration))
         qdq, canonical = None, model
         if quantised:
-            canonical, (qdq, more) = telling_step(
+            canonical, (qdq, more) = step_with_result(
                 "quantise",
                 model,
                 lambda model: _quantise(
@@ -143,7 +143,7 @@ def prepare(
         qdq=qdq,
         warnings=tuple(warnings),
         source_hash=loaded.source_hash,
-        given_quantised=given_quantised,
+        prequantised=prequantised,
         rewrites=_rewrites(canonical),
     )
 
@@ -201,7 +201,7 @@ def _quantise(
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
     canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
-    canonical.meta[GIVEN_KEY] = False
+    canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:
         if node.name in known:

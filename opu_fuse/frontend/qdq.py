@@ -101,13 +101,14 @@ def channel_params(node: ir.Node) -> QuantParams | None:
 
 
 def constant_params(
-    node: ir.Node, *, any_zero: bool = False
+    node: ir.Node, *, any_zero: bool = False, keep_zero: bool = False
 ) -> tuple[np.ndarray, QuantParams] | None:
-    """(integers, annotation) with zero point 0 of the constant that a DequantizeLinear reads.
+    """(integers, annotation) of the constant that a DequantizeLinear reads, zero point 0.
 
     uint8 with zero point 128, and 4 bits with any zero point, become int8. any_zero: so do 8 bits
-    with any zero point, or they become int16 if the differences exceed int8. None for other zero
-    points, block quantisation, other types, or scales that are not positive.
+    with any zero point, or they become int16 if the differences exceed int8. keep_zero: 8 bits with
+    one scale keep a zero point. None for other zero points, block quantisation, other types, or
+    scales that are not positive.
     """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
@@ -115,6 +116,13 @@ def constant_params(
         return None
     if node.attributes.get_int("block_size", 0):
         return None
+    if keep_zero and data.dtype in (np.int8, np.uint8) and zero.size == scale.size == 1:
+        shift = UINT8_SHIFT if data.dtype == np.uint8 else 0
+        data = as_int8(data) if shift else data
+        params = QuantParams(
+            scale=(float(scale.item()),), zero_point=int(zero.item()) - shift, bits=8
+        )
+        return (data, params) if _is_positive(scale) else None
     if data.dtype == np.uint8 and np.all(zero == UINT8_SHIFT):
         data = as_int8(data)
     elif data.dtype in _FOUR_BITS:

@@ -67,7 +67,7 @@ def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> "ort.Inference
 
     count = len(model.graph.output)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-    try:  # in place: a copy of a large network takes hundreds of megabytes
+    try:  # no copy: one of a large network takes hundreds of megabytes
         data = model.SerializeToString()
     finally:
         del model.graph.output[count:]

@@ -128,7 +128,7 @@ def is_copy(node: ir.Node) -> bool:
 
 
 def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
-    """Let float operators of a QDQ model bypass the Q/DQ pairs of inputs, in place.
+    """Let float operators of a QDQ model bypass the Q/DQ pairs of inputs.
 
     touched: names of the nodes that are quantised.
     """
@@ -145,7 +145,7 @@ def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
 
 
 def moves_an_input(value: ir.Value | None) -> bool:
-    """Whether only nodes that move or convert data lie between a value and the inputs.
+    """Whether only nodes that move or convert data compute a value from the inputs.
 
     False for inputs and constants themselves.
     """
@@ -164,7 +164,7 @@ def moves_an_input(value: ir.Value | None) -> bool:
 def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Value | None:
     """A duplicate of a value, whose producers are duplicated back to the inputs.
 
-    copies: duplicates so far, extended in place.
+    copies: duplicates so far, which this extends.
     """
     producer = None if value is None else value.producer()
     if value is None or producer is None:

@@ -1,8 +1,8 @@
 """Passes models to ONNX Runtime without their large weights, since its tools copy a model often.
 
-The arrays of the given model hold the float weights once. The calibration session reads these
+The arrays of the user's model hold the float weights once. The calibration session reads these
 arrays as graph inputs. It would copy constants, and pack them for its kernels. The quantiser only
-needs the range of each channel, so it gets a stand-in: the smallest and the largest weight of each
+needs the range of each channel. It gets a substitute: the smallest and the largest weight of each
 channel. This module then quantises the actual weights with the scales that the quantiser computed.
 """
 
@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper
 from opu_fuse.frontend.editing import constant, is_standard, operand
 
 LARGE_BYTES = 1 << 16
-"""Smallest size in bytes of a weight that is passed as a stand-in."""
+"""Smallest size in bytes of a weight that is replaced by a substitute."""
 QUANTIZED, SCALE = "_quantized", "_scale"
 """Suffixes with which ONNX Runtime's quantiser names a quantised weight and its scale."""
 _BLOCK = 1 << 18
@@ -27,7 +27,7 @@ Weights = dict[str, np.ndarray]
 
 
 def lean_proto(model: ir.Model, nodes: Iterable[ir.Node]) -> tuple[onnx.ModelProto, Weights]:
-    """A copy of the model with stand-ins for large weights, and these weights.
+    """A copy of the model with substitutes for large weights, and these weights.
 
     Only weights of convolutions and dense layers among `nodes` are replaced. The weights are the
     arrays of `model`, which is not modified.
@@ -35,7 +35,7 @@ def lean_proto(model: ir.Model, nodes: Iterable[ir.Node]) -> tuple[onnx.ModelPro
     weights = _large_weights(nodes)
     lean = model.clone()  # shares all tensors
     for name, data in weights.items():
-        lean.graph.initializers[name].const_value = ir.tensor(_stand_in(data), name=name)
+        lean.graph.initializers[name].const_value = ir.tensor(_substitute(data), name=name)
     return ir.to_proto(lean), weights
 
 
@@ -58,7 +58,7 @@ def _is_by_rows(node: ir.Node) -> bool:
     return transposed or is_standard(node, "Conv")
 
 
-def _stand_in(data: np.ndarray) -> np.ndarray:
+def _substitute(data: np.ndarray) -> np.ndarray:
     """Minimum and maximum of each output channel, [channels, 2, 1, ...]."""
     rows = data.reshape(len(data), -1)
     ends = np.stack([rows.min(axis=1), rows.max(axis=1)], axis=1)
@@ -81,7 +81,7 @@ def weights_as_inputs(lean: onnx.ModelProto, weights: Weights) -> onnx.ModelProt
 
 
 def fill_in(qdq: onnx.ModelProto, weights: Weights) -> None:
-    """Replace the stand-ins in the quantiser's result by the (quantised) weights, in place."""
+    """Replace the substitutes in the quantiser's result by the (quantised) weights."""
     tensors = {t.name: t for t in qdq.graph.initializer}
     for name, data in weights.items():
         if name in tensors:  # also read by an operator that remains in floats

@@ -13,7 +13,7 @@ Read in this order; a file needs only those before it.
    cost of a whole partition), `matching/enumerate_groups`, `local_search`,
    `explain/optimal_reasons`, `optimal`; `pattern_kinds`, `postdom`, `fuseops`, `dominator`.
 5. Around them: `group_order` (execution order), `explain/boundaries` (a reason for every edge that
-   is not fused), `verify` (the verifier), `strategies/registry` (all of this behind one function),
+   is not fused), `verify` (the verifier), `strategies/registry` (the function that runs it all),
    `copy_groups` (a partition mapped to a graph with copies).
 6. User output: `explain/search_trace`, `explain/partition_text`, `explain/partition_json`;
    `explain/rulebook` and `machine_operators` generate the page of all rules; `model_cuts` and

@@ -14,7 +14,7 @@ from opu_fuse.dfg.concat_copies import Copied
 from opu_fuse.fuse.explain.remedies import operator_refusal
 from opu_fuse.fuse.group_order import producers
 from opu_fuse.fuse.matching.context import MatchContext, context_of
-from opu_fuse.fuse.matching.partial_group import PartialGroup, place
+from opu_fuse.fuse.matching.partial_group import PartialGroup, match_next
 from opu_fuse.fuse.partition import Boundary, Match, Partition
 from opu_fuse.fuse.rules.refusal import Refusal, Words, refuse
 from opu_fuse.fuse.strategies.registry import in_order
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def copied(words: Words) -> Words | None:
-    """{copy} copies {value}, which cannot lie in {concat} itself ({why})"""
+    """{copy} copies {value}, which cannot be stored in {concat} itself ({why})"""
     return words
 
 
@@ -46,7 +46,7 @@ def with_copies(
     ]
     for index in copied_dfg.copies:
         node = context.dfg[index]
-        placed = operator_refusal(context, node) or place(
+        placed = operator_refusal(context, node) or match_next(
             context, PartialGroup(context.modules.start), node
         )
         if isinstance(placed, Refusal):
@@ -93,11 +93,12 @@ def _reason(context: MatchContext, copy: int, concat: int, partition: Partition)
 
 
 def _search(search: "Search", moved: Sequence[int]) -> "Search":
-    def there(nodes: Sequence[int]) -> tuple[int, ...]:
+    def renumbered(nodes: Sequence[int]) -> tuple[int, ...]:
         return tuple(sorted(moved[n] for n in nodes))
 
-    regions = tuple(replace(r, nodes=there(r.nodes)) for r in search.regions)
+    regions = tuple(replace(r, nodes=renumbered(r.nodes)) for r in search.regions)
     timed = search.timed
     if timed is not None:
-        timed = replace(timed, taken=tuple(replace(c, nodes=there(c.nodes)) for c in timed.taken))
+        taken = tuple(replace(c, nodes=renumbered(c.nodes)) for c in timed.taken)
+        timed = replace(timed, taken=taken)
     return replace(search, regions=regions, timed=timed)

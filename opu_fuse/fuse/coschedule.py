@@ -27,16 +27,19 @@ def find_co_scheduled(
 ) -> dict[int, int]:
     """Array-bound group -> array-idle group that is co-scheduled with it.
 
-    groups: their nodes; order: groups of one machine segment in execution order; idle: estimates of
-    groups that do not use the array; busy: estimates of array groups with several tiles. Each idle
-    group is paired with the array group that has the most spare cycles, among those between its
-    last producer and its first reader. It runs alone when none has spare cycles.
+    groups: their nodes.
+    order: groups of one machine segment in execution order.
+    idle: estimates of groups that do not use the array.
+    busy: estimates of array groups with several tiles.
+
+    Each idle group is paired with the array group between its last producer and its first reader
+    that has the most spare cycles. It runs alone when none has spare cycles.
     """
     at = {m: i for i, group in enumerate(order) for m in groups[group]}
     sources: list[set[int]] = [set() for _ in order]
     readers: list[set[int]] = [set() for _ in order]
     for node, state in at.items():
-        calls = (_behind_views(dfg, p, at) for p in producers(dfg, node))
+        calls = (_call_of_view(dfg, p, at) for p in producers(dfg, node))
         for producer in {at[p] for p in calls if p in at} - {state}:
             sources[state].add(producer)
             readers[producer].add(state)
@@ -57,7 +60,7 @@ def find_co_scheduled(
     return co_scheduled
 
 
-def _behind_views(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
+def _call_of_view(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
     """The call whose result a view shows, if no group contains (and so runs) the view."""
     while call not in at and dfg[call].is_virtual and (made_by := producers(dfg, call)):
         (call,) = made_by

@@ -47,7 +47,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
 _OPERANDS = {
     Access.PER_TENSOR: "a constant, one value",
     Access.PER_CHANNEL: "a constant, one value per channel",
-    Access.FULL: "a second computed feature map",
+    Access.FULL: "a second feature map; of a sum, it may be constant",
 }
 
 
@@ -126,7 +126,7 @@ def operators_page() -> str:
 
 _PARTS = {
     "new": "a module of kind ‹kind› after ‹module› to `dataflow.modules` and `dataflow.edges`",
-    "behind": "",
+    "detail": "",
 }
 """Text for gaps that hold more than a name, or nothing."""
 
@@ -193,11 +193,11 @@ _INTRO = """\
 # Supported operators
 
 Which operators the machines that come with the package run, on which module of their data flow,
-and within which limits. Whatever a machine cannot run stays on the host, in ONNX Runtime, and
+and within which limits. Whatever a machine cannot run is left to the host, in ONNX Runtime, and
 `opu-fuse partition --explain` says why. `opu-fuse hw show SPEC --operators` prints the table of any
-machine. In messages, ‹words› stand for names and numbers of the case.
+machine. In messages, ‹words› are replaced by names and numbers of the case.
 
-`reshape` (every pure change of view) needs no module: it stays with the group whose result it
+`reshape` (every pure change of view) needs no module: it belongs to the group whose result it
 shows.
 
 For every operator:
@@ -208,7 +208,7 @@ _ON_THE_HOST = """\
 
 Operators of ONNX that machines run in one form only, others being left to the host; then those that
 none runs. Functions of one value become tables, and changes of view nothing at all. What the front
-end turns into something else ([models.md](models.md)) never gets here.
+end replaces ([models.md](models.md)) is not listed.
 """
 
 _RULES = """\

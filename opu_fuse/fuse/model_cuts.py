@@ -5,8 +5,8 @@ body remain in the main graph. A cut moves operators and changes none, so the mo
 same numbers. Only nodes that compute nothing (`COPIED`) may occur in several bodies.
 
 In a quantised model the cut edges are int8 tensors: QuantizeLinear ends a group and
-DequantizeLinear begins the next. Several QuantizeLinear of one value (foreign models) are aliases
-of that value. If the value was quantised before, each scale makes a separate value instead.
+DequantizeLinear begins the next. Several QuantizeLinear of one value (models of other tools) are
+aliases of that value. If the value was quantised before, each scale makes a separate value instead.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,9 +79,11 @@ class _Map:
     """Names of one model and their role in the groups.
 
     ports: DFG value next to a graph port (only the port's nodes separate it from the user's value)
-    -> its name in the model; entries[g]: names at which the backward traversal of group g ends;
-    owner: name -> group whose result it is; home: operator (no view) -> its group, _OUTSIDE on the
-    host; refused: groups that cannot be cut out, with the reason.
+    -> its name in the model.
+    entries[g]: names at which the backward traversal of group g ends.
+    owner: name -> group whose result it is.
+    group_of: operator (no view) -> its group, _OUTSIDE on the host.
+    refused: groups that cannot be cut out, with the reason.
     """
 
     def __init__(
@@ -100,9 +102,9 @@ class _Map:
         self.ports = {i: b.name for i, b in zip(dfg.inputs, dfg.entries, strict=True) if b}
         exits = {i: b.name for i, b in zip(dfg.outputs, dfg.exits, strict=True) if b}
         self.ports |= {i: self._rounded(name) for i, name in exits.items()}
-        homes = {h.node: _OUTSIDE for h in partition.host}
-        homes |= {m.node: g.index for g in partition.groups for m in g.matches}
-        self.home = {dfg[n].name: home for n, home in homes.items() if not dfg[n].is_virtual}
+        by_node = {h.node: _OUTSIDE for h in partition.host}
+        by_node |= {m.node: g.index for g in partition.groups for m in g.matches}
+        self.group_of = {dfg[n].name: g for n, g in by_node.items() if not dfg[n].is_virtual}
         self.refused: dict[int, str] = {}
         self.entries: dict[int, frozenset[str]] = {}
         self.owner: dict[str, int] = {}
@@ -182,7 +184,7 @@ def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
         seen.add(name)
         group = map_.owner.get(name)
         if group is not None:
-            nodes, entered = _way_back(map_, group, name)
+            nodes, entered = _backward_traversal(map_, group, name)
             bodies.setdefault(group, set()).update(nodes)
             results.setdefault(group, []).append(name)
             stack.extend(entered)
@@ -198,7 +200,7 @@ def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
     return body_of, tuple(sorted(outside))
 
 
-def _way_back(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]:
+def _backward_traversal(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]:
     """(nodes that a result of a group depends on, names of the values that enter the group).
 
     Records in `refused` why the nodes are no valid body.
@@ -218,7 +220,7 @@ def _way_back(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]
             map_.refused[group] = f"the model has no border where it would read {name}"
             continue
         node = map_.nodes[state]
-        if map_.home.get(node.name, group) != group:
+        if map_.group_of.get(node.name, group) != group:
             map_.refused[group] = f"the model computes {node.name} inside it"
         nodes.add(state)
         stack.extend(reads(node))

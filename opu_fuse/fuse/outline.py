@@ -10,9 +10,9 @@ bits, and Netron shows one pass of the machine as one node.
 * A convolution's bias is an operand of the ONNX node and needs no node of its own. Host operators,
   QuantizeLinear at the model's inputs, DequantizeLinear at its outputs and view-only groups remain
   as they are.
-* A group that the model cannot express is not outlined (one node of a foreign quantised model may
-  compute two of our groups). Its nodes remain in the main graph, and the model's metadata holds
-  the reason.
+* A group that the model cannot express is not outlined (in a quantised model of another tool, one
+  node may compute two of our groups). Its nodes remain in the main graph, and the model's metadata
+  holds the reason.
 """
 
 import heapq
@@ -175,10 +175,10 @@ def _parameters(nodes: Sequence[onnx.NodeProto], constants: set[str]) -> list[st
     ]
 
 
-def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, found: Cut) -> Iterator[_Item]:
+def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, cut: Cut) -> Iterator[_Item]:
     """Nodes that remain in the main graph; host operators get their reason as metadata."""
     why = {dfg[h.node].name: h.reason for h in partition.host}
-    for state in found.outside:
+    for state in cut.outside:
         node = onnx.NodeProto()
         node.CopyFrom(model.graph.node[state])
         if node.name in why:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.rules.refusal import Refusal
+from opu_fuse.summaries import counted, summary
 
 if TYPE_CHECKING:
     from opu_fuse.fuse.strategies.search_report import Search  # of one strategy only
@@ -40,6 +41,10 @@ class Group:
     constants: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        modules = " > ".join(dict.fromkeys(m.module for m in self.matches if m.module))
+        return summary(self, str(self.index), counted(len(self.matches), "operator"), modules)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOp:
@@ -47,6 +52,9 @@ class HostOp:
 
     node: int
     why: Refusal
+
+    def __repr__(self) -> str:
+        return summary(self, f"node {self.node}", self.why.rule, self.why.text)
 
     @property
     def reason(self) -> str:
@@ -56,11 +64,14 @@ class HostOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """An edge of the DFG that leaves a group (or the host), and the rule against its fusion."""
+    """An edge of the DFG that leaves a group (or the host), and the rule that cuts it."""
 
     source: int
     target: int
     why: Refusal
+
+    def __repr__(self) -> str:
+        return summary(self, f"node {self.source} to {self.target}", self.rule, self.why.text)
 
     @property
     def rule(self) -> str:
@@ -81,14 +92,19 @@ class Violation:
     nodes: tuple[int, ...]
     text: str
 
+    def __repr__(self) -> str:
+        return summary(self, self.rule, self.text)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """Groups and host operators of a DFG. Every call node is in exactly one group or on the host.
 
-    groups: in execution order if legal; search: report of a searching strategy; misfits: groups
-    that the scheduler forbade; copies: name -> reason of operators that the compiler adds after
-    partitioning; rewrites: name -> reason of operators that it changed before partitioning.
+    groups: in execution order if legal.
+    search: report of a searching strategy.
+    misfits: groups that the scheduler forbade.
+    copies: name -> reason of operators that the compiler adds after partitioning.
+    rewrites: name -> reason of operators that it changed before partitioning.
     """
 
     strategy: str
@@ -100,6 +116,15 @@ class Partition:
     misfits: Misfits = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     rewrites: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return summary(self, self.strategy, *self._facts())
+
+    def _facts(self) -> Iterator[str]:
+        """What a line about the partition says."""
+        yield counted(len(self.groups), "group")
+        yield f"{counted(len(self.host), 'operator')} on the host CPU"
+        yield "legal" if self.legal else f"illegal: {counted(len(self.violations), 'violation')}"
 
     @property
     def legal(self) -> bool:

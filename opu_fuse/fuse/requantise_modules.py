@@ -25,7 +25,7 @@ from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 REQUANTISE = "Requantise"
-"""Name of the requantisation among the functions of a table."""
+"""Name of the requantisation in the list of functions of a table."""
 _COMPARED = frozenset({"relu", "clip", "leaky_relu"})
 _POOLED = frozenset({"max_pool", "avg_pool"})
 _FUNCTIONS = {"relu": "Relu", "clip": "Clip", "leaky_relu": "LeakyRelu"}
@@ -38,13 +38,13 @@ def with_requantisers(dfg: Dfg, hw: HwSpec) -> Dfg:
     Returns `dfg` itself if it has no requantisation.
     """
     nodes = list(dfg.nodes)
-    wanted = [node.index for node in dfg.calls if _rounds_anew(dfg, node)]
+    wanted = [node.index for node in dfg.calls if _requantises(dfg, node)]
     for index in wanted:
         nodes[index] = _chosen(dfg, nodes, index, hw)
     return renumbered(dfg, nodes)[0] if wanted else dfg
 
 
-def _rounds_anew(dfg: Dfg, node: Node) -> bool:
+def _requantises(dfg: Dfg, node: Node) -> bool:
     if not node.is_requantisation or float_reason(dfg, node.index) is not None:
         return False
     return not is_tied(dfg[node.operands[0]].quant, node.quant)
@@ -57,7 +57,7 @@ def _chosen(dfg: Dfg, nodes: list[Node], index: int, hw: HwSpec) -> Node:
     """
     node, runs = nodes[index], hw.dataflow.operators
     if "table" in runs:  # Case 1
-        return _looked_up(dfg, nodes, node)
+        return _as_table(dfg, nodes, node)
     before = nodes[node.operands[0]]
     if "relu" in runs and _only_clamps(nodes, before) and _is_inner(dfg, before, node):  # Case 2
         return replace(_joined(node, before), op="relu", attrs=before.attrs)
@@ -73,7 +73,7 @@ def _only_clamps(nodes: list[Node], node: Node) -> bool:
     return node.op == "relu" and is_tied(nodes[node.operands[0]].quant, node.quant)
 
 
-def _looked_up(dfg: Dfg, nodes: list[Node], node: Node) -> Node:
+def _as_table(dfg: Dfg, nodes: list[Node], node: Node) -> Node:
     table = replace(node, op="table", attrs={"functions": (REQUANTISE,)}, body=(_ir(node),))
     while True:
         before = nodes[table.operands[0]]
@@ -87,7 +87,7 @@ def _looked_up(dfg: Dfg, nodes: list[Node], node: Node) -> Node:
 
 
 def _joined(node: Node, before: Node) -> Node:
-    """Both operators as one, with the operands of the first and the result of the second."""
+    """One operator for two, with the operands of the first and the result of the second."""
     return replace(
         node,
         operands=before.operands,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.fuse.explain.diagnose import no_way
+from opu_fuse.fuse.explain.diagnose import why_unreachable
 from opu_fuse.fuse.explain.remedies import operator_refusal
 from opu_fuse.fuse.group_order import order_units
 from opu_fuse.fuse.matching.context import MatchContext, leaves
@@ -42,7 +42,7 @@ def one_result(words: Words) -> Words | None:
 
 
 def owned_bias_stays(words: Words) -> Words | None:
-    """{bias} must run right behind {conv}, which owns it"""
+    """{bias} must run directly after {conv}, which owns it"""
     return words
 
 
@@ -63,7 +63,7 @@ def verify(
     # cannot form a cycle: each tail would precede the next one in topological order, all the way
     # round. So only a partition that broke another rule needs the cycle check.
     if violations:
-        violations += _circles(context.dfg, groups, host)
+        violations += _cycles(context.dfg, groups, host)
     return tuple(violations)
 
 
@@ -83,7 +83,7 @@ def _coverage(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iter
         yield _violation(placed_once, words, index)
 
 
-def _replay(context: MatchContext, group: Group, found: list[Violation]) -> None:
+def _replay(context: MatchContext, group: Group, violations: list[Violation]) -> None:
     """Checks a group operator by operator: can the machine run it, does it read the tail, does the
     pipeline lead to its module?
     """
@@ -93,18 +93,18 @@ def _replay(context: MatchContext, group: Group, found: list[Violation]) -> None
         node = context.dfg.nodes[match.node]
         refusal = _operator(context, node, match.module)
         if refusal is not None:
-            found.append(_violated(refusal, node.index))
+            violations.append(_violated(refusal, node.index))
         if partial.matches:
-            _data(context, partial, node, members, found)
+            _data(context, partial, node, members, violations)
         else:
-            _head(context, node, found)
+            _head(context, node, violations)
         op = context.runs_as(node)
         if match.module is not None and match.module not in partial.state.candidates(op):
-            refusal = no_way(context, partial.state, op, match.module)
-            found.append(_violated(refusal, node.index))
+            refusal = why_unreachable(context, partial.state, op, match.module)
+            violations.append(_violated(refusal, node.index))
         partial.take(match)
     if partial.module is not None and not context.modules.can_end(partial.module):
-        found.append(_violation(group_exit, {"module": partial.module}, partial.tail))
+        violations.append(_violation(group_exit, {"module": partial.module}, partial.tail))
 
 
 def _operator(context: MatchContext, node: Node, module: str | None) -> Refusal | None:
@@ -117,14 +117,14 @@ def _operator(context: MatchContext, node: Node, module: str | None) -> Refusal 
     return refusal
 
 
-def _head(context: MatchContext, node: Node, found: list[Violation]) -> None:
+def _head(context: MatchContext, node: Node, violations: list[Violation]) -> None:
     """Checks the first operator of a group: a bias or a view may not begin one."""
     dfg = context.dfg
     if node.owner is not None:
-        found.append(_strayed(dfg, node))
+        violations.append(_strayed(dfg, node))
     elif node.is_virtual:
         words: Words = {"node": node.called, "source": dfg[node.operands[0]].name}
-        found.append(_violation(no_group, words, node.index))
+        violations.append(_violation(no_group, words, node.index))
 
 
 def _data(
@@ -132,29 +132,29 @@ def _data(
     partial: PartialGroup,
     node: Node,
     members: Collection[int],
-    found: list[Violation],
+    violations: list[Violation],
 ) -> None:
     """Checks that an operator reads the group's tail and no other value that the group computes."""
     dfg, tail = context.dfg, partial.tail
     if node.owner is not None:
         if tail != node.owner:
-            found.append(_strayed(dfg, node))
+            violations.append(_strayed(dfg, node))
         return
     inside = [i for i in leaves(dfg, node) if i in members]
     if tail not in inside:
         words: Words = {"node": node.name, "tail": dfg[tail].name}
-        found.append(_violation(reads_tail, words, tail, node.index))
+        violations.append(_violation(reads_tail, words, tail, node.index))
         return
     inside.remove(tail)
     for other in inside:
         words = {"node": node.called, "other": dfg[other].called}
-        found.append(_violation(other_operand, words, other, node.index))
+        violations.append(_violation(other_operand, words, other, node.index))
     refusal = fill_clash(dfg[tail], node)
     if refusal is None and node.is_virtual:
         base = partial.base if partial.base >= 0 else tail
         refusal = first_refusal(VIEW_RULES, context, dfg[base], node)
     if refusal is not None:
-        found.append(_violated(refusal, tail, node.index))
+        violations.append(_violated(refusal, tail, node.index))
 
 
 def _strayed(dfg: Dfg, bias: Node) -> Violation:
@@ -164,7 +164,7 @@ def _strayed(dfg: Dfg, bias: Node) -> Violation:
     return _violation(owned_bias_stays, words, owner, bias.index)
 
 
-def _results(context: MatchContext, group: Group, found: list[Violation]) -> None:
+def _results(context: MatchContext, group: Group, violations: list[Violation]) -> None:
     """Checks that interior values are read inside the group only, and that it has one result."""
     dfg = context.dfg
     members = {m.node for m in group.matches}
@@ -182,14 +182,14 @@ def _results(context: MatchContext, group: Group, found: list[Violation]) -> Non
             "group": group.index,
             "readers": listed(outside),
         }
-        found.append(_violation(interior_reader, words, match.node))
+        violations.append(_violation(interior_reader, words, match.node))
     if len(group.outputs) != 1:
         names = listed([dfg[o].name for o in group.outputs])
         words = {"group": f"group {group.index}", "count": len(group.outputs), "results": names}
-        found.append(_violation(one_result, words, *group.outputs))
+        violations.append(_violation(one_result, words, *group.outputs))
 
 
-def _circles(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iterator[Violation]:
+def _cycles(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iterator[Violation]:
     _, stuck = order_units(dfg, [g.matches for g in groups], host)
     if stuck:
         nodes = tuple(m.node for g in stuck for m in groups[g].matches)

@@ -17,7 +17,7 @@ from opu_fuse.dtypes import NATIVE
 
 
 class Iterator(StrEnum):
-    """What a loop is to the results: each has elements of its own along a parallel loop; along a
+    """Role of a loop for the results: each has elements of its own along a parallel loop; along a
     reduction or the window of a pooling they are gathered into one.
     """
 
@@ -201,7 +201,7 @@ class Kernel:
 
 
 def literal(value: np.generic | bool | float) -> str:
-    """A text that `scalar` turns into the same bits (of a NaN: into a NaN)."""
+    """A text that `scalar` reads as the same bits (of a NaN: as a NaN)."""
     plain = value.item() if isinstance(value, np.generic) else value
     return plain.hex() if isinstance(plain, float) else str(int(plain))
 

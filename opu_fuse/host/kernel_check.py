@@ -32,7 +32,7 @@ def checked(op: GenericOp) -> GenericOp:
 
 
 def first_mistake(op: GenericOp) -> str | None:
-    """What is wrong with an operator, or None."""
+    """The first mistake of an operator, or None."""
     for part in (_loops, _operands, _body, _yields, _stores):
         for mistake in part(op):
             return mistake
@@ -40,7 +40,7 @@ def first_mistake(op: GenericOp) -> str | None:
 
 
 def kernel_mistake(kernel: Kernel) -> str | None:
-    """What is wrong with a kernel: its operator, or a constant that is not what it reads."""
+    """The mistake of a kernel: of its operator, or a constant unlike the operand that reads it."""
     mistake = first_mistake(kernel.op)
     if mistake is not None:
         return mistake
@@ -115,7 +115,7 @@ def _inside(op: GenericOp, x: Input | Result, m: AffineMap) -> Lazy[str]:
         yield f"{x.value}{list(x.shape)} does not fit its map {m} over {len(op.loops)} loops"
         return
     if any(loop not in range(m.dims) for loop in m.mentioned):
-        yield f"{x.value}: {m} names a loop that is not there"
+        yield f"{x.value}: {m} names a loop that does not exist"
         return
     for e, size in zip(m.results, x.shape, strict=True):
         low, high = value_range(e, op.extents)

@@ -1,4 +1,4 @@
-"""Which channels a compute instruction visits (docs/machine.md, compute)."""
+"""Loops of a compute instruction over channels (docs/machine.md, compute)."""
 
 from msgspec import Struct
 
@@ -8,12 +8,15 @@ from opu_fuse.units.params import ComputeParams
 
 
 class Sweep(Struct, frozen=True, kw_only=True):
-    """Channels in steps, as they lie in feature words and partial-sum words.
+    """Channels in steps, in the order of feature words and partial-sum words.
 
-    kernel: rows and columns visited; steps: input segments, parts or blocks, of `ic` lanes each;
-    groups: output groups, parts or blocks, of `oc` lanes each; px: output pixels in a partial-sum
-    word; at_once: output rows made of the same reads; lanes: of a word; weight_rows of row_words
-    weight words each.
+    kernel: its rows and columns
+    steps: input segments, parts or blocks, of `ic` lanes each
+    groups: output groups, parts or blocks, of `oc` lanes each
+    px: output pixels in a partial-sum word
+    at_once: output rows computed from the same reads
+    lanes: of a word
+    weight_rows: weight rows, of row_words weight words each
     """
 
     kernel: tuple[int, int]
@@ -51,7 +54,7 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
 
 def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
-    """What a compute instruction visits; mode and counts must be legal."""
+    """The loops of a compute instruction; mode and counts must be legal."""
     lanes = spec.word_channels
     kernel = (p["kernel_rows"], p["kernel_cols"])
     steps = range(p["ic_first"], p["ic_first"] + p["ic_steps"])
@@ -90,7 +93,7 @@ def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
 
 
 def _words(steps: range, per_word: int) -> range:
-    """Words in which steps lie, `per_word` in each."""
+    """Words that hold steps, `per_word` in each."""
     return range(steps.start // per_word, (steps.stop - 1) // per_word + 1)
 
 
@@ -99,8 +102,8 @@ SAME_SUMS = ("psum", "psum_block_pitch", "mode", "pre", "gate")
 
 
 def continues_accumulation(before: Instruction | None, x: Instruction) -> bool:
-    """Whether a compute instruction goes on with the sums of the one before it: its sweeps follow
-    as those of one instruction do, and need not wait until the array is empty.
+    """Whether a compute instruction continues the accumulation of the one before it: its sweeps
+    follow as those of one instruction do, and need not wait until the array is empty.
     """
     if before is None or not before.opcode == x.opcode == "conv":
         return False

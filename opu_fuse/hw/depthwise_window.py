@@ -11,8 +11,9 @@ from msgspec import Struct
 class WindowTiming(Struct, frozen=True, kw_only=True):
     """Cycles since the first block was taken.
 
-    begun: the steps of the last block begin; read: its last column enters the ring; stepped: its
-    last step.
+    begun: the steps of the last block begin
+    read: its last column enters the circular column buffer
+    stepped: its last step
     """
 
     begun: int

@@ -70,8 +70,8 @@ class Layout:
         return self.words * self.word
 
     def pack(self, chw: np.ndarray, under: np.ndarray | None = None) -> np.ndarray:
-        """int8 (channels, rows, cols) -> uint8 (size_bytes,). under: the bytes that lie
-        there, which show through the holes; without them holes are zero.
+        """int8 (channels, rows, cols) -> uint8 (size_bytes,). under: the bytes
+        stored so far, which show through the holes; without them holes are zero.
         """
         per_word = self.word // self.slot if self.slot < self.word else 1
         shape = (self.blocks, self.rows, self.row_words * per_word, self.slot)
@@ -98,6 +98,6 @@ class Layout:
         )
         lanes = self.channels if self.slot < self.word else self.lanes
         pixels = full[:, :, : self.cols, :lanes].transpose(0, 3, 1, 2)
-        found = pixels.reshape(-1, self.rows, self.cols)
-        kept = found[lanes_of(self.pieces)] if self.pieces else found[: self.channels]
-        return np.ascontiguousarray(kept)
+        planes = pixels.reshape(-1, self.rows, self.cols)
+        used = planes[lanes_of(self.pieces)] if self.pieces else planes[: self.channels]
+        return np.ascontiguousarray(used)

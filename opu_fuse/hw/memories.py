@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from opu_fuse.hw.im2row_window import unfolds
+from opu_fuse.hw.im2row_window import supports_im2row
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.unit_rates import fetch_ahead_beats
+from opu_fuse.hw.unit_rates import prefetch_beats
 from opu_fuse.units.base import Stage
 
 
@@ -25,8 +25,14 @@ class Family(StrEnum):
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """count: equal ones; width: bits of a word; depth: words; part: of the machine; tables: the RTL
-    asks for tables; bytes: they are written one by one.
+    """Equal memories of one part of a machine.
+
+    part: of the machine
+    width: bits of a word
+    depth: words
+    count: number of memories
+    tables: the RTL asks for look-up tables instead of block RAM
+    bytes: bytes of a word are written one by one
     """
 
     part: str
@@ -65,7 +71,7 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
         return Memory(part="buffers", width=width, depth=depth, count=count, bytes=bytes_)
 
     # Even and odd words.
-    yield buffer(word, (buffers.feature.words + 1) // 2, 2, bytes_=unfolds(spec))
+    yield buffer(word, (buffers.feature.words + 1) // 2, 2, bytes_=supports_im2row(spec))
     yield buffer(8 * buffers.weight.width, buffers.weight.words)
     yield buffer(word, buffers.param.words)
     yield buffer(word, buffers.residual.words, residuals)
@@ -80,7 +86,7 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
     queues = spec.queues
     for depth in (queues.load, queues.compute, queues.post, queues.store):
         yield _queue("issue", 32 + PC_BITS, depth)
-    yield _queue("fetch", 8 * spec.dram.bus_bytes + 1, fetch_ahead_beats(spec))
+    yield _queue("fetch", 8 * spec.dram.bus_bytes + 1, prefetch_beats(spec))
 
 
 def _queue(part: str, width: int, depth: int) -> Memory:

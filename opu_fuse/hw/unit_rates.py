@@ -25,7 +25,7 @@ _AHEAD_BYTES = 1024
 """Bytes of the program that fetch prefetches, at least."""
 
 
-def fetch_ahead_beats(hw: HwSpec) -> int:
+def prefetch_beats(hw: HwSpec) -> int:
     """Bus beats that fetch prefetches and buffers."""
     return max(_AHEAD_BYTES // hw.dram.bus_bytes, 4)
 
@@ -56,7 +56,7 @@ def depthwise_cycles(
 
     One cycle per part and pixel, of each block at least those in which its data comes: two columns
     of a kernel row a cycle, each once for an output row (dilated windows, and those with gaps
-    between them: one column a cycle, anew for every pixel; `hw.window`).
+    between them: one column a cycle, again for every pixel; `hw/depthwise_window.py`).
     """
     (rows, cols), pixels = kernel, size[0] * size[1]
     read = pixels * rows * cols
@@ -72,11 +72,11 @@ def copy_cycles(*, pixels: int, blocks: int) -> int:
     return pixels * blocks
 
 
-KEPT_COLUMNS = 2
-"""Columns of a window that a maximum pool keeps for the next windows of the row, at most."""
+RETAINED_COLUMNS = 2
+"""Columns of a window that a maximum pool retains for the next windows of the row, at most."""
 
 
-def post_visits(
+def post_iterations(
     *,
     out_rows: int,
     out_cols: int,
@@ -84,12 +84,12 @@ def post_visits(
     stride_x: int = 1,
     kind: PoolKind = PoolKind.MAX,
 ) -> int:
-    """Window positions that a post.run visits in a block, `visit_cycles` each.
+    """Window positions that a post.run iterates over in a block, `iteration_cycles` each.
 
-    Neighbouring windows of a maximum pool share columns, when those fit into what it keeps.
+    Neighbouring windows of a maximum pool share columns, up to `RETAINED_COLUMNS`.
     """
     win_rows, win_cols = window
-    keeps = kind is PoolKind.MAX and 1 <= win_cols - stride_x <= KEPT_COLUMNS
+    keeps = kind is PoolKind.MAX and 1 <= win_cols - stride_x <= RETAINED_COLUMNS
     return out_rows * win_rows * (win_cols + (out_cols - 1) * (stride_x if keeps else win_cols))
 
 
@@ -126,7 +126,7 @@ SWEEP_SETUP_CYCLES = 4
 """From the start of a compute instruction to its first sweep, at least."""
 
 POST_SETUP_CYCLES = 4
-"""From the start of a post instruction to its first visit, at least."""
+"""From the start of a post instruction to its first iteration, at least."""
 
 POST_LOAD_CYCLES = 3
 """From the start of a post instruction to its first iteration, plus a cycle per parameter word."""
@@ -165,22 +165,22 @@ def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
 
 def hold_cycles(hw: HwSpec) -> int:
     """`post_hold_cycles` of every such pass: the latency through all units of the machine."""
-    return POST_HEAD_CYCLES + _way_cycles(hw, (m.stage for m in chain_of(hw).units))
+    return POST_HEAD_CYCLES + _pipeline_cycles(hw, (m.stage for m in chain_of(hw).units))
 
 
-def visit_cycles(hw: HwSpec, *, second_operand: bool) -> int:
+def iteration_cycles(hw: HwSpec, *, second_operand: bool) -> int:
     """Cycles of every iteration of a pass."""
     return hw.word_channels // (hw.residual_lanes if second_operand else hw.post.lanes)
 
 
-def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
+def _pipeline_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     """Latency of the units after the requantiser, from the last cycle of an iteration. A pool
     gathers words of several pixels before it folds them, a narrow residual unit its results; where
     there are products of maps or in tables, those take longer.
     """
-    gathers = hw.post_turns > 1 and max(mode.px for mode in hw.array.modes) > 1
+    gathers = hw.cycles_per_word > 1 and max(mode.px for mode in hw.array.modes) > 1
     more = {
-        Stage.POOL: hw.post_turns if gathers else 0,
+        Stage.POOL: hw.cycles_per_word if gathers else 0,
         Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes)
         + 3 * (chain_of(hw).products or hw.post.residual_tables),
     }
@@ -228,7 +228,7 @@ def drain_cycles(hw: HwSpec) -> int:
 
 def pre_block_cycles(*, pre: int, gate: bool = False) -> int:
     """In which the parameters of a channel block come to `pre` units before the array; gate: they
-    are made of a gate's word.
+    are computed from a gate's word.
     """
     return PARAM_WORDS * pre + GATE_CYCLES * gate
 
@@ -256,25 +256,25 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
 
 def post_drain_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     """From the last iteration of a post instruction to its retirement."""
-    return POST_HEAD_CYCLES + 2 + _way_cycles(hw, stages)
+    return POST_HEAD_CYCLES + 2 + _pipeline_cycles(hw, stages)
 
 
-def post_block_cycles(*, turns: int, words: int, hold: int = 0) -> int:
-    """From block to block of a post instruction: the turns of its visits, but not before the
+def post_block_cycles(*, iterations: int, words: int, hold: int = 0) -> int:
+    """From block to block of a post instruction: the cycles of its iterations, but not before the
     parameters of the next block are loaded (`post_words`, `post_hold_cycles`).
     """
-    return max(turns, hold + words + 1) if words else turns
+    return max(iterations, hold + words + 1) if words else iterations
 
 
 def post_alone_cycles(
-    hw: HwSpec, *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
+    hw: HwSpec, *, iterations: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
 ) -> int:
-    """A post.run from start to retirement when nothing runs before it. visits: of a block."""
+    """A post.run from start to retirement when nothing runs before it. iterations: of a block."""
     words, hold = post_words(stages), post_hold_cycles(hw, stages)
-    turns = visits * visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
+    cycles = iterations * iteration_cycles(hw, second_operand=Stage.RESIDUAL in stages)
     first = max(POST_SETUP_CYCLES, (words + POST_LOAD_CYCLES) if words else 0)
-    blocks_before = (blocks - 1) * post_block_cycles(turns=turns, words=words, hold=hold)
-    return first + blocks_before + turns - 1 + post_drain_cycles(hw, stages)
+    blocks_before = (blocks - 1) * post_block_cycles(iterations=cycles, words=words, hold=hold)
+    return first + blocks_before + cycles - 1 + post_drain_cycles(hw, stages)
 
 
 def store_beats(

@@ -35,7 +35,7 @@ def batched(shape: Shape, images: int) -> Shape:
     )
 
 
-def apart(shape: Shape, images: int) -> Shape:
+def split_images(shape: Shape, images: int) -> Shape:
     """The shape with rows per image, so that no tile crosses the end of an image.
 
     shape: its rows are those of one image, or of all `images` stacked.
@@ -51,14 +51,14 @@ def apart(shape: Shape, images: int) -> Shape:
     )
 
 
-def _stacked(window: Window, rows: int, made: int) -> Window | None:
+def _stacked(window: Window, in_rows: int, out_rows: int) -> Window | None:
     """A window for stacked images, None if some window would overlap two images.
 
-    rows, made: input and output rows of an image.
+    in_rows, out_rows: input and output rows of an image.
     """
     reach = (window.kernel[0] - 1) * window.dilations[0] + 1
-    stride = rows if made == 1 else window.strides[0]
-    if window.pads[0] or window.pads[2] or rows != made * stride:
+    stride = in_rows if out_rows == 1 else window.strides[0]
+    if window.pads[0] or window.pads[2] or in_rows != out_rows * stride:
         return None
     if reach > stride or stride > _TALLEST:
         return None

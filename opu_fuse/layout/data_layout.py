@@ -20,16 +20,17 @@ from opu_fuse.layout.pixel_packing import Pass, choose_slots
 from opu_fuse.layout.zero_copy_joins import Join, find_joins
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class Storage(Struct, frozen=True, kw_only=True):
     """The storage of a value in DRAM.
 
-    layout: its words and lanes; home: base allocation (alias root: a joined concatenation, else the
-    value itself); block: its first channel block there; skips: bytes of its first and of its last
-    channel block that belong to neighbouring values.
+    layout: its words and lanes;
+    alias_root: its base allocation (a joined concatenation, else the value itself);
+    block: its first channel block in the base allocation;
+    skips: bytes of its first and of its last channel block that belong to neighbouring values.
     """
 
     layout: Layout
-    home: int
+    alias_root: int
     block: int
     skips: tuple[int, int] = (0, 0)
 
@@ -42,9 +43,12 @@ class Place(Struct, frozen=True, kw_only=True):
 class DataLayout(Struct, frozen=True, kw_only=True):
     """The data layout of all values of a partition.
 
-    joined: zero-copy concatenations and splits; shifts: see `choose_shifts`; lanes: by DFG index;
-    joins: aliased values, by DFG index; slots: bytes per pixel of values that pack several pixels
-    into a word; images: images of a batch, stacked along the rows of every map.
+    joined: zero-copy concatenations and splits;
+    shifts: first lanes of values that share words (`choose_shifts`);
+    lanes: by DFG index;
+    joins: aliased values, by DFG index;
+    slots: bytes per pixel of values that pack several pixels into a word;
+    images: images of a batch, stacked along the rows of every map.
     """
 
     joined: frozenset[int]
@@ -56,14 +60,14 @@ class DataLayout(Struct, frozen=True, kw_only=True):
 
     def join(self, node: int) -> Join:
         """The base allocation of a stored value: itself if it is not aliased."""
-        return self.joins.get(node, Join(home=node, block=0))
+        return self.joins.get(node, Join(alias_root=node, block=0))
 
     @property
     def sharers(self) -> frozenset[int]:
         """Values that share an allocation: aliased values and their alias roots."""
-        return frozenset((*self.joins, *(join.home for join in self.joins.values())))
+        return frozenset((*self.joins, *(join.alias_root for join in self.joins.values())))
 
-    def place(self, dfg: Dfg, hw: HwSpec, node: int) -> Place:
+    def storage(self, dfg: Dfg, hw: HwSpec, node: int) -> Storage:
         """The storage of a value, by DFG index (never that of a view)."""
         channels, rows, cols = feature_shape(dfg[node].shape)
         pieces, join = self.lanes[node].pieces, self.join(node)
@@ -78,10 +82,10 @@ class DataLayout(Struct, frozen=True, kw_only=True):
         )
         edge_bytes = pieces[0][0], -extent(pieces) % hw.word_channels
         skips = edge_bytes if node in self.shifts else (0, 0)
-        return Place(layout=layout, home=join.home, block=join.block, skips=skips)
+        return Storage(layout=layout, alias_root=join.alias_root, block=join.block, skips=skips)
 
 
-def unit_place(channels: int, images: int, hw: HwSpec) -> Place:
+def unit_storage(channels: int, images: int, hw: HwSpec) -> Storage:
     """The unit matrix as a map of one row, for each image; it is a constant and no value."""
     layout = Layout(
         channels=channels,
@@ -91,7 +95,7 @@ def unit_place(channels: int, images: int, hw: HwSpec) -> Place:
         lanes=hw.word_channels,
         slot=hw.word_bytes,
     )
-    return Place(layout=layout, home=-1, block=0)
+    return Storage(layout=layout, alias_root=-1, block=0)
 
 
 def layouts(dfg: Dfg, groups: Iterable[Iterable[int]]) -> frozenset[int]:
@@ -113,10 +117,10 @@ def lay_out(
     return DataLayout(joined=joined, shifts=shifts, lanes=lanes, joins=joins)
 
 
-def pack(dfg: Dfg, found: DataLayout, passes: Iterable[Pass], hw: HwSpec) -> DataLayout:
+def pack(dfg: Dfg, layout: DataLayout, passes: Iterable[Pass], hw: HwSpec) -> DataLayout:
     """The layout with neighbouring pixels packed into a word, where all producers and readers of a
     map support it.
 
     passes: those of all groups, in execution order.
     """
-    return replace(found, slots=choose_slots(dfg, passes, found.sharers, hw))
+    return replace(layout, slots=choose_slots(dfg, passes, layout.sharers, hw))

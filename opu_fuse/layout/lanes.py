@@ -2,7 +2,7 @@
 
 A concatenation that the machine reads as one map needs no copy. Its operands are stored one after
 the other, and each begins a channel block or, shifted, continues the last block of its predecessor.
-A split needs no copy either: its results are read in place from the operand.
+A split needs no copy either: its results alias the operand.
 
 Channel-wise operators preserve the lanes of their input. The array can write its channels to any
 lanes, so a convolution whose result is added to a map with holes writes the same holes. A map
@@ -39,7 +39,8 @@ class Lanes(Struct, frozen=True, kw_only=True):
     """The lanes of a value's channels.
 
     base: DFG index of the value whose allocation holds it (the operand of a split, else itself);
-    block: its first channel block in that allocation; pieces: its lanes, counted from that block;
+    block: its first channel block in that allocation;
+    pieces: its lanes, counted from that block;
     span: lanes that it reserves (a concatenation of parts of splits holds the whole operands).
     """
 
@@ -63,15 +64,15 @@ def map_lanes(
 ) -> tuple[Lanes, ...]:
     """Lanes of every value, by DFG index.
 
-    joined: zero-copy concatenations (operands stored one after the other) and splits (results read
-    in place).
+    joined: zero-copy concatenations (operands stored one after the other) and splits (results that
+    alias the operand).
     """
     joined = {i for i in joined if reads_as_stored(dfg, i)}
     shifted = {
         i: ((first, feature_shape(dfg[i].shape)[0]),) for i, first in shifts.items() if first
     }
     lanes = _mapped(dfg, hw, joined, shifts, shifted)
-    required = _asked_for(dfg, hw, joined, lanes)
+    required = _required_lanes(dfg, hw, joined, lanes)
     return _mapped(dfg, hw, joined, shifts, required | shifted) if required else lanes
 
 
@@ -81,7 +82,7 @@ def joined_starts(
     """First channel block of every value inside a joined concatenation, by the value's base.
 
     width: lanes of a word. A shifted value begins in the last block of its predecessor if its lanes
-    are unused there and the predecessor has a shift too (otherwise that one stores whole words).
+    are unused and the predecessor has a shift too (otherwise that one stores whole words).
     """
     end = 0  # lanes
     starts: dict[int, int] = {}
@@ -151,21 +152,23 @@ def _mapped(
     hw: HwSpec,
     joined: Collection[int],
     shifts: Shifts,
-    given: Mapping[int, Pieces],
+    required: Mapping[int, Pieces],
 ) -> tuple[Lanes, ...]:
     """Lanes of every value, in one forward pass.
 
-    given: lanes of values that the array computes, where they are not plain.
+    required: lanes of values that the array computes, where they are not plain.
     """
     lane_map: list[Lanes] = []
     for node in dfg.nodes:
         lanes = _lanes(dfg, hw, joined, shifts, lane_map, node)
-        pieces = given.get(node.index)
+        pieces = required.get(node.index)
         lane_map.append(replace(lanes, pieces=pieces, span=extent(pieces)) if pieces else lanes)
     return tuple(lane_map)
 
 
-def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) -> dict[int, Pieces]:
+def _required_lanes(
+    dfg: Dfg, hw: HwSpec, joined: Collection[int], lane_map: LaneMap
+) -> dict[int, Pieces]:
     """Lanes that convolutions must write because a map with holes is added to or multiplied with
     their result; by DFG index.
 
@@ -175,9 +178,9 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
     that one writes every part word-aligned (a gated linear unit: one half of the channels times a
     function of the other).
     """
-    if all(is_plain(lanes.pieces) for lanes in found):
+    if all(is_plain(lanes.pieces) for lanes in lane_map):
         return {}
-    parent = list(range(len(found)))
+    parent = list(range(len(lane_map)))
 
     def root(index: int) -> int:
         while parent[index] != index:
@@ -203,8 +206,8 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
         for node in (dfg[i] for i in joined)
         if node.op == "split" and root(dfg.base(node.operands[0])) not in fixed
     }
-    aligned, pieces = _spread(dfg, movable, found, list(fixed.values()))
-    aligned |= _read_by_products(dfg, movable, found, hw.word_channels)
+    aligned, pieces = _spread(dfg, movable, lane_map, list(fixed.values()))
+    aligned |= _read_by_products(dfg, movable, lane_map, hw.word_channels)
     assigned = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in aligned}
     for set_root, members in fixed.items():
         lanes, *others = {pieces[i] for i in members}
@@ -213,7 +216,9 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
     return {index: assigned[root(index)] for index in convolutions if root(index) in assigned}
 
 
-def _read_by_products(dfg: Dfg, movable: Collection[int], found: LaneMap, width: int) -> set[int]:
+def _read_by_products(
+    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, width: int
+) -> set[int]:
     """Splits of which a product of two maps reads a part that shares words."""
     return {
         dfg[base].operands[0]
@@ -222,19 +227,19 @@ def _read_by_products(dfg: Dfg, movable: Collection[int], found: LaneMap, width:
         for base in map(dfg.base, node.operands)
         if dfg[base].kind is Kind.TUPLE_GET
         and dfg[base].operands[0] in movable
-        and not begins_word(base, found, width)
+        and not begins_word(base, lane_map, width)
     }
 
 
 def _spread(
-    dfg: Dfg, movable: Collection[int], found: LaneMap, sets: Sequence[Sequence[int]]
+    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, sets: Sequence[Sequence[int]]
 ) -> tuple[set[int], dict[int, Pieces]]:
     """(splits whose parts must be word-aligned to agree in lanes, resulting pieces by DFG index).
 
     movable: splits whose parts may be word-aligned; sets: values that must share lanes and that no
     convolution computes.
     """
-    pieces = {i: found[i].pieces for members in sets for i in members}
+    pieces = {i: lane_map[i].pieces for members in sets for i in members}
     aligned: set[int] = set()
     consistent = list(sets)
     while consistent:  # fixpoint: realigning a part may break a set that agreed
@@ -273,17 +278,17 @@ def _lanes(
     hw: HwSpec,
     joined: Collection[int],
     shifts: Shifts,
-    found: list[Lanes],
+    known: list[Lanes],
     node: Node,
 ) -> Lanes:
     if node.index in joined and node.op == "concat":
-        return _concatenated(dfg, hw, shifts, found, node)
+        return _concatenated(dfg, hw, shifts, known, node)
     if node.kind is Kind.TUPLE_GET and node.operands[0] in joined:
-        return _part(dfg, hw, found, node)
+        return _part(dfg, hw, known, node)
     channels = feature_shape(node.shape)[0]
     plain: Pieces = ((0, channels),)
     own_lanes = Lanes(base=node.index, block=0, pieces=plain, span=channels)
-    holed_operands = [(i, pieces) for i in node.operands if (pieces := found[i].pieces) != plain]
+    holed_operands = [(i, pieces) for i in node.operands if (pieces := known[i].pieces) != plain]
     same_channels = [
         pieces for i, pieces in holed_operands if feature_shape(dfg[i].shape)[0] == channels
     ]
@@ -303,12 +308,12 @@ def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
     )
 
 
-def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:
-    starts = joined_starts(dfg, found, node.index, hw.word_channels, shifts)
+def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, known: list[Lanes], node: Node) -> Lanes:
+    starts = joined_starts(dfg, known, node.index, hw.word_channels, shifts)
     pieces: list[tuple[int, int]] = []
-    span = max(block * hw.word_channels + found[base].span for base, block in starts.items())
+    span = max(block * hw.word_channels + known[base].span for base, block in starts.items())
     for operand in elements(dfg, node.index):
-        lanes = found[dfg.base(operand)]
+        lanes = known[dfg.base(operand)]
         start_lane = (starts[lanes.base] + lanes.block) * hw.word_channels
         for first, count in lanes.pieces:
             if pieces and sum(pieces[-1]) == start_lane + first:
@@ -318,10 +323,10 @@ def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node
     return Lanes(base=node.index, block=0, pieces=tuple(pieces), span=span)
 
 
-def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
+def _part(dfg: Dfg, hw: HwSpec, known: list[Lanes], node: Node) -> Lanes:
     """Lanes of a result of a split: those that its channels have in the operand."""
     split = dfg[node.operands[0]]
-    whole = found[dfg.base(split.operands[0])]
+    whole = known[dfg.base(split.operands[0])]
     sizes = split.attrs["sizes"]
     first = sum(sizes[: node.attrs["index"]])
     channels = lanes_of(whole.pieces)[first : first + sizes[node.attrs["index"]]]

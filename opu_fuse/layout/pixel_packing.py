@@ -6,7 +6,7 @@ under four conditions:
 
 * the group that computes it runs in an array mode with that many pixels per cycle;
 * all its readers accept slots;
-* maps that are added to it have the same packing;
+* maps that are added to it have the same packing (constant ones are stored so);
 * its pool, if any, takes the maximum of two neighbouring columns.
 
 The algorithm is a fixpoint iteration: it starts from the densest packing and removes packing that
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.hw.dram_layout import Pieces, is_plain
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
@@ -74,16 +74,22 @@ def choose_slots(
     images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in whole_words}
     slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
     slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
-    px = _pack_pixels(layers, slots, fixed, hw)
+    constants = {n for x in layers for n in x.residuals if dfg[n].kind is Kind.CONST}
+    px = _pack_pixels(layers, slots, fixed, hw, constants)
     return slots | {node: hw.word_bytes // n for node, n in px.items() if n > 1}
 
 
 def _pack_pixels(
-    layers: Sequence[Pass], slots: Mapping[int, int], fixed: Collection[int], hw: HwSpec
+    layers: Sequence[Pass],
+    slots: Mapping[int, int],
+    fixed: Collection[int],
+    hw: HwSpec,
+    constants: Collection[int],
 ) -> dict[int, int]:
-    """Pixels per word of every layer's output, by fixpoint iteration.
+    """Pixels per word of every layer's output, and of constant maps, by fixpoint iteration.
 
-    slots: bytes per pixel of the network's inputs.
+    slots: bytes per pixel of the network's inputs; constants: maps that take the packing of the
+    layer that reads them.
     """
     px = {layer.output: _most(layer, hw) for layer in layers}
     px |= {node: 1 for node in fixed if node in px}
@@ -100,6 +106,8 @@ def _pack_pixels(
             slot = hw.word_bytes // px.get(layer.source, 1)
             slot = slots.get(layer.source, slot)
             best = _fitting(replace(layer.shape, slot=slot), px[layer.output], hw)
+            own = {node: best for node in layer.residuals if node in constants and node not in px}
+            px |= own
             if any(px.get(node, 1) != best for node in layer.residuals):
                 best = 1
             if best != px[layer.output]:

@@ -165,9 +165,9 @@ class Shape(Struct, frozen=True, kw_only=True):
     decomposition)."""
     further: tuple[Cells, ...] = ()
     """Sparsity maps of the second and later int8 terms, where weights are the sum of several."""
-    carries: bool = False
-    """A tile stores a pooling halo for its successor: the maxima of rows that windows of both
-    see."""
+    pools_with_halo: bool = False
+    """A tile stores a pooling halo for its successor: the largest values of the rows that windows
+    of both read."""
     computed: bool = False
     """The weights are a map: its pixels are the output channels."""
     zeros: bool = False
@@ -228,24 +228,24 @@ class Shape(Struct, frozen=True, kw_only=True):
     def packed(self, hw: HwSpec, read: int, written: int) -> "Shape":
         """This shape with slots of `read` bytes for input and `written` bytes for output pixels."""
         px = hw.word_bytes // written
-        return replace(self, slot=read, px=px, carries=self.carries and px == 1)
+        return replace(self, slot=read, px=px, pools_with_halo=self.pools_with_halo and px == 1)
 
     @property
-    def carried(self) -> int:
+    def halo_rows(self) -> int:
         """Pre-pool rows of the pooling halo: two tiles read them, the upper one computes them."""
         pool = self.pool_window
-        return pool.kernel[0] - pool.strides[0] if self.carries else 0
+        return pool.kernel[0] - pool.strides[0] if self.pools_with_halo else 0
 
     def reads_halo(self, row: int) -> bool:
         """Whether a tile reads the pooling halo of its predecessor.
 
         row: first final row of the tile, counted across all images.
         """
-        return self.carries and row % self.out_rows != 0
+        return self.pools_with_halo and row % self.out_rows != 0
 
     def stores_halo(self, rows: int) -> bool:
         """Whether a tile of `rows` final rows has a successor that reads its pooling halo."""
-        return self.carries and rows < self.out_rows
+        return self.pools_with_halo and rows < self.out_rows
 
     @property
     def pool_window(self) -> Window:

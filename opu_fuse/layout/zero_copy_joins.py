@@ -25,17 +25,18 @@ MAP_RANK = 4
 class Join(Struct, frozen=True, kw_only=True):
     """The storage of an aliased value.
 
-    home: base allocation (alias root); block: first channel block of the value in it.
+    alias_root: base allocation;
+    block: first channel block of the value in it.
     """
 
-    home: int
+    alias_root: int
     block: int
 
 
 def misplaced(dfg: Dfg, hw: HwSpec, layouts: Collection[int]) -> dict[tuple[int, int], str]:
     """(concatenation, operand position) -> why that operand cannot be aliased and needs a copy.
 
-    layouts: the concatenations and splits that the machine does.
+    layouts: the concatenations and splits inside groups.
     """
     joined = set(layouts)
     lanes = map_lanes(dfg, hw, joined)
@@ -83,21 +84,23 @@ def find_joins(
         starts = joined_starts(dfg, lanes, outer, width, shifts)
         whole = all((outer, k) not in elsewhere for k in range(len(elements(dfg, outer))))
         inside = _part_of_another(joins, starts) if whole else None  # copies have no address yet
-        outer_join = joins.get(outer) or inside or Join(home=outer, block=0)
-        if outer_join.home != outer:
+        outer_join = joins.get(outer) or inside or Join(alias_root=outer, block=0)
+        if outer_join.alias_root != outer:
             joins[outer] = outer_join
         for value, positions in _lane_owners(dfg, outer, lanes, starts, width, elsewhere).items():
-            join = Join(home=outer_join.home, block=outer_join.block + starts[value])
+            join = Join(alias_root=outer_join.alias_root, block=outer_join.block + starts[value])
             if dfg[value].kind is Kind.CONST or joins.get(value, join) != join:
                 constant = dfg[value].kind is Kind.CONST
-                why = "is a constant" if constant else "lies in another concatenation"
+                why = "is a constant" if constant else "is part of another concatenation"
                 raise CannotJoin(dfg, outer, value, why, positions)
             joins[value] = join
     for split in (i for i in joined if dfg[i].op == "split"):
         for part in dfg.users[split]:
             base = lanes[part].base
-            outer_join = joins.get(base, Join(home=base, block=0))
-            joins[part] = Join(home=outer_join.home, block=outer_join.block + lanes[part].block)
+            outer_join = joins.get(base, Join(alias_root=base, block=0))
+            joins[part] = Join(
+                alias_root=outer_join.alias_root, block=outer_join.block + lanes[part].block
+            )
     return joins
 
 
@@ -124,17 +127,17 @@ def _lane_owners(
             lanes_of(base_lanes.pieces) + (starts[base_lanes.base] + base_lanes.block) * width
         )
         if not used_lanes.isdisjoint(operand_lanes.tolist()):
-            why = "stands in the same concatenation twice"
+            why = "occurs in the same concatenation twice"
             raise CannotJoin(dfg, outer, base_lanes.base, why, (position,))
         used_lanes.update(operand_lanes.tolist())
         owners[base_lanes.base] = (*owners.get(base_lanes.base, ()), position)
     return owners
 
 
-def _part_of_another(found: Mapping[int, Join], starts: Mapping[int, int]) -> Join | None:
+def _part_of_another(joins: Mapping[int, Join], starts: Mapping[int, int]) -> Join | None:
     """The storage of a concatenation whose operands are already consecutive inside a larger one."""
     candidate_starts = {
-        Join(home=found[i].home, block=found[i].block - start) if i in found else None
+        Join(alias_root=joins[i].alias_root, block=joins[i].block - start) if i in joins else None
         for i, start in starts.items()
     }
     return candidate_starts.pop() if len(candidate_starts) == 1 else None

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.check import largest
@@ -26,9 +26,11 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 class StageOf(Struct, frozen=True, kw_only=True):
-    """A post stage and the operator that asks for it. side: DFG index of the map that it reads from
-    memory (changes of view looked through); broadcast: one pixel of it stands for all; swapped:
-    the chain's value is its second operand.
+    """A post stage and the operator that needs it.
+
+    side: DFG index of the map that it reads from memory (views looked through);
+    broadcast: one pixel of that map serves all;
+    swapped: the chain's value is its second operand.
     """
 
     stage: Stage
@@ -39,8 +41,13 @@ class StageOf(Struct, frozen=True, kw_only=True):
 
 
 class Draft(Struct, kw_only=True):
-    """A geometry while its operators are read. value: DFG index of the chain's latest value; mid:
-    the map of partial sums; second: of the map that the array reads as weights.
+    """A geometry under construction, operator by operator.
+
+    value: DFG index of the chain's latest value;
+    pre_pool: sizes of the map of partial sums;
+    second: map that the array reads as weights;
+    front: number of operators before the array. The other fields are those of `Geometry` and
+    `Shape`.
     """
 
     dfg: Dfg
@@ -75,11 +82,12 @@ class Draft(Struct, kw_only=True):
         broadcast: bool = False,
         swapped: bool = False,
     ) -> None:
-        """Add a stage; arguments as those of `StageOf`. Raises DoesNotFit for what a pass
-        cannot do: windows of windows, the array behind a stage. How many units there are, the match
-        knows.
+        """Add a stage; the arguments are the fields of `StageOf`.
+
+        Raises DoesNotFit for a second pool, and for the array after a stage. The matcher checks the
+        number of units.
         """
-        if BY_STAGE[stage].windows and any(found.stage is stage for found in self.stages):
+        if BY_STAGE[stage].windows and any(item.stage is stage for item in self.stages):
             raise DoesNotFit(
                 node.name,
                 "a pass pools once, and its group does already",
@@ -116,7 +124,7 @@ def _pad(draft: Draft, node: Node) -> None:
     if draft.pad is not None:
         raise DoesNotFit(
             node.name,
-            f"a pass pads once in front of its first stage, and {draft.dfg[draft.pad].name} does",
+            f"a pass pads once before its first stage, and {draft.dfg[draft.pad].name} does",
             "end the group before it",
         )
     draft.window = replace(draft.window, pads=node.attrs["pads"])
@@ -125,10 +133,10 @@ def _pad(draft: Draft, node: Node) -> None:
 
 
 def lost_pad(node: Node) -> DoesNotFit:
-    """Why a pad behind the array cannot stay where it is."""
+    """The error for a pad after the array that no max pool takes."""
     return DoesNotFit(
         node.name,
-        "behind the array only a max pool can take padding",
+        "after the array only a max pool can take padding",
         "end the group before the padding",
     )
 
@@ -160,7 +168,7 @@ def _transposed(draft: Draft, node: Node) -> None:
 
 
 def _shuffle(draft: Draft, node: Node) -> None:
-    """Channels change places: a convolution with ones and zeros."""
+    """A permutation of channels: a convolution with ones and zeros."""
     draft.anchor = node.index
     draft.pre_pool = feature_shape(node.shape)
     draft.stage(Stage.REQUANT, node)
@@ -300,7 +308,7 @@ def _upsample(draft: Draft, node: Node) -> None:
 
 
 def _multiply(draft: Draft, node: Node) -> None:
-    """A product with a map, or with one pixel that stands for all."""
+    """A product with a map, or with one pixel that is broadcast."""
     dfg = draft.dfg
     at = chain_operand(dfg, node)
     if dfg.base(node.operands[at]) != dfg.base(draft.value):
@@ -319,11 +327,12 @@ def _multiply(draft: Draft, node: Node) -> None:
 
 
 def _add(draft: Draft, node: Node) -> None:
-    """Residual: the operand that is not the chain's value comes from memory."""
+    """Residual: the operand that is not the chain's value comes from memory. It may be constant."""
     dfg = draft.dfg
     swapped = dfg.base(node.operands[0]) != dfg.base(draft.value)
     other = node.operands[0 if swapped else 1]
-    _computed(dfg, node, other)
+    if Access.FULL not in [node.access[i] for i in (0, 1) if node.operands[i] == other]:
+        _computed(dfg, node, other)
     same_map(dfg, node, other)
     draft.stage(Stage.RESIDUAL, node, side=dfg.base(other), swapped=swapped)
 
@@ -332,8 +341,7 @@ def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signatur
     """One that leads its group is the pre chain's (`geometry`)."""
     raise DoesNotFit(
         node.name,
-        "in front of the array a channel affine comes first, its group has begun with another "
-        "operator",
+        "before the array a channel affine comes first, its group has begun with another operator",
         "end the group before it",
     )
 
@@ -357,7 +365,7 @@ def same_map(dfg: Dfg, node: Node, operand: int) -> None:
             node.name,
             f"it reads a map of shape {stored} as {shape}, the machine keeps maps in blocks of "
             "channels",
-            "leave the operator on the host, or reshape behind it",
+            "leave the operator on the host, or reshape after it",
         )
 
 

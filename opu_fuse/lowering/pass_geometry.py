@@ -1,14 +1,20 @@
 """A group of operators as a pass through the machine: its shape, operands and stages.
 
-Reads the structure only, never scales, so that a float model and its quantised form give the same.
-Cases, by the group's first working operator: (1) conv or dense: the array; a dense node reads the
-flattened map as a convolution whose kernel is the whole map; (2) an explicit pad: its amounts join
-the window of what follows (behind the array: of a max pool); (3) an average whose window exceeds a
-tile: the array, as a depthwise sum; (4) a channel shuffle: the array, as a permutation; (5) a
-transposed convolution: the array, phase by phase (`phases`); (6) anything else: the copy path.
-Concatenations and splits in front move nothing (`lanes`), a channel affine or a gate and an
-activation in front are the pre chain. Later operators become post stages, an upsample at the end is
-done by the store.
+It reads the structure only, never scales, so a float model and its quantised form get the same
+geometry. The group's first computing operator decides the case:
+
+1. conv or dense: the array; a dense node reads the flattened map as a convolution whose kernel is
+   the whole map;
+2. an explicit pad: its amounts join the window of the next operator (after the array: of a max
+   pool);
+3. an average whose window exceeds a tile: the array, as a depthwise sum;
+4. a channel shuffle: the array, as a permutation;
+5. a transposed convolution: the array, phase by phase (`polyphase.phases`);
+6. anything else: the copy path.
+
+Concatenations and splits before it move nothing (`layout/lanes.py`). A channel affine, or a gate
+and an activation, before the array are the pre chain. Later operators become post stages; the store
+performs an upsample at the end.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -24,7 +30,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import DataLayout, Place, unit_place
+from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
 from opu_fuse.layout.lanes import (
     LAYOUT,
     PRODUCTS,
@@ -50,12 +56,21 @@ from opu_fuse.units.pool import PoolKind
 
 
 class Geometry(Struct, frozen=True, kw_only=True):
-    """shape: for tiling and cost; source, residuals: DFG indices of the maps read from memory
-    (changes of view looked through), gate: of the one that multiplies the channels of the source in
-    front of the array, second: of the one that the array reads as weights; a pass that exchanges
-    channels and pixels has the source UNIT; output: of the stored value; anchor: what runs on the
-    array, None on the copy path; pad: the explicit pad in front, if any; stages: the post chain;
-    macs: of Conv and Gemm, but for pixels that a pool behind them leaves out.
+    """A pass of a group, independent of scales and tiles. Operators and values are DFG indices.
+
+    shape: its sizes, for tiling and cost;
+    source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
+        matrix, which is no value;
+    gate: the map that multiplies the channels of the source before the array, if any;
+    second: the map that the array reads as weights, if any;
+    output: the value that it stores;
+    anchor: the operator that runs on the array; None on the copy path;
+    pad: the explicit pad before it, if any;
+    pre: operators of the pre chain;
+    stages: the post chain;
+    macs: multiplications of Conv and Gemm, without pixels that the pool after them leaves out;
+    phases: (phase, shape) of each pass, several for a transposed convolution;
+    in_pieces, out_pieces: lanes of the channels of source and output.
     """
 
     shape: Shape
@@ -82,7 +97,7 @@ class Geometry(Struct, frozen=True, kw_only=True):
 
     @property
     def in_phases(self) -> bool:
-        """Whether its map is made in several passes."""
+        """Whether several passes compute its output."""
         return self.phases[0][0] != WHOLE
 
 
@@ -93,9 +108,11 @@ def group_geometry(
     lanes: LaneMap,
     front: Collection[int] | None = None,
 ) -> Geometry | None:
-    """The geometry of a group, members in pipeline order; None when nothing in it computes. lanes:
-    `lanes.map_lanes` of the DFG; front: members matched on modules before the array (default: as
-    many as may be).
+    """The geometry of a group; None when nothing in it computes.
+
+    members: its DFG nodes in pipeline order;
+    lanes: `lanes.map_lanes` of the DFG;
+    front: members matched on modules before the array (default: as many as possible).
 
     Raises DoesNotFit when the machine's layout or tiles cannot express it.
     """
@@ -131,10 +148,10 @@ def group_geometry(
 
 
 def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> Hashable:
-    """width: lanes of a word.
+    """Memo key of `group_geometry`: equal for groups with the same shapes and phases.
 
-    All that `group_geometry` reads of a group but names and positions in the DFG: groups alike
-    in this have the same shapes and phases. Networks repeat few of them often.
+    It omits names and DFG indices. Networks repeat few different structures often. width: lanes of
+    a word.
     """
     numbers: dict[int, int] = {}
 
@@ -164,16 +181,18 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> H
     )
 
 
-def places_of(dfg: Dfg, layout: DataLayout, found: Geometry, hw: HwSpec) -> tuple[Place, Place]:
-    """Where a pass finds its input and stores its output."""
-    writes = layout.place(dfg, hw, found.output)
+def storages_of(
+    dfg: Dfg, layout: DataLayout, found: Geometry, hw: HwSpec
+) -> tuple[Storage, Storage]:
+    """Storage of the input of a pass and of its output."""
+    writes = layout.storage(dfg, hw, found.output)
     if found.shape.unit:
-        return unit_place(found.shape.in_channels, layout.images, hw), writes
-    return layout.place(dfg, hw, found.source), writes
+        return unit_storage(found.shape.in_channels, layout.images, hw), writes
+    return layout.storage(dfg, hw, found.source), writes
 
 
 def moves_nothing(node: Node) -> bool:
-    """Changes of view, concatenations and splits, which are a matter of layout."""
+    """Whether an operator is pure layout: a view, a concatenation or a split."""
     return node.is_virtual or node.op in LAYOUT
 
 
@@ -204,7 +223,9 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
             whole,
         )
     holes = not (is_plain(inside) and is_plain(outside))
-    walked = next((i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0)
+    first_window = next(
+        (i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0
+    )
     if draft.source == UNIT:
         read = (extent(inside), 1, extent(inside))
     if draft.second is not None and not is_plain(outside):
@@ -227,7 +248,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         out_cols=out[2] // draft.upsample[1],
         sides=tuple(
             [
-                Side(before_pool=i < walked, broadcast=item.broadcast)
+                Side(before_pool=i < first_window, broadcast=item.broadcast)
                 for i, item in enumerate(draft.stages)
                 if item.side is not None
             ]
@@ -243,7 +264,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         zeros=read_by_products(draft.dfg, last.index),
         unit=draft.source == UNIT,
     )
-    shape = replace(shape, carries=_carries(shape, draft))
+    shape = replace(shape, pools_with_halo=_pools_with_halo(shape, draft))
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
     return Geometry(
         shape=parts[0][1],
@@ -280,9 +301,10 @@ def _inside(draft: Draft, lanes: LaneMap) -> Pieces:
     return plain
 
 
-def _carries(shape: Shape, draft: Draft) -> bool:
-    """Whether tiles need not make what the one above has made: the maxima of rows that both see
-    reach the lower one as a second map. A window sees two tiles, and every tile makes some row.
+def _pools_with_halo(shape: Shape, draft: Draft) -> bool:
+    """Whether tiles of a max pool pass a pooling halo on, instead of computing shared rows twice.
+
+    Every window must touch at most two tiles, and every tile must compute a row of its own.
     """
     pool = shape.pool
     if pool is None or shape.pool_kind is not PoolKind.MAX or draft.transposed or not shape.array:
@@ -291,12 +313,12 @@ def _carries(shape: Shape, draft: Draft) -> bool:
         draft.stages[-1].stage is not Stage.POOL
         or shape.sides
         or shape.upsample != (1, 1)
-        or not chain_of(draft.hw).carries
+        or not chain_of(draft.hw).supports_pooling_halo
     ):
         return False
     (rows, _), (stride, _) = pool.kernel, pool.strides
-    behind = (shape.out_rows - 1) * stride - pool.pads[0] + rows - stride
-    return stride < rows <= 2 * stride and behind < shape.pre_pool_rows
+    last = (shape.out_rows - 1) * stride - pool.pads[0] + rows - stride
+    return stride < rows <= 2 * stride and last < shape.pre_pool_rows
 
 
 def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
@@ -304,9 +326,9 @@ def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
     if shape.pool or shape.sides or shape.upsample != (1, 1):
         raise DoesNotFit(
             draft.transposed.name,
-            "a transposed convolution makes rows and columns in phases, and what follows it in the "
-            "group needs them side by side",
-            "end the group behind it",
+            "a transposed convolution computes rows and columns in phases, and what follows in the "
+            "group needs neighbouring ones together",
+            "end the group after it",
         )
     return tuple(
         (
@@ -328,9 +350,9 @@ def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
 
 
 def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
-    """Takes the operators in front of the array; their number.
+    """Lower the operators before the array; return their number.
 
-    A channel affine that no convolution follows passes the array as it is.
+    A channel affine without a convolution after it passes the array unchanged.
     """
     array = next((i for i, n in enumerate(nodes) if n.op in ACCUMULATING), 0)
     count = array - (array > 0 and nodes[array - 1].op == "pad")
@@ -358,7 +380,7 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
     if units > limit:
         raise DoesNotFit(
             nodes[0].name,
-            f"what stands before the array takes {units} units of {limit}",
+            f"the operators before the array take {units} units of {limit}",
             "end the group before the convolution",
         )
     draft.value = nodes[count - 1].index
@@ -366,7 +388,7 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
 
 
 def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
-    """The map that holds one value for each channel of the group's."""
+    """The map that holds one value for each channel of the source."""
     if not chain_of(draft.hw).gates or node is not nodes[0]:
         raise DoesNotFit(
             node.name,
@@ -379,7 +401,10 @@ def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
 
 
 def _front_alone(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
-    """Operators before an array that nothing needs; a clamp alone does not need it either."""
+    """Number of operators of the pre chain in a group without an operator for the array.
+
+    A clamp alone does not need the array either.
+    """
     affine = is_affine(draft.dfg, nodes[0].index)
     if front is None:
         return affine * (2 if len(nodes) > 1 and nodes[1].op in CLAMPS else 1)

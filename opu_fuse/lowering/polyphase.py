@@ -15,16 +15,18 @@ from opu_fuse.layout.shape import Window
 
 
 class Phase(Struct, frozen=True, kw_only=True):
-    """Every `apart`-th row and column of a map, from `first` on. taps: (first, step, count) of the
-    kernel rows and columns used, to be mirrored; None: the whole kernel as it is.
+    """Every `stride`-th row and column of a map, from `first` on.
+
+    taps: (first, step, count) of the kernel rows and columns used, to be mirrored; None: the whole
+    kernel as it is.
     """
 
     first: tuple[int, int] = (0, 0)
-    apart: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
     taps: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
 
     def filters(self, weight: np.ndarray) -> np.ndarray:
-        """Of (oc, ic, kh, kw) what this phase multiplies by, mirrored."""
+        """The weights that this phase multiplies by, mirrored: of (oc, ic, kh, kw), its taps."""
         for axis, (first, step, count) in zip((2, 3), self.taps or (), strict=False):
             used = range(first, first + step * count, step)
             weight = np.flip(weight.take(used, axis), axis)
@@ -46,12 +48,12 @@ def phases(
             (rows_used, top), (cols_used, left) = _along(attrs, 0, py), _along(attrs, 1, px)
             kernel = max(rows_used[2], 1), max(cols_used[2], 1)
             window = Window(kernel=kernel, pads=(top, left, 0, 0))
-            phase = Phase(first=(py, px), apart=strides, taps=(rows_used, cols_used))
+            phase = Phase(first=(py, px), stride=strides, taps=(rows_used, cols_used))
             yield phase, window, -(-(rows - py) // strides[0]), -(-(cols - px) // strides[1])
 
 
 def _along(attrs: Mapping[str, Any], axis: int, p: int) -> tuple[tuple[int, int, int], int]:
-    """(first, step, count) of the kernel positions of a phase, and the padding in front (negative:
+    """(first, step, count) of the kernel positions of a phase, and the padding before it (negative:
     input left out).
     """
     kernel, stride, pad = (attrs[name][axis] for name in ("kernel", "strides", "pads"))

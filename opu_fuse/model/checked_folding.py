@@ -21,6 +21,7 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 _log = logging.getLogger(__name__)
 _SECONDS = 20.0
+"""Time limit of the library's folding in a child process."""
 _MEMORY_BYTES = 4 << 30
 _PLAIN = frozenset({"Constant", "Identity"})
 """Operators of new nodes for which a comparison of types and shapes suffices."""
@@ -39,7 +40,7 @@ def fold(
     largest_output: int,
     should_fold: ShouldFold = lambda _: None,
 ) -> None:
-    """Fold constants in place.
+    """Fold constants (mutates the model).
 
     largest_input, largest_output: size limits of the constants that are read and produced, in
     elements. should_fold: as onnxscript's. Raises what the library raises.
@@ -207,10 +208,10 @@ def _numbers(value: ir.Value, seed: int) -> np.ndarray | None:
 def _alone(
     nodes: Sequence[ir.Node],
     results: Sequence[ir.Value],
-    given: Mapping[str, np.ndarray],
+    operands: Mapping[str, np.ndarray],
     opsets: Mapping[str, int],
 ) -> onnx.ModelProto:
-    """A model of these nodes alone, with their operands as graph inputs. given: the operands."""
+    """A model of these nodes alone, with their operands as graph inputs."""
     graph = onnx.helper.make_graph(
         [ir.to_proto(node) for node in nodes],
         "rewrite",
@@ -218,7 +219,7 @@ def _alone(
             onnx.helper.make_tensor_value_info(
                 name, onnx.helper.np_dtype_to_tensor_dtype(data.dtype), data.shape
             )
-            for name, data in given.items()
+            for name, data in operands.items()
         ],
         [onnx.ValueInfoProto(name=value.name) for value in results],
     )
@@ -229,10 +230,10 @@ def _alone(
 def _different_results(
     before: onnx.ModelProto | None,
     new: onnx.ModelProto,
-    given: Mapping[str, np.ndarray],
+    operands: Mapping[str, np.ndarray],
     sizes: Sequence[tuple[ir.DataType | None, tuple[object, ...] | None]],
 ) -> str | None:
-    """How two models differ on the operands `given`; None if they agree.
+    """How two models differ on the operands `operands`; None if they agree.
 
     before: model of the old node, None if it cannot be evaluated; then the types and shapes are
     compared with `sizes`.
@@ -241,9 +242,9 @@ def _different_results(
 
     with complaints():
         onnx.shape_inference.infer_shapes(new, check_type=True, strict_mode=True)
-        after = ReferenceEvaluator(new).run(None, dict(given))
+        after = ReferenceEvaluator(new).run(None, dict(operands))
         if before is not None:
-            wanted = ReferenceEvaluator(before).run(None, dict(given))
+            wanted = ReferenceEvaluator(before).run(None, dict(operands))
             pairs = zip(wanted, after, strict=True)
             return None if all(_equal(a, b) for a, b in pairs) else "it computes other numbers"
     arrays: list[Any] = list(after)

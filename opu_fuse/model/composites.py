@@ -1,12 +1,13 @@
-"""Composites: subgraphs that form one operator, either a lookup table or a channel shuffle.
+"""Composites: subgraphs that form one operator: a lookup table, a channel shuffle or a norm.
 
 A *table* is a scalar function applied element-wise to one value. It is a single node such as
 Sigmoid, or a subgraph between that value and the result: x * sigmoid(x), a Gelu written with Erf, a
 Where on a comparison. No node outside the subgraph may read its inner values. A *shuffle* selects
 whole channels of one map, or inserts channels of zeros: a Reshape, Transpose, Reshape that
 interleaves groups of channels, a Gather or Slice of channels, a Pad by channels that a rewrite has
-inserted. The quantiser rounds only the results of composites. Each is one node of the data-flow
-graph.
+inserted. A *norm* is a normalisation of the last axis between two Transposes, so that its operand
+and result have channels first; the host runs it. The quantiser rounds only the results of tables
+and shuffles. Each composite is one node of the data-flow graph.
 
 Operators that other modules compute are no table by themselves: Relu, Clip, LeakyRelu with a slope
 in 0..1, sums and products with a scalar. Inside the subgraph of a table they belong to it. So do
@@ -22,7 +23,7 @@ from msgspec import Struct, field
 
 from opu_fuse.model.known_values import const_array
 from opu_fuse.model.known_values import known_shape as _dims
-from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, TRUTHS
+from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, NORMS, TRUTHS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import META_KEY, REWRITE_KEY
@@ -37,17 +38,22 @@ _REALS = ELEMENT_WISE | {_CHOICE}
 class Composite(Struct, frozen=True, kw_only=True):
     """A subgraph that forms one operator.
 
-    op: TABLE or SHUFFLE.
+    op: TABLE, SHUFFLE, or `host:` and the operator type of a norm.
     source: the value it reads.
     nodes: its nodes in graph order. The last one writes the result.
     attrs: `functions` of a table (operator types in order); `order` of a shuffle (for each channel
-    of the result the index of the source channel, -1 for zeros).
+    of the result the index of the source channel, -1 for zeros); none of a norm.
     """
 
     op: str
     source: ir.Value
     nodes: tuple[ir.Node, ...]
     attrs: Mapping[str, Any]
+
+    @property
+    def is_norm(self) -> bool:
+        """Whether it is a norm, which the host runs in floating point."""
+        return self.op not in {TABLE, SHUFFLE}
 
 
 def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
@@ -63,8 +69,8 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
         if node in at_ports:
             continue
         tables.visit(node)
-        if (shuffle := _shuffle(node)) is not None:
-            by_result[node] = shuffle
+        if (whole := _shuffle(node) or _norm(node)) is not None:
+            by_result[node] = whole
     for root, part in tables.parts.items():
         nodes = tuple(sorted(part.nodes, key=positions.__getitem__))
         functions = {"functions": tuple(n.op_type for n in nodes)}
@@ -130,7 +136,7 @@ class _Tables(Struct):
         result = node.outputs[0]
         self.above[result], self.depth[result] = base, self.depth.get(base, 0) + 1
         if not _is_function(node):
-            self._join_behind(node, base)
+            self._join_after(node, base)
             return
         part = self._back(node, base) if base.dtype == ir.DataType.FLOAT else None
         if part is None:
@@ -169,7 +175,7 @@ class _Tables(Struct):
         between = (n.outputs[0] for n in nodes if n is not node)
         return _Part(base, nodes) if all(_read_only_by(v, nodes) for v in between) else None
 
-    def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
+    def _join_after(self, node: ir.Node, base: ir.Value) -> None:
         """Append a sum or product with a scalar to the table that computes its only operand."""
         producer = base.producer()
         if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):
@@ -230,6 +236,30 @@ def _is_function(node: ir.Node) -> bool:
 
 def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
     return not value.is_graph_output() and all(u.node in nodes for u in value.uses())
+
+
+def _norm(last: ir.Node) -> Composite | None:
+    """Norm whose last node is `last`, else None."""
+    nodes = [last]
+    for _ in range(2):
+        value = nodes[-1].inputs[0] if nodes[-1].inputs else None
+        before = None if value is None else value.producer()
+        if value is None or before is None or not _read_only_by(value, {nodes[-1]}):
+            return None
+        nodes.append(before)
+    _, norm, first = nodes
+    orders = [tuple(n.attributes.get_ints("perm", ())) for n in (first, last)]
+    kinds = [n.op_type for n in (first, last)]
+    if norm.op_type not in NORMS or kinds != ["Transpose"] * 2 or len({*map(_domain, nodes)}) > 1:
+        return None
+    if orders != [(0, 2, 3, 1), (0, 3, 1, 2)] or first.inputs[0] is None:
+        return None
+    whole = (first, norm, last)
+    return Composite(op=f"host:{norm.op_type}", source=first.inputs[0], nodes=whole, attrs={})
+
+
+def _domain(node: ir.Node) -> str:
+    return "" if node.domain in STANDARD else node.domain
 
 
 def _shuffle(last: ir.Node) -> Composite | None:

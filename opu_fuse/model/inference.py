@@ -20,6 +20,7 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 LARGE = 125
 """Elements. Constants that shapes are computed from are smaller."""
 MEMORY_BYTES = 2 << 30
+"""Memory limit of the child process in which onnx runs."""
 _NESTED = "Inference error(s): "
 _CONSTANTS_ARE_NO_INPUTS = 4
 """First IR version in which an initialiser need not be a graph input, too."""
@@ -48,7 +49,7 @@ def infer(proto: onnx.ModelProto) -> bytes:
     Call it in a child process (`in_child`), since onnx may abort.
     """
     inferred = _infer(proto)
-    while _cut_behind_pool(proto.graph, inferred):
+    while _cut_after_pool(proto.graph, inferred):
         inferred = _infer(proto)
     for field in ("node", "initializer"):
         inferred.ClearField(field)
@@ -85,7 +86,7 @@ def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
 
 
 def _convert_as_casts(graph: onnx.GraphProto) -> None:
-    """Replace ONNX Runtime's own Q and DQ nodes by Cast nodes, in place.
+    """Replace ONNX Runtime's own Q and DQ nodes by Cast nodes.
 
     onnx cannot infer through the nodes of ONNX Runtime's domain. A Cast is element-wise, too. The
     nodes of the standard do not fit: they support 16 bits only since opset 21.
@@ -115,7 +116,7 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
 
 
 def _normalise_as_identities(graph: onnx.GraphProto) -> None:
-    """Replace normalisations by Identity, in place: onnx infers no shape for them."""
+    """Replace normalisations by Identity: onnx infers no shape for them."""
     for node in graph.node:
         if node.domain in STANDARD and node.op_type in _NORMALISATIONS and node.input:
             node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output, node.name))
@@ -148,13 +149,13 @@ def dims(kind: onnx.TypeProto) -> tuple[int, ...] | None:
     return known if len(known) == len(sizes) else None
 
 
-def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
+def _cut_after_pool(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
     """Correct the first pool to which onnx gives a window too many. Return whether there was one.
 
-    The results of the pool become graph inputs of the correct shape, in place.
+    The results of the pool become graph inputs of the correct shape.
     """
     pools = [node for node in graph.node if node.op_type in POOLS]
-    types = _types(found) if pools else {}
+    types = _types(inferred) if pools else {}
     for node in pools:
         right = _pooled(node, types)
         if right is not None and right != dims(types[node.output[0]]):
@@ -166,7 +167,7 @@ def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
     return False
 
 
-def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
+def _pooled(node: onnx.NodeProto, shapes: Shapes) -> tuple[int, ...] | None:
     """Output shape of a pool with `ceil_mode`, whose windows all start before the end padding.
 
     None if onnx infers the shape correctly, or the shape is not known.
@@ -175,8 +176,8 @@ def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
         return None
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     automatic = attributes.get("auto_pad", b"NOTSET") not in {b"NOTSET", b""}
-    size = dims(found[node.input[0]]) if node.input[0] in found else None
-    if not attributes.get("ceil_mode") or automatic or size is None or node.output[0] not in found:
+    size = dims(shapes[node.input[0]]) if node.input[0] in shapes else None
+    if not attributes.get("ceil_mode") or automatic or size is None or node.output[0] not in shapes:
         return None
     rank = len(size) - 2
     kernel, ones = attributes["kernel_shape"], [1] * rank
@@ -192,13 +193,13 @@ def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """Set the types and shapes of all node results of a model, in place.
+    """Set the types and shapes of all node results of a model.
 
-    Known types and shapes are kept if nothing is inferred. Raises ForeignError if the model is
+    Known types and shapes do not change if nothing is inferred. Raises ForeignError if the model is
     invalid, or onnx crashes on it.
     """
     with _weightless(model) as proto:
-        _give(proto.graph, _known_behind_others(model))
+        _make_inputs(proto.graph, _known_results(model))
         types = infer_in_child(proto)
     for node in model.graph:
         for value in node.outputs:
@@ -206,7 +207,7 @@ def infer_shapes(model: ir.Model) -> None:
                 adopt(value, types[value.name])
 
 
-def _known_behind_others(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
+def _known_results(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
     """Known types and static shapes of results of operators outside the standard.
 
     onnx infers nothing for these operators.
@@ -220,8 +221,8 @@ def _known_behind_others(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
     }
 
 
-def _give(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) -> None:
-    """Make known results graph inputs, in place. Nodes without another result are removed."""
+def _make_inputs(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) -> None:
+    """Make known results graph inputs. Nodes without another result are removed."""
     if not known:
         return
     nodes = list(graph.node)

@@ -1,8 +1,8 @@
 """Maps operators and values of a data-flow graph to names in the user's file.
 
 Canonicalisation adds operators and constants with new names, but a message should use names of the
-user's file. An operator is named by its own name there, or by that of its origin. An operator that
-a library's rewrite added is named by the nearest reader or operand. A constant that
+user's file. An operator is named by its own name in that file, or by that of its origin. An
+operator that a library's rewrite added is named by the nearest reader or operand. A constant that
 canonicalisation computed has no name in the file.
 """
 

@@ -136,6 +136,8 @@ class Trait(Flag):
     """The result size depends on values of operands."""
     TRAPS = auto()
     """May divide by zero on integers."""
+    NORM = auto()
+    """Normalises each element by statistics of the last axes, from the attribute `axis` on."""
     MAKES_SEQUENCE = auto()
     READS_SEQUENCE = auto()
 
@@ -147,7 +149,7 @@ class HostReason(Enum):
     """
 
     MOVES_CHANNELS = auto()
-    COMPUTED_PLACES = auto()
+    COMPUTED_ADDRESSES = auto()
     ACROSS_CHANNELS = auto()
     COMPUTED_FACTORS = auto()
     CONTROL_FLOW = auto()

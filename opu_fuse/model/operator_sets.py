@@ -19,9 +19,9 @@ def having(*traits: Trait) -> frozenset[str]:
     return operators_that(lambda o: o.traits & wanted == wanted)
 
 
-def moving(*ways: Moves) -> frozenset[str]:
-    """The operators that move values in one of these ways."""
-    return operators_that(lambda o: o.moves in ways)
+def moving(*kinds: Moves) -> frozenset[str]:
+    """The operators that move values by one of these kinds of move."""
+    return operators_that(lambda o: o.moves in kinds)
 
 
 def _has_weights(holds: Callable[[Weights], bool]) -> frozenset[str]:
@@ -57,6 +57,7 @@ AFFINE = having(Trait.AFFINE)
 COMMUTATIVE = having(Trait.AFFINE, Trait.PART)
 """Sums and products. Either operand may be the constant. They join an adjacent table."""
 SUMS = having(Trait.AFFINE, Trait.NONEXPANSIVE)
+NORMS = having(Trait.NORM)
 SLOPES = having(Trait.SLOPES)
 HOMOGENEOUS = having(Trait.HOMOGENEOUS)
 TRUTHS = having(Trait.TRUTH)

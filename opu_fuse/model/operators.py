@@ -1,4 +1,4 @@
-"""Table of ONNX operator traits, one row each: the only place with facts by operator name.
+"""Table of ONNX operator traits, one row each: the only file with facts by operator name.
 
 `operator_record.py` documents the fields, and `operator_sets.py` has the queries. An operator
 without a row has no traits: it is opaque and runs on the host CPU.
@@ -24,7 +24,7 @@ OPERATORS: Mapping[str, Operator] = {
         pattern=Pattern.BROADCAST,
         traits=Trait.QUANTISED | Trait.PART | Trait.AFFINE | Trait.NONEXPANSIVE,
     ),
-    "AffineGrid": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.COMPUTED_PLACES),
+    "AffineGrid": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.COMPUTED_ADDRESSES),
     "And": Operator(pattern=Pattern.BROADCAST, traits=Trait.TRUTH, host=HostReason.NOT_REAL),
     "ArgMax": Operator(pattern=Pattern.COMM_REDUCE, host=HostReason.ACROSS_CHANNELS),
     "ArgMin": Operator(pattern=Pattern.COMM_REDUCE, host=HostReason.ACROSS_CHANNELS),
@@ -59,7 +59,7 @@ OPERATORS: Mapping[str, Operator] = {
         traits=Trait.QUANTISED | Trait.NUMBERS | Trait.PART,
     ),
     "Col2Im": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.MOVES_CHANNELS),
-    "Compress": Operator(host=HostReason.COMPUTED_PLACES),
+    "Compress": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Concat": Operator(pattern=Pattern.INJECTIVE, moves=Moves.JOIN, traits=Trait.QUANTISED),
     "ConcatFromSequence": Operator(traits=Trait.READS_SEQUENCE, host=HostReason.NOT_TENSORS),
     "Constant": Operator(host=HostReason.MAKES_NUMBERS),
@@ -82,7 +82,7 @@ OPERATORS: Mapping[str, Operator] = {
     "CumProd": Operator(host=HostReason.ACROSS_CHANNELS),
     "CumSum": Operator(host=HostReason.ACROSS_CHANNELS),
     "DFT": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.COMPLEX),
-    "DeformConv": Operator(host=HostReason.COMPUTED_PLACES),
+    "DeformConv": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "DepthToSpace": Operator(
         pattern=Pattern.INJECTIVE, moves=Moves.PIXELS, host=HostReason.MOVES_CHANNELS
     ),
@@ -117,8 +117,8 @@ OPERATORS: Mapping[str, Operator] = {
     "Gather": Operator(
         pattern=Pattern.INJECTIVE, moves=Moves.SELECT, host=HostReason.MOVES_CHANNELS
     ),
-    "GatherElements": Operator(host=HostReason.COMPUTED_PLACES),
-    "GatherND": Operator(host=HostReason.COMPUTED_PLACES),
+    "GatherElements": Operator(host=HostReason.COMPUTED_ADDRESSES),
+    "GatherND": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Gelu": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "Gemm": Operator(
         pattern=Pattern.OUT_EWISE_FUSABLE, weights=Weights(axis=0, bias=2), traits=Trait.QUANTISED
@@ -135,7 +135,7 @@ OPERATORS: Mapping[str, Operator] = {
     "GreaterOrEqual": Operator(
         pattern=Pattern.BROADCAST, traits=Trait.TRUTH, host=HostReason.NOT_REAL
     ),
-    "GridSample": Operator(host=HostReason.COMPUTED_PLACES),
+    "GridSample": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "GroupNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
     "HammingWindow": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.MAKES_NUMBERS),
     "HannWindow": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.MAKES_NUMBERS),
@@ -150,7 +150,7 @@ OPERATORS: Mapping[str, Operator] = {
     "IsNaN": Operator(host=HostReason.NOT_REAL),
     "LRN": Operator(host=HostReason.ACROSS_CHANNELS),
     "LSTM": Operator(host=HostReason.CONTROL_FLOW),
-    "LayerNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
+    "LayerNormalization": Operator(traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS),
     "LeakyRelu": Operator(
         pattern=Pattern.ELEM_WISE,
         traits=Trait.QUANTISED
@@ -178,8 +178,8 @@ OPERATORS: Mapping[str, Operator] = {
         window=Window.GATHERS,
         traits=Trait.QUANTISED | Trait.HOMOGENEOUS,
     ),
-    "MaxRoiPool": Operator(host=HostReason.COMPUTED_PLACES),
-    "MaxUnpool": Operator(host=HostReason.COMPUTED_PLACES),
+    "MaxRoiPool": Operator(host=HostReason.COMPUTED_ADDRESSES),
+    "MaxUnpool": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Mean": Operator(pattern=Pattern.BROADCAST, host=HostReason.TWO_MAPS),
     "MeanVarianceNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
     "MelWeightMatrix": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.MAKES_NUMBERS),
@@ -190,10 +190,10 @@ OPERATORS: Mapping[str, Operator] = {
     "Multinomial": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),
     "Neg": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "NegativeLogLikelihoodLoss": Operator(host=HostReason.ACROSS_CHANNELS),
-    "NonMaxSuppression": Operator(host=HostReason.COMPUTED_PLACES),
-    "NonZero": Operator(host=HostReason.COMPUTED_PLACES),
+    "NonMaxSuppression": Operator(host=HostReason.COMPUTED_ADDRESSES),
+    "NonZero": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Not": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.TRUTH, host=HostReason.NOT_REAL),
-    "OneHot": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.COMPUTED_PLACES),
+    "OneHot": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.COMPUTED_ADDRESSES),
     "Optional": Operator(host=HostReason.NOT_TENSORS),
     "OptionalGetElement": Operator(host=HostReason.NOT_TENSORS),
     "OptionalHasElement": Operator(host=HostReason.NOT_TENSORS),
@@ -215,7 +215,7 @@ OPERATORS: Mapping[str, Operator] = {
     "QLinearConv": Operator(host=HostReason.NOT_REAL),
     "QLinearMatMul": Operator(host=HostReason.NOT_REAL),
     "QuantizeLinear": Operator(traits=Trait.CONVERTS | Trait.PAIR, host=HostReason.NOT_REAL),
-    "RMSNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
+    "RMSNormalization": Operator(traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS),
     "RNN": Operator(host=HostReason.CONTROL_FLOW),
     "RandomNormal": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),
     "RandomNormalLike": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),
@@ -252,14 +252,14 @@ OPERATORS: Mapping[str, Operator] = {
         traits=Trait.QUANTISED | Trait.NUMBERS | Trait.SIZED_BY_NUMBERS,
     ),
     "ReverseSequence": Operator(host=HostReason.MOVES_CHANNELS),
-    "RoiAlign": Operator(host=HostReason.COMPUTED_PLACES),
+    "RoiAlign": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "RotaryEmbedding": Operator(host=HostReason.COMPUTED_FACTORS),
     "Round": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "STFT": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.COMPLEX),
     "Scan": Operator(traits=Trait.BODIES, host=HostReason.CONTROL_FLOW),
-    "Scatter": Operator(host=HostReason.COMPUTED_PLACES),
-    "ScatterElements": Operator(host=HostReason.COMPUTED_PLACES),
-    "ScatterND": Operator(host=HostReason.COMPUTED_PLACES),
+    "Scatter": Operator(host=HostReason.COMPUTED_ADDRESSES),
+    "ScatterElements": Operator(host=HostReason.COMPUTED_ADDRESSES),
+    "ScatterND": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Selu": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "SequenceAt": Operator(traits=Trait.READS_SEQUENCE, host=HostReason.NOT_TENSORS),
     "SequenceConstruct": Operator(traits=Trait.MAKES_SEQUENCE, host=HostReason.NOT_TENSORS),
@@ -303,7 +303,7 @@ OPERATORS: Mapping[str, Operator] = {
     "Swish": Operator(traits=Trait.FUNCTION),
     "Tan": Operator(host=HostReason.UNBOUNDED),
     "Tanh": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION | Trait.NONEXPANSIVE),
-    "TensorScatter": Operator(host=HostReason.COMPUTED_PLACES),
+    "TensorScatter": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "TfIdfVectorizer": Operator(host=HostReason.NOT_TENSORS),
     "ThresholdedRelu": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "Tile": Operator(
@@ -312,7 +312,7 @@ OPERATORS: Mapping[str, Operator] = {
         traits=Trait.SIZED_BY_NUMBERS,
         host=HostReason.MOVES_CHANNELS,
     ),
-    "TopK": Operator(host=HostReason.COMPUTED_PLACES),
+    "TopK": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Transpose": Operator(
         pattern=Pattern.INJECTIVE,
         moves=Moves.PERMUTE,
@@ -320,7 +320,7 @@ OPERATORS: Mapping[str, Operator] = {
         host=HostReason.MOVES_CHANNELS,
     ),
     "Trilu": Operator(host=HostReason.MOVES_CHANNELS),
-    "Unique": Operator(host=HostReason.COMPUTED_PLACES),
+    "Unique": Operator(host=HostReason.COMPUTED_ADDRESSES),
     "Unsqueeze": Operator(pattern=Pattern.INJECTIVE, moves=Moves.VIEW),
     "Upsample": Operator(pattern=Pattern.INJECTIVE, traits=Trait.SIZED_BY_NUMBERS),
     "Where": Operator(pattern=Pattern.BROADCAST, host=HostReason.NOT_REAL),

@@ -66,7 +66,7 @@ def _oldest_form(
 ) -> int:
     """Oldest opset from KNOWN on whose schema of an operator equals that of `version`.
 
-    Only schemas that accept the given types are considered.
+    Only schemas that accept these types are considered.
     """
     schema = _schema(op_type, version)
     if schema is None or floors_reals:

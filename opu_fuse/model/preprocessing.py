@@ -26,7 +26,7 @@ def preprocessing(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Node, ...]]:
     quantised model rounds, only nodes that move data follow.
     """
     inputs = [value for value in graph.inputs if value.dtype in _BYTES]
-    chains = {value: _behind(value) for value in inputs}
+    chains = {value: _trimmed_chain(value) for value in inputs}
     return {value: nodes for value, nodes in chains.items() if nodes}
 
 
@@ -43,18 +43,18 @@ def after_bytes(graph: ir.Graph) -> list[ir.Value]:
     return [nodes[-1].outputs[0] if nodes else value for value, nodes in ends]
 
 
-def _behind(given: ir.Value) -> tuple[ir.Node, ...]:
+def _trimmed_chain(model_input: ir.Value) -> tuple[ir.Node, ...]:
     """Preprocessing nodes of an input: the chain up to its last float map."""
-    nodes = _chain(given)
+    nodes = _chain(model_input)
     while nodes and not _is_map(nodes[-1].outputs[0]):
         nodes.pop()
     return () if REARRANGES.issuperset([node.op_type for node in nodes]) else tuple(nodes)
 
 
-def _chain(given: ir.Value) -> list[ir.Node]:
+def _chain(model_input: ir.Value) -> list[ir.Node]:
     """Longest chain of nodes after an input that a port could compute."""
     nodes: list[ir.Node] = []
-    value, rounded = given, None
+    value, rounded = model_input, None
     while (node := _reader(value)) is not None and _takes(node, value, rounded is None):
         value = node.outputs[0]
         own = value.meta.get(META_KEY)

@@ -1,4 +1,4 @@
-"""What passes, pipelines of them and the command line need; importing this registers the passes."""
+"""Names for passes, pipelines and the command line; importing this registers the passes."""
 
 from opu_fuse.passes import (
     dead_code_elimination,

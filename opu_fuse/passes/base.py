@@ -18,15 +18,15 @@ SKIP_KEY = "opu_fuse.skip_optimization"
 """Function passes leave a function (or main graph) alone that has this key in metadata_props."""
 
 ModuleOutcome = PassResult | tuple[ir.Model, bool] | bool
-"""What a module pass returns: (model, changed), or changed alone when it works in place."""
+"""What a module pass returns: (model, changed), or changed alone when it mutates the model."""
 
 FunctionOutcome = tuple[ir.Function, bool] | bool
-"""What a function pass returns: (function, changed), or changed alone when it works in place."""
+"""What a function pass returns: (function, changed), or changed alone when it mutated it."""
 
 TransformModule = Callable[[ir.Model, PassContext], ModuleOutcome]
 TransformFunction = Callable[[ir.Function, ir.Model, PassContext], FunctionOutcome]
 RunStep = Callable[[ir.Model], ir.Model | None]
-"""Changes a model in place, or returns another one that replaces it."""
+"""Mutates a model, or returns another one that replaces it."""
 
 
 class Pass(PassBase):
@@ -35,7 +35,7 @@ class Pass(PassBase):
     A call outside a `Sequential` runs whatever the context's level says, and without the passes
     it requires: only a `Sequential` selects. in_place: the model returned is the argument;
     otherwise the argument is not changed and another one is returned. options: the instance
-    of a pass made from a class, else None.
+    of a pass that is a class, else None.
     """
 
     checked = True
@@ -64,9 +64,9 @@ class Pass(PassBase):
                 return PassResult(model, False)
             context.before_pass(model, info)
             result = self._apply(model, context)
-            context.tell("run_after_pass", result.model, info)
+            context.notify("run_after_pass", result.model, info)
         except BaseException as error:
-            context.tell_quietly("run_on_error", model, info, error)
+            context.notify_quietly("run_on_error", model, info, error)
             raise
         return result
 
@@ -77,7 +77,7 @@ class Pass(PassBase):
             return super().__call__(model)
         before = fingerprint(model)
         result = super().__call__(model)
-        _check_word(self, result, before, given_after=fingerprint(model))
+        _check_word(self, result, before, argument_after=fingerprint(model))
         return result
 
     @abstractmethod
@@ -114,7 +114,7 @@ class FunctionPass(Pass):
     """Transforms the model's functions one at a time, the main graph (seen as one) last.
 
     Functions with SKIP_KEY in their metadata_props are passed over. The view of the main graph
-    has its nodes and values; `function.graph is model.graph` tells it apart.
+    has its nodes and values; `function.graph is model.graph` identifies it.
     """
 
     def __init__(self, info: PassInfo, transform: TransformFunction) -> None:
@@ -128,7 +128,7 @@ class FunctionPass(Pass):
             if returned.identifier() != key:
                 raise InternalError(
                     stage=f"pass {self.info.name}",
-                    what=f"a function pass made {returned.identifier()} out of function {key}",
+                    what=f"a function pass returned {returned.identifier()} for function {key}",
                 )
             model.functions[key] = returned
             changed |= touched
@@ -151,10 +151,10 @@ class FunctionPass(Pass):
 
 
 class Step(Pass):
-    """What compiling cannot do without, seen as a pass by instruments and on the command line.
+    """A step that compiling needs, seen as a pass by instruments and on the command line.
 
     It changes many things at once, so it counts as a change whatever it did. It always runs, and
-    may use up the model that it is given.
+    may consume the model that it gets.
     """
 
     checked = False
@@ -180,8 +180,8 @@ def from_library(
 ) -> ModulePass:
     """A pass of `onnx_ir.passes` as one of ours, so that contexts and instruments see it.
 
-    name: default is the class's name. The library pass's own `requires` and `ensures` stay in
-    force.
+    name: default is the class's name. The library pass's own `requires` and `ensures` remain
+    in force.
     """
     info = PassInfo(
         name=name or type(library_pass).__name__, opt_level=opt_level, required=tuple(required)
@@ -200,15 +200,15 @@ def _no_outcome(info: PassInfo, got: object, wanted: str) -> InternalError:
     )
 
 
-def _check_word(pass_: Pass, result: PassResult, before: str, *, given_after: str) -> None:
+def _check_word(pass_: Pass, result: PassResult, before: str, *, argument_after: str) -> None:
     """Raises InternalError when the pass did not do what it says."""
     after = fingerprint(result.model)
-    lie = ""
-    if not pass_.in_place and given_after != before:
-        lie = "is not in place, but it changed the model it was given"
+    mistake = ""
+    if not pass_.in_place and argument_after != before:
+        mistake = "is not in place, but it changed its argument"
     elif result.modified and after == before:
-        lie = "says that it changed the model, which is as it was"
+        mistake = "says that it changed the model, which is as it was"
     elif not result.modified and after != before:
-        lie = "says that it changed nothing, but the model is another"
-    if lie:
-        raise InternalError(stage=f"pass {pass_.info.name}", what=lie)
+        mistake = "says that it changed nothing, but the model is another"
+    if mistake:
+        raise InternalError(stage=f"pass {pass_.info.name}", what=mistake)

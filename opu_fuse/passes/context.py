@@ -22,7 +22,7 @@ CONFIG: Mapping[str, tuple[int, str]] = {
         False,
         "compare the model around every pass with what the pass says about having changed it",
     ),
-    FIXED_POINT_CAP: (8, "rounds after which a fixed point that still moves is an error"),
+    FIXED_POINT_CAP: (8, "rounds after which a fixed point that still changes is an error"),
 }
 """Keys of a context's `config`: default, whose type (bool, int) a value has, and meaning."""
 
@@ -91,7 +91,7 @@ class PassContext:
     @staticmethod
     def current() -> "PassContext":
         """The innermost context of this thread, or the thread's default one."""
-        return _here.entered[-1] if _here.entered else _here.default
+        return _contexts.entered[-1] if _contexts.entered else _contexts.default
 
     def get_config(self, key: str) -> int:
         """Value of a key of CONFIG here, its default if it is not set."""
@@ -113,7 +113,7 @@ class PassContext:
         A context that this thread has not entered only gets a new list. Errors as on leaving and
         entering (Cases 2 and 1); either way the list is empty afterwards.
         """
-        live = self is _here.default or any(context is self for context in _here.entered)
+        live = self is _contexts.default or any(context is self for context in _contexts.entered)
         if live:
             self._leave_instruments()
         self.instruments = tuple(instruments or ())
@@ -122,7 +122,7 @@ class PassContext:
 
     def __enter__(self) -> Self:
         self._enter_instruments()
-        _here.entered.append(self)
+        _contexts.entered.append(self)
         return self
 
     def __exit__(
@@ -131,11 +131,11 @@ class PassContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not _here.entered or _here.entered[-1] is not self:
+        if not _contexts.entered or _contexts.entered[-1] is not self:
             raise InternalError(
                 stage="pass context", what="left, but it is not the innermost one of this thread"
             )
-        _here.entered.pop()
+        _contexts.entered.pop()
         self._leave_instruments()
 
     # What `Pass.__call__` needs.
@@ -159,17 +159,17 @@ class PassContext:
         return all(answers)
 
     def before_pass(self, model: ir.Model, info: PassInfo) -> None:
-        """Tell the instruments that a pass starts."""
+        """Notify the instruments that a pass starts."""
         self._ran.add(info.name)
-        self.tell("run_before_pass", model, info)
+        self.notify("run_before_pass", model, info)
 
-    def tell(self, hook: str, *arguments: object) -> None:
+    def notify(self, hook: str, *arguments: object) -> None:
         """Call this method of all instruments that have it."""
         for instrument in self.instruments:
             _call(instrument, hook, *arguments)
 
-    def tell_quietly(self, hook: str, *arguments: object) -> None:
-        """As `tell` while another error is handled: what they raise is only logged."""
+    def notify_quietly(self, hook: str, *arguments: object) -> None:
+        """As `notify` while another error is handled: what they raise is only logged."""
         for instrument in self.instruments:
             _call_quietly(instrument, hook, *arguments)
 
@@ -187,7 +187,7 @@ class PassContext:
 
     def _leave_instruments(self) -> None:
         try:
-            self.tell("exit_pass_ctx")
+            self.notify("exit_pass_ctx")
         except BaseException:  # Case 2
             self.instruments = ()
             raise
@@ -219,7 +219,7 @@ def _plain(name: str) -> str:
 
 
 def _value(key: str, value: object) -> int:
-    """The value given for a key, if it has the type of the key's default."""
+    """The value set for a key, if it has the type of the key's default."""
     if key not in CONFIG:
         raise UserError(_PLACE, f"unknown key {key!r}", suggestion(key, CONFIG, "keys"))
     default, meaning = CONFIG[key]
@@ -245,7 +245,7 @@ def _call_quietly(instrument: object, hook: str, *arguments: object) -> None:
         _log.exception("%s failed while another error was handled", name)
 
 
-class _Here(threading.local):
+class _ThreadContexts(threading.local):
     """Each thread's own stack, with its own default at the bottom."""
 
     def __init__(self) -> None:
@@ -253,4 +253,4 @@ class _Here(threading.local):
         self.default = PassContext()
 
 
-_here = _Here()
+_contexts = _ThreadContexts()

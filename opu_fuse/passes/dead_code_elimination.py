@@ -14,7 +14,7 @@ from opu_fuse.passes.registry import module_pass, register
 def dead_code_elimination(model: ir.Model, _: PassContext) -> tuple[ir.Model, bool]:
     """Dead code elimination of onnx_ir: nodes, optional outputs, constants, functions nobody calls.
 
-    Inputs of the model stay, read or not. Skipped functions keep their nodes, but an uncalled one
+    Inputs of the model remain, read or not. Skipped functions keep their nodes, but an uncalled one
     goes as a whole.
     """
     if not anything_unused(model):

@@ -29,7 +29,7 @@ def eliminate_common_subexpr(
     Nodes that hold graphs (If, Loop) are not changed.
     """
     outputs = list(function.outputs)
-    uses = {node: _place(node, outputs) for node in function}
+    uses = {node: _first_use(node, outputs) for node in function}
     alone = ir.Model(function.graph, ir_version=model.ir_version)
     with sealed(_labels(function, _random_operators(model))):
         changed = common.CommonSubexpressionEliminationPass()(alone).modified
@@ -60,11 +60,11 @@ def _labels(function: ir.Function, random: frozenset[tuple[str, str]]) -> dict[i
     return labels
 
 
-_Place = tuple[ir.Node, int] | int | None
+_Use = tuple[ir.Node, int] | int | None
 """Where a result is read: an input of a node, an output of the function, or nowhere."""
 
 
-def _place(node: ir.Node, outputs: list[ir.Value]) -> _Place:
+def _first_use(node: ir.Node, outputs: list[ir.Value]) -> _Use:
     """One use of a result of the node: the node that feeds it later has replaced this one."""
     for value in node.outputs:
         for use in value.uses():
@@ -74,17 +74,17 @@ def _place(node: ir.Node, outputs: list[ir.Value]) -> _Place:
     return None
 
 
-def _join_origins(function: ir.Function, places: dict[ir.Node, _Place]) -> None:
-    """places: of all nodes as they were, in order."""
+def _join_origins(function: ir.Function, first_uses: dict[ir.Node, _Use]) -> None:
+    """first_uses: one use of each node before elimination, in order."""
     replaced_by: dict[ir.Node, ir.Node] = {}
-    for node, place in reversed(places.items()):  # readers first: one may have been replaced too
-        if node.graph is not None or place is None:
+    for node, use in reversed(first_uses.items()):  # readers first: one may have been replaced too
+        if node.graph is not None or use is None:
             continue
-        if isinstance(place, int):
-            remaining = function.outputs[place].producer()
+        if isinstance(use, int):
+            remaining = function.outputs[use].producer()
         else:
-            remaining = _producer(replaced_by.get(place[0], place[0]), place[1])
-        if remaining is not None and remaining not in places:  # an identity added for an output
+            remaining = _producer(replaced_by.get(use[0], use[0]), use[1])
+        if remaining is not None and remaining not in first_uses:  # an identity added for an output
             remaining = _producer(remaining, 0)
         if remaining is not None:
             replaced_by[node] = remaining
@@ -96,15 +96,15 @@ def _producer(reader: ir.Node, index: int) -> ir.Node | None:
     return None if value is None else value.producer()
 
 
-def _join(stays: ir.Node, went: ir.Node) -> None:
+def _join(remaining: ir.Node, removed: ir.Node) -> None:
     names = [
         name
-        for node in (stays, went)
+        for node in (remaining, removed)
         for name in node.metadata_props.get(_SOURCE_KEY, "").split(",")
         if name
     ]
     if names:
-        stays.metadata_props[_SOURCE_KEY] = ",".join(dict.fromkeys(names))
+        remaining.metadata_props[_SOURCE_KEY] = ",".join(dict.fromkeys(names))
 
 
 def _random_operators(model: ir.Model) -> frozenset[tuple[str, str]]:

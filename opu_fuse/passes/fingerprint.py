@@ -1,7 +1,7 @@
 """Whether two states of a model are the same: a digest of what is serialised, and of annotations.
 
 Names count: renaming a value is a change. So do this project's own annotations in `Value.meta`
-and `Node.meta`. Other libraries' notes there and the order of constants do not.
+and `Node.meta`. Other libraries' notes in these and the order of constants do not.
 """
 
 import functools
@@ -21,7 +21,7 @@ def fingerprint(model: ir.Model) -> str:
 
 
 def measured_change(model: ir.Model, change: Callable[[], object]) -> tuple[ir.Model, bool]:
-    """Run `change` on the model, in place; return the model and whether it differs from before.
+    """Let `change` mutate the model; return the model and whether it differs from before.
 
     Tensors count as the same when they are the same object: `change` must not write into one.
     """

@@ -20,10 +20,10 @@ class FoldConstant(Struct, frozen=True, kw_only=True):
 
     Results are initialisers in the main graph and the graphs inside its nodes, Constant nodes in
     functions (which have no initialisers). What nobody reads then is left to DeadCodeElimination.
-    largest_input, largest_output: elements up to which a constant is folded, or made; a node
+    largest_input, largest_output: elements up to which a constant is folded, or created; a node
     whose result is no larger than the constants it replaces is folded whatever its size. Nodes that
-    touch annotated values (their integers are not the numbers they stand for) and nodes of
-    skipped functions stay.
+    touch annotated values (their integers are not the numbers they represent) and nodes of
+    skipped functions are not folded.
     """
 
     largest_input: int = 8192

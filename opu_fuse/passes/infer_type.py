@@ -11,7 +11,7 @@ from opu_fuse.passes.registry import module_pass, register
 @register
 @module_pass(name="InferType", opt_level=0)
 def infer_type(model: ir.Model, _: PassContext) -> tuple[ir.Model, bool]:
-    """Shape inference of onnx; what it cannot infer (shapes that depend on data) stays unknown."""
+    """Shape inference of onnx; what it cannot infer (shapes that depend on data) is unknown."""
     return measured_change(model, lambda: _infer(model))
 
 

@@ -22,7 +22,7 @@ from opu_fuse.passes.verification import VerifyIR
 
 
 class PassOptions(Struct, frozen=True, kw_only=True):
-    """What a user may say about passes; the option of the command line beside it, if there is one.
+    """What a user may set about passes; comments name options of the command line.
 
     config: values of registered keys. print_before, print_after: names, or EVERY for all.
     """
@@ -47,7 +47,7 @@ def pass_context(
     """A context, not entered yet, that does what the options say.
 
     write: gets printed IR as it comes and the time profile when the context is left. more: passes
-    that may be named besides the registered ones (those of a pipeline that are not registered).
+    that may be named in addition to the registered ones (those of a pipeline).
     Raises UserError for a level outside 0..3, for a name nobody has, with the nearest one, and
     where a pass is to be left out that always runs.
     """
@@ -83,7 +83,7 @@ def pass_context(
 
 
 def require_ran(context: PassContext) -> None:
-    """UserError for the first pass that was required in a context and has not run there."""
+    """UserError for the first pass that was required in a context and has not run in it."""
     for name in context.required_in_vain():
         raise UserError(
             f"require {name}",
@@ -104,7 +104,7 @@ def _named_passes(options: PassOptions) -> dict[str, tuple[str, ...]]:
 
 
 def _instruments(options: PassOptions, write: Writer) -> list[object]:
-    """Timing first, see there; printing before verifying: a broken model is seen, then blamed."""
+    """Timing first (see `PassTiming`); printing before verifying, to show a refused model."""
     instruments: list[object] = []
     if options.time_passes:
         instruments.append(PassTiming(write=write))

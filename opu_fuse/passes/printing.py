@@ -10,7 +10,7 @@ import onnx_ir as ir
 from opu_fuse.passes.context import PassInfo, names_of
 
 EVERY = "all"
-"""Stands for all passes where names of passes are given."""
+"""Name of all passes where names of passes are listed."""
 
 LARGEST_CONSTANT = 16
 """Elements up to which a constant is printed with its values."""
@@ -71,9 +71,9 @@ def model_text(model: ir.Model) -> str:
         del constants[str(value.name)]
     proto = ir.to_proto(shown)
     # The printer would list a constant with values a second time, as a value with a type.
-    kept = [info for info in proto.graph.value_info if info.name not in constants]
+    others = [info for info in proto.graph.value_info if info.name not in constants]
     del proto.graph.value_info[:]
-    proto.graph.value_info.extend([*kept, *(ir.to_proto(value) for value in elided)])
+    proto.graph.value_info.extend([*others, *(ir.to_proto(value) for value in elided)])
     return onnx.printer.to_text(proto).rstrip("\n")
 
 

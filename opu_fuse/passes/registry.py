@@ -9,7 +9,7 @@ from opu_fuse.passes.context import LOWEST_LEVEL, PassInfo, suggestion
 
 
 class PassClass:
-    """What a decorated class becomes: called with the class's arguments, it makes a pass.
+    """A decorated class: called with the class's arguments, it makes a pass.
 
     options: the class itself; the built pass holds its instance under the same name.
     """
@@ -80,7 +80,7 @@ def function_pass(
 ) -> _FunctionDecorator: ...
 def function_pass(target: Any = None, /, **info: Any) -> Any:
     """Make a pass of `transform(function, model, context)`, or of a class with such a
-    `transform_function`. Parameters as for `module_pass`; it always works in place.
+    `transform_function`. Parameters as for `module_pass`; it always mutates the function.
     """
     decorate = _decorator("transform_function", FunctionPass, **info)
     return decorate if target is None else decorate(target)
@@ -90,12 +90,14 @@ def _decorator(
     method: str, build: Callable[[PassInfo, Any], Pass], *, name: str | None = None, **info: Any
 ) -> Callable[[Any], Pass | PassClass]:
     def decorate(target: Any) -> Pass | PassClass:
-        found = PassInfo(name=name or target.__name__, **info)
+        pass_info = PassInfo(name=name or target.__name__, **info)
         if not isinstance(target, type):
-            return build(found, target)
+            return build(pass_info, target)
         if not callable(getattr(target, method, None)):
             raise TypeError(f"class {target.__name__} has no method {method}")
-        return PassClass(found, target, lambda options: build(found, getattr(options, method)))
+        return PassClass(
+            pass_info, target, lambda options: build(pass_info, getattr(options, method))
+        )
 
     return decorate
 
@@ -130,5 +132,5 @@ def lookup(name: str) -> Pass:
 
 
 def registered() -> tuple[PassInfo, ...]:
-    """What is registered, by name."""
+    """Registered passes by name."""
     return tuple(_registered[name].info for name in sorted(_registered))

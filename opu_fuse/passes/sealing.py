@@ -16,7 +16,7 @@ def annotation(value: ir.Value | None) -> object:
 
 
 def is_annotated(node: ir.Node) -> bool:
-    """Whether a node reads or makes integers that stand for real numbers."""
+    """Whether a node reads or computes integers that represent real numbers."""
     return any(annotation(value) is not None for value in (*node.inputs, *node.outputs))
 
 

@@ -20,7 +20,7 @@ class Sequential(Pass):
     A pass runs if it is not disabled, and is required by the context or its level is at most the
     context's. Immediately before it, each pass its `required` names is taken from the registry
     and run, whatever the context says about that one, and likewise what that one requires.
-    Library passes may stand in the list. An error that leaves a pass gets a note that names the
+    The list may contain library passes. An error that leaves a pass gets a note that names the
     passes that ran before it here.
     """
 
@@ -76,7 +76,7 @@ class Sequential(Pass):
 
 class FixedPoint(Sequential):
     """Repeats its passes until a round changes nothing. That round ends with the pass that changed
-    the model last: those behind it have seen the model already.
+    the model last: those after it have seen the model already.
 
     cap: rounds after which that is an InternalError naming the passes that still change the model
     (default: config key passes.fixed_point_cap). The last, quiet round counts.
@@ -112,7 +112,7 @@ class FixedPoint(Sequential):
 
 
 def _with_required(pass_: Pass, context: PassContext) -> list[Pass]:
-    """The pass behind all that it requires, directly or not, each before the one that needs it."""
+    """The pass after all that it requires, directly or not, each before the one that needs it."""
     order: list[Pass] = []
     todo: list[tuple[Pass, tuple[str, ...]]] = [(pass_, (pass_.info.name,))]
     while todo:
@@ -126,4 +126,4 @@ def _with_required(pass_: Pass, context: PassContext) -> list[Pass]:
             if name in context.disabled_pass:
                 _log.warning("pass %s is disabled, but %s requires it: it runs", name, chain[-1])
             todo.append((lookup(name), (*chain, name)))
-    return order[::-1]  # needers first, last requirement first, turned around
+    return order[::-1]  # `order` has dependents before their requirements

@@ -9,15 +9,15 @@ from onnx_ir.passes.common import CheckerPass
 from opu_fuse.errors import InternalError
 from opu_fuse.passes.context import PassInfo
 
-Scope = ChainMap[str, ir.Value]
-"""What is defined, by name: in the graph itself first, then in those around it."""
+SymbolTable = ChainMap[str, ir.Value]
+"""Defined values by name: of the graph itself first, then of those around it."""
 
 
 class VerifyIR:
     """Instrument: after each pass every value is defined where it is read, `onnx.checker` agrees.
 
     Raises InternalError that names the pass which broke the model and those that ran before it
-    in this context. The model given to the first pass is checked too, so that no pass is blamed for
+    in this context. The model before the first pass is checked too, so that no pass is blamed for
     it.
     """
 
@@ -67,12 +67,12 @@ def _problems(model: ir.Model) -> Iterator[str]:
         yield from _graph(function.graph, ChainMap(), where)
 
 
-def _graph(graph: ir.Graph, outer: Scope, where: str) -> Iterator[str]:
+def _graph(graph: ir.Graph, outer: SymbolTable, where: str) -> Iterator[str]:
     """outer: what a graph inside a node sees of those around it."""
-    scope = outer.new_child()
-    yield from _define([*graph.inputs], "the graph's inputs", scope, where)
+    symbols = outer.new_child()
+    yield from _define([*graph.inputs], "the graph's inputs", symbols, where)
     constants = [v for v in graph.initializers.values() if not v.is_graph_input()]
-    yield from _define(constants, "the constants", scope, where)
+    yield from _define(constants, "the constants", symbols, where)
     for name, value in graph.initializers.items():
         if value.name != name:
             yield f"constant {value.name!r} is listed as {name!r}{where}"
@@ -81,13 +81,13 @@ def _graph(graph: ir.Graph, outer: Scope, where: str) -> Iterator[str]:
             yield f"{_label(node)} is listed in a graph it does not belong to{where}"
         for value in node.inputs:
             if value is not None:
-                yield from _read(value, f"{_label(node)} reads", scope, where)
+                yield from _read(value, f"{_label(node)} reads", symbols, where)
         for inner in _inner_graphs(node):
-            yield from _graph(inner, scope, f" in {_label(node)}{where}")
+            yield from _graph(inner, symbols, f" in {_label(node)}{where}")
         named = [value for value in node.outputs if value.name or value.uses()]
-        yield from _define(named, _label(node), scope, where)
+        yield from _define(named, _label(node), symbols, where)
     for value in graph.outputs:
-        yield from _read(value, "the graph returns", scope, where)
+        yield from _read(value, "the graph returns", symbols, where)
 
 
 def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
@@ -100,18 +100,18 @@ def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def _define(values: list[ir.Value], by: str, scope: Scope, where: str) -> Iterator[str]:
+def _define(values: list[ir.Value], by: str, symbols: SymbolTable, where: str) -> Iterator[str]:
     for value in values:
         if not value.name:
             yield f"a value of {by} has no name{where}"
-        elif value.name in scope.maps[0]:
+        elif value.name in symbols.maps[0]:
             yield f"value {value.name!r} of {by} is defined twice{where}"
         else:
-            scope[value.name] = value
+            symbols[value.name] = value
 
 
-def _read(value: ir.Value, how: str, scope: Scope, where: str) -> Iterator[str]:
-    visible = scope.get(value.name or "")
+def _read(value: ir.Value, how: str, symbols: SymbolTable, where: str) -> Iterator[str]:
+    visible = symbols.get(value.name or "")
     if visible is value:
         return
     producer = value.producer()

@@ -16,8 +16,8 @@ _BESIDE = ".opu-fuse-"
 
 
 def require_target(path: Path) -> None:
-    """Raises OSError, worded for people, where no file can be written: found out before the work
-    that makes its content.
+    """Raises OSError, worded for people, where no file can be written. Called before the work
+    that produces its content.
     """
     if not path.name:
         raise OSError(errno.EISDIR, "is a folder, not a file")
@@ -37,7 +37,7 @@ def require_target(path: Path) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """Raises OSError where no folder is and none can be made."""
+    """Raises OSError where no folder exists and none can be created."""
     if folder.exists() and not folder.is_dir():
         raise OSError(errno.ENOTDIR, "is a file, not a folder")
 
@@ -62,10 +62,10 @@ def whole_file(path: Path) -> Generator[Path]:
         raise
 
 
-def _mode(place: Path) -> int:
+def _mode(target: Path) -> int:
     """That of the file that is replaced, else of a new one (mkstemp makes private ones)."""
     with contextlib.suppress(FileNotFoundError):
-        return stat.S_IMODE(place.stat().st_mode)
+        return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -9,9 +9,9 @@ _GROWTH = 1.25
 """Python's own: so many times the objects of the last full collection call for another one."""
 
 
-class _Old:
-    """blocks: of memory in use after the last full collection, 0 before the first stretch. Objects
-    would have to be counted one by one.
+class _LastCollection:
+    """blocks: memory blocks in use after the last full collection, 0 before the first stretch
+    (counting objects would take a pass over all of them).
     """
 
     blocks = 0
@@ -19,26 +19,26 @@ class _Old:
 
 @contextmanager
 def no_collection() -> Generator[None]:
-    """For work that keeps what it makes: looking through ever more objects for garbage again and
-    again would take a third of the time. In the end all counts as old, looked through or not.
+    """For work whose results live long: repeated collections over ever more objects would take a
+    third of the time. At the end all objects count as old, scanned or not.
 
-    Python forgets by that how much has become old, and would never look for old garbage again, as
-    the models of a process that compiles many. So the beginning of a stretch does, where there are
-    many more objects than before; not that of the first one, since most processes have no other.
+    Python then no longer knows how many became old, and would never collect old garbage again, such
+    as the models of a process that compiles many. So each stretch but the first begins with a
+    collection where there are many more blocks than after the last one.
     """
     enabled = gc.isenabled()
     if enabled:
         blocks = sys.getallocatedblocks()
-        if blocks > _GROWTH * _Old.blocks > 0:
+        if blocks > _GROWTH * _LastCollection.blocks > 0:
             gc.collect()
-            _Old.blocks = sys.getallocatedblocks()
-        _Old.blocks = _Old.blocks or blocks
+            _LastCollection.blocks = sys.getallocatedblocks()
+        _LastCollection.blocks = _LastCollection.blocks or blocks
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # what somebody else has frozen stays so
+            if not gc.get_freeze_count():  # objects that others froze remain frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -1,9 +1,9 @@
 """Ctrl-C ends a command with one word and exit code 130, wherever Python happens to be then, and
 SIGTERM with the same word and 143.
 
-KeyboardInterrupt alone does not: a library that is being imported turns it into an error of its
-own, a finaliser swallows it, and where the interpreter cleans up it kills the process. So the
-signal is also noted, sent once more where it was swallowed, and ignored when all is done.
+KeyboardInterrupt alone does not: a library that is being imported raises an error of its own
+instead, a finaliser swallows it, and where the interpreter cleans up it kills the process. So the
+signal is also recorded, sent again where it was swallowed, and ignored when all is done.
 """
 
 import os
@@ -16,28 +16,28 @@ from types import FrameType
 from typing import NoReturn
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_LATER = 0.02
+_RESEND_SECONDS = 0.02
 """Seconds after which a swallowed interrupt is tried again."""
-_heard: list[int] = []
+_received: list[int] = []
 """Numbers of the signals that came."""
 
 
 @contextmanager
-def noted() -> Generator[None]:
-    """Around all that a process does for one command, in its main thread."""
+def handled() -> Generator[None]:
+    """Around all that a process does for one command, in its main thread: an interrupt ends it."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
-    sys.unraisablehook = _swallowed
-    threading.excepthook = _in_thread
+    sys.unraisablehook = _resend_swallowed
+    threading.excepthook = _report_thread_failure
     try:
         yield
     except BaseException:
-        if not heard():
+        if not was_interrupted():
             raise
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         os.write(2, b"interrupted\n")
-        sys.exit(128 + _heard[0])
+        sys.exit(128 + _received[0])
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -45,17 +45,17 @@ def noted() -> Generator[None]:
 
 @contextmanager
 def deferred() -> Generator[None]:
-    """Work that is not torn apart: an interrupt that comes in the block is raised at its end.
+    """Work that is not interrupted: an interrupt that comes in the block is raised at its end.
     Processes and threads that start in it never see SIGINT, which a terminal sends to all.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handlers:
-        signal.signal(number, lambda number, _: came.append(number))
+        signal.signal(number, lambda number, _: received.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -63,29 +63,31 @@ def deferred() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if came:
-            handlers[signal.Signals(came[0])](came[0], None)
+        if received:
+            handlers[signal.Signals(received[0])](received[0], None)
 
 
-def heard() -> bool:
-    """Whether somebody interrupted this command: errors from then on are no news."""
-    return bool(_heard)
+def was_interrupted() -> bool:
+    """Whether this command was interrupted: errors after that are consequences."""
+    return bool(_received)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    _heard.append(number)
+    _received.append(number)
     raise KeyboardInterrupt
 
 
-def _swallowed(unraisable: "sys.UnraisableHookArgs") -> None:
+def _resend_swallowed(unraisable: "sys.UnraisableHookArgs") -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        again = threading.Timer(_LATER, os.kill, (os.getpid(), (*_heard, signal.SIGINT)[0]))
+        again = threading.Timer(
+            _RESEND_SECONDS, os.kill, (os.getpid(), (*_received, signal.SIGINT)[0])
+        )
         again.daemon = True
         again.start()
-    elif not heard():
+    elif not was_interrupted():
         sys.__unraisablehook__(unraisable)
 
 
-def _in_thread(failure: threading.ExceptHookArgs) -> None:
-    if not heard():
+def _report_thread_failure(failure: threading.ExceptHookArgs) -> None:
+    if not was_interrupted():
         threading.__excepthook__(failure)

@@ -1,8 +1,8 @@
 """Where libraries run that may abort, never end, or ask for all memory.
 
 onnx's shape inference and version conversion, and ONNX Runtime, are C++: on a damaged model they
-may end the whole process. So they work in a fork of it, which sees all that lies in memory (weights
-travel nowhere) and sends back the little that was found out. It lives no longer than its time.
+may end the whole process. So they run in a fork of it, which shares its memory (no weights are
+copied) and sends back only the result. It is killed when its time is up.
 """
 
 import ctypes
@@ -30,7 +30,9 @@ from opu_fuse.errors import InternalError, UserError
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
+"""Bytes read from the pipe at once."""
 _SET_PDEATHSIG = 1
+"""PR_SET_PDEATHSIG of <sys/prctl.h>."""
 
 
 class ForeignError(Exception):
@@ -45,22 +47,25 @@ class _Outcome(StrEnum):
 
 
 def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None) -> _T:
-    """What `work` returns, computed in a fork of this process; small, since it is copied.
+    """Result of `work`, computed in a fork of this process; small, since it is copied.
 
-    seconds: of real time. memory_bytes: address space that the fork may ask for. Raises the
-    UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too long, and
-    InternalError for any other exception (a bug of ours: libraries are called inside `complaints`).
+    seconds: limit of real time
+    memory_bytes: limit of the fork's address space
+
+    Raises the UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too
+    long, and InternalError for any other exception (a bug of ours: libraries are called inside
+    `complaints`).
     """
-    with beside(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
+    with in_child_concurrently(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
         return answer()
 
 
 @contextmanager
-def beside(
+def in_child_concurrently(
     work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
 ) -> Generator[Callable[[], _T]]:
-    """As `in_child`, while the block goes on with something else: the function it gets waits for
-    the answer, once. The fork does not live longer than the block.
+    """Run as `in_child` does, concurrently with the block: the function it gets waits for the
+    answer, once. The fork does not live longer than the block.
     """
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
@@ -70,7 +75,7 @@ def beside(
     if child == 0:
         gc.freeze()  # what is to be freed of the parent's may wait for threads of the parent
         os.close(reader)
-        _work(work, writer, seconds, memory_bytes)
+        _run_and_exit(work, writer, seconds, memory_bytes)
     os.close(writer)
     status = 0
 
@@ -94,7 +99,7 @@ def beside(
 
 @contextmanager
 def complaints() -> Generator[None]:
-    """Turns whatever a library raises into a ForeignError of one line."""
+    """Raise a ForeignError of one line for whatever a library raises."""
     try:
         yield
     except (ForeignError, UserError):
@@ -104,7 +109,7 @@ def complaints() -> Generator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library complained about, without the places in its own sources."""
+    """First line of a library's message, without the locations in its own sources."""
     text = str(error).strip()
     line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line.rsplit("failed: ", 1)[-1])
@@ -112,7 +117,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _read(reader: int, end: float) -> bytes | None:
-    """All that the child says; None when the time is over."""
+    """All that the child writes; None when the time is over."""
     poll, chunks = select.poll(), []
     poll.register(reader, select.POLLIN)
     while poll.poll(max(end - time.monotonic(), 0.0) * 1000.0):
@@ -127,7 +132,7 @@ def _result(answer: bytes, status: int) -> Any:
     try:
         outcome, value = pickle.loads(answer)  # noqa: S301  our own child wrote it
     except (EOFError, pickle.UnpicklingError):
-        raise ForeignError(_end(status)) from None
+        raise ForeignError(_ending(status)) from None
     match outcome:
         case _Outcome.DONE:
             return value
@@ -141,18 +146,18 @@ def _result(answer: bytes, status: int) -> Any:
             raise InternalError(stage="a child process", what=value.strip().splitlines()[-1])
 
 
-def _end(status: int) -> str:
+def _ending(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"crashed ({signal.Signals(os.WTERMSIG(status)).name})"
     return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def _work(
+def _run_and_exit(
     work: Callable[[], Any], writer: int, seconds: float, memory_bytes: int | None
 ) -> NoReturn:
-    """The life of the child; nothing of the parent's is cleaned up, flushed or printed in it."""
+    """All that the child does; it cleans up, flushes and prints nothing of the parent's."""
     try:
-        _settle(seconds, memory_bytes)
+        _restrict(seconds, memory_bytes)
         answer: tuple[_Outcome, Any]
         try:
             answer = (_Outcome.DONE, work())
@@ -170,7 +175,7 @@ def _work(
         os._exit(0)
 
 
-def _settle(seconds: float, memory_bytes: int | None) -> None:
+def _restrict(seconds: float, memory_bytes: int | None) -> None:
     """Silent, without a core file; Ctrl-C ends it, and the end of its parent."""
     faulthandler.disable()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -83,7 +83,7 @@ def inspect_json(bundle: Bundle, *, memory: bool = False, asm: bool = False) -> 
         "sources": _sources(bundle),
     }
     if memory:
-        tree["memory"] = _memory(bundle)
+        tree["memory"] = memory_json(bundle)
     return tree
 
 
@@ -233,7 +233,8 @@ def _piece(piece: HostPiece) -> Tree:
     }
 
 
-def _memory(bundle: Bundle) -> Tree:
+def memory_json(bundle: Bundle) -> Tree:
+    """The memory window: constants, program, and every feature map."""
     return {
         "constants": {"offset": 0, "bytes": int(bundle.constants.size)},
         "program": {"offset": bundle.program_offset, "bytes": 4 * len(bundle.words)},

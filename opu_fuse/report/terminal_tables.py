@@ -9,8 +9,8 @@ from unicodedata import combining, east_asian_width
 
 from msgspec import Struct, field
 
-NAME_LENGTH = 48
-"""Characters of a name in a table that is not wide; exporters write paths of a hundred."""
+from opu_fuse.summaries import NAME_LENGTH, short
+
 _LEAST = 24
 """Characters of a name; before it would have fewer, columns are left out."""
 _BETWEEN = 3
@@ -127,14 +127,6 @@ class FittedTable(Struct, kw_only=True):
 def _room(widths: dict[int, int]) -> int:
     """Characters of a line with columns of these widths."""
     return sum(widths.values()) + _BETWEEN * len(widths) + 1
-
-
-def short(name: str, length: int = NAME_LENGTH) -> str:
-    """A name of at most that many characters: of longer ones the middle is left out."""
-    if len(name) <= length:
-        return name
-    end = length // 2
-    return f"{name[: length - end - 1]}…{name[len(name) - end :]}"
 
 
 def _places(text: str) -> int:

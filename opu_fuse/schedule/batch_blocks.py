@@ -14,46 +14,50 @@ from msgspec.structs import replace
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.batch import apart
+from opu_fuse.layout.batch import split_images
 from opu_fuse.schedule.choice_names import FusedStackChoice
-from opu_fuse.schedule.emitted_units import PlannedUnit, in_rounds, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, in_batch_blocks, planned_units
 from opu_fuse.schedule.fused_stack_choice import BYTES, RESOLUTION
-from opu_fuse.schedule.fused_stacks import replaced, with_cascades
+from opu_fuse.schedule.fused_stacks import apply_tiles, with_fused_stacks
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, Tiling
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.timing.segment_cycles import MARGIN, cycles_and_memory
 
 TIMED = 3
-"""Rounds that are timed; the others take as long as the last of them."""
+"""Batch blocks that are timed; the others take as long as the last of them."""
 
 
 class _Run(Struct, frozen=True, kw_only=True):
-    """Units first .. last - 1 of a segment in blocks of `images`; works: shapes of all images."""
+    """Units first .. last - 1 of a segment in batch blocks.
+
+    layers: the tiled layers, with the shapes of all images;
+    images: images per block.
+    """
 
     first: int
-    works: tuple[PlannedLayer, ...]
+    layers: tuple[PlannedLayer, ...]
     images: int
 
     @property
     def last(self) -> int:
-        return self.first + len(self.works)
+        return self.first + len(self.layers)
 
 
-def with_cascades_or_rounds(
-    dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: FusedStackChoice
+def with_fused_stacks_and_batch_blocks(
+    dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackChoice
 ) -> Tiling:
     """Add fused stacks and batch blocks of the other layers, or batch blocks alone if cheaper.
 
     A fused stack may block a longer batch block, so both tilings are priced.
     """
-    mixed = _with_rounds(dfg, with_cascades(dfg, tiling, hw, cascades), hw)
-    if tiling.layout.images == 1 or cascades is not FusedStackChoice.AUTO or not mixed.cascades:
+    mixed = _with_batch_blocks(dfg, with_fused_stacks(dfg, tiling, hw, choice), hw)
+    if tiling.layout.images == 1 or choice is not FusedStackChoice.AUTO or not mixed.fused_stacks:
         return mixed
-    rounds = _with_rounds(dfg, tiling, hw)
-    if _price(mixed, hw) <= _price(rounds, hw):
+    blocked = _with_batch_blocks(dfg, tiling, hw)
+    if _price(mixed, hw) <= _price(blocked, hw):
         return mixed
-    weighed = tuple(replace(tried, taken=False, outdone=tried.taken) for tried in mixed.weighed)
-    return replace(rounds, weighed=weighed)
+    trials = [replace(trial, chosen=False, outdone=trial.chosen) for trial in mixed.stack_trials]
+    return replace(blocked, stack_trials=tuple(trials))
 
 
 def _price(tiling: Tiling, hw: HwSpec) -> float:
@@ -62,37 +66,37 @@ def _price(tiling: Tiling, hw: HwSpec) -> float:
     return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)
 
 
-def _with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Add batch blocks where they are faster; a batch of one image has none."""
     if tiling.layout.images == 1 or not hw.post.keep:
         return tiling
-    found: list[BatchBlock] = []
+    blocks: list[BatchBlock] = []
     for units in planned_units(tiling, hw):
         for first, last in _chains(units):
             best = _best(units, first, last, tiling.layout.images, hw)
             for run in best:
                 groups = tuple(unit.groups[0] for unit in units[run.first : run.last])
-                found.append(BatchBlock(groups=groups, works=run.works, images=run.images))
-    return replaced(dfg, replace(tiling, rounds=tuple(found)), hw) if found else tiling
+                blocks.append(BatchBlock(groups=groups, layers=run.layers, images=run.images))
+    return apply_tiles(dfg, replace(tiling, batch_blocks=tuple(blocks)), hw) if blocks else tiling
 
 
 def _chains(units: Sequence[PlannedUnit]) -> Iterator[tuple[int, int]]:
     """Yield (first, end) of runs of consecutive layers that compute whole rows."""
     at = 0
     while at < len(units):
-        behind = at
-        while behind < len(units) and _plain(units[behind]):
-            behind += 1
-        if behind - at > 1:
-            yield at, behind
-        at = behind + 1
+        end = at
+        while end < len(units) and _computes_whole_rows(units[end]):
+            end += 1
+        if end - at > 1:
+            yield at, end
+        at = end + 1
 
 
-def _plain(unit: PlannedUnit) -> bool:
-    if len(unit.works) != 1 or unit.stack is not None:
+def _computes_whole_rows(unit: PlannedUnit) -> bool:
+    if len(unit.layers) != 1 or unit.stack is not None:
         return False
-    work = unit.works[0]
-    return (work.shape.upsample, work.phase.apart) == ((1, 1), (1, 1)) and not work.shape.phased
+    layer = unit.layers[0]
+    return (layer.shape.upsample, layer.phase.stride) == ((1, 1), (1, 1)) and not layer.shape.phased
 
 
 def _best(
@@ -116,52 +120,52 @@ def _runs(
     """Maximal runs of layers whose maps of `images` images are resident, and a last reader."""
     begun = first
     for at in range(first, last):
-        ours, behind = units[at], units[at + 1] if at + 1 < last else None
-        if behind is not None and _links(ours, behind, images, few, hw):
+        unit, successor = units[at], units[at + 1] if at + 1 < last else None
+        if successor is not None and _links(unit, successor, images, few, hw):
             continue
-        new = any(unit.keep is None for unit in units[begun:at])
-        works = _works(units[begun : at + 1], images, few, hw) if new else None
-        if works is not None:
-            yield _Run(first=begun, works=works, images=few)
+        new = any(unit.resident is None for unit in units[begun:at])
+        layers = _retile(units[begun : at + 1], images, few, hw) if new else None
+        if layers is not None:
+            yield _Run(first=begun, layers=layers, images=few)
         begun = at + 1
 
 
-def _links(ours: PlannedUnit, behind: PlannedUnit, images: int, few: int, hw: HwSpec) -> bool:
-    """Whether a layer reads its predecessor's map and a block of it fits a bank, or both read the
-    same map.
+def _links(unit: PlannedUnit, successor: PlannedUnit, images: int, few: int, hw: HwSpec) -> bool:
+    """Whether the successor reads the unit's map, or both read the same one, and `few` images of
+    that map fit a bank.
     """
-    made, read = ours.works[0], behind.works[0]
-    fits = read.reads.layout.words * few <= images * hw.buffers.feature.bank_words
-    return fits and read.source in (made.output, made.source)
+    first, second = unit.layers[0], successor.layers[0]
+    fits = second.reads.layout.words * few <= images * hw.buffers.feature.bank_words
+    return fits and second.source in (first.output, first.source)
 
 
-def _works(
+def _retile(
     units: Iterable[PlannedUnit], images: int, few: int, hw: HwSpec
 ) -> tuple[PlannedLayer, ...] | None:
     """Retile layers for a batch block, with shapes whose tiles end at image boundaries."""
-    found: list[PlannedLayer] = []
+    retiled_layers: list[PlannedLayer] = []
     for unit in units:
-        work = unit.works[0]
-        shape = apart(work.shape, images)
+        layer = unit.layers[0]
+        shape = split_images(layer.shape, images)
         try:
-            tile, _ = choose_tile(unit.works[0].layer.name, replace(shape, images=few), hw)
+            tile, _ = choose_tile(unit.layers[0].layer.name, replace(shape, images=few), hw)
         except DoesNotFit:
             return None
-        found.append(replace(work, shape=shape).with_tile(tile, hw))
-    return tuple(found)
+        retiled_layers.append(replace(layer, shape=shape).with_tile(tile, hw))
+    return tuple(retiled_layers)
 
 
 def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, float]:
     """(consecutive layers of a run that save most, cycles saved); 0 within the timing error."""
     gains, before = _saved(units, run, hw)
-    sums = [0.0, *accumulate(gains[work.output] for work in run.works)]
+    sums = [0.0, *accumulate(gains[layer.output] for layer in run.layers)]
     low = list(accumulate(range(len(sums)), lambda low, at: at if sums[at] < sums[low] else low))
     last = max(range(1, len(sums)), key=lambda at: sums[at] - sums[low[at - 1]])
     first = low[last - 1]
-    if last - first == 1:  # a layer alone keeps nothing on chip
+    if last - first == 1:  # a single layer has no map that could be resident
         return run, 0.0
-    if last - first < len(run.works):
-        run = replace(run, first=run.first + first, works=run.works[first:last])
+    if last - first < len(run.layers):
+        run = replace(run, first=run.first + first, layers=run.layers[first:last])
         gains, before = _saved(units, run, hw)
     gain = sum(gains.values())
     return run, gain if gain > RESOLUTION * before else 0.0
@@ -172,21 +176,21 @@ def _saved(
 ) -> tuple[Mapping[int | None, float], float]:
     """(cycles saved, cycles without batch blocks) of the layers of a run and its neighbours.
 
-    Cycles saved are by DFG index of a layer's output; None stands for the weighted DRAM traffic.
+    Cycles saved are by DFG index of a layer's output; the key None is the weighted DRAM traffic.
     All blocks take equally long, so only the first few are timed.
     """
     front, part = units[max(run.first - MARGIN, 0) : run.first], units[run.first : run.last]
-    back, rounds = units[run.last : run.last + MARGIN], run.works[0].shape.images // run.images
-    timed = list(islice(in_rounds(part, run.works, run.images), TIMED * len(part)))
+    back, blocks = units[run.last : run.last + MARGIN], run.layers[0].shape.images // run.images
+    timed = list(islice(in_batch_blocks(part, run.layers, run.images), TIMED * len(part)))
 
     def spent(middle: Sequence[PlannedUnit]) -> dict[int | None, float]:
-        found, memory = cycles_and_memory([*front, *middle, *back], hw)
-        return {**found, None: BYTES * memory}
+        by_output, memory = cycles_and_memory([*front, *middle, *back], hw)
+        return {**by_output, None: BYTES * memory}
 
-    before, after, left = spent(part), spent(timed), max(rounds - TIMED, 0)
+    before, after, left = spent(part), spent(timed), max(blocks - TIMED, 0)
     less = spent(timed[: -len(part)]) if left else after
     gains = {
-        made: cycles - after[made] - left * (after[made] - less[made])
-        for made, cycles in before.items()
+        output: cycles - after[output] - left * (after[output] - less[output])
+        for output, cycles in before.items()
     }
     return gains, sum(before.values())

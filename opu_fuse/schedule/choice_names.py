@@ -1,6 +1,7 @@
 """Names of choices that the scheduler leaves to the user."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class FusedStackChoice(StrEnum):
@@ -11,3 +12,7 @@ class FusedStackChoice(StrEnum):
     AUTO = "auto"
     ALWAYS = "always"
     NEVER = "never"
+
+
+FusedStackLike = FusedStackChoice | Literal["auto", "always", "never"]
+"""As an argument; the names are those above (`tests/api/test_public_api.py`)."""

@@ -67,8 +67,8 @@ def latest_conflicts(program: Sequence[Instruction], hw: HwSpec) -> list[Clock]:
 def _banks(intervals: Sequence[Interval], words: int) -> Interval:
     """The banks, of `words` words each, in which ascending intervals begin and end, by number.
 
-    A bank serves one engine in a cycle: post would wait for compute as long as that runs. Whole
-    instructions wait in its place, and how long one takes does not depend on the other's steps.
+    A bank serves one engine per cycle, so post would stall while compute runs. Whole instructions
+    wait instead, so that the duration of one does not depend on the steps of the other.
     """
     return intervals[0][0] // words, (intervals[-1][1] - 1) // words + 1
 
@@ -82,24 +82,24 @@ def _meet(touches: Touches, engines: np.ndarray, latest: np.ndarray) -> None:
     ends = np.fromiter(chain.from_iterable(touches.intervals), np.int64).reshape(-1, 2)
     cuts = np.sort(ends, axis=None)
     cuts = cuts[np.diff(cuts, prepend=cuts[0] - 1) > 0]  # np.unique would import half of numpy
-    first, behind = np.searchsorted(cuts, ends).T
-    counts = behind - first
+    first, stop = np.searchsorted(cuts, ends).T
+    counts = stop - first
     starts = np.cumsum(counts) - counts
     piece = np.arange(counts.sum()) + np.repeat(first - starts, counts)
     order = np.argsort(piece.astype(np.min_scalar_type(len(cuts))), kind="stable")
     position = np.array(touches.positions)
     at, write = (np.repeat(x, counts)[order] for x in (position, np.array(touches.writes)))
-    floor = piece[order] * (len(latest) + 1)  # keeps the pieces apart in one running maximum
+    floor = piece[order] * (len(latest) + 1)  # separates the pieces in one running maximum
 
     def last_before(which: np.ndarray) -> np.ndarray:
         known = np.maximum.accumulate(np.where(which, at, NONE) + floor)
         return np.append(NONE, np.maximum(known[:-1] - floor[1:], NONE))
 
-    found = np.empty_like(floor)
+    conflicts = np.empty_like(floor)
     for engine in np.flatnonzero(np.bincount(engines[position])):
         ours = engines[at] == engine
-        found[order] = np.where(write, last_before(ours), last_before(ours & write))
-        np.maximum.at(latest[:, engine], position, np.maximum.reduceat(found, starts))
+        conflicts[order] = np.where(write, last_before(ours), last_before(ours & write))
+        np.maximum.at(latest[:, engine], position, np.maximum.reduceat(conflicts, starts))
 
 
 class Channel(Struct):

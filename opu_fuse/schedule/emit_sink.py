@@ -70,7 +70,7 @@ class Read(NamedTuple):
 class EmitSink:
     """Emits the operations of one machine segment as `steps`.
 
-    placements: DFG index -> DRAM placement; maps that are on chip only have none.
+    placements: DFG index -> DRAM placement; maps that are not stored to DRAM have none.
     """
 
     def __init__(self, hw: HwSpec, placements: Mapping[int, Placement]) -> None:
@@ -89,7 +89,7 @@ class EmitSink:
         params: Mapping[str, int],
         tile: PostTile | None = None,
     ) -> None:
-        """An instruction whose unnamed registers keep their last value."""
+        """Append an instruction whose unnamed registers keep their last value."""
         registers = {**self._registers[engine], **params}
         if len(registers) > self._count[engine]:  # further units have the registers that are not 0
             registers = {k: v for k, v in registers.items() if v or "@" not in k}
@@ -108,14 +108,16 @@ class EmitSink:
 
     def load_features(self, layer: PlannedLayer, load: FeatureLoad) -> None:
         """`load.feature`: a part block by block, rows of a whole map row by row."""
-        place, part = self._loaded(layer), (load.blocks, load.rows, load.words)
-        self._load_part(layer, Space.FEATURE, place, load.word, *part, by_rows=load.by_rows)
+        placement, part = self._placement_of(layer), (load.blocks, load.rows, load.words)
+        self._load_part(layer, Space.FEATURE, placement, load.word, *part, by_rows=load.by_rows)
 
     def im2row(self, layer: PlannedLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
         """`load.image` and `load.unfold`."""
         rows, (_, run), im2row = (piece.first, piece.count), load.words, layer.shape.im2row
-        assert im2row is not None, "its rows are unfolded"
-        self._load_part(layer, Space.IMAGE, self._loaded(layer), image, (0, 1), rows, load.words)
+        assert im2row is not None, "its input is an im2row map"
+        self._load_part(
+            layer, Space.IMAGE, self._placement_of(layer), image, (0, 1), rows, load.words
+        )
         registers = {
             "dst": load.word + piece.done * im2row.row_words(run),
             "run": run,
@@ -141,15 +143,18 @@ class EmitSink:
         that parameters set to zero. So segments whose last row is incomplete are loaded one by one.
         """
         assert layer.second is not None, "its weights are a map"
-        place, outputs = self._placements[layer.second], self._hw.array.modes[layer.tile.mode].oc
-        layout, pixels = place.layout, layer.shape.pre_pool_channels
+        placement, outputs = (
+            self._placements[layer.second],
+            self._hw.array.modes[layer.tile.mode].oc,
+        )
+        layout, pixels = placement.layout, layer.shape.pre_pool_channels
         per_word = self._hw.word_bytes // self._hw.buffers.weight.width
         first, whole = part.group * outputs, part.groups * outputs
         run = min(whole, pixels - first)
         at_once = part.segments if run == whole else 1
         for segment in range(0, part.segments, at_once):
             word = layout.word_at(part.segment + segment) + image * pixels + first
-            offset = place.offset + word * layout.word
+            offset = placement.offset + word * layout.word
             dst = words[0] + segment * whole * per_word
             shape = run * per_word, at_once, layout.block_words * per_word
             self._load(layer, Space.WEIGHT, offset, dst, *shape)
@@ -157,36 +162,36 @@ class EmitSink:
     def load_gate(self, layer: PlannedLayer, blocks: Span, images: Span, words: Span) -> None:
         """`load.pre` of a map."""
         assert layer.gate is not None, "it has a gate"
-        place = self._placements[layer.gate]
-        self._load_part(layer, Space.PRE, place, words[0], blocks, images, (0, 1), by_rows=True)
+        placement = self._placements[layer.gate]
+        self._load_part(layer, Space.PRE, placement, words[0], blocks, images, (0, 1), by_rows=True)
 
     def load_residuals(self, layer: PlannedLayer, step: PostStep) -> None:
         """`load.residual` for each, one after the other in the bank."""
         for node, (_, word, rows, cols) in zip(layer.residuals, _sides(layer, step), strict=True):
-            place = self._placements[node]
-            self._load_part(layer, Space.RESIDUAL, place, word, step.blocks, rows, cols)
+            placement = self._placements[node]
+            self._load_part(layer, Space.RESIDUAL, placement, word, step.blocks, rows, cols)
 
     def load_halo(self, layer: PlannedLayer, step: PostStep) -> None:
         """`load.residual` of the pooling halo that the tile above stored."""
         assert step.halo is not None, "it has a bank"
         (block, blocks), cols, pitch = step.blocks, step.rect.cols, layer.shape.out_cols
-        offset = layer.carried + halo_words(layer, step.rect, block) * self._hw.word_bytes
+        offset = layer.halo + halo_words(layer, step.rect, block) * self._hw.word_bytes
         self._load(layer, Space.RESIDUAL, offset, step.halo, cols, 1, 0, blocks, pitch)
 
-    def _loaded(self, layer: PlannedLayer) -> Placement:
-        """DRAM placement of the input. InternalError if it is on chip only."""
+    def _placement_of(self, layer: PlannedLayer) -> Placement:
+        """DRAM placement of the input. Raises InternalError if it is not stored to DRAM."""
         if layer.shape.unit:
             return Placement(offset=layer.unit, layout=layer.reads.layout, skips=(0, 0))
-        place = self._placements.get(layer.source)
-        if place is None:
-            raise InternalError("schedule", f"{layer.layer.name} loads a map that is on chip only")
-        return place
+        placement = self._placements.get(layer.source)
+        if placement is None:
+            raise InternalError("schedule", f"{layer.layer.name} loads a map that is not in DRAM")
+        return placement
 
     def _load_part(
         self,
         layer: PlannedLayer,
         space: Space,
-        place: Placement,
+        placement: Placement,
         dst: int,
         blocks: Span,
         rows: Span,
@@ -195,12 +200,12 @@ class EmitSink:
         by_rows: bool = False,
     ) -> None:
         """Channel blocks, rows and words of a row of a map."""
-        layout = place.layout
+        layout = placement.layout
         first = layout.word_at(blocks[0], rows[0], words[0])
         inner, outer = (rows[1], layout.row_words), (blocks[1], layout.block_words)
         if by_rows:
             inner, outer = outer, inner
-        offset = place.offset + first * layout.word
+        offset = placement.offset + first * layout.word
         self._load(layer, space, offset, dst, words[1], *inner, *outer)
 
     def _load(
@@ -216,7 +221,7 @@ class EmitSink:
         block_pitch: int = 0,
     ) -> None:
         shape = transfer_shape(run, rows, row_pitch, blocks, block_pitch)
-        if layer.tile.undivided:  # it has so many loads that the words of unused registers count
+        if layer.tile.undivided:  # so many loads that the words of unused registers matter
             unused = {"row_pitch": shape["rows"], "block_pitch": shape["blocks"]}
             shape = {name: value for name, value in shape.items() if unused.get(name) != 1}
         registers = {**split_address(offset), "dst": dst, **shape}
@@ -292,7 +297,7 @@ class EmitSink:
         out, chunk, part = step.out, step.chunk, step.part
         mode = self._hw.array.modes[out.mode]
         dilations, im2row = layer.shape.window.dilations, layer.shape.im2row is not None
-        across = mode.ic if im2row else dilations[1] * layer.unfold
+        across = mode.ic if im2row else dilations[1] * layer.cols_per_iteration
         first = part.group - out.block * groups_per_block(mode, self._hw)
         return {
             **registers,
@@ -325,7 +330,7 @@ class EmitSink:
                 registers = {
                     **common,
                     **part.average,
-                    **(halo if part.carried else {}),
+                    **(halo if part.from_halo else {}),
                     **sub_rectangle(layer.layer, common, pre_pool, part, words),
                     "psum": common["psum"] + above * common["psum_row_pitch"],
                     "out": step.output + y * words + part.x,
@@ -339,7 +344,7 @@ class EmitSink:
                 self.append(layer.layer.group, Engine.POST, "run", registers, tile)
 
     def _common_of_post(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
-        """Registers that all parts of a tile have in common."""
+        """Registers that are the same for all parts of a tile."""
         shape, lowered, pre_pool, rect = layer.shape, layer.layer, step.pre_pool, step.rect
         cols, pre_pool_cols = (
             ceil_div(rect.cols, shape.stored_px),
@@ -373,8 +378,8 @@ class EmitSink:
     def _halo(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
         """Registers with which the first row includes the pooling halo from above."""
         chain = chain_of(self._hw)
-        unit = chain.larger_behind(layer.layer.order)
-        assert unit is not None, "a layer carries where its chain can do so"
+        unit = chain.trailing_maximum(layer.layer.order)
+        assert unit is not None, "a pooling halo needs a unit that takes the maximum"
         own = {
             "res": step.halo or 0,
             "res_row_pitch": step.rect.cols,
@@ -404,7 +409,7 @@ class EmitSink:
         registers = {
             **common,
             **sub_rectangle(layer.layer, common, pre_pool, part, cols),
-            "win_rows": layer.shape.carried,
+            "win_rows": layer.shape.halo_rows,
             "out": bank,
             "out_row_pitch": cols,
             "out_block_pitch": cols,
@@ -419,7 +424,7 @@ class EmitSink:
 
 
 def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:
-    """(unit, first residual word, rows, words of a row) of every second operand."""
+    """Yield (unit, first residual word, rows, words of a row) of every second operand."""
     word = step.residual or 0
     for unit, rows, cols in side_tiles(layer.layer, step.rect, step.pre_pool):
         yield unit, word, rows, cols
@@ -429,8 +434,9 @@ def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span
 def _targets(
     layer: PlannedLayer, step: PostStep, row: int, rows: int, word: int
 ) -> Iterator[tuple[int, int, dict[str, int]]]:
-    """(first of the rows, how many, registers) of each instruction that output rows take, which
-    begin at a word of a row. Rows that a line buffer duplicates are written twice.
+    """Yield (first row, rows, registers) per instruction that writes output rows.
+
+    word: first word of each row. Rows that a line buffer duplicates are written twice.
     """
     to, block = step.to, step.blocks[0]
     if to is None:
@@ -440,4 +446,4 @@ def _targets(
             yield first, count, to.registers(at, block, word)
     else:
         above = layer.images[0] * layer.shape.out_rows if layer.images else 0
-        yield 0, rows, to.keep.registers(to.bank, block, row - above, word)
+        yield 0, rows, to.resident.registers(to.bank, block, row - above, word)

@@ -3,35 +3,35 @@
 from collections.abc import Iterator
 
 from opu_fuse.schedule.plan import Plan
-from opu_fuse.schedule.tile_choice import BatchBlock, Together, Weighed
+from opu_fuse.schedule.tile_choice import BatchBlock, StackGroups, StackTrial
 
 
 def stack_lines(plan: Plan) -> Iterator[str]:
-    """A line for every fused stack and every batch block of the program."""
-    for found in plan.cascades:
-        yield f"strip by strip: {names(plan, found)}{compared(plan, found)}"
-    yield from (in_rounds(plan, found) for found in plan.rounds)
+    """Yield a line for every fused stack and for every batch block of the program."""
+    for stack in plan.fused_stacks:
+        yield f"fused stack: {group_names(plan, stack)}{comparison(plan, stack)}"
+    yield from (batch_block_text(plan, block) for block in plan.batch_blocks)
 
 
-def in_rounds(plan: Plan, found: BatchBlock) -> str:
-    """The groups of the batch blocks, and their images per block."""
-    return f"{found.images} of {plan.layout.images} images at a time: {names(plan, found)}"
+def batch_block_text(plan: Plan, block: BatchBlock) -> str:
+    """Describe a batch block: its images and its groups."""
+    return f"{block.images} of {plan.layout.images} images at a time: {group_names(plan, block)}"
 
 
-def names(plan: Plan, found: Together | BatchBlock) -> str:
-    """Of its groups."""
-    return ", ".join(plan.layers[group][0].layer.name for group in found.groups)
+def group_names(plan: Plan, unit: StackGroups | BatchBlock) -> str:
+    """List the names of the groups that run as one unit."""
+    return ", ".join(plan.layers[group][0].layer.name for group in unit.groups)
 
 
-def compared(plan: Plan, found: Together) -> str:
-    """With its groups one after the other, where that was asked."""
-    tried = next((w for w in plan.weighed if w.together == found), None)
-    return f": {both(tried)}" if tried else " (as asked for)"
+def comparison(plan: Plan, stack: StackGroups) -> str:
+    """Compare a fused stack with its unfused groups, unless the user demanded it."""
+    trial = next((t for t in plan.stack_trials if t.fused == stack), None)
+    return f": {trial_text(trial)}" if trial else " (as asked for)"
 
 
-def both(tried: Weighed) -> str:
+def trial_text(trial: StackTrial) -> str:
     """Cycles and bytes of a fused stack and of its unfused groups."""
     return (
-        f"{tried.cycles} cycles and {tried.bytes} bytes, one after the other {tried.cycles_alone} "
-        f"and {tried.bytes_alone}"
+        f"{trial.cycles} cycles and {trial.bytes} bytes, one after the other {trial.cycles_alone} "
+        f"and {trial.bytes_alone}"
     )

@@ -9,59 +9,61 @@ from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
-from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, together, weigh
+from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, stack_groups, try_stacks
 from opu_fuse.schedule.tensors import tensor_uses
-from opu_fuse.schedule.tile_choice import Tiling, Together, Weighed, retiled
+from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, interleaved
 from opu_fuse.tile_schedule.residency import first_blocks
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
-_MANY_TURNS = 512
-"""Of strips that are no narrower for it: each is some instructions of every group."""
+_MOST_STRIPS = 512
+"""Row strips of a map above which taller ones are preferred: each strip takes instructions of every
+group.
+"""
 _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
-def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: FusedStackChoice) -> Tiling:
-    """Add the fused stacks that a mode selects, with their tiles.
+def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackChoice) -> Tiling:
+    """Add the fused stacks that the choice selects, with their tiles.
 
     Machines without resident maps have no fused stacks.
     """
-    if cascades is FusedStackChoice.NEVER or not hw.post.keep:
+    if choice is FusedStackChoice.NEVER or not hw.post.keep:
         return tiling
-    homes = {node: use.place.home for node, use in tiling.uses.items()}
+    alias_roots = {node: use.storage.alias_root for node, use in tiling.uses.items()}
     strips = RowStrips(hw, tiling.layout.images)
-    found: list[Together] = []
-    tried: list[Weighed] = []
+    stacks: list[StackGroups] = []
+    trials: list[StackTrial] = []
     for units in planned_units(tiling, hw):
         chains = [chain for chain in _chains(units) if len(chain) > 1]
-        if cascades is FusedStackChoice.ALWAYS:
+        if choice is FusedStackChoice.ALWAYS:
             for chain in chains:
-                found += _longest(chain, strips, homes)
+                stacks += _longest(chain, strips, alias_roots)
         elif chains:
-            alone = cycles_by_output(units, [unit.keep for unit in units], hw)
+            alone = cycles_by_output(units, [unit.resident for unit in units], hw)
             for chain in chains:
-                tried += weigh(units, chain, alone, strips, homes)
-    found += [weighed.together for weighed in tried if weighed.taken]
-    tiling = replace(tiling, weighed=tuple(tried))
-    return replaced(dfg, replace(tiling, cascades=tuple(found)), hw) if found else tiling
+                trials += try_stacks(units, chain, alone, strips, alias_roots)
+    stacks += [trial.fused for trial in trials if trial.chosen]
+    tiling = replace(tiling, stack_trials=tuple(trials))
+    return apply_tiles(dfg, replace(tiling, fused_stacks=tuple(stacks)), hw) if stacks else tiling
 
 
 def _longest(
-    chain: Sequence[PlannedUnit], strips: RowStrips, homes: Mapping[int, int]
-) -> Iterator[Together]:
+    chain: Sequence[PlannedUnit], strips: RowStrips, alias_roots: Mapping[int, int]
+) -> Iterator[StackGroups]:
     """Cut a chain into the longest fused stacks that fit, from its first layer on."""
     at = 0
     while at + 1 < len(chain):
         lengths = range(min(LONGEST, len(chain) - at), 1, -1)
-        tried = ((n, _first_fit(chain[at : at + n], strips, homes)) for n in lengths)
+        tried = ((n, _first_fit(chain[at : at + n], strips, alias_roots)) for n in lengths)
         length, best = next(((n, c) for n, c in tried if c is not None), (1, None))
         if best is not None:
-            yield together(chain[at : at + length], best)
+            yield stack_groups(chain[at : at + length], best)
         at += length
 
 
 def _first_fit(
-    units: Sequence[PlannedUnit], strips: RowStrips, homes: Mapping[int, int]
+    units: Sequence[PlannedUnit], strips: RowStrips, alias_roots: Mapping[int, int]
 ) -> FusedStack | None:
     """The fused stack of the narrowest row strips, whose line buffers wrap most often.
 
@@ -69,13 +71,13 @@ def _first_fit(
     """
     best: FusedStack | None = None
     for rows, parts in reversed(STRIPS):
-        sized = strips.size([unit.works[0] for unit in units], rows, parts)
-        found = sized if isinstance(sized, str) else interleaved(sized, homes, strips.hw)
-        if isinstance(found, str):
+        sized = strips.size([unit.layers[0] for unit in units], rows, parts)
+        stack = sized if isinstance(sized, str) else interleaved(sized, alias_roots, strips.hw)
+        if isinstance(stack, str):
             continue
-        best = found
-        last = found.works[-1]
-        if last.shape.images * last.shape.out_rows <= last.tile.rows * _MANY_TURNS:
+        best = stack
+        last = stack.layers[-1]
+        if last.shape.images * last.shape.out_rows <= last.tile.rows * _MOST_STRIPS:
             break
     return best
 
@@ -91,28 +93,28 @@ def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
     yield chain
 
 
-def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
+def _link(producer: PlannedUnit, reader: PlannedUnit) -> bool:
     """Whether a unit reads the whole output of its predecessor, row by row as it is written."""
-    if len(maker.works) != 1 or len(reader.works) != 1:
+    if len(producer.layers) != 1 or len(reader.layers) != 1:
         return False
-    (made,), (read,) = maker.works, reader.works
-    layout = read.reads.layout
+    (first,), (second,) = producer.layers, reader.layers
+    layout = second.reads.layout
     return (
-        made.writes.home == made.output
-        and first_blocks((made,), read.reads) == [0]
+        first.writes.alias_root == first.output
+        and first_blocks((first,), second.reads) == [0]
         and layout.blocks * layout.row_words <= _ROW_PITCH.highest
     )
 
 
-def replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+def apply_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Apply the tiles of fused stacks and batch blocks.
 
     Constants are packed again, and tensors of their groups are live as long as these run.
     """
-    parts = [(found.groups, found.stack.works) for found in tiling.cascades]
-    parts += [(found.groups, found.works) for found in tiling.rounds]
-    works = {g: work for groups, found in parts for g, work in zip(groups, found, strict=True)}
-    tiling = retiled(tiling, hw, works)
+    parts = [(stack.groups, stack.stack.layers) for stack in tiling.fused_stacks]
+    parts += [(block.groups, block.layers) for block in tiling.batch_blocks]
+    by_group = {g: layer for groups, part in parts for g, layer in zip(groups, part, strict=True)}
+    tiling = retiled(tiling, hw, by_group)
     layers = {group: layer.layer for group, (layer, *_) in tiling.layers.items()}
     uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
     return replace(tiling, uses=uses)

@@ -18,12 +18,15 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import layouts
 from opu_fuse.layout.zero_copy_joins import misplaced
-from opu_fuse.schedule.tile_choice import Misfit, TileCache, Tiling, members, not_here, tile
+from opu_fuse.schedule.tile_choice import Misfit, TileCache, Tiling, members, misfits_at, tile
 
 
 class Fitted(Struct, frozen=True, kw_only=True):
-    """A partition that fits the machine. dfg: the graph with copies, partition: its groups, those
-    of the copies among them (`Partition.copies` names them).
+    """A partition that fits the machine.
+
+    dfg: the graph with copies;
+    partition: its groups, including those of the copies (`Partition.copies` names them);
+    tiling: its tiles.
     """
 
     dfg: Dfg
@@ -32,7 +35,7 @@ class Fitted(Struct, frozen=True, kw_only=True):
 
 
 def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int, int], str]:
-    """(concatenation, position of an operand): why the machine needs a copy there."""
+    """(concatenation, operand position) -> why the machine needs a copy of that operand."""
     return misplaced(dfg, hw, layouts(dfg, members(partition)))
 
 
@@ -46,19 +49,19 @@ def tile_with_copies(
         fits = isinstance(tiling, Tiling)
         return Fitted(dfg=dfg, partition=partition, tiling=tiling) if fits else tiling
     added = insert_copies(dfg, wanted)
-    carried = with_copies(named(dfg, partition, wanted), added, hw)
-    if not isinstance(carried, Partition):
-        copy, why = carried
+    with_copy_groups = with_copies(name_copies(dfg, partition, wanted), added, hw)
+    if not isinstance(with_copy_groups, Partition):
+        copy, why = with_copy_groups
         error = _no_copy(dfg, added, copy, why.reason)
-        return not_here(dfg, partition, added.copies[copy], error)
-    tiling = tile(added.dfg, carried, hw, cache, images)
+        return misfits_at(dfg, partition, added.copies[copy], error)
+    tiling = tile(added.dfg, with_copy_groups, hw, cache, images)
     if isinstance(tiling, Tiling):
-        return Fitted(dfg=added.dfg, partition=carried, tiling=tiling)
+        return Fitted(dfg=added.dfg, partition=with_copy_groups, tiling=tiling)
     return tuple(m for misfit in tiling for m in _of_the_graph(dfg, partition, misfit, added))
 
 
-def named(dfg: Dfg, partition: Partition, wanted: Mapping[tuple[int, int], str]) -> Partition:
-    """A partition that tells which copies it needs."""
+def name_copies(dfg: Dfg, partition: Partition, wanted: Mapping[tuple[int, int], str]) -> Partition:
+    """The partition with the names of the copies that it needs."""
     copies = {copy_name(dfg, concat, at): why for (concat, at), why in wanted.items()}
     return dataclasses.replace(partition, copies=copies)
 
@@ -76,6 +79,6 @@ def _of_the_graph(
 ) -> tuple[Misfit, ...]:
     """Report a copy that does not fit as the concatenation that needs it."""
     if misfit.nodes[0] in added.copies:  # alone in its group
-        return not_here(dfg, partition, added.copies[misfit.nodes[0]], misfit.error)
+        return misfits_at(dfg, partition, added.copies[misfit.nodes[0]], misfit.error)
     back = {new: old for old, new in enumerate(added.moved)}
     return (replace(misfit, nodes=tuple(sorted(back[n] for n in misfit.nodes))),)

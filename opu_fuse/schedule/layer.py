@@ -1,7 +1,7 @@
 """A group as a pass through the machine: geometry, post chain and integer parameters.
 
-`lower` adds the parameters to the geometry. All numbers come from `dfg.integer`, the functions that
-the golden model uses too.
+`lower_group` adds the parameters to the geometry. All numbers come from `dfg.integer`, as those of
+the golden model do.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,12 @@ from opu_fuse.units.base import Stage
 
 
 class Interior(Struct, frozen=True, kw_only=True):
-    """A quantised value inside the chain: after stage number `stage`; node: DFG index."""
+    """A quantised value inside the chain.
+
+    stage: index of the stage that computes it (-1: the array);
+    node: DFG index;
+    pooled: whether it comes after the pool.
+    """
 
     stage: int
     node: int
@@ -23,14 +28,19 @@ class Interior(Struct, frozen=True, kw_only=True):
 
 
 class Layer(Geometry, frozen=True, kw_only=True, eq=False):
-    """A pass of a group, ready for tiling: its geometry and what its registers hold.
+    """A pass of a group, ready for tiling: its geometry and the values of its registers.
 
-    phase: which of the geometry's phases (`shape` is that one's; MACs count with the first). order:
-    names of the post chain's stages (`hw.chain`), post: their constant registers, by_count: those
-    that depend on how many rows and columns of a window lie inside (average, padding uncounted),
-    per_channel: records of stages behind the requantiser; pad_value: int8 outside the input.
-    residual_units, table_units: banks of the units that read residuals and tables. All in the order
-    of the stages.
+    group, name: index of the group, and names of its operators;
+    phase: one of the geometry's phases, whose shape is `shape` (MACs count with the first);
+    order: names of the post chain's stages (`hw/spec/chain.py`);
+    post: constant registers of the stages;
+    pad_value: int8 outside the input;
+    pre_registers: registers of the pre chain;
+    residual_units, table_units: banks of the units that read residuals and tables, in stage order;
+    by_count: registers that depend on the (rows, columns) of a window inside the map, for averages
+    that do not count padding;
+    per_channel: parameter records of stages after the requantiser, in stage order;
+    interiors: quantised values inside the chain.
     """
 
     group: int
@@ -48,5 +58,5 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """DFG indices of the operators that look up."""
+        """DFG indices of the operators that use a table."""
         return tuple(s.node for s in self.stages if s.stage is Stage.TABLE)

@@ -29,42 +29,43 @@ Registers = dict[str, int]
 
 
 def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Layer, ...]:
-    """The layer of a group, one per phase; none when nothing in it computes. lanes:
-    `layout.lanes.map_lanes`. Raises DoesNotFit and ModelError.
+    """The layers of a group, one per phase; none when nothing in it computes.
+
+    lanes: `layout.lanes.map_lanes`. Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
-    found, order = pass_of(dfg, group, hw, lanes)
-    if found is None:
+    geometry, order = pass_of(dfg, group, hw, lanes)
+    if geometry is None:
         return ()
     post: Registers = {}
     parts: dict[tuple[int, int], Registers] = {}
     records: list[np.ndarray] = []
-    for item, module in zip(found.stages, order, strict=True):
-        own = _settings(dfg, found, item, hw)
-        post |= _of_unit(own.registers, module.bank)
+    for item, module in zip(geometry.stages, order, strict=True):
+        own = _settings(dfg, geometry, item, hw)
+        post |= _unit_registers(own.registers, module.bank)
         if own.per_channel is not None:
             records.append(np.array(own.per_channel, BY_STAGE[item.stage].record))
-        parts |= {count: _of_unit(more, module.bank) for count, more in own.by_count.items()}
+        parts |= {count: _unit_registers(more, module.bank) for count, more in own.by_count.items()}
     whole = Layer(
-        **{f.name: getattr(found, f.name) for f in fields(found)},
+        **{f.name: getattr(geometry, f.name) for f in fields(geometry)},
         group=group.index,
         name=" + ".join(
             dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])
         ),
-        phase=found.phases[0][0],
+        phase=geometry.phases[0][0],
         order=tuple(module.name for module in order),
         post=post,
-        pad_value=_pad_value(dfg, found),
-        pre_registers=_pre(dfg, found, hw),
+        pad_value=_pad_value(dfg, geometry),
+        pre_registers=_pre(dfg, geometry, hw),
         residual_units=tuple(m.bank for m in order if m.stage is Stage.RESIDUAL),
         table_units=tuple(m.bank for m in order if m.stage is Stage.TABLE),
         by_count=parts,
         per_channel=tuple(records),
-        interiors=_interiors(dfg, members, found),
+        interiors=_interiors(dfg, members, geometry),
     )
     layers = [
-        replace(whole, phase=p, shape=replace(s, further=further_cells(dfg, found, p, s, hw)))
-        for p, s in found.phases
+        replace(whole, phase=p, shape=replace(s, further=further_cells(dfg, geometry, p, s, hw)))
+        for p, s in geometry.phases
     ]
     return layers[0], *(replace(layer, macs=0) for layer in layers[1:])
 
@@ -72,30 +73,32 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
 def pass_of(
     dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap
 ) -> tuple[Geometry | None, tuple[PostModule, ...]]:
-    """What holds of a matched group whatever its scales are, where they are not known: its geometry
-    (what runs before the array, the match says) and the modules of its stages. Raises DoesNotFit.
+    """The geometry of a matched group and the modules of its stages; independent of its scales.
+
+    The match decides which operators run before the array. Raises DoesNotFit.
     """
     front = {m.node for m in group.matches if m.module in chain_of(hw).front}
     changed = next((i for i in front if rescales(dfg, dfg[i])), None)
     if changed is not None:
         raise _only_clamps(dfg, changed)
-    found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
-    return found, () if found is None else _order(dfg, group, found, hw)
+    geometry = group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
+    return geometry, () if geometry is None else _order(dfg, group, geometry, hw)
 
 
-def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:
+def _unit_registers(registers: Mapping[str, int], bank: int) -> Registers:
     """Rename registers of a unit to their names in an instruction."""
     return {unit_register(name, bank): value for name, value in registers.items()}
 
 
-def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
-    """The modules on which the group was matched, in the order of its stages. What the graph has
-    not, or another kind of module than the stage needs, is no program.
+def _order(dfg: Dfg, group: Group, geometry: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
+    """The modules on which the group was matched, in stage order.
+
+    Raises DoesNotFit if a module cannot run its stage, or the chain has no such order.
     """
     chain, modules = chain_of(hw), {m.node: m.module for m in group.matches}
     names: list[str] = []
     uses = Counter[str]()
-    for item in found.stages:
+    for item in geometry.stages:
         module = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
         name = stage_name(module, uses[module])
         uses[module] += 1
@@ -109,51 +112,51 @@ def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostMod
     mistake = chain.mistake(chain.pack(names))
     if mistake is not None:
         raise DoesNotFit(
-            dfg[found.output].name,
+            dfg[geometry.output].name,
             f"its pass would be {' -> '.join(names) or 'a copy'}, but {mistake}",
             "end the group earlier",
         )
     return tuple(chain.by_name[name] for name in names)
 
 
-def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior, ...]:
+def _interiors(dfg: Dfg, members: list[int], geometry: Geometry) -> tuple[Interior, ...]:
     """Every quantised value of the chain, after the stage that computes it."""
     stage, pooled = -1, False
-    made = {item.node: i for i, item in enumerate(found.stages)}
+    stage_index = {item.node: i for i, item in enumerate(geometry.stages)}
     interiors = []
     for index in members:
-        if index in made:
-            stage = made[index]
-            pooled = pooled or found.stages[stage].stage is Stage.POOL
+        if index in stage_index:
+            stage = stage_index[index]
+            pooled = pooled or geometry.stages[stage].stage is Stage.POOL
         node = dfg[index]
-        made_here = stage >= 0 and not moves_nothing(node) and node.op not in {"upsample", "pad"}
-        if len(found.phases) > 1:
-            made_here = made_here and index == found.output
-        if node.quant is not None and made_here:
+        is_computed = stage >= 0 and not moves_nothing(node) and node.op not in {"upsample", "pad"}
+        if len(geometry.phases) > 1:
+            is_computed = is_computed and index == geometry.output
+        if node.quant is not None and is_computed:
             interiors.append(Interior(stage=stage, node=index, pooled=pooled))
     return tuple(interiors)
 
 
-def _pad_value(dfg: Dfg, found: Geometry) -> int:
-    """What data fetch reads outside the input: the fill of an explicit pad, or the zero point."""
+def _pad_value(dfg: Dfg, geometry: Geometry) -> int:
+    """The int8 that data fetch reads outside the input: the fill of a pad, or the zero point."""
     own = None
-    anchor = None if found.anchor is None else dfg[found.anchor]
+    anchor = None if geometry.anchor is None else dfg[geometry.anchor]
     if anchor is not None and (anchor.op == "transposed_conv" or any(anchor.attrs.get("pads", ()))):
         # the windows of a transposed convolution's phases reach beyond its input
         own = quant_of(dfg[anchor.operands[0]]).zero_point
-    if found.pad is None:
+    if geometry.pad is None:
         return own or 0
-    fill = pad_fill(dfg, found.pad)
+    fill = pad_fill(dfg, geometry.pad)
     if own is not None and own != fill:
         raise DoesNotFit(
-            dfg[found.pad].name,
-            f"it pads with {fill}, the operator behind it with {own}; a pass has one fill value",
+            dfg[geometry.pad].name,
+            f"it pads with {fill}, the operator after it with {own}; a pass has one fill value",
             "let them run one after the other (--strategy none)",
         )
     return fill
 
 
-def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
+def _settings(dfg: Dfg, geometry: Geometry, item: StageOf, hw: HwSpec) -> Settings:
     """Settings of one stage; the requantiser scales the output of its operator or pre unit."""
     if item.stage is not Stage.REQUANT:
         return settings(dfg, item.node, item.stage, hw.numeric, swap=item.swapped)
@@ -161,7 +164,7 @@ def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
     moves = node.op in {"shuffle", "transpose"}
     if moves:
         tied_quant(dfg, item.node)
-    if moves or item.node in found.pre:
+    if moves or item.node in geometry.pre:
         zero = 0
     elif node.op == "avg_pool":
         zero = average_params(operator(dfg, item.node), hw.numeric).y_zero
@@ -170,16 +173,16 @@ def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
     return Settings(registers={"requant_zero": zero})
 
 
-def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
+def _pre(dfg: Dfg, geometry: Geometry, hw: HwSpec) -> Registers:
     """Registers of the pre chain; the activation only clamps, its scales are tied."""
-    if not found.pre:
+    if not geometry.pre:
         return {}
-    slots = pre_slots(dfg, found.pre)
+    slots = pre_slots(dfg, geometry.pre)
     registers = {"pre": len(slots), "gate": 0}
     for unit, nodes in enumerate(slots):
         own = {"pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
         for index in nodes:
-            if index == found.pre[0] and found.gate is not None:
+            if index == geometry.pre[0] and geometry.gate is not None:
                 second = chain_operand(dfg, dfg[index]) == 1
                 own |= gate_registers(operator(dfg, index, swap=second))
             else:

@@ -1,4 +1,4 @@
-"""DRAM memory plan: dead feature maps give their place to later ones.
+"""DRAM memory plan: later feature maps reuse the memory of dead ones.
 
 Live ranges are intervals of execution steps; two tensors whose ranges overlap never share a
 byte. Largest first, each at the lowest address free over its whole range (first fit by size).
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 ALIGNMENT = 64
+"""Bytes, a multiple of all common bus widths: transfers start at the start of a bus word."""
 
 
 class LiveRange(Struct, frozen=True, kw_only=True):
@@ -21,8 +22,11 @@ class LiveRange(Struct, frozen=True, kw_only=True):
 
 
 class MemoryPlan(Struct, frozen=True, kw_only=True):
-    """offsets: key -> byte offset from the start of the feature map region. total_bytes: its
-    size. lower_bound_bytes: the most bytes alive at one step, which no plan can undercut.
+    """The memory of all feature maps.
+
+    offsets: key -> byte offset from the start of the feature map region;
+    total_bytes: size of the region;
+    lower_bound_bytes: the most bytes live at one step, which no plan can undercut.
     """
 
     offsets: dict[int, int]
@@ -36,8 +40,9 @@ def align(value: int, alignment: int = ALIGNMENT) -> int:
 
 
 def plan_memory(ranges: Sequence[LiveRange], *, reuse: bool = True) -> MemoryPlan:
-    """Offsets for all ranges; without `reuse` every tensor keeps a place of its own (for
-    comparing every tensor at the end).
+    """Assign offsets to all ranges.
+
+    Without `reuse`, no two tensors share memory, so that all can be compared after the run.
     """
     placed: list[tuple[int, int, LiveRange]] = []
     offsets: dict[int, int] = {}

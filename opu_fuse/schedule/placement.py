@@ -1,4 +1,4 @@
-"""Where a program has its maps, and its instructions before they have tokens."""
+"""DRAM placement of maps, and instructions before tokens are inserted."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,11 @@ from opu_fuse.hw.isa.instruction import Instruction
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """A tensor's place in the memory window. skips: bytes of its first and of its last channel
-    block that belong to its neighbours.
+    """The address and layout of a tensor.
+
+    offset: bytes from the start of the memory window;
+    layout: its words and lanes;
+    skips: bytes of its first and of its last channel block that belong to its neighbours.
     """
 
     offset: int
@@ -19,7 +22,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 class PostTile(NamedTuple):
-    """The first element of what a `post.run` makes."""
+    """The first element that a `post.run` computes."""
 
     pre_pool_row: int
     pre_pool_col: int
@@ -29,7 +32,7 @@ class PostTile(NamedTuple):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """An instruction of a group. tile: of post.run."""
+    """An instruction of a group. tile: the first element that it computes, for post.run."""
 
     instruction: Instruction
     group: int

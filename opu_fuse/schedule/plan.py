@@ -6,14 +6,14 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout
-from opu_fuse.schedule.batch_blocks import with_cascades_or_rounds
+from opu_fuse.schedule.batch_blocks import with_fused_stacks_and_batch_blocks
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit_sink import EmitSink
@@ -23,18 +23,23 @@ from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
-from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, Tiling, Together, Weighed
+from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, StackGroups, StackTrial, Tiling
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
 HASH_HALF = 22
+"""Bits of each half of the spec hash in the check instruction: the width of its registers."""
 OUTSIDE = -1
 """Group of instructions that belong to no group: prologue and end."""
 
 
 class MachineProgram(Struct, frozen=True, kw_only=True):
-    """One machine segment. words: encoded; instructions, groups: per C-type in program order;
-    tiles: per post.run.
+    """One machine segment.
+
+    program_offset: byte offset of its first word;
+    words: the encoded instructions;
+    instructions, groups: per C-type in program order, the instruction and its group;
+    tiles: per post.run, the first element that it computes.
     """
 
     program_offset: int
@@ -54,21 +59,25 @@ class Plan(Struct, frozen=True, kw_only=True):
     """A complete schedule.
 
     layers: group index -> tiled layers, one per phase (groups of views only have none);
-    beside: group -> co-scheduled group, whose instructions are interleaved with its own;
-    cascades: fused stacks;
-    weighed: fused stacks that were tried;
-    rounds: batch blocks;
-    placements: DFG index -> DRAM placement, without values that are on chip only;
+    co_scheduled: group -> co-scheduled group, whose instructions are interleaved with its own;
+    fused_stacks: fused stacks;
+    stack_trials: fused stacks that were tried;
+    batch_blocks: groups that run batch block by batch block;
     uses: live ranges of all tensors;
+    placements: DFG index -> DRAM placement, without values that are not stored to DRAM;
     layout, memory: the layout and memory plan that they follow from;
-    cycles: DFG index of a group's output -> predicted cycles.
+    segments: machine programs and host segments, in execution order;
+    cycles: DFG index of a group's output -> predicted cycles;
+    constants_bytes: bytes of all constants, maps included, which are stored first;
+    program_offset: byte offset of the first program;
+    window_bytes: bytes of the whole memory window.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
-    beside: Mapping[int, int]
-    cascades: tuple[Together, ...]
-    weighed: tuple[Weighed, ...]
-    rounds: tuple[BatchBlock, ...]
+    co_scheduled: Mapping[int, int]
+    fused_stacks: tuple[StackGroups, ...]
+    stack_trials: tuple[StackTrial, ...]
+    batch_blocks: tuple[BatchBlock, ...]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
     layout: DataLayout
@@ -80,7 +89,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     window_bytes: int
 
     @property
-    def kept(self) -> frozenset[int]:
+    def resident_groups(self) -> frozenset[int]:
         """Groups whose output is a resident map for the next group."""
         return frozenset(
             group
@@ -92,9 +101,9 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def not_stored(self) -> frozenset[int]:
-        """Groups whose output is on chip only."""
-        made = {group: parts[0].layer.output for group, parts in self.layers.items()}
-        return frozenset(group for group, node in made.items() if node not in self.placements)
+        """Groups whose output is a resident map that is not stored to DRAM."""
+        outputs = {group: parts[0].layer.output for group, parts in self.layers.items()}
+        return frozenset(group for group, node in outputs.items() if node not in self.placements)
 
 
 def schedule(
@@ -103,39 +112,47 @@ def schedule(
     hw: HwSpec,
     *,
     reuse_memory: bool,
-    cascades: FusedStackChoice,
+    fused_stacks: FusedStackChoice,
 ) -> Plan:
     """Place the tensors in DRAM and emit the instructions.
 
-    reuse_memory=False: every map is stored, at an address of its own; cascades: choice of the fused
-    stacks. Raises DoesNotFit when the window exceeds the DRAM.
+    reuse_memory: False: every map is stored, at an address of its own;
+    fused_stacks: which groups form fused stacks.
+
+    Raises DoesNotFit when the window exceeds the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_cascades_or_rounds(dfg, with_timed_tiles(tiling, hw), hw, cascades)
+    tiling = with_timed_tiles(tiling, hw)
+    tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
     constants = tiling.constants_bytes
     units = planned_units(tiling, hw, store_all=not reuse_memory)
-    on_chip = {home for unit in chain.from_iterable(units) for home in unit.on_chip}
+    not_stored = {value for unit in chain.from_iterable(units) for value in unit.not_stored}
     cycles: dict[int, float] = {}
-    for found in units:
-        cycles |= cycles_by_output(found, [unit.keep for unit in found], hw)
-    uses = {node: use for node, use in tiling.uses.items() if use.place.home not in on_chip}
+    for segment_units in units:
+        residents = [unit.resident for unit in segment_units]
+        cycles |= cycles_by_output(segment_units, residents, hw)
+    uses = {n: use for n, use in tiling.uses.items() if use.storage.alias_root not in not_stored}
+    placements: dict[int, Placement] = {}
+    for node in [node for node in uses if dfg[node].kind is Kind.CONST]:
+        storage = uses.pop(node).storage
+        placements[node] = Placement(offset=constants, layout=storage.layout, skips=storage.skips)
+        constants = align(constants + storage.layout.size_bytes)
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
-    placements = {}
     for node, use in uses.items():
-        place = use.place
-        offset = constants + memory.offsets[place.home] + place.offset
-        placements[node] = Placement(offset=offset, layout=place.layout, skips=place.skips)
+        storage = use.storage
+        offset = constants + memory.offsets[storage.alias_root] + storage.offset
+        placements[node] = Placement(offset=offset, layout=storage.layout, skips=storage.skips)
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset
-    for segment, found in zip(tiling.segments, units, strict=True):
+    for segment, segment_units in zip(tiling.segments, units, strict=True):
         if not segment.machine:
             emitted.append(
                 HostWork(nodes=tuple(t.node for t in segment.steps if t.node is not None))
             )
             continue
-        if found:
-            program = _emit(found, placements, hw, at)
+        if segment_units:
+            program = _emit(segment_units, placements, hw, at)
             emitted.append(program)
             at = align(at + 4 * len(program.words))
     window = align(at, 4096)
@@ -148,10 +165,10 @@ def schedule(
         )
     return Plan(
         layers=tiling.layers,
-        beside=tiling.beside,
-        cascades=tiling.cascades,
-        weighed=tiling.weighed,
-        rounds=tiling.rounds,
+        co_scheduled=tiling.co_scheduled,
+        fused_stacks=tiling.fused_stacks,
+        stack_trials=tiling.stack_trials,
+        batch_blocks=tiling.batch_blocks,
         uses=tiling.uses,
         placements=placements,
         layout=tiling.layout,
@@ -166,17 +183,17 @@ def schedule(
 
 def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
     """One live range per base allocation: the union of its own and its aliases' live ranges."""
-    inside: dict[int, list[TensorUse]] = {}
+    by_root: dict[int, list[TensorUse]] = {}
     for use in uses:
-        inside.setdefault(use.place.home, []).append(use)
+        by_root.setdefault(use.storage.alias_root, []).append(use)
     return [
         LiveRange(
-            key=home,
-            size_bytes=max(u.place.offset + u.place.layout.size_bytes for u in found),
-            first=min(u.first for u in found),
-            last=max(u.last for u in found),
+            key=root,
+            size_bytes=max(u.storage.offset + u.storage.layout.size_bytes for u in aliases),
+            first=min(u.first for u in aliases),
+            last=max(u.last for u in aliases),
         )
-        for home, found in inside.items()
+        for root, aliases in by_root.items()
     ]
 
 
@@ -186,12 +203,12 @@ def _emit(
     hw: HwSpec,
     program_offset: int,
 ) -> MachineProgram:
-    """Instructions of one segment, with tokens, encoded, decoded again and proved."""
+    """Emit one segment: insert tokens, encode, decode again and prove."""
     sink = EmitSink(hw, placements)
     spec_hash = hw.spec_hash
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     sink.append(OUTSIDE, Engine.FETCH, "check", halves)
-    TileSchedule(hw, sink).units(units, [unit.keep for unit in units])
+    TileSchedule(hw, sink).units(units, [unit.resident for unit in units])
     sink.append(OUTSIDE, Engine.FETCH, "end", {})
     steps = sink.steps
     plain = [s.instruction for s in steps]

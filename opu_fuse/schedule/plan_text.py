@@ -13,31 +13,32 @@ from opu_fuse.schedule.tile_trace import cost_text, size_text
 
 
 def tiling_lines(tiling: Tiling, hw: HwSpec) -> Iterator[str]:
-    """The tile of every layer (rows x columns x channel blocks) and what it is thought to cost."""
-    partner = {co_scheduled: group for group, co_scheduled in tiling.beside.items()}
+    """Yield the tile of every layer (rows x columns x channel blocks) and its estimated cost."""
+    partner = {co_scheduled: group for group, co_scheduled in tiling.co_scheduled.items()}
     for index, parts in tiling.layers.items():
-        beside = f", between the tiles of group {partner[index]}" if index in partner else ""
+        where = f", between the tiles of group {partner[index]}" if index in partner else ""
         for p in parts:
             cost = cost_text(p.tile, p.estimate, p.layer.shape, hw)
-            yield f"tiles of group {index}: {p.pieces} of {cost}{beside}"
+            yield f"tiles of group {index}: {p.pieces} of {cost}{where}"
 
 
 def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
-    """Places in the memory window, then segments with what their groups read and write."""
+    """Yield the addresses of all maps, then segments with what their groups read and write."""
     memory = plan.memory
     yield (
         f"memory window: {plan.window_bytes} bytes; constants from 0x0, {plan.constants_bytes} "
         f"bytes; feature maps behind them, {memory.total_bytes} bytes; programs from "
         f"{plan.program_offset:#x}"
     )
-    places = plan.placements
-    for node in sorted(places, key=lambda node: places[node].offset):
+    placements = plan.placements
+    for node in sorted(placements, key=lambda node: placements[node].offset):
         use = plan.uses[node]
-        y = use.place.layout
+        layout = use.storage.layout
         first = "the start" if use.first == BEFORE else f"step {use.first}"
         yield (
-            f"map {_at(dfg, plan, node)}: {y.size_bytes} bytes, {y.channels}x{y.rows}x{y.cols}, "
-            f"slots of {y.slot}, alive from {first} to step {use.last}"
+            f"map {_at(dfg, plan, node)}: {layout.size_bytes} bytes, "
+            f"{layout.channels}x{layout.rows}x{layout.cols}, "
+            f"slots of {layout.slot}, alive from {first} to step {use.last}"
         )
     yield from stack_lines(plan)
     for number, segment in enumerate(plan.segments):
@@ -48,8 +49,8 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
         yield f"segment {number}: machine, {len(segment.instructions)} instructions, {words}"
         for group in dict.fromkeys(segment.groups):
             if group != OUTSIDE:
-                orders = f"{segment.groups.count(group)} instructions"
-                yield f"  group {group} {plan.layers[group][0].layer.name}: {orders}"
+                count = f"{segment.groups.count(group)} instructions"
+                yield f"  group {group} {plan.layers[group][0].layer.name}: {count}"
                 for planned in plan.layers[group]:
                     yield from (f"    {line}" for line in _layer(dfg, plan, planned))
 
@@ -64,18 +65,12 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
         yield f"adds {_at(dfg, plan, node)}"
     if layer.gate is not None:
         yield f"multiplies by {_at(dfg, plan, layer.gate)}"
-    kept = ", kept on chip" if layer.group in plan.kept else ""
-    yield f"writes {_at(dfg, plan, layer.output)}{kept}"
+    resident = ", resident" if layer.group in plan.resident_groups else ""
+    yield f"writes {_at(dfg, plan, layer.output)}{resident}"
     if planned.end > planned.weights:
-        places = (
-            "weights",
-            "params",
-            "pre",
-            "table",
-            *(("unit",) if layer.shape.unit else ()),
-            "end",
-        )
-        yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in places)
+        unit = ("unit",) if layer.shape.unit else ()
+        names = ("weights", "params", "pre", "table", *unit, "end")
+        yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in names)
     chunk = f", {tile.in_blocks} input blocks by {size_text(*tile.kernel)} of the kernel at a time"
     size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)
     yield f"tiles: {planned.pieces} of {size}{chunk if layer.shape.array else ''}"
@@ -83,5 +78,5 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
 
 
 def _at(dfg: Dfg, plan: Plan, node: int) -> str:
-    place = plan.placements.get(node)
-    return f"{dfg[node].name} {f'at {place.offset:#x}' if place else 'on chip'}"
+    placement = plan.placements.get(node)
+    return f"{dfg[node].name} {f'at {placement.offset:#x}' if placement else 'not in DRAM'}"

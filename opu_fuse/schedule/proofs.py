@@ -85,7 +85,7 @@ class _Queues:
         return self._next > start
 
     def execute(self) -> bool:
-        """Start and retire whatever can; an engine whose signal meets a full counter stays held."""
+        """Start and retire whatever can; an engine whose signal meets a full counter is blocked."""
         moved = False
         for engine in SYNC_ENGINES:
             while self._step(engine):

@@ -35,7 +35,7 @@ def transfer_shape(
 def rows_at_once(
     shape: Shape, part: WeightChunk, registers: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """Of each instruction of depthwise, which makes several output rows at a time."""
+    """Registers of each depthwise instruction, which computes several output rows at a time."""
     down = shape.window.strides[0]
     for row, count, rows in passes(registers["out_rows"], part.at_once):
         yield {
@@ -60,7 +60,7 @@ def sub_rectangle(
     """
     pool, y, x = layer.shape.pool_window, part.y, part.x
     pre_pool_pixels = common["in_rows"] * common["in_cols"]
-    found = {
+    registers = {
         "origin_y": pre_pool.row_origin + y * pool.strides[0],
         "origin_x": pre_pool.col_origin + x * pool.strides[1],
         "stride_y": pool.strides[0],
@@ -68,21 +68,19 @@ def sub_rectangle(
         "win_rows": pool.kernel[0],
         "win_cols": pool.kernel[1],
     }
-    if part.carried:  # the rows of the tile above are in what that left
-        found |= {"origin_y": 0, "win_rows": pool.kernel[0] - layer.shape.carried}
+    if part.from_halo:  # the pooling halo replaces the rows of the tile above
+        registers |= {"origin_y": 0, "win_rows": pool.kernel[0] - layer.shape.halo_rows}
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
         name = unit_register("res", unit)
         if side.before_pool:
-            found[name] = common[name] + part.image * pre_pool_pixels
+            registers[name] = common[name] + part.image * pre_pool_pixels
         elif not side.broadcast:
-            found[name] = common[name] + (part.image * layer.shape.out_rows + y) * cols + x
-    return found
+            registers[name] = common[name] + (part.image * layer.shape.out_rows + y) * cols + x
+    return registers
 
 
 def side_tiles(layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> Iterator[tuple[int, Span, Span]]:
-    """(unit, (first row, rows), (first word of a row, words)) of what every stage with a second map
-    reads of it beside a tile.
-    """
+    """Yield (unit, rows, words of a row) of each second operand of a tile, as (first, count)."""
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
         row, rows, col, cols = rect
         if side.broadcast:
@@ -93,9 +91,13 @@ def side_tiles(layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> Iterator[tupl
 
 
 class TilePart(Struct, frozen=True, kw_only=True):
-    """Outputs of a tile that one instruction makes: first row (of the image) and rows, first column
-    and columns, of image number `image` of the tile; average: its registers; carried: the tile
-    above has found maxima for it.
+    """Outputs of a tile that one instruction computes.
+
+    image: image of the tile;
+    y, rows: first row in that image, and rows;
+    x, cols: first column, and columns;
+    average: registers of its divisor;
+    from_halo: its first row includes the pooling halo of the tile above.
     """
 
     image: int = 0
@@ -104,17 +106,19 @@ class TilePart(Struct, frozen=True, kw_only=True):
     x: int = 0
     cols: int
     average: Mapping[str, int] = field(default_factory=dict)
-    carried: bool = False
+    from_halo: bool = False
 
 
 def tile_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
-    """Parts of a tile: of one image, where windows would see the next, and with one divisor, where
-    padding is uncounted; the first row for itself where the tile above left something for it.
+    """Cut a tile into parts for one instruction each.
+
+    A part is of one image where windows would reach the next one, and has one divisor where padding
+    is not counted. A first row that includes a pooling halo is a part of its own.
     """
     row, rows, col, cols = rect
     shape = layer.shape
     if shape.reads_halo(row):
-        yield TilePart(rows=1, cols=cols, carried=True)
+        yield TilePart(rows=1, cols=cols, from_halo=True)
         if rows > 1:
             yield TilePart(y=1, rows=rows - 1, cols=cols)
         return

@@ -22,17 +22,16 @@ class SegmentSteps(Struct, frozen=True, kw_only=True):
 
 
 def order_segments(
-    dfg: Dfg, partition: Partition, free: Collection[int] = ()
+    dfg: Dfg, partition: Partition, aliases: Collection[int] = ()
 ) -> tuple[SegmentSteps, ...]:
-    """All steps, each after what it reads, in segments that alternate between machine and host: the
-    fewest there can be.
+    """Order all steps topologically, in the fewest segments alternating between machine and host.
 
-    free: changes of view on the host that nobody needs to run, since their bytes lie in the
-    machine's memory already; they are left out.
+    aliases: host views that need no execution, since they alias maps in the machine's memory; they
+    are left out.
     """
     order = execution_order(dfg, partition)
-    # With nothing to begin with on one side, that start has an empty segment more than the other.
-    starts = (_segments(dfg, partition, order, free, machine_first=m) for m in (True, False))
+    # If no step of one side can run first, the order that begins there has one more, empty segment.
+    starts = (_segments(dfg, partition, order, aliases, machine_first=m) for m in (True, False))
     return min(starts, key=len)
 
 
@@ -40,27 +39,28 @@ def _segments(
     dfg: Dfg,
     partition: Partition,
     order: Sequence[Step],
-    free: Collection[int],
+    aliases: Collection[int],
     *,
     machine_first: bool,
 ) -> tuple[SegmentSteps, ...]:
-    """Every step in the earliest segment of its side that is not before anything it reads: no order
-    that begins on this side has fewer.
+    """Put every step into the earliest segment of its side that is not before its producers.
+
+    No order that begins on this side has fewer segments.
     """
     segment_of: dict[int, int] = {}
-    found: list[list[Step]] = []
+    segments: list[list[Step]] = []
     for step in order:
         nodes = _nodes(partition, step)
         read = {p for node in nodes for p in producers(dfg, node)}
         number = max((segment_of[p] for p in read if p in segment_of), default=0)
-        if step.node not in free:
+        if step.node not in aliases:
             number += (number % 2 == 0) != ((step.group is not None) == machine_first)
-            found += [[] for _ in range(len(found), number + 1)]
-            found[number].append(step)
+            segments += [[] for _ in range(len(segments), number + 1)]
+            segments[number].append(step)
         segment_of.update(dict.fromkeys(nodes, number))
     return tuple(
         SegmentSteps(machine=(number % 2 == 0) == machine_first, steps=tuple(steps))
-        for number, steps in enumerate(found)
+        for number, steps in enumerate(segments)
     )
 
 
@@ -71,40 +71,42 @@ def _nodes(partition: Partition, step: Step) -> list[int]:
     return [step.node]
 
 
-def in_front_of_readers(
+def move_before_readers(
     segment: SegmentSteps, layers: Mapping[int, Geometry], hw: HwSpec
 ) -> SegmentSteps:
-    """Move groups directly before the reader of their map, where only the reader's other operand is
-    in between and the map can be resident then.
+    """Move groups directly before the reader of their map, so that the map can be resident.
+
+    Only one group may be in between: the one that produces the reader's other operand.
     """
     if not hw.post.keep:
         return segment
     steps = list(segment.steps)
-    made = [None if t.group is None else layers.get(t.group) for t in steps]
-    for at, (ours, beside, reader) in enumerate(zip(made, made[1:], made[2:], strict=False)):
-        if ours is None or beside is None or reader is None or reader.source != ours.output:
+    passes = [None if t.group is None else layers.get(t.group) for t in steps]
+    triples = zip(passes, passes[1:], passes[2:], strict=False)
+    for at, (ours, other, reader) in enumerate(triples):
+        if ours is None or other is None or reader is None or reader.source != ours.output:
             continue
-        free = beside.output in reader.operands and ours.output not in beside.operands
-        if free and _in_banks(ours.shape, hw):
+        can_move = other.output in reader.operands and ours.output not in other.operands
+        if can_move and _fits_banks(ours.shape, hw):
             steps[at : at + 2] = steps[at + 1], steps[at]
     return replace(segment, steps=tuple(steps))
 
 
-def _in_banks(shape: Shape, hw: HwSpec) -> bool:
-    """Whether a feature bank holds the map that a layer reads, one what it makes."""
+def _fits_banks(shape: Shape, hw: HwSpec) -> bool:
+    """Whether the input and the output of a layer each fit one feature bank."""
     read = shape.in_rows * shape.in_cols * ceil_div(shape.in_channels, hw.word_channels)
-    made = shape.out_rows * shape.out_cols * ceil_div(shape.pre_pool_channels, hw.word_channels)
-    return max(read, made) <= hw.buffers.feature.bank_words
+    written = shape.out_rows * shape.out_cols * ceil_div(shape.pre_pool_channels, hw.word_channels)
+    return max(read, written) <= hw.buffers.feature.bank_words
 
 
-def side_by_side(segment: SegmentSteps, beside: Mapping[int, int]) -> SegmentSteps:
-    """The segment with every co-scheduled group directly after its partner."""
-    co_scheduled = set(beside.values())
+def pair_co_scheduled(segment: SegmentSteps, fillers: Mapping[int, int]) -> SegmentSteps:
+    """Put every co-scheduled group directly after its partner. fillers: partner -> group."""
+    co_scheduled = set(fillers.values())
     steps = []
     for step in segment.steps:
         if step.group in co_scheduled:
             continue
         steps.append(step)
-        if step.group is not None and step.group in beside:
-            steps.append(Step(group=beside[step.group]))
+        if step.group is not None and step.group in fillers:
+            steps.append(Step(group=fillers[step.group]))
     return replace(segment, steps=tuple(steps))

@@ -2,7 +2,7 @@
 
 The closed form sees one layer: where memory bounds it, it prefers the tile that moves the fewest
 bytes. But transfers also overlap the preceding and following layers, so a tile that keeps the array
-busier may hide its bytes there. The timed tile schedule decides which tile is fastest.
+busier may hide its traffic. The timed tile schedule decides which tile is fastest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,27 +22,27 @@ from opu_fuse.timing.segment_cycles import saved
 
 def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
     """Replace the tile of every layer that is faster with the alternative, layer by layer."""
-    others = _others(tiling, hw)
+    others = _alternatives(tiling, hw)
     if not others:
         return tiling
     taken: dict[int, TiledLayer] = {}
     for planned in planned_units(tiling, hw):
         units: list[Unit[TiledLayer]] = [
-            Unit(works=unit.works, beside=unit.beside) for unit in planned
+            Unit(layers=unit.layers, interleaved=unit.interleaved) for unit in planned
         ]
         for at, (group, *co_scheduled) in enumerate(unit.groups for unit in planned):
             for tile in () if co_scheduled else others.get(group, ()):
-                other = Unit(works=(units[at].works[0].with_tile(tile, hw),))
+                other = Unit(layers=(units[at].layers[0].with_tile(tile, hw),))
                 changed = [*units[:at], other, *units[at + 1 :]]
                 gain, near = saved(units, changed, hw)
                 if gain > RESOLUTION * near:
-                    units, taken[group] = changed, other.works[0]
+                    units, taken[group] = changed, other.layers[0]
     return retiled(tiling, hw, taken)
 
 
-def _others(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
+def _alternatives(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
     """Group -> its tiles for faster memories, where they differ."""
-    found: dict[int, list[Tile]] = {}
+    by_group: dict[int, list[Tile]] = {}
     for rate in _faster(hw):
         fast = replace(hw, dram=replace(hw.dram, bytes_per_cycle=rate))
         known: dict[Shape, Tile] = {}
@@ -52,9 +52,9 @@ def _others(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
                 continue
             if shape not in known:
                 known[shape], _ = choose_tile(part.layer.name, shape, fast)
-            if known[shape] not in (part.tile, *found.get(group, ())):
-                found.setdefault(group, []).append(known[shape])
-    return found
+            if known[shape] not in (part.tile, *by_group.get(group, ())):
+                by_group.setdefault(group, []).append(known[shape])
+    return by_group
 
 
 def _faster(hw: HwSpec) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""Registers of the stores of a tile: where its output words go."""
+"""Registers of the stores of a tile: the DRAM addresses of its output words."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,8 +13,10 @@ from opu_fuse.tiling.tile import Rect, ceil_div
 def stores(
     layer: PlannedLayer, to: Placement, base: int, rect: Rect, block: int, blocks: int
 ) -> Iterator[dict[str, int]]:
-    """Of channel blocks block .. block + blocks - 1, whose words begin at `base` of the output
-    buffer: one store, more where the first or last block shares its words with a neighbour.
+    """Registers of the stores of channel blocks block .. block + blocks - 1.
+
+    base: their first word in the output buffer. It is one store, more where the first or last block
+    shares its words with a neighbour.
     """
     low, high = to.skips
     last, end = to.layout.blocks - 1, block + blocks
@@ -39,19 +41,19 @@ def _store(
     (up_y, up_x), px = shape.upsample, shape.stored_px
     row, rows, col, cols = rect
     image, row = divmod(row, shape.out_rows)
-    apart = layer.writes.layout.rows // shape.images
+    image_rows = layer.writes.layout.rows // shape.images
     first = layout.word_at(
         block,
-        image * apart + row * up_y * phase.apart[0] + phase.first[0],
-        col // px * up_x * phase.apart[1] + phase.first[1],
+        image * image_rows + row * up_y * phase.stride[0] + phase.first[0],
+        col // px * up_x * phase.stride[1] + phase.first[1],
     )
-    pitch = phase.apart[0] * layout.row_words
+    pitch = phase.stride[0] * layout.row_words
     transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
     return {
         **split_address(to.offset + first * layout.word),
         "src": src,
-        **transfer_shape(*transfer, joins=(up_y, up_x) == phase.apart == (1, 1)),
-        "word_gap": phase.apart[1] - 1,
+        **transfer_shape(*transfer, joins=(up_y, up_x) == phase.stride == (1, 1)),
+        "word_gap": phase.stride[1] - 1,
         "repeat_rows": up_y - 1,
         "repeat_cols": up_x - 1,
         "skip_low": skips[0],
@@ -60,12 +62,13 @@ def _store(
 
 
 def halo_words(layer: PlannedLayer, rect: Rect, block: int) -> int:
-    """Of two rows for every channel block, used in turn: the word for the tile that begins with a
-    row.
+    """First word of the pooling halo that the tile at `rect` reads.
+
+    Every channel block has two rows for halos, which alternate between successive tiles.
     """
     shape, blocks = layer.shape, layer.writes.layout.blocks
-    turn = rect.row % shape.out_rows // layer.tile.rows % 2
-    return (turn * blocks + block) * shape.out_cols + rect.col
+    slot = rect.row % shape.out_rows // layer.tile.rows % 2
+    return (slot * blocks + block) * shape.out_cols + rect.col
 
 
 def halo_store(
@@ -75,7 +78,7 @@ def halo_store(
     row, rows, col, cols = rect
     first = halo_words(layer, Rect(row + rows, 1, col, cols), block)
     return {
-        **split_address(layer.carried + first * layer.writes.layout.word),
+        **split_address(layer.halo + first * layer.writes.layout.word),
         "src": src,
         **transfer_shape(cols, 1, 0, blocks, layer.shape.out_cols),
         "word_gap": 0,

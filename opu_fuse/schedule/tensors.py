@@ -9,20 +9,23 @@ from opu_fuse.dfg.views import values_read
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import DataLayout, Place
+from opu_fuse.layout.data_layout import DataLayout, Storage
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.segment_order import SegmentSteps
 
 BEFORE = -1
+"""Step of values that are written before the run."""
 _MOST_WORDS = REGISTER[Engine.LOAD, "block_pitch"].highest
 
 
 class TensorUse(Struct, frozen=True, kw_only=True):
-    """A stored value. first, last: execution steps between which its bytes are needed (BEFORE:
-    written before the run).
+    """A stored value.
+
+    storage: its layout and base allocation;
+    first, last: execution steps between which its bytes are live (BEFORE: written before the run).
     """
 
-    place: Place
+    storage: Storage
     first: int
     last: int
 
@@ -33,20 +36,21 @@ def tensor_uses(
     segments: Sequence[SegmentSteps],
     hw: HwSpec,
     layout: DataLayout,
-    beside: Collection[int] = (),
+    same_step: Collection[int] = (),
 ) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index (never a change of view).
-    layers: group index -> layer; beside: groups that run in the same step as the group before
-    them.
+
+    layers: group index -> layer;
+    same_step: groups that run in the same step as the group before them.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     machine = set(layout.sharers)
-    same_step = set(beside)
+    joined_steps = set(same_step)
     step = BEFORE
     for segment in segments:
         for unit in segment.steps:
-            step += unit.group not in same_step
+            step += unit.group not in joined_steps
             if unit.group is not None and unit.group in layers:
                 layer = layers[unit.group]
                 reads = list(layer.operands)
@@ -63,7 +67,7 @@ def tensor_uses(
         last[dfg.base(output)] = step + 1
     return {
         node: TensorUse(
-            place=layout.place(dfg, hw, node),
+            storage=layout.storage(dfg, hw, node),
             first=first.get(node, BEFORE),
             last=last.get(node, first.get(node, BEFORE)),
         )
@@ -72,9 +76,9 @@ def tensor_uses(
 
 
 def require_countable(dfg: Dfg, uses: Mapping[int, TensorUse]) -> None:
-    """DoesNotFit for a map whose channel blocks lie further apart than an instruction can say."""
+    """DoesNotFit for a map whose block pitch exceeds the range of the register."""
     for node, use in uses.items():
-        words = use.place.layout.block_words
+        words = use.storage.layout.block_words
         if words > _MOST_WORDS:
             raise DoesNotFit(
                 dfg[node].name or dfg[node].value,

@@ -18,15 +18,15 @@ from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.layout.zero_copy_joins import CannotJoin
-from opu_fuse.lowering.pass_geometry import places_of, structure
+from opu_fuse.lowering.pass_geometry import storages_of, structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
 from opu_fuse.schedule.segment_order import (
     SegmentSteps,
-    in_front_of_readers,
+    move_before_readers,
     order_segments,
-    side_by_side,
+    pair_co_scheduled,
 )
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 from opu_fuse.tile_schedule.fused_stack import FusedStack
@@ -35,9 +35,9 @@ from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import output_ranges, weight_bytes
 from opu_fuse.tiling.estimate import Estimate, estimate
-from opu_fuse.tiling.im2row import im2row_place
+from opu_fuse.tiling.im2row import im2row_storage
 from opu_fuse.tiling.stored_view import stored_shape
-from opu_fuse.tiling.tile import Tile, ceil_div, unfold
+from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -45,9 +45,12 @@ from opu_fuse.units.table import TABLE_WORDS
 class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     """A tiled layer with the integer parameters of its group and the byte offsets of its constants.
 
-    end: byte offset after its constants;
-    unit: unit matrix that it reads;
-    carried: pooling halo of its tiles, from two output rows in each channel block.
+    layer: the lowered group;
+    estimate: closed-form cost of its tile;
+    weights, params, pre, table: byte offsets of its constants in DRAM, per on-chip buffer;
+    unit: byte offset of the unit matrix that it reads, if it does;
+    halo: byte offset of the pooling halos of its tiles, two output rows per channel block;
+    end: byte offset after its constants.
     """
 
     layer: Layer
@@ -57,18 +60,18 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     pre: int
     table: int
     unit: int
-    carried: int
+    halo: int
     end: int
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        places = {
+        offsets = {
             Space.WEIGHT: self.weights,
             Space.PARAM: self.params,
             Space.PRE: self.pre,
             Space.TABLE: self.table,
         }
-        return places[space]
+        return offsets[space]
 
     @property
     def tile_count(self) -> int:
@@ -96,29 +99,37 @@ class Misfit(Struct, frozen=True, kw_only=True):
     error: DoesNotFit
 
 
-class Together(Struct, frozen=True, kw_only=True):
-    """Groups that a fused stack computes, in execution order."""
+class StackGroups(Struct, frozen=True, kw_only=True):
+    """A fused stack and its groups, in execution order."""
 
     groups: tuple[int, ...]
     stack: FusedStack
 
 
 class BatchBlock(Struct, frozen=True, kw_only=True):
-    """Groups that run batch block by batch block; works: shapes of all images, tiles of a block."""
+    """Groups that run batch block by batch block.
+
+    layers: the tiled layers, with the shapes of all images and the tiles of one block;
+    images: images per block.
+    """
 
     groups: tuple[int, ...]
-    works: tuple[TiledLayer, ...]
+    layers: tuple[TiledLayer, ...]
     images: int
 
 
-class Weighed(Struct, frozen=True, kw_only=True):
+class StackTrial(Struct, frozen=True, kw_only=True):
     """A fused stack compared with its unfused groups: predicted cycles and DRAM bytes of both.
 
-    outdone: the stack is better than its groups, but the whole batch is better without any stack.
+    fused: the stack;
+    chosen: whether the program uses it;
+    outdone: the stack is better than its groups, but the whole batch is better without any stack;
+    cycles_alone, bytes_alone: of the unfused groups;
+    cycles, bytes: of the stack.
     """
 
-    together: Together
-    taken: bool
+    fused: StackGroups
+    chosen: bool
     outdone: bool = False
     cycles_alone: int
     cycles: int
@@ -130,33 +141,37 @@ class Tiling(Struct, frozen=True, kw_only=True):
     """The tiles and the execution order of a model.
 
     layers: group index -> tiled layers;
-    beside: group -> co-scheduled group, whose tiles are interleaved with its tiles;
-    cascades: fused stacks;
-    weighed: fused stacks that were tried;
-    rounds: batch blocks;
-    segments, uses: execution order, and the live ranges that follow from it.
+    co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
+    segments, uses: execution order, and the live ranges that follow from it;
+    layout: data layout of all values;
+    constants_bytes: bytes of all constants;
+    fused_stacks: fused stacks;
+    stack_trials: fused stacks that were tried;
+    batch_blocks: groups that run batch block by batch block.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
-    beside: Mapping[int, int]
+    co_scheduled: Mapping[int, int]
     segments: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
     layout: DataLayout
     constants_bytes: int
-    cascades: tuple[Together, ...] = ()
-    weighed: tuple[Weighed, ...] = ()
-    rounds: tuple[BatchBlock, ...] = ()
+    fused_stacks: tuple[StackGroups, ...] = ()
+    stack_trials: tuple[StackTrial, ...] = ()
+    batch_blocks: tuple[BatchBlock, ...] = ()
 
     @property
     def same_step(self) -> list[int]:
         """Groups that run in the same step as their predecessor."""
-        several = (*self.cascades, *self.rounds)
-        return [*self.beside.values(), *(g for found in several for g in found.groups[1:])]
+        several = (*self.fused_stacks, *self.batch_blocks)
+        return [*self.co_scheduled.values(), *(g for unit in several for g in unit.groups[1:])]
 
 
 TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
-"""Tiles of one machine by layer shape and whether they run beside another group: equal layers share
-a search, also over repeated partitions, and where some weights take more than 8 bits.
+"""Tiles of one machine, by (layer shape, whether the layer is co-scheduled).
+
+Equal layers share a search, also across repeated partitions, and where only some of them have
+weights wider than 8 bits.
 """
 
 
@@ -172,23 +187,23 @@ def tile(
     try:
         layout = lay_out(dfg, members(partition), on_host, hw)
     except CannotJoin as error:
-        return not_here(dfg, partition, error.node, error)
+        return misfits_at(dfg, partition, error.node, error)
     misfits: list[Misfit] = []
     for group in partition.groups:
         try:
-            found = lower_group(dfg, group, hw, layout.lanes)
+            phases = lower_group(dfg, group, hw, layout.lanes)
         except DoesNotFit as error:
             misfits.append(_misfit(dfg, group, error))
             continue
-        if found:
-            lowered[group.index] = found
+        if phases:
+            lowered[group.index] = phases
     if misfits:
         return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
     stored = {n for layer in layers.values() for n in (*layer.operands, layer.output)}
-    free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
+    aliases = {node for node in on_host if _is_alias(dfg, node, stored, on_host)}
     segments = tuple(
-        in_front_of_readers(s, layers, hw) for s in order_segments(dfg, partition, free)
+        move_before_readers(s, layers, hw) for s in order_segments(dfg, partition, aliases)
     )
     steps = (t.group for s in segments for t in s.steps)
     order = [g for g in steps if g is not None and g in layers]
@@ -201,8 +216,8 @@ def tile(
         parts = []
         for whole in lowered[index]:
             part = _stored(whole, layout, hw)
-            source, writes = places_of(dfg, layout, part, hw)
-            maps = Maps(im2row_place(source, part.shape), writes, reads[writes.home])
+            source, writes = storages_of(dfg, layout, part, hw)
+            maps = Maps(im2row_storage(source, part.shape), writes, reads[writes.alias_root])
             try:
                 parts.append(_tile_layer(part, maps, hw, offset, cache))
             except DoesNotFit as error:
@@ -212,16 +227,16 @@ def tile(
         planned[index] = tuple(parts)
     if misfits:
         return tuple(misfits)
-    beside = _companions(dfg, partition, segments, planned, hw)
-    for index in beside.values():
+    co_scheduled = _co_schedule(dfg, partition, segments, planned, hw)
+    for index in co_scheduled.values():
         (part,) = planned[index]
-        again = _tile_layer(part.layer, part.maps, hw, part.weights, cache, beside=True)
+        again = _tile_layer(part.layer, part.maps, hw, part.weights, cache, co_scheduled=True)
         planned[index] = (again,)
-    segments = tuple(side_by_side(s, beside) for s in segments)
-    uses = tensor_uses(dfg, layers, segments, hw, layout, beside.values())
+    segments = tuple(pair_co_scheduled(s, co_scheduled) for s in segments)
+    uses = tensor_uses(dfg, layers, segments, hw, layout, co_scheduled.values())
     return Tiling(
         layers=planned,
-        beside=beside,
+        co_scheduled=co_scheduled,
         segments=segments,
         uses=uses,
         layout=layout,
@@ -252,8 +267,8 @@ def misfits_by_structure(
         if form in fitting:
             continue
         try:
-            found, _ = pass_of(dfg, group, hw, lanes)
-            for _, shape in found.phases if found else ():
+            geometry, _ = pass_of(dfg, group, hw, lanes)
+            for _, shape in geometry.phases if geometry else ():
                 _tile_of("", shape, hw, cache)
             fitting.add(form)
         except DoesNotFit as error:
@@ -261,7 +276,7 @@ def misfits_by_structure(
     return tuple(misfits)
 
 
-def _companions(
+def _co_schedule(
     dfg: Dfg,
     partition: Partition,
     segments: Iterable[SegmentSteps],
@@ -272,11 +287,11 @@ def _companions(
     single = {g: parts[0] for g, parts in planned.items() if len(parts) == 1}
     idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
     busy = {g: p.estimate for g, p in single.items() if p.layer.shape.array and p.pieces > 1}
-    beside: dict[int, int] = {}
+    co_scheduled: dict[int, int] = {}
     for segment in segments:
         order = [step.group for step in segment.steps if step.group is not None]
-        beside |= find_co_scheduled(dfg, members(partition), order, idle, busy, hw)
-    return beside
+        co_scheduled |= find_co_scheduled(dfg, members(partition), order, idle, busy, hw)
+    return co_scheduled
 
 
 def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
@@ -286,18 +301,20 @@ def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
     return replace(layer, shape=batched(shape, layout.images))
 
 
-def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:
+def _is_alias(
+    dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]
+) -> bool:
     """Whether a host view needs no execution because it aliases a stored map.
 
     A map that the host computes does not qualify: a reader of the view may run in the same segment,
     before the map is written to DRAM.
     """
     base = dfg.base(node)
-    made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
-    return base in stored and made_by not in on_host
+    producer = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
+    return base in stored and producer not in on_host
 
 
-def not_here(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
+def misfits_at(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
     """Misfits of an operator that cannot start a group: by itself, and with its successors."""
     group = next(g for g in partition.groups if any(m.node == node for m in g.matches))
     return Misfit(nodes=(node,), error=error), _misfit(dfg, group, error)
@@ -310,20 +327,26 @@ def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
 
 
 def _tile_of(
-    name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, beside: bool = False
+    name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, co_scheduled: bool = False
 ) -> tuple[Tile, Estimate]:
-    key = replace(shape, further=()) if shape.further else shape, beside
+    key = replace(shape, further=()) if shape.further else shape, co_scheduled
     if key not in cache:
-        cache[key] = choose_tile(name, key[0], hw, beside=beside)
+        cache[key] = choose_tile(name, key[0], hw, co_scheduled=co_scheduled)
     tile, cost = cache[key]
     return tile, estimate(shape, hw, tile) if shape.further else cost
 
 
 def _tile_layer(
-    layer: Layer, maps: Maps, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
+    layer: Layer,
+    maps: Maps,
+    hw: HwSpec,
+    offset: int,
+    cache: TileCache,
+    *,
+    co_scheduled: bool = False,
 ) -> PlannedLayer:
-    found = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
-    return with_tile(layer, maps, hw, offset, *found)
+    tile, cost = _tile_of(layer.name, layer.shape, hw, cache, co_scheduled=co_scheduled)
+    return with_tile(layer, maps, hw, offset, tile, cost)
 
 
 def with_tile(
@@ -337,7 +360,7 @@ def with_tile(
     in_blocks = ceil_div(shape.in_channels, hw.word_channels)
     table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
     unit = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
-    carried = align(unit + maps.reads.layout.size_bytes * shape.unit)
+    halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
         shape=shape,
@@ -346,7 +369,7 @@ def with_tile(
         output=layer.output,
         tile=tile,
         ranges=ranges,
-        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
+        cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
         **maps._asdict(),
         phase=layer.phase,
         gate=layer.gate,
@@ -358,21 +381,25 @@ def with_tile(
         pre=pre,
         table=table,
         unit=unit,
-        carried=carried,
-        end=align(carried + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
+        halo=halo,
+        end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
     )
 
 
-def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, TiledLayer]) -> Tiling:
-    """Replace tiles and shapes of single-pass groups by those of `works`, and repack constants."""
+def retiled(tiling: Tiling, hw: HwSpec, new_layers: Mapping[int, TiledLayer]) -> Tiling:
+    """Replace tiles and shapes of single-pass groups, and repack constants.
+
+    new_layers: group index -> layer with the new tile and shape.
+    """
     layers: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for group, parts in tiling.layers.items():
         placed: list[PlannedLayer] = []
         for part in parts:
             layer, tile, cost = part.layer, part.tile, part.estimate
-            if group in works:
-                layer, tile = replace(layer, shape=works[group].shape), works[group].tile
+            if group in new_layers:
+                layer = replace(layer, shape=new_layers[group].shape)
+                tile = new_layers[group].tile
                 cost = estimate(layer.shape, hw, tile)
             placed.append(with_tile(layer, part.maps, hw, offset, tile, cost))
             offset = placed[-1].end

@@ -1,4 +1,4 @@
-"""Weights that int8 does not hold: which of the further int8 are not zero."""
+"""Sparsity maps of the further int8 terms of weights that exceed int8."""
 
 import math
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from opu_fuse.lowering.polyphase import Phase
 
 
 def further_cells(
-    dfg: Dfg, found: Geometry, phase: Phase, shape: Shape, hw: HwSpec
+    dfg: Dfg, geometry: Geometry, phase: Phase, shape: Shape, hw: HwSpec
 ) -> tuple[Cells, ...]:
-    """`Shape.further` of a phase of a pass. It follows from the values of the weights, so that
-    grouping does not know it.
+    """`Shape.further` of a phase of a pass. It depends on the weights' values, which grouping
+    does not use.
     """
-    if found.anchor is None or dfg[found.anchor].op not in ACCUMULATING:
+    if geometry.anchor is None or dfg[geometry.anchor].op not in ACCUMULATING:
         return ()
-    weight = filters(dfg, found.anchor)
+    weight = filters(dfg, geometry.anchor)
     if weight.dtype == np.int8:
         return ()
     kernel, modes = shape.kernel, hw.array.modes
@@ -33,12 +33,19 @@ def further_cells(
     weight = phase.filters(weight)
     out = math.gcd(*(m.oc for m in modes), min(hw.array.units, hw.word_channels))
     inner = math.gcd(*(m.ic for m in modes))
-    size = (-(-extent(found.out_pieces) // out), -(-extent(found.in_pieces) // inner), *kernel)
-    inputs = feature_shape(dfg[found.source].shape)[0]
+    size = (
+        -(-extent(geometry.out_pieces) // out),
+        -(-extent(geometry.in_pieces) // inner),
+        *kernel,
+    )
+    inputs = feature_shape(dfg[geometry.source].shape)[0]
     first_inputs = _first_inputs(weight.shape[0], weight.shape[1], inputs)
     cells = []
     for oc, ic, y, x in _further(weight):
-        lanes = lanes_of(found.out_pieces)[oc], lanes_of(found.in_pieces)[first_inputs[oc] + ic]
+        lanes = (
+            lanes_of(geometry.out_pieces)[oc],
+            lanes_of(geometry.in_pieces)[first_inputs[oc] + ic],
+        )
         bits = np.zeros(size, np.bool_)
         bits[lanes[0] // out, lanes[1] // inner, y, x] = True
         cells.append(Cells(out=out, inner=inner, size=size, bits=np.packbits(bits).tobytes()))
@@ -52,15 +59,16 @@ def _first_inputs(channels: int, per_group: int, inputs: int) -> np.ndarray:
 
 
 def _further(weight: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Where each of `quant.weight_parts` but the first is not zero: indices along every axis. Only
-    few numbers are looked at more than once.
+    """Yield the indices of nonzero weights, per int8 term but the first (`quant.weight_parts`).
+
+    Only the few weights that exceed int8 are examined again.
     """
     flat = weight.reshape(-1)
-    places = np.flatnonzero(flat != flat.astype(np.int8))
-    left = flat[places]
+    indices = np.flatnonzero(flat != flat.astype(np.int8))
+    left = flat[indices]
     while True:
         left = left - np.clip(left, INT8_MIN, INT8_MAX)
-        places, left = places[left != 0], left[left != 0]
-        if not len(places):
+        indices, left = indices[left != 0], left[left != 0]
+        if not len(indices):
             return
-        yield np.unravel_index(places, weight.shape)
+        yield np.unravel_index(indices, weight.shape)

@@ -19,7 +19,7 @@ _UNREADABLE = (
     *(NotImplementedError, KeyError, SyntaxError, OverflowError, UnicodeError, TypeError),
     tokenize.TokenError,  # of headers, from Python 3.12 on
 )
-"""What numpy and the archive reader raise for files that are cut, foreign, encrypted or damaged."""
+"""Errors of numpy and the archive reader for files that are truncated, encrypted or damaged."""
 
 _HEADS = (b"\x93NUMPY", b"PK")
 """First bytes of .npy and .npz files; numpy takes all others for pickled objects."""
@@ -48,7 +48,7 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
         if not arrays or not results.keys().isdisjoint(arrays):
             raise RunError(
                 f"--input {pair}",
-                "is neither NAME=FILE.npy nor FILE.npz, or a name stands twice",
+                "is neither NAME=FILE.npy nor FILE.npz, or a name appears twice",
                 "name every input once",
             )
         results |= arrays
@@ -78,19 +78,19 @@ def _read(path: Path, take: Callable[[object, Path], _Taken]) -> _Taken:
         raise RunError(str(path), f"cannot be read: {first}", _NUMPY_FILE) from error
 
 
-def _all(found: object, path: Path) -> dict[str, np.ndarray]:
-    if isinstance(found, np.ndarray):
+def _all(loaded: object, path: Path) -> dict[str, np.ndarray]:
+    if isinstance(loaded, np.ndarray):
         raise RunError(str(path), "holds one array without a name", "give NAME=FILE.npy")
-    assert isinstance(found, np.lib.npyio.NpzFile)
-    with found as archive:
+    assert isinstance(loaded, np.lib.npyio.NpzFile)
+    with loaded as archive:
         return {name: archive[name] for name in archive.files}
 
 
-def _only(found: object, path: Path) -> np.ndarray:
-    if isinstance(found, np.ndarray):
-        return found
-    assert isinstance(found, np.lib.npyio.NpzFile)
-    with found as archive:
+def _only(loaded: object, path: Path) -> np.ndarray:
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    assert isinstance(loaded, np.lib.npyio.NpzFile)
+    with loaded as archive:
         names = list(archive.files)
         if len(names) != 1:
             raise RunError(
@@ -158,15 +158,15 @@ def read_text(path: Path) -> str:
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file atomically. write: writes the content to the temporary path it receives."""
-    with file_errors(path), whole_file(path) as beside:
-        write(beside)
+    with file_errors(path), whole_file(path) as temporary:
+        write(temporary)
 
 
 def write_text(path: Path, text: str) -> None:
     """A UTF-8 text file, replaced when it exists."""
-    write_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    write_file(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """A binary file, replaced when it exists."""
-    write_file(path, lambda beside: beside.write_bytes(data))
+    write_file(path, lambda temporary: temporary.write_bytes(data))

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,28 +16,22 @@ from opu_fuse.host.run.segment import Hosts, hosts_of
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.input_arrays import Arrays
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare.complete import INPUTS, surviving, whole_tensors
 from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
+from opu_fuse.sim.engine_names import EngineLike, EngineName
 from opu_fuse.sim.functional.capture import Capture, Totals
 from opu_fuse.sim.functional.machine import Executed, Machine
 from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
-class EngineName(StrEnum):
-    """What executes programs; the cycle engine has no data."""
-
-    FUNCTIONAL = "functional"
-    CYCLE = "cycle"
-    RTL = "rtl"
-
-
 def run(
     bundle: Bundle,
     hw: HwSpec,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Arrays | None = None,
     *,
-    engine: str = EngineName.FUNCTIONAL,
+    engine: EngineLike = EngineName.FUNCTIONAL,
     shuffle: int | None = None,
     capture: bool = False,
     rtl: RtlOptions | None = None,
@@ -60,10 +53,12 @@ def run(
     require_choice("engine", engine, EngineName)
     if EngineName(engine) is EngineName.CYCLE:
         if inputs is not None or capture or shuffle is not None or rtl is not None:
-            raise ValueError("the cycle engine has no data: `memory` is its only option")
+            what = "the cycle engine has no data: `memory` is its only option"
+            raise RunError(f"engine={engine}", what, "leave out inputs, capture, shuffle and rtl")
         return run_cycle(bundle, hw, memory)
     if memory is not None:
-        raise ValueError("memory belongs to the cycle engine; the RTL takes `rtl`")
+        what = "memory belongs to the cycle engine; the RTL takes `rtl`"
+        raise RunError(f"engine={engine}", what, "leave out memory, or run with engine=cycle")
     samples = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     try:
@@ -107,11 +102,11 @@ def _run_samples(
     capture: bool,
 ) -> RunResult:
     arrays, count = samples
-    job = _Job(bundle, runner, hosts_of(bundle), capture)
+    session = _Session(bundle, runner, hosts_of(bundle), capture)
     for number, first in enumerate(range(0, count, bundle.batch)):
         here = range(first, min(first + bundle.batch, count))
-        job.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
-    return job.result(engine, count)
+        session.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
+    return session.result(engine, count)
 
 
 def _runner(
@@ -122,10 +117,14 @@ def _runner(
     capture: bool,
     rtl: RtlOptions | None,
 ) -> Runner:
+    if rtl is not None and engine is not EngineName.RTL:
+        what = "rtl belongs to the RTL engine"
+        raise RunError(f"engine={engine}", what, "leave out rtl, or run with engine=rtl")
     if engine is EngineName.FUNCTIONAL:
         return FunctionalRunner(bundle, hw, shuffle=shuffle, capture=capture)
     if shuffle is not None:
-        raise ValueError("shuffle belongs to the functional engine")
+        what = "shuffle belongs to the functional engine"
+        raise RunError(f"engine={engine}", what, "leave out shuffle, or run with engine=functional")
     from opu_fuse.sim.rtl.engine import RtlRunner
 
     return RtlRunner(bundle, hw, rtl or RtlOptions())
@@ -220,7 +219,7 @@ class _Values(Struct):
         return self.host[name]
 
 
-class _Job(Struct):
+class _Session(Struct):
     """One run: what is collected over its samples."""
 
     bundle: Bundle
@@ -240,8 +239,8 @@ class _Job(Struct):
         values = _Values(self.runner.window, maps, self.bundle.batch)
         for port in self.bundle.inputs:
             inside = port.value in maps
-            given = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
-            values.put(port.value, given)
+            arrays = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
+            values.put(port.value, arrays)
             if port.unrounded:
                 as_given = replace(port, scale=None, turn=None, table=None)
                 raw = [ports.to_value(as_given, x[port.name], inside_int8=False) for x in inputs]
@@ -250,21 +249,21 @@ class _Job(Struct):
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):
                 feeds = {value: values.get(value) for _, value in segment.inputs}
-                made = [
+                results = [
                     self.hosts.run(segment, {value: of[n] for value, of in feeds.items()})
                     for n in range(len(inputs))
                 ]
-                for name in made[0]:
-                    values.put(name, [found[name] for found in made])
+                for name in results[0]:
+                    values.put(name, [result[name] for result in results])
                 values.seen.update(self._written_outside(index))
             else:
                 values.seen.update(self._machine_segment(index, segment, number))
         for port in self.bundle.outputs:
             for value in values.get(port.value)[: len(inputs)]:
-                found = ports.from_value(port, value, inside_int8=port.value in maps)
-                self.outputs.setdefault(port.name, []).append(found)
-        for name, found in values.seen.items() if self.capture else ():
-            for value in found[: len(inputs)]:
+                array = ports.from_value(port, value, inside_int8=port.value in maps)
+                self.outputs.setdefault(port.name, []).append(array)
+        for name, captured in values.seen.items() if self.capture else ():
+            for value in captured[: len(inputs)]:
                 one = value.ndim and value.shape[0] == 1  # or it has no axis of samples yet
                 self.tensors.setdefault(name, []).append(value if one else value[np.newaxis])
 
@@ -287,8 +286,8 @@ class _Job(Struct):
             self.masks |= done.masks
         if not self.capture or done.tensors:
             return done.tensors
-        kept = surviving(whole_tensors(self.bundle), index)
-        return {t.name: read_tensor(self.runner.window, t, self.bundle.batch) for t in kept}
+        complete = surviving(whole_tensors(self.bundle), index)
+        return {t.name: read_tensor(self.runner.window, t, self.bundle.batch) for t in complete}
 
     def _written_outside(self, segment: int) -> Mapping[str, np.ndarray]:
         """Tensors that the inputs or a host segment complete, as stored in memory."""
@@ -313,18 +312,19 @@ class _Job(Struct):
         )
 
 
-def _joined(name: str, found: list[np.ndarray]) -> np.ndarray:
-    if len(found) == 1:
-        return found[0]
-    shapes = {array.shape for array in found}
+def _joined(name: str, arrays: list[np.ndarray]) -> np.ndarray:
+    if len(arrays) == 1:
+        return arrays[0]
+    shapes = {array.shape for array in arrays}
     if len(shapes) > 1:  # it depends on the data
         what = f"has another shape for every sample ({', '.join(map(str, sorted(shapes)))})"
         raise RunError(f"output {name}", what, "run the samples one by one")
-    return np.concatenate(found) if found[0].ndim and found[0].shape[0] == 1 else np.stack(found)
+    batched = arrays[0].ndim and arrays[0].shape[0] == 1
+    return np.concatenate(arrays) if batched else np.stack(arrays)
 
 
 def _must_be_int8(name: str, value: np.ndarray) -> None:
     if value.dtype != np.int8:
         raise InternalError(
-            "run", f"{name} lies in the machine as int8, the host made {value.dtype}"
+            "run", f"{name} is int8 in the machine, the host computed {value.dtype}"
         )

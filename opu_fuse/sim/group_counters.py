@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from opu_fuse.bundle.program import MachineSegment
-from opu_fuse.bundle.result import GroupCounters, Retire, turns
+from opu_fuse.bundle.result import GroupCounters, Retire, with_head_cycle
 from opu_fuse.hw.isa.footprint import moved_bytes
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.isa.table import Engine
@@ -19,12 +19,12 @@ def group_counters(
     cycles: int,
     hw: HwSpec,
 ) -> tuple[GroupCounters, ...]:
-    """Per group, by index; their cycles are those of `shared_out`."""
+    """Per group, by index; their cycles are those of `apportion_cycles`."""
     members: dict[int, list[Instruction]] = {}
     for instruction, group in zip(instructions, segment.groups, strict=True):
         if group >= 0:
             members.setdefault(group, []).append(instruction)
-    shares = shared_out(trace, cycles)
+    shares = apportion_cycles(trace, cycles)
     result = []
     for index in sorted(members):
         moved = {
@@ -43,7 +43,7 @@ def group_counters(
     return tuple(result)
 
 
-def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
+def apportion_cycles(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
     """Group -> its share of a segment's cycles; the shares add up to all of them.
 
     Groups overlap: one is loaded while another is computed. A cycle counts for the group that the
@@ -53,7 +53,7 @@ def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
     """
     begins: dict[int, list[Retire]] = {}
     ends: dict[int, list[Retire]] = {}
-    for r, start in turns(trace):
+    for r, start in with_head_cycle(trace):
         if r.group >= 0 and start < r.end:
             begins.setdefault(start, []).append(r)
             ends.setdefault(r.end, []).append(r)
@@ -62,7 +62,7 @@ def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
     before = waited = 0
     for at in sorted(begins.keys() | ends.keys()):
         if working:
-            _share(shares, working, at - before + waited)
+            _apportion(shares, working, at - before + waited)
             waited = 0
         else:
             waited += at - before
@@ -75,10 +75,10 @@ def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
     return shares
 
 
-def _share(shares: dict[int, int], working: dict[str, int], cycles: int) -> None:
+def _apportion(shares: dict[int, int], working: dict[str, int], cycles: int) -> None:
     """Whole cycles: what is left over of a division goes to the first groups."""
     array = working.get(_ARRAY)
     groups = sorted(set(working.values())) if array is None else [array]
     each, left = divmod(cycles, len(groups))
-    for place, group in enumerate(groups):
-        shares[group] += each + (place < left)
+    for index, group in enumerate(groups):
+        shares[group] += each + (index < left)

@@ -1,4 +1,4 @@
-"""What a program does with memory from cycle to cycle, from the retire records of a timed run."""
+"""Memory traffic and occupancy over the cycles of a timed run, from its retire records."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
-from opu_fuse.bundle.result import RunResult, turns
+from opu_fuse.bundle.result import RunResult, with_head_cycle
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.footprint import footprint, moved_bytes, space_limit
 from opu_fuse.hw.isa.instruction import Instruction
@@ -62,13 +62,13 @@ def _timed(bundle: Bundle, result: RunResult) -> Iterator[_Timed]:
     """In program order, in which every word is written before it is read."""
     starts = result.segment_starts
     times: dict[tuple[int, int], tuple[int, int]] = {}
-    for r, start in turns(result.trace):
+    for r, start in with_head_cycle(result.trace):
         begin = starts[r.segment]
         times[r.segment, r.instruction] = (begin + start, begin + r.end)
     for number, segment in enumerate(bundle.segments):
         if isinstance(segment, MachineSegment):
-            for place, instruction in enumerate(decode(segment_words(bundle, segment))):
-                yield _Timed(instruction, *times[number, place])
+            for index, instruction in enumerate(decode(segment_words(bundle, segment))):
+                yield _Timed(instruction, *times[number, index])
 
 
 def _rate(timed: list[_Timed], engine: Engine, hw: HwSpec, cycles: np.ndarray) -> np.ndarray:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
-from opu_fuse.dtypes import NARROW, carried, numpy_dtype
+from opu_fuse.dtypes import NARROW, container_dtype, numpy_dtype
 from opu_fuse.errors import RunError
+from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
 NOISE_SEED = 0
@@ -15,21 +16,18 @@ NOISE_SEED = 0
 log = logging.getLogger(__name__)
 
 
-def samples_of(
-    bundle: Bundle, inputs: Mapping[str, np.ndarray] | None
-) -> tuple[dict[str, np.ndarray], int]:
+def samples_of(bundle: Bundle, inputs: Arrays | None) -> tuple[dict[str, np.ndarray], int]:
     """Checked inputs with a leading sample axis on every array, and the number of samples.
 
-    An input of shape (1, …) may be given as (N, …), the same N for all. None: seeded noise, with a
-    warning. Raises RunError naming the expected and the actual arrays.
+    inputs: as `input_arrays.py` takes them. An input of shape (1, …) may be passed as (N, …), the
+    same N for all. None: seeded noise, with a warning. Raises RunError naming the expected and the
+    actual arrays.
     """
     if inputs is None:
-        log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
+        log.warning("no input: running on noise (seed %d)", NOISE_SEED)
         inputs = noise(bundle)
     expected = ", ".join(f"{p.name} {_text(p.dtype, p.shape)}" for p in bundle.inputs)
-    if not isinstance(inputs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # the user's
-        what = f"are {type(inputs).__name__}, not arrays by name"
-        raise RunError("inputs", what, f"give a dictionary; the model has: {expected}")
+    inputs = named_inputs(bundle, inputs)
     for name in inputs:
         if name not in {p.name for p in bundle.inputs}:
             raise RunError(f"input {name}", "is no input of the model", f"it has: {expected}")
@@ -41,11 +39,16 @@ def samples_of(
         array = np.asarray(inputs[port.name])
         results[port.name], counts[port.name] = _checked(port, array)
     if len(set(counts.values())) > 1:
-        given = ", ".join(f"{name}: {n}" for name, n in counts.items())
+        sizes = ", ".join(f"{name}: {n}" for name, n in counts.items())
         raise RunError(
-            "inputs", f"have different numbers of samples ({given})", "give as many of each"
+            "inputs", f"have different numbers of samples ({sizes})", "give as many of each"
         )
     return results, next(iter(counts.values()), 1)
+
+
+def named_inputs(bundle: Bundle, inputs: Arrays) -> Mapping[str, np.ndarray]:
+    """Arrays by name, of models with one input from an array or a list of samples, too."""
+    return by_name("inputs", inputs, {p.name: p.shape for p in bundle.inputs}, RunError)
 
 
 def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
@@ -53,9 +56,9 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
     integers.
     """
     rng = np.random.default_rng(seed)
-    made: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for port in bundle.inputs:
-        dtype = np.dtype(carried(port.dtype))
+        dtype = np.dtype(container_dtype(port.dtype))
         shape = port.shape if bundle.batch == 1 else (bundle.batch, *port.shape[1:])
         if dtype.kind == "f":
             data = rng.standard_normal(shape)
@@ -64,8 +67,8 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
         else:
             low, high = _integers(port.dtype)
             data = rng.integers(max(low, -128), min(high, 255) + 1, shape)
-        made[port.name] = np.asarray(data).astype(dtype).astype(numpy_dtype(port.dtype))
-    return made
+        arrays[port.name] = np.asarray(data).astype(dtype).astype(numpy_dtype(port.dtype))
+    return arrays
 
 
 def _integers(dtype: str) -> tuple[int, int]:
@@ -89,13 +92,13 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     if port.table is not None:
         return port.table.inside(array)
     if port.scale is None and not inside_int8:
-        return array.astype(carried(port.dtype), copy=False)
+        return array.astype(container_dtype(port.dtype), copy=False)
     if array.dtype == np.uint8:
         return as_int8(array)
     if array.dtype == np.int8:
         return array
     if np.isnan(array).any():
-        what = "holds NaN, which no int8 stands for"
+        what = "holds NaN, which no int8 can represent"
         raise RunError(f"input {port.name}", what, "clean the data")
     return _params(port).quantize(array)
 

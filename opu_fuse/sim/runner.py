@@ -1,4 +1,4 @@
-"""What an engine is to `engine.run`: a memory window, and what executes machine segments on it."""
+"""Interface of an engine for `engine.run`: a memory window, and machine segments run on it."""
 
 from collections.abc import Mapping
 from pathlib import Path

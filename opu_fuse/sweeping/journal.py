@@ -18,13 +18,13 @@ NAME = "rows.jsonl"
 
 
 class Journal(Struct):
-    """rows: by the key of their point."""
+    """The rows of a sweep, appended to a file. rows: by the key of their point."""
 
     _file: IO[bytes]
     rows: dict[str, Row] = field(default_factory=dict)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Written when this returns. A row that is there already stays."""
+        """Append rows; they are on disk when this returns. A known key keeps its row."""
         new = [row for row in rows if row["key"] not in self.rows]
         text = b"".join(json.dumps(row).encode() + b"\n" for row in new)
         with deferred():
@@ -37,7 +37,7 @@ class Journal(Struct):
 @contextmanager
 def journal(folder: Path) -> Generator[Journal]:
     """The rows of a folder, those of earlier runs included. A line that was being written when the
-    run was killed is cut off. Raises UserError while another sweep writes there.
+    run was killed is cut off. Raises UserError while another sweep writes to it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / NAME).open("a+b") as file:
@@ -45,7 +45,7 @@ def journal(folder: Path) -> Generator[Journal]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                str(folder), "another sweep is writing there", "wait for it, or name another folder"
+                str(folder), "another sweep is writing to it", "wait for it, or name another folder"
             ) from None
         file.seek(0)
         text = file.read()

@@ -37,11 +37,11 @@ from opu_fuse.sweeping.source import source_digest
 Setting = tuple[float | None, int | None]
 """Memory of a run: bytes per cycle, latency in cycles; None: the spec's."""
 Value = Any
-"""Of a key of a spec, as YAML has it."""
+"""Value of a key of a spec, as in YAML."""
 
 _CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 MOST_POINTS = 100_000
-"""Of a sweep. Every machine is held in memory."""
+"""Most points of a sweep. Every machine is held in memory."""
 
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
@@ -77,13 +77,13 @@ class Range:
 _RANGE, _VALUES = "<range>", "<values>"
 
 
-def _form(given: Any) -> str:
+def _form(entry_value: Any) -> str:
     keys = {"start", "stop", "step"}
-    return _RANGE if isinstance(given, dict) and keys & given.keys() else _VALUES
+    return _RANGE if isinstance(entry_value, dict) and keys & entry_value.keys() else _VALUES
 
 
-def _listed(given: Any) -> tuple[Any, ...]:
-    return tuple(given) if isinstance(given, list) else (given,)
+def _listed(entry_value: Any) -> tuple[Any, ...]:
+    return tuple(entry_value) if isinstance(entry_value, list) else (entry_value,)
 
 
 _at_least_one = (BeforeValidator(_listed), Field(min_length=1))
@@ -161,7 +161,10 @@ class SweepFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """path: of a file, None for networks of the zoo; content: what its points are known by."""
+    """A model of a sweep. path: of a file, None for networks of the zoo.
+
+    content: hash or name that identifies its points.
+    """
 
     entry: ModelEntry
     path: Path | None
@@ -178,7 +181,7 @@ class Model:
             return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
     def quantised_key(self, scales: str, *, rewriting: bool) -> str:
-        """Of its quantised form, the same in every sweep."""
+        """Key of its quantised form, equal in every sweep."""
         sizes = (self.entry.image, self.entry.shapes, self.entry.dims)
         return _hash(self.content, *sizes, scales, rewriting)
 
@@ -226,8 +229,8 @@ class Task:
 
     model: Model
     machine: Machine
-    strategy: str
-    scales: str
+    strategy: StrategyName
+    scales: Scales
     settings: tuple[Setting, ...]
     batch: int = 1
 
@@ -259,7 +262,7 @@ def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
         # An entry is tried as a name, then as a mapping: report the error with the longest path.
         deepest = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == _UNKNOWN_KEY))
         key_path = ".".join(str(part) for part in deepest["loc"] if part not in _BRANCHES)
-        what, help_ = _told(deepest)
+        what, help_ = _error_text(deepest)
         raise UserError(where, f"{key_path}: {what}", help_) from None
     if plan.points > MOST_POINTS:
         what = f"{plan.points:,} points are more than the {MOST_POINTS:,} of a sweep"
@@ -271,16 +274,16 @@ _adapter = TypeAdapter(SweepFile)
 _UNKNOWN_KEY = "unexpected_keyword_argument"
 _PLAIN = {_UNKNOWN_KEY: "there is no such key", "missing": "is missing", "too_short": "is empty"}
 _BRANCHES = {"str", ModelEntry.__name__, SpecEntry.__name__, _RANGE, _VALUES}
-"""What pydantic calls the forms that an entry may have, among the keys that lead to a mistake."""
+"""What pydantic calls the forms that an entry may have, in the path of keys to a mistake."""
 
 
-def _told(found: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong, and what would help."""
-    if found["type"] == "value_error":
-        return found["ctx"]["error"].args
-    what: str = _PLAIN.get(found["type"]) or found["msg"]
-    value, location = found["input"], found["loc"]
-    if found["type"] not in _PLAIN and not isinstance(value, list | dict):
+def _error_text(error: Mapping[str, Any]) -> tuple[str, str]:
+    """(what is wrong, what would help) for an error of pydantic."""
+    if error["type"] == "value_error":
+        return error["ctx"]["error"].args
+    what: str = _PLAIN.get(error["type"]) or error["msg"]
+    value, location = error["input"], error["loc"]
+    if error["type"] not in _PLAIN and not isinstance(value, list | dict):
         what += f", not {reprlib.repr(value)}"
     help_ = "see docs/sweep.md for the axes"
     if _RANGE in location:
@@ -300,7 +303,7 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
         yield Task(
             model=model,
             machine=machine,
-            strategy=strategy.value,
+            strategy=strategy,
             scales=scales,
             settings=settings,
             batch=batch,
@@ -318,7 +321,7 @@ def model_of(entry: str | ModelEntry | Mapping[str, Any], folder: Path) -> Model
             entry = ModelEntry(**entry)
         except ValidationError as error:
             first = error.errors()[0]
-            key_path, (what, help_) = ".".join(map(str, first["loc"])), _told(first)
+            key_path, (what, help_) = ".".join(map(str, first["loc"])), _error_text(first)
             raise UserError("models", f"{key_path}: {what}", help_) from None
     name = entry.model
     if is_file(name):

@@ -1,6 +1,6 @@
-"""What a worker does: quantise a model, and compile and time it for one machine.
+"""The tasks of a worker: quantise a model, and compile and time it for one machine.
 
-Both are plain functions of what they are given, so a scheduler may repeat them elsewhere when a
+Both depend on their arguments only, so a scheduler may repeat them elsewhere when a
 worker is lost.
 """
 
@@ -19,6 +19,7 @@ from opu_fuse.bundle.derived_facts import images_per_second, mac_efficiency, tot
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.importing.load import parse_model
 from opu_fuse.frontend.prepare import Prepared
+from opu_fuse.fuse.strategies.strategy_names import StrategyName
 from opu_fuse.hw.area.estimate import area
 from opu_fuse.hw.memories import Family
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -62,8 +63,8 @@ def quantised(task: Task, data: bytes | None) -> bytes | str:
 
 @_silent()
 def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[Row]:
-    """What compiling and the cycle engine say, a row for each setting of the memory. model: what
-    `quantised` gave. An input that cannot be handled is a row with its message in `error`.
+    """Compile and time a model: a row for each setting of the memory. model: the result of
+    `quantised`. An input that cannot be handled is a row with its message in `error`.
     """
     if isinstance(model, str):
         return [failed(model)] * len(settings)
@@ -104,7 +105,7 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
 
 
 def _area(hw: HwSpec) -> Row:
-    """What the machine takes on each family of devices."""
+    """The resources that the machine uses on each family of devices."""
     areas = {family: asdict(area(hw, family)) for family in Family}
     return {f"{family}_{kind}": n for family, own in areas.items() for kind, n in own.items()}
 
@@ -132,6 +133,6 @@ def failed(message: str) -> Row:
 
 
 @lru_cache(maxsize=4)
-def _prepared(model: bytes, strategy: str) -> Prepared:
+def _prepared(model: bytes, strategy: StrategyName) -> Prepared:
     """Kept by the worker: the machines of a model follow each other."""
     return prepare_model(onnx.load_from_string(model), Options(strategy=strategy))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct, field
 
+from opu_fuse.choices import option
 from opu_fuse.errors import RunError
 from opu_fuse.process.interrupts import deferred
 from opu_fuse.sweeping.journal import Journal, journal
@@ -65,7 +66,7 @@ Todo = tuple[Task, dict[str, Setting]]
 
 
 def missing_points(tasks: Sequence[Task], book: Journal) -> Iterator[Todo]:
-    """Tasks with the points that are not there; one that is named twice is computed once."""
+    """Tasks with the points that have no row; one that is named twice is computed once."""
     seen = set(book.rows)
     for task in tasks:
         missing = {key: setting for key, setting in task.points().items() if key not in seen}
@@ -75,7 +76,7 @@ def missing_points(tasks: Sequence[Task], book: Journal) -> Iterator[Todo]:
 
 
 @contextmanager
-def workers(cluster: str | None, jobs: int | None) -> Generator[Any]:
+def workers(cluster: str | None, count: int | None) -> Generator[Any]:
     """Dask's client of a scheduler, or of processes of this machine."""
     try:
         from distributed import Client, LocalCluster
@@ -89,7 +90,7 @@ def workers(cluster: str | None, jobs: int | None) -> Generator[Any]:
             client = Client(cluster, timeout=ANSWERS_WITHIN, set_as_default=False)
         except OSError:
             raise RunError(
-                "--cluster", f"no scheduler answers at {cluster}", "start one: dask scheduler"
+                option("cluster"), f"no scheduler answers at {cluster}", "start one: dask scheduler"
             ) from None
         with client:
             require_same_source(client, source_digest())
@@ -97,11 +98,11 @@ def workers(cluster: str | None, jobs: int | None) -> Generator[Any]:
         return
     resource_tracker.ensure_running()  # where it starts, it lets signals through to what follows
     with _Local() as local:
-        with deferred():  # a cluster that is half there cannot be ended
+        with deferred():  # a cluster that has only half started cannot be ended
             local.cluster = LocalCluster(
-                n_workers=jobs,
+                n_workers=count,
                 threads_per_worker=1,
-                dashboard_address=":0",  # wherever there is room; nobody is told
+                dashboard_address=":0",  # any free port: nobody opens it
                 silence_logs=logging.ERROR,
             )
             local.client = Client(local.cluster, set_as_default=False)
@@ -109,8 +110,8 @@ def workers(cluster: str | None, jobs: int | None) -> Generator[Any]:
 
 
 class _Local(Struct):
-    """Workers of this machine. They end with the block: at once when it is interrupted, in silence,
-    since what is torn apart complains.
+    """Workers of this machine. They end with the block. When it is interrupted they are killed, and
+    the libraries' errors about that are not logged.
     """
 
     cluster: Any = None
@@ -141,7 +142,7 @@ def require_same_source(client: Any, mine: str) -> None:
     """Raises RunError for workers that would compute with another opu-fuse than `mine`, or none."""
     for worker, digest in client.run(source_digest, on_error="return").items():
         if isinstance(digest, Exception):
-            raise RunError(f"worker {worker}", str(digest), "install opu-fuse[sweep] there")
+            raise RunError(f"worker {worker}", str(digest), "install opu-fuse[sweep] on it")
         if digest != mine:
             raise RunError(
                 f"worker {worker}", "has another opu-fuse than this computer", "install the same"
@@ -161,7 +162,7 @@ class Run(Struct):
     left: Counter[str] = field(default_factory=Counter)
 
     def hold(self, tasks: Sequence[Task]) -> None:
-        """Their models stay on the workers when no task of theirs is left."""
+        """Their models remain on the workers when no task of theirs is left."""
         self.left.update(task.model_key for task in tasks)
 
     def all(self, todo: list[Todo]) -> None:

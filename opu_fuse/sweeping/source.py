@@ -1,4 +1,4 @@
-"""Which opu-fuse computes: rows of another one are not kept for this one's, nor mixed with them."""
+"""Identifies the sources of opu-fuse: rows of another version are neither reused nor mixed in."""
 
 import hashlib
 from functools import cache

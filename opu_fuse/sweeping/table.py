@@ -48,16 +48,16 @@ COLUMNS = {
 
 
 def frame(tasks: Sequence[Task], rows: Mapping[str, Row]) -> "pd.DataFrame":
-    """Of the points of a sweep, each once, in the order of its axes. rows: by key."""
+    """A table of the points of a sweep, each once, in the order of its axes. rows: by key."""
     import pandas as pd
 
     keys = dict.fromkeys(key for task in tasks for key in task.points())
-    found = [rows[key] for key in keys]
+    ordered = [rows[key] for key in keys]
     columns = {
-        name: pd.array([row.get(name) for row in found], dtype=kind)
+        name: pd.array([row.get(name) for row in ordered], dtype=kind)
         for name, kind in COLUMNS.items()
     }
-    values = [json.loads(row["set"] or "{}") for row in found]
+    values = [json.loads(row["set"] or "{}") for row in ordered]
     for name in dict.fromkeys(name for value in values for name in value):
         column = [_scalar(value.get(name)) for value in values]
         columns[f"set.{name}"] = pd.Series(column).convert_dtypes().array
@@ -72,6 +72,6 @@ def _scalar(value: Any) -> Any:
 def write_tables(table: "pd.DataFrame", folder: Path) -> tuple[Path, Path]:
     """Parquet and CSV of the same rows."""
     parquet, csv = folder / "rows.parquet", folder / "rows.csv"
-    write_file(parquet, lambda beside: table.to_parquet(beside, engine="pyarrow", index=False))
-    write_file(csv, lambda beside: table.to_csv(beside, index=False))
+    write_file(parquet, lambda path: table.to_parquet(path, engine="pyarrow", index=False))
+    write_file(csv, lambda path: table.to_csv(path, index=False))
     return parquet, csv

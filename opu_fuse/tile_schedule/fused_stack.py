@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.batch import apart
+from opu_fuse.layout.batch import split_images
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tile_schedule.interleave import HANDOVER, Order, Pace, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer, line_buffer, new_rows
@@ -26,7 +26,7 @@ from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, pre_pool_si
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
-STAYING = (Space.WEIGHT, Space.PARAM, Space.TABLE)
+RESIDENT_CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.TABLE)
 """Buffers in which the constants of all layers are resident while a fused stack runs."""
 
 STEP = 8
@@ -36,19 +36,19 @@ STEP = 8
 class FusedStack(Struct, frozen=True, kw_only=True):
     """A fused stack with its execution order.
 
-    works: tiled layers, in dataflow order;
+    layers: tiled layers, in dataflow order;
     stored: per layer, whether its output is also written to DRAM;
     line_buffers: per layer, the line buffer that it reads;
     load_rows: input rows per load;
-    turns: time slots, in execution order;
+    slots: time slots, in execution order;
     cycles: predicted.
     """
 
-    works: tuple[TiledLayer, ...]
+    layers: tuple[TiledLayer, ...]
     stored: tuple[bool, ...]
     line_buffers: tuple[LineBuffer, ...]
     load_rows: int
-    turns: tuple[TimeSlot, ...]
+    slots: tuple[TimeSlot, ...]
     cycles: float = 0
 
     def strip(self, number: int) -> Span:
@@ -59,16 +59,16 @@ class FusedStack(Struct, frozen=True, kw_only=True):
         return image * rows + first, min(self.load_rows, rows - first)
 
 
-def _constants(work: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
+def _constants(layer: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
     """Yield (space, words by key): the constants of a layer that are resident in a fused stack.
 
     The key is the offset of a weight chunk, or the first channel block of an output range.
     """
-    shape = work.shape
-    chunks = (chunk for out in work.ranges for chunk in out.features)
+    shape = layer.shape
+    chunks = (chunk for out in layer.ranges for chunk in out.features)
     yield Space.WEIGHT, {part.offset: part.words for chunk in chunks for part in chunk.weights}
     if shape.param_words:
-        yield Space.PARAM, {out.block: out.blocks * shape.param_words for out in work.ranges}
+        yield Space.PARAM, {out.block: out.blocks * shape.param_words for out in layer.ranges}
     if shape.tables:
         yield Space.TABLE, {0: shape.tables * TABLE_WORDS}
 
@@ -77,7 +77,7 @@ class Sized(Struct, frozen=True, kw_only=True):
     """A fused stack before its time slots are ordered.
 
     load_rows: input rows per load;
-    works: tiled layers;
+    layers: tiled layers;
     line_buffers: per layer; all at address 0 until they are allocated;
     costs: closed-form estimate per layer;
     words: constant words per buffer;
@@ -85,7 +85,7 @@ class Sized(Struct, frozen=True, kw_only=True):
     """
 
     load_rows: int
-    works: tuple[TiledLayer, ...] = ()
+    layers: tuple[TiledLayer, ...] = ()
     line_buffers: tuple[LineBuffer, ...] = ()
     costs: tuple[Estimate, ...] = ()
     words: Mapping[Space, int] = {}
@@ -94,13 +94,13 @@ class Sized(Struct, frozen=True, kw_only=True):
 
     @property
     def stored(self) -> tuple[bool, ...]:
-        return (*(work.readers > 1 for work in self.works[:-1]), True)
+        return (*(layer.readers > 1 for layer in self.layers[:-1]), True)
 
 
 class _Tiled(Struct, frozen=True, kw_only=True):
     """A tiled layer, its estimated cost and its constant words per buffer."""
 
-    work: TiledLayer
+    layer: TiledLayer
     cost: Estimate
     words: Mapping[Space, int]
 
@@ -120,83 +120,87 @@ class RowStrips:
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
-    def size(self, works: Sequence[TiledLayer], rows: int, parts: int = 1) -> Sized | str:
+    def size(self, layers: Sequence[TiledLayer], rows: int, parts: int = 1) -> Sized | str:
         """Size a stack with `rows` output rows per row strip; return text if it overflows."""
-        key = works[0].output, works[-1].output, rows, parts
+        key = layers[0].output, layers[-1].output, rows, parts
         if key not in self._sized:
-            self._sized[key] = self._size(works, rows, parts)
+            self._sized[key] = self._size(layers, rows, parts)
         return self._sized[key]
 
-    def _size(self, works: Sequence[TiledLayer], rows: int, parts: int) -> Sized | str:
-        tail = self._tail(works, rows, parts)
+    def _size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | str:
+        tail = self._tail(layers, rows, parts)
         if tail is None:
             return "a row overflows a bank"
-        if problem := _too_much(tail.words, self.hw):
+        if problem := _constants_overflow(tail.words, self.hw):
             return problem
-        fitted = self._fitted(tail, parts)
-        if fitted is None:
-            return "rings of rows overflow the feature buffer"
-        line_buffers, narrow = fitted
+        fitting = self._fit_line_buffers(tail, parts)
+        if fitting is None:
+            return "the line buffers overflow the feature buffer"
+        line_buffers, narrow = fitting
         return self._priced(replace(tail, line_buffers=line_buffers), narrow)
 
-    def _tail(self, works: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
+    def _tail(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Size the layers up to the last one, without line buffers; None if a row overflows a
         bank.
         """
-        if not works:
+        if not layers:
             return Sized(load_rows=rows)
-        key = works[0].output, works[-1].output, rows, parts
+        key = layers[0].output, layers[-1].output, rows, parts
         if key not in self._tails:
-            successors = self._tail(works[1:], rows, parts)
-            self._tails[key] = successors and self._before(works[0], successors, parts)
+            successors = self._tail(layers[1:], rows, parts)
+            self._tails[key] = successors and self._prepend(layers[0], successors, parts)
         return self._tails[key]
 
-    def _before(self, work: TiledLayer, behind: Sized, parts: int) -> Sized | None:
-        shape = apart(work.shape, self._images)
-        strip = min(behind.load_rows, shape.out_rows)
-        tiled = self._tiled(work, shape, ceil_div(strip, parts))
+    def _prepend(self, layer: TiledLayer, successors: Sized, parts: int) -> Sized | None:
+        """Size the stack of a layer and its successors; None if a row overflows a bank."""
+        shape = split_images(layer.shape, self._images)
+        strip = min(successors.load_rows, shape.out_rows)
+        tiled = self._tiled(layer, shape, ceil_div(strip, parts))
         if tiled is None:
             return None
         words = Counter(tiled.words)
-        words.update(behind.words)
+        words.update(successors.words)
         return Sized(
-            works=(tiled.work, *behind.works),
-            costs=(tiled.cost, *behind.costs),
+            layers=(tiled.layer, *successors.layers),
+            costs=(tiled.cost, *successors.costs),
             words=words,
-            load_rows=new_rows(shape, strip if parts > 1 else tiled.work.tile.rows),
+            load_rows=new_rows(shape, strip if parts > 1 else tiled.layer.tile.rows),
         )
 
-    def _tiled(self, work: TiledLayer, shape: Shape, rows: int) -> _Tiled | None:
-        key = work.output, rows
+    def _tiled(self, layer: TiledLayer, shape: Shape, rows: int) -> _Tiled | None:
+        key = layer.output, rows
         if key not in self._works:
             hw, tile = self.hw, _strip(shape, rows, self.hw)
             if tile is None:
                 self._works[key] = None
             else:
-                tiled_layer = replace(work, shape=shape).with_tile(tile, hw)
+                tiled_layer = replace(layer, shape=shape).with_tile(tile, hw)
                 words = {space: sum(parts.values()) for space, parts in _constants(tiled_layer)}
                 cost = estimate(shape, hw, tile)
-                self._works[key] = _Tiled(work=tiled_layer, cost=cost, words=words)
+                self._works[key] = _Tiled(layer=tiled_layer, cost=cost, words=words)
         return self._works[key]
 
-    def _line_buffer(self, work: TiledLayer, made: int, ahead: int) -> LineBuffer:
-        key = work.output, work.tile.rows, made, ahead
+    def _line_buffer(self, layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
+        key = layer.output, layer.tile.rows, write_rows, prefetch
         if key not in self._line_buffers:
-            layout, rows = work.reads.layout, work.tile.rows
-            self._line_buffers[key] = line_buffer(layout, work.shape, rows, made, ahead)
+            layout, rows = layer.reads.layout, layer.tile.rows
+            self._line_buffers[key] = line_buffer(layout, layer.shape, rows, write_rows, prefetch)
         return self._line_buffers[key]
 
-    def _line_buffers_of(self, tail: Sized, ahead: int) -> list[LineBuffer]:
-        made = [tail.load_rows, *(w.tile.rows for w in tail.works[:-1])]
-        return [self._line_buffer(w, rows, ahead) for w, rows in zip(tail.works, made, strict=True)]
+    def _line_buffers_of(self, tail: Sized, prefetch: int) -> list[LineBuffer]:
+        written = [tail.load_rows, *(layer.tile.rows for layer in tail.layers[:-1])]
+        pairs = zip(tail.layers, written, strict=True)
+        return [self._line_buffer(layer, rows, prefetch) for layer, rows in pairs]
 
-    def _fitted(self, tail: Sized, parts: int) -> tuple[tuple[LineBuffer, ...], list[int]] | None:
+    def _fit_line_buffers(
+        self, tail: Sized, parts: int
+    ) -> tuple[tuple[LineBuffer, ...], list[int]] | None:
         """Return (line buffers, numbers of those without prefetch space); None if they overflow.
 
         Prefetch space is dropped where it saves most words, until all line buffers fit.
         """
         buffers, limit = self._line_buffers_of(tail, parts), self.hw.buffers.feature.words
-        total, narrow = sum(one.words for one in buffers), []
+        total, narrow = sum(buffer.words for buffer in buffers), []
         if total > limit:
             small = self._line_buffers_of(tail, 0)
             saved = [a.words - b.words for a, b in zip(buffers, small, strict=True)]
@@ -217,88 +221,91 @@ class RowStrips:
         width = {Space.WEIGHT: hw.buffers.weight.width}
         moved = sum(words * width.get(space, word) for space, words in sized.words.items())
         first, line_buffers = sized.line_buffers[0], sized.line_buffers
-        strip, unfolding = _strip_loaded(sized, hw)
+        strip, im2row_cycles = _strip_load(sized, hw)
         strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
         fill = moved / 2 + strip
         moved += round(strip * strips)
-        for work, stored in zip(sized.works, sized.stored, strict=True):
-            final = work.writes.layout.words * word
-            moved += final * stored + final * sum(not side.broadcast for side in work.shape.sides)
+        for layer, stored in zip(sized.layers, sized.stored, strict=True):
+            final = layer.writes.layout.words * word
+            moved += final * stored + final * sum(not side.broadcast for side in layer.shape.sides)
         post = sum(
             cost.post_cycles * (1 + (line_buffer.again / line_buffer.rows if line_buffer else 0))
             for cost, line_buffer in zip(costs, (*line_buffers[1:], None), strict=True)
         )
-        array = sum(_array(*one) for one in _both(sized))
+        array = sum(_array(layer, cost) for layer, cost in _layers_and_costs(sized))
         rate = hw.dram.rate
-        cycles = max(array, post, moved / rate + strips * unfolding) + fill / rate + unfolding
+        cycles = max(array, post, moved / rate + strips * im2row_cycles)
+        cycles += fill / rate + im2row_cycles
         for number in sorted(narrow):
-            rows = sized.works[number - 1].tile.rows if number else sized.load_rows
-            if line_buffers[number].rows < self._line_buffer(sized.works[number], rows, 1).rows:
-                tile_rows = _rows_of_tiles(sized.works[number])
-                wait = strips * (strip / rate + unfolding)
+            rows = sized.layers[number - 1].tile.rows if number else sized.load_rows
+            if line_buffers[number].rows < self._line_buffer(sized.layers[number], rows, 1).rows:
+                tile_rows = _rows_of_tiles(sized.layers[number])
+                wait = strips * (strip / rate + im2row_cycles)
                 if number:
-                    tiles = _rows_of_tiles(sized.works[number - 1])
+                    tiles = _rows_of_tiles(sized.layers[number - 1])
                     wait = costs[number - 1].post_cycles * tile_rows / tiles
                 cycles += wait + tile_rows * HANDOVER
         return replace(sized, cycles=cycles, dram_bytes=moved)
 
 
-def interleaved(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> FusedStack | str:
+def interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | str:
     """Order the time slots of a sized stack; return text if no order exists.
 
-    homes: stored value -> its base allocation, for residual operands.
+    alias_roots: stored value -> its base allocation, for residual operands.
     """
-    works = sized.works
-    addresses = accumulate((one.words for one in sized.line_buffers), initial=0)
+    layers = sized.layers
+    addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
     line_buffers = tuple(
-        replace(one, at=at) for one, at in zip(sized.line_buffers, addresses, strict=False)
+        replace(buffer, at=at) for buffer, at in zip(sized.line_buffers, addresses, strict=False)
     )
-    order = Order(works, line_buffers, sized.load_rows, homes, _pace(sized, hw))
-    order_and_cycles = order.turns()
-    if order_and_cycles is None:
+    order = Order(layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
+    scheduled = order.schedule()
+    if scheduled is None:
         return "a residual operand comes later than the rows that it is added to"
+    slots, cycles = scheduled
     return FusedStack(
-        works=works,
+        layers=layers,
         stored=sized.stored,
         line_buffers=line_buffers,
         load_rows=sized.load_rows,
-        turns=order_and_cycles[0],
-        cycles=order_and_cycles[1],
+        slots=slots,
+        cycles=cycles,
     )
 
 
 def _pace(sized: Sized, hw: HwSpec) -> Pace:
-    tile_counts = [len(work.tiles) for work in sized.works]
+    tile_counts = [len(layer.tiles) for layer in sized.layers]
     rate = hw.dram.rate
-    strip, unfolding = _strip_loaded(sized, hw)
+    strip, im2row_cycles = _strip_load(sized, hw)
+    array = [_array(layer, cost) for layer, cost in _layers_and_costs(sized)]
     return Pace(
-        array=tuple(_array(*one) / n for one, n in zip(_both(sized), tile_counts, strict=True)),
+        array=tuple(cycles / n for cycles, n in zip(array, tile_counts, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
-        load=strip / rate + hw.dram.latency + unfolding,
+        load=strip / rate + hw.dram.latency + im2row_cycles,
     )
 
 
-def _strip_loaded(sized: Sized, hw: HwSpec) -> tuple[int, int]:
+def _strip_load(sized: Sized, hw: HwSpec) -> tuple[int, int]:
     """(bytes, im2row cycles) of one load of input rows."""
-    im2row = sized.works[0].shape.im2row
+    im2row = sized.layers[0].shape.im2row
     if im2row is not None:
         return load_of_rows(im2row, sized.load_rows, hw)
     return sized.load_rows * sized.line_buffers[0].pitch * hw.word_bytes, 0
 
 
-def _both(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
-    return zip(sized.works, sized.costs, strict=True)
+def _layers_and_costs(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
+    return zip(sized.layers, sized.costs, strict=True)
 
 
-def _rows_of_tiles(work: TiledLayer) -> int:
+def _rows_of_tiles(layer: TiledLayer) -> int:
     """Rows of tiles in all images of the batch."""
-    return work.shape.images * ceil_div(work.shape.out_rows, work.tile.rows)
+    return layer.shape.images * ceil_div(layer.shape.out_rows, layer.tile.rows)
 
 
-def _array(work: TiledLayer, cost: Estimate) -> float:
+def _array(layer: TiledLayer, cost: Estimate) -> float:
     """Array cycles of a layer whose weights are resident."""
-    tiles = _rows_of_tiles(work) * ceil_div(work.shape.out_cols, work.tile.cols)
-    steps = tiles * sum(len(chunk.weights) for out in work.ranges for chunk in out.features)
+    tiles = _rows_of_tiles(layer) * ceil_div(layer.shape.out_cols, layer.tile.cols)
+    steps = tiles * sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
     return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
 
 
@@ -341,7 +348,7 @@ def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
     )
 
 
-def _too_much(words: Mapping[Space, int], hw: HwSpec) -> str | None:
+def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> str | None:
     for space, needed in words.items():
         buffer = getattr(hw.buffers, space.value)
         if needed > (buffer.words if buffer else 0):

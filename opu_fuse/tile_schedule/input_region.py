@@ -12,9 +12,11 @@ from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, pre_pool_rec
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """Channel blocks, rows and words of a row, each (first, count), of the map `source`
-    (`TiledLayer.held`): what one load moves, and by equality whether a bank holds it already. Words
-    of unfolded rows are those of the image.
+    """The part of a map that one load moves; equal parts are reused in their bank.
+
+    source: the map (`TiledLayer.held`);
+    blocks, rows, words: channel blocks, rows and words of a row, each (first, count); for im2row
+    rows, the words are those of the image.
     """
 
     source: Hashable
@@ -24,10 +26,16 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """A part and the first pixel read in it: row y and column x of an image, negative in the
-    padding. above: rows of the map in front of the image; rows: of an image; images: that are read
-    alike, one below the other. in_cols: columns of the map; pixels: of a word; column: compute's
-    columns for one of them; pitch: feature words of a row of the part.
+    """A part of a map and the position in it from which compute reads.
+
+    y, x: row and column in the image of the first pixel read, negative in the padding;
+    above: rows of the map before the image;
+    rows: rows of an image;
+    images: images that are read alike, stacked along the rows;
+    in_cols: columns of the map;
+    pixels: pixels of a word;
+    column: columns that compute counts per pixel;
+    pitch: feature words of a row of the part.
     """
 
     part: Part
@@ -73,9 +81,9 @@ class Window(Struct, frozen=True, kw_only=True):
         }
 
 
-def window(work: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
-    """What a mid tile reads of some channel blocks."""
-    shape, layout = work.shape, work.reads.layout
+def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
+    """The window of some channel blocks that a tile reads, from its pre-pool rectangle."""
+    shape, layout = layer.shape, layer.reads.layout
     kernel = shape.window
     image, first = divmod(pre_pool.row, shape.pre_pool_rows)
     images = max(1, pre_pool.rows // shape.pre_pool_rows)
@@ -84,7 +92,10 @@ def window(work: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Wind
         0, first, pre_pool.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
     read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
-    left, right = chunk.kx[0] * work.unfold, (chunk.kx[0] + chunk.kx[1]) * work.unfold
+    left, right = (
+        chunk.kx[0] * layer.cols_per_iteration,
+        (chunk.kx[0] + chunk.kx[1]) * layer.cols_per_iteration,
+    )
     x0, x1, x = kernel.part_span(
         1, pre_pool.col, pre_pool.cols, shape.in_cols, left, min(right, kernel.kernel[1])
     )
@@ -93,7 +104,7 @@ def window(work: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Wind
     words = ceil_div(x1 * slot, layout.word) - word
     return Window(
         part=Part(
-            source=work.held, blocks=(chunk.block, chunk.blocks), rows=read, words=(word, words)
+            source=layer.held, blocks=(chunk.block, chunk.blocks), rows=read, words=(word, words)
         ),
         y=y + y0,
         x=x + x0,
@@ -107,66 +118,67 @@ def window(work: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Wind
     )
 
 
-class Made(Struct, frozen=True, kw_only=True):
-    """The previous tile: the map in which it is stored, its channel blocks and rows there."""
+class PreviousTile(Struct, frozen=True, kw_only=True):
+    """The tile that was stored last: its allocation, and its channel blocks and rows there."""
 
-    home: int
+    alias_root: int
     blocks: Span
     rows: Span
 
     @classmethod
-    def by(cls, work: TiledLayer, out: OutputRange, rect: Rect) -> "Made":
-        """By a pass with a tile."""
-        up = work.shape.upsample[0] * work.phase.apart[0]
+    def by(cls, layer: TiledLayer, out: OutputRange, rect: Rect) -> "PreviousTile":
+        """The tile of a layer and an output range."""
+        up = layer.shape.upsample[0] * layer.phase.stride[0]
         return cls(
-            home=work.writes.home,
-            blocks=(work.writes.block + out.block, out.blocks),
+            alias_root=layer.writes.alias_root,
+            blocks=(layer.writes.block + out.block, out.blocks),
             rows=(rect.row * up, rect.rows * up),
         )
 
-    def of(self, work: TiledLayer, part: Part) -> Span:
-        """Channel blocks of a part that must wait for the store of the tile."""
+    def late_blocks(self, layer: TiledLayer, part: Part) -> Span:
+        """Channel blocks of a part whose load must wait for the store of the tile."""
         last, (row, rows) = sum(part.blocks), self.rows
-        first = max(self.blocks[0] - work.reads.block, part.blocks[0])
-        behind = min(sum(self.blocks) - work.reads.block, last)
-        beside = row + rows <= part.rows[0] or sum(part.rows) <= row
-        if work.reads.home != self.home or beside or behind <= first:
+        first = max(self.blocks[0] - layer.reads.block, part.blocks[0])
+        end = min(sum(self.blocks) - layer.reads.block, last)
+        disjoint = row + rows <= part.rows[0] or sum(part.rows) <= row
+        if layer.reads.alias_root != self.alias_root or disjoint or end <= first:
             return last, 0
-        return first, behind - first
+        return first, end - first
 
 
 PREFETCH_DISTANCE = 3
-"""Tiles of a layer that are left when the first weights of the next one are loaded, if there is
-room beside its own: what the last two need besides waits for post.
+"""Tiles before the end of a layer at which the first weights of its successor are prefetched.
+
+At two tiles or fewer, the prefetch would queue after loads that wait for post.
 """
 
-NOTHING = Made(home=-1, blocks=(0, 0), rows=(0, 0))
-"""Nobody reads it."""
+NO_TILE = PreviousTile(alias_root=-1, blocks=(0, 0), rows=(0, 0))
+"""Before the first tile: an allocation that no layer reads."""
 
 
-def in_time(part: Part, late: Span) -> Iterator[Span]:
+def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:
     """Channel blocks of a part that need not wait, i.e. all but `late`."""
-    for first, behind in ((part.blocks[0], late[0]), (sum(late), sum(part.blocks))):
-        if first < behind:
-            yield first, behind - first
+    for first, end in ((part.blocks[0], late[0]), (sum(late), sum(part.blocks))):
+        if first < end:
+            yield first, end - first
 
 
-def parts(work: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
+def parts(layer: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
     """The parts of its input that a tile reads, in the order of its schedule."""
-    pre_pool = pre_pool_rect(work.shape, rect)
-    return (window(work, chunk, pre_pool).part for chunk in out.features)
+    pre_pool = pre_pool_rect(layer.shape, rect)
+    return (window(layer, chunk, pre_pool).part for chunk in out.features)
 
 
-def count_parts(work: TiledLayer, most: int) -> int:
+def count_parts(layer: TiledLayer, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     results: set[Part] = set()
-    for out, rect in work.tiles:
-        results.update(parts(work, out, rect))
+    for out, rect in layer.tiles:
+        results.update(parts(layer, out, rect))
         if len(results) >= most:
             return most
     return len(results)
 
 
-def rows_read(work: TiledLayer, out: OutputRange, rect: Rect) -> int:
+def rows_read(layer: TiledLayer, out: OutputRange, rect: Rect) -> int:
     """Rows of its input up to the last one that a tile reads."""
-    return max(sum(part.rows) for part in parts(work, out, rect))
+    return max(sum(part.rows) for part in parts(layer, out, rect))

@@ -56,12 +56,12 @@ class _Line(Struct):
 class _Clock(Struct):
     """Cycles at which the engines complete the slots ordered so far.
 
-    made: completion of every slot, per layer, after a leading zero;
+    done: completion of every slot, per layer, after a leading zero;
     posts: of the last two tiles, each of which has its own bank of partial sums;
     port: of the shared write port of the feature buffer.
     """
 
-    made: list[list[float]]
+    done: list[list[float]]
     array: float = 0.0
     posts: tuple[float, float] = (0.0, 0.0)
     port: float = 0.0
@@ -75,26 +75,29 @@ class Order(Struct):
     has space.
     """
 
-    works: Sequence[TiledLayer]
+    layers: Sequence[TiledLayer]
     line_buffers: Sequence[LineBuffer]
     load_rows: int
-    homes: Mapping[int, int]
+    alias_roots: Mapping[int, int]
     pace: Pace
     lines: list[_Line] = field(default_factory=list)
 
-    def turns(self) -> tuple[tuple[TimeSlot, ...], float] | None:
-        """(slots, cycles); None if the rows of a residual operand are produced too late."""
-        self.lines = [self._loads(), *(self._line(n) for n in range(len(self.works)))]
-        produced_rows = [self.load_rows, *(work.tile.rows for work in self.works)]
-        for number, reader in enumerate(self.works):
+    def schedule(self) -> tuple[tuple[TimeSlot, ...], float] | None:
+        """Return (slots in execution order, cycles).
+
+        None if the rows of a residual operand are produced too late.
+        """
+        self.lines = [self._loads(), *(self._line(n) for n in range(len(self.layers)))]
+        produced_rows = [self.load_rows, *(layer.tile.rows for layer in self.layers)]
+        for number, reader in enumerate(self.layers):
             self.lines[number].frees = self._frees(number, reader, produced_rows[number])
-        clock = _Clock(made=[[0.0] for _ in self.lines])
+        clock = _Clock(done=[[0.0] for _ in self.lines])
         slots: list[TimeSlot] = []
         last = LOAD
         while True:
             while self._can(LOAD):
                 slots.append(self._load(clock))
-            able = [n for n in range(len(self.works) - 1, LOAD, -1) if self._can(n)]
+            able = [n for n in range(len(self.layers) - 1, LOAD, -1) if self._can(n)]
             if not able:
                 break
             if len(able) > 1:
@@ -108,12 +111,12 @@ class Order(Struct):
     def _start(self, layer: int, clock: _Clock) -> float:
         """Cycle at which its next rows, the array and a bank of partial sums are ready."""
         line = self.lines[layer + 1]
-        return max(clock.array, clock.made[layer][line.needs[line.done]], clock.posts[0])
+        return max(clock.array, clock.done[layer][line.needs[line.done]], clock.posts[0])
 
     def _load(self, clock: _Clock) -> TimeSlot:
         """Order the next load. Loads and resident outputs of post share a write port."""
         clock.port += self.pace.load + HANDOVER
-        clock.made[0].append(clock.port)
+        clock.done[0].append(clock.port)
         return self._take(LOAD)
 
     def _compute(self, layer: int, clock: _Clock) -> TimeSlot:
@@ -121,7 +124,7 @@ class Order(Struct):
         clock.array = self._start(layer, clock) + self.pace.array[layer]
         clock.port = max(clock.array, clock.port, last) + self.pace.post[layer]
         clock.posts = last, clock.port
-        clock.made[layer + 1].append(clock.port + HANDOVER)
+        clock.done[layer + 1].append(clock.port + HANDOVER)
         return self._take(layer)
 
     def _take(self, layer: int) -> TimeSlot:
@@ -139,22 +142,22 @@ class Order(Struct):
             return False
         if line.sides[at] and any(self.lines[n + 1].done < count for n, count in line.sides[at]):
             return False
-        has_reader = layer + 1 < len(self.works)
+        has_reader = layer + 1 < len(self.layers)
         return not has_reader or self.lines[layer + 2].done >= line.frees[at]
 
     def _loads(self) -> _Line:
-        count = self.works[0].shape.images * ceil_div(
+        count = self.layers[0].shape.images * ceil_div(
             self.line_buffers[0].image_rows, self.load_rows
         )
         return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
 
     def _line(self, number: int) -> _Line:
         """Dependencies of the tiles of a layer, row by row in schedule order."""
-        work, shape = self.works[number], self.works[number].shape
-        ends = [sum(span) for span in reach(shape, work.tile.rows)]
-        across = [_columns(shape, *span) for span in spans(shape.out_cols, work.tile.cols)]
-        lasts = [max(chunk.block + chunk.blocks for chunk in out.features) for out in work.ranges]
-        rows = list(spans(shape.out_rows, work.tile.rows))
+        layer, shape = self.layers[number], self.layers[number].shape
+        ends = [sum(span) for span in reach(shape, layer.tile.rows)]
+        across = [_columns(shape, *span) for span in spans(shape.out_cols, layer.tile.cols)]
+        lasts = [max(chunk.block + chunk.blocks for chunk in out.features) for out in layer.ranges]
+        rows = list(spans(shape.out_rows, layer.tile.rows))
         needs: list[int] = []
         sides: list[list[tuple[int, int]]] = []
         for image in range(shape.images):
@@ -164,9 +167,9 @@ class Order(Struct):
                     needed = [image * loads + ceil_div(end, self.load_rows)]
                     needed *= len(across) * len(lasts)
                 else:
-                    before, last_row = self.works[number - 1], image * shape.in_rows + end
+                    before, last_row = self.layers[number - 1], image * shape.in_rows + end
                     needed = [
-                        _turns(before, last_row, cols, last - 1)
+                        _slots_until(before, last_row, cols, last - 1)
                         for cols in across
                         for last in lasts
                     ]
@@ -177,18 +180,18 @@ class Order(Struct):
 
     def _residuals(self, number: int, row: int, rows: int) -> list[tuple[int, int]]:
         """(layer, slots) that store the residual and gate operands of the rows."""
-        read = list(_read_beside(self.works[number], row, rows))
+        read = list(_operand_rows(self.layers[number], row, rows))
         return [
-            (before, _turns(work, end, work.shape.out_cols, None))
-            for before, work in enumerate(self.works[:number])
+            (before, _slots_until(layer, end, layer.shape.out_cols, None))
+            for before, layer in enumerate(self.layers[:number])
             for value, end in read
-            if self.homes[value] == work.writes.home
+            if self.alias_roots[value] == layer.writes.alias_root
         ]
 
-    def _frees(self, number: int, reader: TiledLayer, made: int) -> list[int]:
+    def _frees(self, number: int, reader: TiledLayer, write_rows: int) -> list[int]:
         """Slots of `reader` that must be complete before each slot that writes its input.
 
-        made: rows per writing slot.
+        write_rows: rows per writing slot.
         """
         line_buffer, shape, count = (
             self.line_buffers[number],
@@ -196,21 +199,24 @@ class Order(Struct):
             len(self.lines[number].needs),
         )
         firsts = [
-            line_buffer.turn(image * line_buffer.image_rows + first)
+            line_buffer.sequence_number(image * line_buffer.image_rows + first)
             for image in range(shape.images)
             for first, _ in reach(shape, reader.tile.rows)
         ]
-        a_row = len(self.lines[number + 1].needs) // len(firsts)
-        made_a_row = count // (shape.images * ceil_div(line_buffer.image_rows, made))
+        reads_per_row = len(self.lines[number + 1].needs) // len(firsts)
+        writes_per_row = count // (shape.images * ceil_div(line_buffer.image_rows, write_rows))
         lasts = [
             image * line_buffer.image_rows + row + rows - 1
             for image in range(shape.images)
-            for row, rows in spans(line_buffer.image_rows, made)
+            for row, rows in spans(line_buffer.image_rows, write_rows)
         ]
         frees: list[int] = []
         for last in lasts:
-            complete = bisect_left(firsts, line_buffer.turn(last) + 1 - line_buffer.rows) * a_row
-            frees += [complete] * made_a_row
+            complete = (
+                bisect_left(firsts, line_buffer.sequence_number(last) + 1 - line_buffer.rows)
+                * reads_per_row
+            )
+            frees += [complete] * writes_per_row
         return frees
 
 
@@ -221,25 +227,25 @@ def _columns(shape: Shape, col: int, cols: int) -> int:
     return end
 
 
-def _read_beside(work: TiledLayer, row: int, rows: int) -> Iterator[tuple[int, int]]:
+def _operand_rows(layer: TiledLayer, row: int, rows: int) -> Iterator[tuple[int, int]]:
     """Yield (DFG index, rows read from the top) of the residual and gate operands of rows."""
-    shape, image = work.shape, row // work.shape.out_rows
-    for value, side in zip(work.residuals, shape.sides, strict=True):
+    shape, image = layer.shape, row // layer.shape.out_rows
+    for value, side in zip(layer.residuals, shape.sides, strict=True):
         if side.broadcast:
             yield value, image + 1
         else:
             pre_pool = pre_pool_rect(shape, Rect(row, rows, 0, shape.out_cols))
             yield value, pre_pool.row_end if side.before_pool else row + rows
-    if work.gate is not None:
-        yield work.gate, image + 1
+    if layer.gate is not None:
+        yield layer.gate, image + 1
 
 
-def _turns(work: TiledLayer, rows: int, cols: int, block: int | None) -> int:
+def _slots_until(layer: TiledLayer, rows: int, cols: int, block: int | None) -> int:
     """Slots of a layer until its first rows and columns, up to a channel block, are complete."""
-    shape, size = work.shape, work.tile
+    shape, size = layer.shape, layer.tile
     image, row = divmod(rows - 1, shape.out_rows)
     down = image * ceil_div(shape.out_rows, size.rows) + row // size.rows
     across = ceil_div(shape.out_cols, size.cols)
     tile = down * across + (min(cols, shape.out_cols) - 1) // size.cols
-    ranges = [r for r in work.ranges if block is None or r.block <= block]
-    return tile * len(work.ranges) + max(len(ranges), 1)
+    ranges = [r for r in layer.ranges if block is None or r.block <= block]
+    return tile * len(layer.ranges) + max(len(ranges), 1)

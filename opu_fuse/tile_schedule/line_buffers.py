@@ -35,7 +35,7 @@ class LineBuffer(Struct, frozen=True, kw_only=True):
     def words(self) -> int:
         return (self.rows + self.again) * self.pitch
 
-    def turn(self, row: int) -> int:
+    def sequence_number(self, row: int) -> int:
         """Sequence number of a row, counted over all images; its slot is this number mod `rows`."""
         image, row = divmod(row, self.image_rows)
         stride = self.image_rows
@@ -45,7 +45,7 @@ class LineBuffer(Struct, frozen=True, kw_only=True):
 
     def word(self, row: int) -> int:
         """First feature buffer word of a row."""
-        return self.at + self.turn(row) % self.rows * self.pitch
+        return self.at + self.sequence_number(row) % self.rows * self.pitch
 
     def registers(self, at: int, block: int, word: int) -> dict[str, int]:
         """Registers of `post` that write output rows into the line buffer.
@@ -66,7 +66,7 @@ class LineBuffer(Struct, frozen=True, kw_only=True):
         """
         done = 0
         while done < count:
-            slot = self.turn(row + done) % self.rows
+            slot = self.sequence_number(row + done) % self.rows
             run = min(self.rows - slot, count - done)
             yield done, run, self.at + slot * self.pitch
             if slot < self.again:
@@ -94,15 +94,15 @@ def new_rows(shape: Shape, rows: int) -> int:
 
 
 def line_buffer(
-    layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: int
+    layout: Layout, shape: Shape, tile_rows: int, write_rows: int, prefetch: int
 ) -> LineBuffer:
-    """Size the line buffer of a map written `made_rows` at a time, read by tiles of `tile_rows`.
+    """Size the line buffer of a map written `write_rows` at a time, read by tiles of `tile_rows`.
 
-    ahead: prefetch distance, the number of further tiles whose rows must fit as well.
+    prefetch: prefetch distance, the number of further tiles whose rows must fit as well.
     """
     read, image_rows = reach(shape, tile_rows), layout.rows // shape.images
-    ends = [min(ceil_div(sum(span), made_rows) * made_rows, image_rows) for span in read]
-    prefetch_ends = [*ends[ahead:], *[ends[-1]] * ahead][: len(ends)]
+    ends = [min(ceil_div(sum(span), write_rows) * write_rows, image_rows) for span in read]
+    prefetch_ends = [*ends[prefetch:], *[ends[-1]] * prefetch][: len(ends)]
     needed = max(end - first for end, (first, _) in zip(prefetch_ends, read, strict=True))
     step = new_rows(shape, tile_rows)
     rows, again = ceil_div(needed, step) * step, 0
@@ -110,7 +110,7 @@ def line_buffer(
     if rows < image_rows:
         again = _overhang(read, rows, first)
     if rows + again >= image_rows:  # the whole map fits in as many rows
-        rows, again, first = image_rows * min(shape.images, 2 if ahead else 1), 0, 0
+        rows, again, first = image_rows * min(shape.images, 2 if prefetch else 1), 0, 0
     return LineBuffer(
         layout=layout,
         pitch=layout.blocks * layout.row_words,

@@ -17,7 +17,7 @@ from opu_fuse.dfg.views import values_read
 from opu_fuse.hw.dram_layout import Layout, lanes_of
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import DataLayout, Place
+from opu_fuse.layout.data_layout import DataLayout, Storage
 from opu_fuse.lowering.pass_geometry import Geometry
 from opu_fuse.tile_schedule.input_region import count_parts
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -62,7 +62,7 @@ def count_reads(
     read = [i for geometry in passes for i in geometry.operands]
     read += [dfg.base(i) for node in on_host for i in values_read(dfg, node)]
     read += [dfg.base(i) for i in dfg.outputs]
-    return Counter(layout.join(i).home for i in read)
+    return Counter(layout.join(i).alias_root for i in read)
 
 
 def find_residents(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap | None]:
@@ -74,12 +74,12 @@ def find_residents(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Re
     residents: list[ResidentMap | None] = [None] * len(units)
     for first in range(len(units) if hw.post.keep else 0):
         if residents[first] is None:
-            maps = _kept_from(units[first : first + MOST_WRITERS + MOST_READERS], hw)
+            maps = _resident_maps(units[first : first + MOST_WRITERS + MOST_READERS], hw)
             residents[first : first + len(maps)] = maps
     return residents
 
 
-def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap]:
+def _resident_maps(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[ResidentMap]:
     """Resident maps of the first unit and the successors that write the same map; empty if none."""
     writers: list[TiledLayer] = []
     for ours, successor in pairwise(units[: MOST_WRITERS + 1]):
@@ -88,7 +88,7 @@ def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Reside
         writers.append(ours[0])
         reader = successor[0]
         firsts = first_blocks(writers, reader.reads)
-        whole = any(work.tile.undivided for work in (*writers, *successor))  # takes all banks
+        whole = any(layer.tile.undivided for layer in (*writers, *successor))  # takes all banks
         if firsts and not whole and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
             stored = _readers(units[len(writers) :], reader) < writers[-1].readers
@@ -113,7 +113,7 @@ def _readers(units: Sequence[Sequence[TiledLayer]], reader: TiledLayer) -> int:
     return sum(1 for _ in takewhile(reads, units))
 
 
-def first_blocks(writers: Sequence[TiledLayer], target: Place) -> list[int]:
+def first_blocks(writers: Sequence[TiledLayer], target: Storage) -> list[int]:
     """First channel block of each writer's output in the map; empty if the map is not resident.
 
     The writers must produce all its lanes, each block by one writer, in the layout post writes.
@@ -122,10 +122,10 @@ def first_blocks(writers: Sequence[TiledLayer], target: Place) -> list[int]:
     firsts: list[int] = []
     blocks: list[int] = []
     lanes: list[np.ndarray] = []
-    for work in writers:
-        output, spread = work.writes, (work.shape.upsample, work.phase.apart)
+    for layer in writers:
+        output, spread = layer.writes, (layer.shape.upsample, layer.phase.stride)
         alike = (output.layout.rows, output.layout.row_words) == (layout.rows, layout.row_words)
-        if output.home != target.home or not alike or spread != ((1, 1), (1, 1)):
+        if output.alias_root != target.alias_root or not alike or spread != ((1, 1), (1, 1)):
             return []
         firsts.append(output.block - target.block)
         blocks += range(firsts[-1], firsts[-1] + output.layout.blocks)

@@ -9,7 +9,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units.base import Space
 
 CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
-"""What lies in `Scratchpad`."""
+"""Buffers that are allocated as a `Scratchpad`."""
 
 
 class Banks(Struct):
@@ -60,8 +60,8 @@ class Scratchpad:
 
     def __init__(self, words: int, banks: int) -> None:
         size = words // banks
-        self._there: dict[Hashable, int] = {}  # first word
-        self._used: dict[int, None] = {}  # first words, most recently used last
+        self._resident: dict[Hashable, int] = {}  # key -> first word
+        self._used: dict[int, None] = {}  # first words, least recently used first
         # Of all resident entries, ascending; a zero-size sentinel is at each end of a bank.
         self._firsts = [bank * size for bank in range(banks + 1)]
         self._ends = [*self._firsts]
@@ -70,14 +70,14 @@ class Scratchpad:
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """Allocate an entry: (first word, whether it was resident)."""
-        result = self._there.get(key)
-        first = self._place(words) if result is None else result
+        result = self._resident.get(key)
+        first = self._address_for(words) if result is None else result
         if result is None:
             over = self._over(first, words)
             for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
-                del self._there[lost], self._used[at]
+                del self._resident[lost], self._used[at]
             self._free += sum(self._ends[over]) - sum(self._firsts[over]) - words
-            self._there[key] = first
+            self._resident[key] = first
             self._firsts[over], self._ends[over] = [first], [first + words]
             self._keys[over] = [key]
         self._used.pop(first, None)
@@ -86,14 +86,14 @@ class Scratchpad:
 
     def fits_without_evicting(self, keys: Collection[Hashable], words: int) -> bool:
         """Whether all keys are resident and `words` more words fit without evicting them."""
-        lost = self._keys[self._over(self._place(words), words)]
-        return all(key in self._there for key in keys) and not any(key in keys for key in lost)
+        lost = self._keys[self._over(self._address_for(words), words)]
+        return all(key in self._resident for key in keys) and not any(key in keys for key in lost)
 
-    def _place(self, words: int) -> int:
+    def _address_for(self, words: int) -> int:
         """First word, in a bank, of the space whose most recently used entry is least recent."""
         if words <= self._free:
-            for end, behind in zip(self._ends, self._firsts[1:], strict=False):
-                if words <= behind - end:
+            for end, following in zip(self._ends, self._firsts[1:], strict=False):
+                if words <= following - end:
                     return end
         lost: set[int] = set()
         for first in self._used:  # evict in LRU order until the entry fits
@@ -124,7 +124,10 @@ def map_banks(hw: HwSpec) -> dict[Space, Banks]:
 def scratchpads(
     hw: HwSpec, spaces: Iterable[Space] = CONSTANTS, *, together: bool = False
 ) -> dict[Space, Scratchpad]:
-    """Empty scratchpads of the constant buffers of a machine. together: as one bank."""
+    """Empty scratchpads of the constant buffers of a machine.
+
+    together: each buffer is one bank.
+    """
     return {
         space: Scratchpad(buffer.words, 1 if together else buffer.banks)
         for space in spaces

@@ -1,4 +1,4 @@
-"""Operations of a tile schedule, and who receives them (`TileSink`)."""
+"""Operations of a tile schedule, and the interface that receives them (`TileSink`)."""
 
 from typing import Protocol, TypeVar
 
@@ -42,7 +42,7 @@ class FeatureLoad(Struct, frozen=True):
 
 
 class FeatureSource(Struct, frozen=True):
-    """What compute reads for the mid rectangle of a tile, and where.
+    """The input that compute reads for the pre-pool rectangle of a tile, and its address.
 
     bank: first word of a bank, `LOAD` of a line buffer (`line_buffer`).
     window: the part that is read, None where it is in a line buffer.
@@ -59,8 +59,10 @@ class FeatureSource(Struct, frozen=True):
 
 
 class ComputeStep(Struct, frozen=True):
-    """A weight chunk's share of a tile, of all its images. weights, pre: their words in the
-    buffers; psum: first word of the bank.
+    """The computation of one weight chunk for a tile, for all its images.
+
+    weights, pre: (first, count) of the words in the weight and pre buffers;
+    psum: first word of the partial-sum bank.
     """
 
     out: OutputRange
@@ -72,14 +74,14 @@ class ComputeStep(Struct, frozen=True):
 
 
 class ToBank(Struct, frozen=True):
-    """Post writes a tile to the feature bank that begins at word `bank`, too."""
+    """Post also writes the tile to the feature bank at word `bank`, into a resident map."""
 
     bank: int
-    keep: ResidentMap
+    resident: ResidentMap
 
 
 Destination = ToBank | LineBuffer | None
-"""Where post writes a tile besides: a line buffer, or a bank that holds the whole map."""
+"""Feature-buffer target of post, if any: a line buffer, or a bank that holds the whole map."""
 
 
 class PostStep(Struct, frozen=True):
@@ -88,7 +90,7 @@ class PostStep(Struct, frozen=True):
     tile_block: first channel block of the tile; blocks: (first, count) of those finished.
     psum, output: first word of the bank of each.
     params, tables: their words in the buffers, None without any.
-    residual, halo: first word of the banks with the second operands, and with the partial maxima of
+    residual, halo: first word of the banks with the second operands, and with the pooling halo of
     the tile above.
     """
 
@@ -142,7 +144,7 @@ class TileSink(Protocol[Layer_contra, Read]):
         """The second operands of post's stages into a residual bank."""
 
     def load_halo(self, layer: Layer_contra, step: PostStep) -> None:
-        """Partial maxima that the tile above stored into a residual bank."""
+        """The pooling halo that the tile above stored, into a residual bank."""
 
     def read(self, layer: Layer_contra, source: FeatureSource) -> Read:
         """The following compute operations read this."""
@@ -161,4 +163,4 @@ class TileSink(Protocol[Layer_contra, Read]):
         """From the output buffer to memory."""
 
     def store_halo(self, layer: Layer_contra, step: PostStep, bank: int) -> None:
-        """Partial maxima for the tile below, by way of an output bank to memory."""
+        """The pooling halo for the tile below, through an output bank to memory."""

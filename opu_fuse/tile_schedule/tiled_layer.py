@@ -1,6 +1,6 @@
-"""A tiled layer: what a tile schedule runs, with what it reads and writes and where that is stored.
+"""A tiled layer: the unit of a tile schedule, with the storage of its input and output.
 
-No addresses and no integers: those of a program are in `schedule.tiling.PlannedLayer`.
+It has no addresses and no quantisation parameters; `schedule.tile_choice.PlannedLayer` adds them.
 """
 
 from collections.abc import Hashable, Iterator
@@ -11,33 +11,36 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import Place
+from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.polyphase import WHOLE, Phase
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk, output_ranges
-from opu_fuse.tiling.tile import Rect, Span, Tile, spans, unfold
+from opu_fuse.tiling.tile import Rect, Span, Tile, cols_per_iteration, spans
 
 
 class Maps(NamedTuple):
-    """Where the input of a layer and its output are stored, and how often the map is read in which
-    the output is (`residency.count_reads`).
+    """The storage of a layer's input and output.
+
+    readers: reads of the allocation that holds the output (`residency.count_reads`).
     """
 
-    reads: Place
-    writes: Place
+    reads: Storage
+    writes: Storage
     readers: int
 
 
 class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
-    source, residuals, gate, second: DFG indices of the maps that it reads (`Geometry`).
-    output: DFG index of the map that it computes.
-    reads, writes: where source and output are stored.
-    readers: how often the map in which the output is stored is read (`residency.count_reads`).
-    unfold: kernel columns that a visit covers (`cost.tiles.unfold`).
-    phase: the rows and columns of its output that it makes.
-    images: (first, how many) of a batch, None: all.
+    shape: sizes of the pass;
+    source, residuals, gate, second: DFG indices of the maps that it reads (`Geometry`);
+    output: DFG index of the map that it computes;
+    tile, ranges: its tile size and output ranges;
+    cols_per_iteration: kernel columns per column iteration of compute (`tiling/tile.py`);
+    reads, writes: storage of source and output;
+    readers: reads of the allocation that holds the output (`residency.count_reads`);
+    phase: the rows and columns of its output that it computes;
+    images: (first, count) of the batch's images; None: all.
     """
 
     shape: Shape
@@ -46,9 +49,9 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     output: int
     tile: Tile
     ranges: tuple[OutputRange, ...]
-    unfold: int
-    reads: Place
-    writes: Place
+    cols_per_iteration: int
+    reads: Storage
+    writes: Storage
     readers: int
     phase: Phase = WHOLE
     gate: int | None = None
@@ -57,31 +60,31 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def maps(self) -> Maps:
-        """Its input and output."""
+        """The storage of its input and output."""
         return Maps(self.reads, self.writes, self.readers)
 
     @property
     def held(self) -> Hashable:
-        """What a bank holds that has the whole input: its unfolded rows are not the map."""
+        """Key of a bank that holds the whole input; im2row rows have a key of their own."""
         result = self.bank_of(self.source)
         if self.shape.unit:
             return result, self.shape.in_channels
         return result if self.shape.im2row is None else (result, self.shape.im2row)
 
     def bank_of(self, node: int) -> Hashable:
-        """What a bank holds that has all of a map (a DFG index) that is read or made."""
+        """Key of a bank that holds the whole map `node` (a DFG index)."""
         return node if self.images is None else (node, self.images)
 
     @property
     def rows_in(self) -> Span:
-        """Rows of its input, through all images: the first one, and how many."""
+        """(first, count) of its input rows, counted over all images."""
         first, images = self.images or (0, 1)
         rows = self.reads.layout.rows if self.images is None else self.shape.in_rows
         return first * rows, images * rows
 
     @property
     def row_words(self) -> int:
-        """Words of a whole row of the input, those of the image where it is unfolded."""
+        """Words of a whole input row; for an im2row map, those of the image row."""
         im2row = self.shape.im2row
         return self.reads.layout.row_words if im2row is None else im2row.words
 
@@ -107,5 +110,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
 
     def with_tile(self, tile: Tile, hw: HwSpec) -> Self:
         """Return the layer with another tile."""
-        across = unfold(self.shape, hw.array.modes[tile.mode], hw)
-        return replace(self, tile=tile, ranges=output_ranges(self.shape, tile, hw), unfold=across)
+        across = cols_per_iteration(self.shape, hw.array.modes[tile.mode], hw)
+        return replace(
+            self, tile=tile, ranges=output_ranges(self.shape, tile, hw), cols_per_iteration=across
+        )

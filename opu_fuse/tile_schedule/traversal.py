@@ -1,7 +1,7 @@
 """The tile schedule: what runs in which order, and what the on-chip buffers hold.
 
 One traversal for all: a sink gets the operations one by one, to time them (`timing/time_sink.py`)
-or to make instructions of them (`schedule/emit_sink.py`). The order is correct when executed one by
+or to emit instructions (`schedule/emit_sink.py`). The order is correct when executed one by
 one; overlap comes from the engines' queues.
 
 Every on-chip buffer is double-buffered: its banks are used round robin, and the schedule tracks
@@ -16,14 +16,14 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.tile_schedule.fused_stack import STAYING, FusedStack
+from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
-    NOTHING,
+    NO_TILE,
     PREFETCH_DISTANCE,
-    Made,
+    PreviousTile,
     Window,
+    blocks_in_time,
     count_parts,
-    in_time,
     rows_read,
     window,
 )
@@ -54,50 +54,53 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
     """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
-    group (`beside`), or the layers of a fused stack.
+    group (`interleaved`), or the layers of a fused stack (`stack`).
     """
 
-    works: tuple[Layer_co, ...]
-    beside: bool = False
+    layers: tuple[Layer_co, ...]
+    interleaved: bool = False
     stack: FusedStack | None = None
 
 
 Units = Sequence[Unit[TiledLayer]]
-"""Of a machine segment, in their order."""
+"""The units of a machine segment, in execution order."""
 
 
 class TileSchedule(Generic[Layer, Read]):
-    """Schedules layers one after the other. Invariant: banks and scratchpads hold what they will
-    when the operations so far have run.
+    """Schedules layers one after the other. Invariant: banks and scratchpads hold what the
+    machine's buffers will hold when the operations so far have run.
     """
 
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
         self._hw, self._word = hw, hw.word_bytes
         self._sink, self._undivided = sink, False
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
-        self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the tile before
+        self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the previous tile
         self._at_once: dict[Hashable, int] = {}
 
-    def units(self, units: Sequence[Unit[Layer]], kept: Sequence[ResidentMap | None]) -> None:
-        """All units of a machine segment. kept: the resident map that each unit's output is part
-        of.
+    def units(self, units: Sequence[Unit[Layer]], residents: Sequence[ResidentMap | None]) -> None:
+        """Schedule all units of a machine segment.
+
+        residents: per unit, the resident map that its output is part of.
         """
-        firsts = [None if unit.stack else unit.works[0] for unit in units]
-        for unit, keep, successor in zip(units, kept, [*firsts, None][1:], strict=True):
+        firsts = [None if unit.stack else unit.layers[0] for unit in units]
+        for unit, resident, successor in zip(units, residents, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
-                self.fused_stack(unit.stack, unit.works)
-            elif unit.beside:
-                self.interleave(*unit.works)
+                self.fused_stack(unit.stack, unit.layers)
+            elif unit.interleaved:
+                self.interleave(*unit.layers)
             else:
-                followers = [*unit.works[1:], successor]
-                for layer, after in zip(unit.works, followers, strict=True):
-                    self.layer(layer, keep, after)
+                followers = [*unit.layers[1:], successor]
+                for layer, after in zip(unit.layers, followers, strict=True):
+                    self.layer(layer, resident, after)
 
     def layer(
-        self, layer: Layer, keep: ResidentMap | None = None, successor: Layer | None = None
+        self, layer: Layer, resident: ResidentMap | None = None, successor: Layer | None = None
     ) -> None:
-        """All tiles of a layer. keep: the resident map that its output is part of; successor: the
-        layer whose first weights are prefetched.
+        """Schedule all tiles of a layer.
+
+        resident: the resident map that its output is part of;
+        successor: the layer whose first weights are prefetched.
         """
         self._divide_as(layer)
         if successor is not None and successor.tile.undivided != self._undivided:
@@ -105,28 +108,29 @@ class TileSchedule(Generic[Layer, Read]):
         banks = self._banks[Space.FEATURE]
         tiles, (start, rows) = layer.tiles, layer.rows_in
         first = end = start + rows
-        ours: set[Hashable] = set()
-        resident = banks.find(layer.held) is not None
-        if keep is not None and not resident and count_parts(layer, banks.banks) == banks.banks:
+        own_weights: set[Hashable] = set()
+        in_bank = banks.find(layer.held) is not None
+        if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
             first = rows_read(layer, *tiles[0])
             self._load_rows(layer, start, first)
         for left, (out, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
             pre_pool = pre_pool_rect(layer.shape, rect)
-            psum = self._accumulate(layer, out, rect, pre_pool, shares_port=keep is not None)
+            psum = self._accumulate(layer, out, rect, pre_pool, shares_port=resident is not None)
             if first < end:  # now: post will need the write port of the buffer
                 self._load_rows(layer, first, end)
                 first = end
             if successor is not None and left <= PREFETCH_DISTANCE:
                 phase = layer.phase.first
-                ours = ours or {
+                own_weights = own_weights or {
                     (layer.output, phase, p.offset, p.words) for p in layer.weight_chunks
                 }
-                self._prefetch_weights(ours, successor)
-            to = keep and ToBank(self._banks[Space.FEATURE].take(layer.bank_of(keep.node))[0], keep)
-            self._post(layer, out, rect, pre_pool, psum, to, stored=keep is None or keep.stored)
+                self._prefetch_weights(own_weights, successor)
+            to = resident and ToBank(banks.take(layer.bank_of(resident.node))[0], resident)
+            stored = resident is None or resident.stored
+            self._post(layer, out, rect, pre_pool, psum, to, stored=stored)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
-        """All tiles of two layers, the filler's spread evenly between the several of the other."""
+        """Schedule all tiles of two layers, the filler's spread evenly between the other's."""
         self._divide_as(layer)
         ours, theirs = layer.tiles, filler.tiles
         done = 0
@@ -143,10 +147,10 @@ class TileSchedule(Generic[Layer, Read]):
         Constants and line buffers are resident meanwhile; the feature banks are empty afterwards.
         """
         self._divide_as(layers[0])
-        self._scratchpads |= scratchpads(self._hw, STAYING, together=True)
+        self._scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS, together=True)
         self._sink.stack(stack)
         tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.line_buffers, None))]
-        for slot in stack.turns:
+        for slot in stack.slots:
             self._sink.slot(slot)
             if slot.layer == LOAD:
                 self._load_strip(layers[0], stack.line_buffers[0], *stack.strip(slot.number))
@@ -156,7 +160,7 @@ class TileSchedule(Generic[Layer, Read]):
             psum = self._accumulate(layer, out, rect, pre_pool, line_buffer)
             self._post(layer, out, rect, pre_pool, psum, to, stored=stack.stored[slot.layer])
         self._sink.slot(None)
-        self._scratchpads |= scratchpads(self._hw, STAYING)
+        self._scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS)
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
 
     def _divide_as(self, layer: TiledLayer) -> None:
@@ -183,8 +187,9 @@ class TileSchedule(Generic[Layer, Read]):
         *,
         shares_port: bool = False,
     ) -> int:
-        """Loads and compute of a tile. Returns the first word of its partial sums. line_buffer:
-        the line buffer that its input is in.
+        """Schedule loads and compute of a tile; return the first word of its partial sums.
+
+        line_buffer: the line buffer that holds its input, if any.
         """
         shape, sink = layer.shape, self._sink
         psum, images = self._banks[Space.PSUM].take_oldest(), images_of(shape, rect.rows)
@@ -211,8 +216,9 @@ class TileSchedule(Generic[Layer, Read]):
     def _features(
         self, layer: Layer, chunk: FeatureChunk, pre_pool: PrePoolRect, *, shares_port: bool
     ) -> tuple[int, Window, bool]:
-        """Loads a tile's input, unless a bank holds it. Returns the bank, what is read of it, and
-        whether it has the whole map.
+        """Load a tile's input, unless a bank holds it.
+
+        Return (first word of the bank, window read, whether the bank holds the whole map).
         """
         read, banks = window(layer, chunk, pre_pool), self._banks[Space.FEATURE]
         resident = banks.find(layer.held)
@@ -229,15 +235,15 @@ class TileSchedule(Generic[Layer, Read]):
             rest = blocks, part.rows, part.words, complete
             self._load(layer, FeatureLoad(bank, word, *rest, shares_port=shares_port))
 
-        made = Made.by(*self._before) if self._before else NOTHING
-        last = made.of(layer, part)
-        for blocks in in_time(part, last):
+        previous = PreviousTile.by(*self._before) if self._before else NO_TILE
+        late = previous.late_blocks(layer, part)
+        for blocks in blocks_in_time(part, late):
             load(blocks)
-        if last[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
+        if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
             image = pre_pool.row // layer.shape.pre_pool_rows if layer.shape.computed else 0
             for weights in chunk.weights[:1]:
                 self._weights(layer, weights, image)
-            load(last)
+            load(late)
         return bank, read, False
 
     def _load(self, layer: Layer, load: FeatureLoad) -> None:
@@ -281,12 +287,12 @@ class TileSchedule(Generic[Layer, Read]):
             self._sink.load_weights(layer, part, image, (first, part.words))
         return first, part.words
 
-    def _prefetch_weights(self, ours: Collection[Hashable], successor: Layer) -> None:
-        """The first weights of the next layer, if they fit without evicting any of this one's."""
+    def _prefetch_weights(self, own: Collection[Hashable], successor: Layer) -> None:
+        """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
         first, weights = next(successor.weight_chunks, None), self._scratchpads[Space.WEIGHT]
         if successor.second is not None:
             return  # this layer may compute them
-        if first is not None and weights.fits_without_evicting(ours, first.words):
+        if first is not None and weights.fits_without_evicting(own, first.words):
             self._weights(successor, first, 0)
 
     def _pre(self, layer: Layer, blocks: Span, images: Span) -> Span:
@@ -312,7 +318,7 @@ class TileSchedule(Generic[Layer, Read]):
         *,
         stored: bool,
     ) -> None:
-        """Post chain and stores of a tile, as many channel blocks at a time as the banks hold."""
+        """Schedule post and stores of a tile, as many channel blocks at once as the banks hold."""
         shape, sink = layer.shape, self._sink
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables = shape.param_words, None, None
@@ -325,10 +331,10 @@ class TileSchedule(Generic[Layer, Read]):
             output, residual, halo = outputs.take_oldest(), None, None
             if shape.sides:
                 residual = residuals.take_oldest()
-            if shape.carries and shape.reads_halo(rect.row):
+            if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
-            found = psum, output, params, tables, residual, halo, to
-            step = PostStep(out.block, (out.block + at, count), rect, pre_pool, *found)
+            buffers = psum, output, params, tables, residual, halo
+            step = PostStep(out.block, (out.block + at, count), rect, pre_pool, *buffers, to)
             if residual is not None:
                 sink.load_residuals(layer, step)
             if halo is not None:
@@ -336,7 +342,7 @@ class TileSchedule(Generic[Layer, Read]):
             sink.post(layer, step)
             if stored:
                 sink.store(layer, step)
-            if shape.carries and shape.reads_halo(rect.row + rect.rows):
+            if shape.pools_with_halo and shape.reads_halo(rect.row + rect.rows):
                 sink.store_halo(layer, step, outputs.take_oldest())
         self._before = layer, out, rect
 

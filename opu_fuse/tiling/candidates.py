@@ -22,10 +22,10 @@ from opu_fuse.tiling.tile import (
     groups_per_block,
     input_blocks,
     input_segments,
+    kernel_iterations,
     output_groups,
     pre_pool_size,
     undivided,
-    visits,
 )
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -35,13 +35,15 @@ work.
 """
 
 MOST_LOADS = 1000
-"""Loads of features and weights of a layer with a large window, if so few are enough."""
+"""Feature and weight loads above which a layer with a large window gets a tile of fewer loads:
+instructions of so many would dominate the program.
+"""
 
 SLOWER = 1.25
-"""How many times as long a layer may take for fewer of them."""
+"""Factor by which the cycles of a layer may grow for fewer loads."""
 
 LARGE_WINDOW = 4
-"""Banks of weights that a channel block's window fills: larger ones count as taken in parts."""
+"""Weight banks that the window of a channel block may fill before it counts as large."""
 
 
 class Overflow(Struct, frozen=True, kw_only=True):
@@ -62,18 +64,23 @@ class Fit(Struct, frozen=True, kw_only=True):
     tile: Tile
     cost: Estimate
 
-    def rank(self, *, beside: bool) -> tuple[float, int]:
-        """The lowest is taken: the cheapest, of those the widest, whose first tile needs the fewest
-        rows; beside another group, whose time is the larger one, the largest.
+    def rank(self, *, co_scheduled: bool) -> tuple[float, int]:
+        """Sort key; the lowest tile is chosen.
+
+        It is the one with the fewest cycles, then the widest, whose first tile needs the fewest
+        rows. A co-scheduled layer takes the largest tile, since its partner takes longer anyway.
         """
         tile = self.tile
         size = tile.images * tile.rows * tile.cols * tile.blocks
-        return -size if beside else self.cost.total_cycles, -tile.cols
+        return -size if co_scheduled else self.cost.total_cycles, -tile.cols
 
 
 class Refused(Struct, frozen=True, kw_only=True):
-    """A cut whose tiles do not fit. size: their rows, columns and channel blocks; images: of a
-    batch.
+    """A tile size that does not fit.
+
+    size: rows, columns and channel blocks;
+    images: images of the batch per tile;
+    why: the buffer that overflows.
     """
 
     size: tuple[int, int, int]
@@ -82,8 +89,10 @@ class Refused(Struct, frozen=True, kw_only=True):
 
 
 def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iterator[Fit | Refused]:
-    """Every cut that is tried, the largest first, in all loop orders. Of those that differ in
-    columns only, the widest that fit. whole_buffers: undivided tiles.
+    """Yield every tile that is tried, the largest first, in all loop orders.
+
+    Of tiles that differ in columns only, the widest that fit are tried. whole_buffers: undivided
+    tiles.
     """
     hw = undivided(hw) if whole_buffers else hw
     fits: Counter[tuple[int, int, int]] = Counter()
@@ -122,9 +131,12 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
 
 
 def choose_tile(
-    name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
+    name: str, shape: Shape, hw: HwSpec, *, co_scheduled: bool = False
 ) -> tuple[Tile, Estimate]:
-    """The fit of the lowest rank. Raises DoesNotFit (with the smallest gap seen) when none does."""
+    """The fit of the lowest rank. co_scheduled: another group's tiles are interleaved with its own.
+
+    Raises DoesNotFit, with the smallest gap seen, when no tile fits.
+    """
     fits: list[Fit] = []
     nearest: Overflow | None = None
     for c in candidates(shape, hw):
@@ -132,7 +144,7 @@ def choose_tile(
             fits.append(c)
         elif nearest is None or c.why.gap < nearest.gap:
             nearest = c.why
-    best = min(fits, key=lambda c: c.rank(beside=beside), default=None)
+    best = min(fits, key=lambda c: c.rank(co_scheduled=co_scheduled), default=None)
     if best is None:
         assert nearest is not None
         raise DoesNotFit(
@@ -151,18 +163,19 @@ def has_large_window(shape: Shape, hw: HwSpec, tile: Tile) -> bool:
     if not shape.array or shape.depthwise:
         return shape.array and tile.kernel != shape.window.kernel
     mode = hw.array.modes[tile.mode]
-    rows = prod(visits(shape, mode, hw)) * groups_per_block(mode, hw)
+    rows = prod(kernel_iterations(shape, mode, hw)) * groups_per_block(mode, hw)
     banks = rows * hw.mode_row_words(mode) / hw.buffers.weight.bank_words
     return tile.kernel != shape.window.kernel or banks > LARGE_WINDOW
 
 
 def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) -> Fit:
-    """Of the tiles that take so many cycles at most, undivided ones too, that of the fewest loads.
-    The array works so long at a part of a large window that it may wait for the next one.
+    """The tile of the fewest loads among those of at most `cycles` cycles, undivided ones included.
+
+    The array computes so long with a part of a large window that it may wait for the next part.
     """
     whole = (c for c in candidates(shape, hw, whole_buffers=True) if isinstance(c, Fit))
     near = [c for c in (*fits, *whole) if c.cost.total_cycles <= cycles]
-    return min(near, key=lambda c: (count_loads(shape, c.tile, hw), c.rank(beside=False)))
+    return min(near, key=lambda c: (count_loads(shape, c.tile, hw), c.rank(co_scheduled=False)))
 
 
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
@@ -177,7 +190,7 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _image_cuts(shape: Shape) -> list[int]:
-    """How many images of a batch a tile may have, more than one."""
+    """Candidate images per tile, more than one."""
     if shape.phased or shape.im2row or any(side.broadcast for side in shape.sides):
         return []  # rows of images are not contiguous; a gate is one pixel for a whole tile
     if shape.computed:
@@ -197,24 +210,25 @@ def _cuts(extent: int) -> list[int]:
 def _in_chunk(
     shape: Shape, hw: HwSpec, pre_pool: tuple[int, int], blocks: int, images: int, *, parts: bool
 ) -> tuple[int, tuple[int, int]] | Overflow:
-    """Input blocks and kernel part per feature chunk: as much as a feature bank holds. The kernel
-    stays whole unless the window of one pixel takes more than half a bank (parts: unless it does
-    not fit): tiles of more pixels read the same rows for all of them, so a few rows of the kernel
-    at a time load less.
+    """Input blocks and kernel part per feature chunk: as much as a feature bank holds.
+
+    The kernel is cut only if the window of one pixel takes more than half a bank (parts: if it does
+    not fit). Tiles of more pixels then read the same rows for all of them, so that a few kernel
+    rows at a time load less.
     """
     limit = hw.buffers.feature.bank_words
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     kernel = shape.window.kernel
-    one = feature_words(shape, hw, *pre_pool, kernel, images)
-    needed = one * blocks
+    block_words = feature_words(shape, hw, *pre_pool, kernel, images)
+    needed = block_words * blocks
     if not shape.array or (shape.depthwise and (needed <= limit or blocks > 1)):
         return (
             (blocks, kernel)
             if needed <= limit
             else Overflow(buffer="feature", needed=needed, limit=limit)
         )
-    if one <= limit:
-        most = limit // one
+    if block_words <= limit:
+        most = limit // block_words
         if shape.pre and hw.buffers.pre is not None:
             words = shape.pre_words * (images if shape.gated else 1)
             if words > hw.buffers.pre.bank_words:
@@ -226,19 +240,19 @@ def _in_chunk(
         if part is not None:
             most = limit // feature_words(shape, hw, *pre_pool, part)
             return 1 if shape.depthwise else min(most, max(last - first, 1)), part
-    return Overflow(buffer="feature", needed=one, limit=limit)
+    return Overflow(buffer="feature", needed=block_words, limit=limit)
 
 
 def _kernel_part(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int]) -> tuple[int, int] | None:
-    """The largest part of a kernel, whole rows of it where possible, whose input under a mid tile
-    fits a feature bank. None: not even one row and visit does.
+    """The largest part of a kernel, whole rows of it where possible, whose input under a tile
+    of pre-pool pixels fits a feature bank. None: not even that of one row and iteration does.
     """
     limit, (rows, cols) = hw.buffers.feature.bank_words, shape.window.kernel
     down, across = 1, min(hw.word_bytes // shape.slot, cols)  # of one compute instruction, at least
     if shape.depthwise:
         down, across = min(hw.array.window_side, rows), min(hw.array.window_side, cols)
     # Windows of a sum share their weights. A single pixel waits for its weights, and reads nothing
-    # twice: the first rows are there sooner when they come alone.
+    # twice: with few rows per load, the first ones are ready sooner.
     most = down if shape.sums or (shape.pre_pool_rows, shape.pre_pool_cols) == (1, 1) else rows
     tall = ((count, cols) for count in range(most // down * down, 0, -down))
     narrow = ((down, count) for count in range(cols // across * across, 0, -across))
@@ -249,23 +263,24 @@ def _kernel_part(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int]) -> tuple[i
 
 
 def overflow(
-    shape: Shape, hw: HwSpec, made: tuple[int, int], pre_pool: tuple[int, int], blocks: int
+    shape: Shape, hw: HwSpec, final: tuple[int, int], pre_pool: tuple[int, int], blocks: int
 ) -> Overflow | None:
-    """Which bank a tile overflows, that of its features aside. made, pre_pool: its final and mid
-    rows and columns.
+    """The bank that a tile overflows, features aside; None if it fits.
+
+    final, pre_pool: its final and pre-pool rows and columns.
     """
     buffers = hw.buffers
-    pixels, final = shape.words(*pre_pool), shape.stored_words(*made)
+    pixels, stored = shape.words(*pre_pool), shape.stored_words(*final)
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
-        ("output", final, buffers.output.bank_words),
+        ("output", stored, buffers.output.bank_words),
         ("param", blocks * shape.param_words, buffers.param.bank_words),
     ]
     if shape.sides:
-        words = sum(shape.side_words(pixels, final))
+        words = sum(shape.side_words(pixels, stored))
         demands.append(("residual", words, buffers.residual.bank_words))
-    if shape.stores_halo(made[0]):
-        demands.append(("residual", made[1], buffers.residual.bank_words))
+    if shape.stores_halo(final[0]):
+        demands.append(("residual", final[1], buffers.residual.bank_words))
     if shape.tables and buffers.table is not None:
         demands.append(("table", shape.tables * TABLE_WORDS, buffers.table.bank_words))
     if shape.depthwise:

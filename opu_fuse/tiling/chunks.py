@@ -14,16 +14,16 @@ from opu_fuse.tiling.depthwise import depthwise_parts, every_window
 from opu_fuse.tiling.tile import (
     Tile,
     ceil_div,
-    col_visits,
+    col_iterations,
+    cols_per_iteration,
     first_group,
     input_blocks,
     input_segments,
+    kernel_iterations,
     output_groups,
     pre_pool_size,
     segments_per_block,
     spans,
-    unfold,
-    visits,
     weight_chunks,
 )
 
@@ -32,14 +32,17 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
     """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output
     group].
 
-    segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
-    column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
-    bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words;
-    accumulate: its sums are added to those of chunks before it; part: which of the int8 whose sum
-    the weights are (`quant.weight_parts`).
+    segment, segments: input channel segments of the mode, absolute;
+    ky, kx: (first, count) of the kernel rows and column iterations, absolute;
+    group, groups: output channel groups, absolute;
+    offset: bytes from the start of the layer's weights;
+    rows, words: weight rows, and weight buffer words;
+    accumulate: its sums are added to those of chunks before it;
+    part: index of the int8 term whose weights it holds (`quant.weight_parts`).
+
     Depthwise: one `compute.depthwise`, segments are parts, in the order [part], or [output row] of
-    a single one (`tiling/depthwise.py`); groups are unused; windows of a sum that are alike have
-    the same rows.
+    a single one (`tiling/depthwise.py`); groups are unused. Equal windows of a sum share their
+    rows.
     """
 
     segment: int
@@ -56,7 +59,7 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
 
     @property
     def at_once(self) -> int:
-        """Output rows that depthwise makes at a time."""
+        """Output rows that depthwise computes at a time."""
         return self.rows // self.segments
 
 
@@ -145,8 +148,8 @@ def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
     segments = input_segments(shape, mode, hw, first, min(last - first, tile.in_blocks))
     unit, groups = segments_per_block(mode, hw), output_groups(shape, mode, hw, 0, tile.blocks)
     capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
-    visited = [(y, col_visits(shape, mode, hw, x)) for y, x in parts]
-    pieces = (weight_chunks(segments, unit, part, groups, capacity, None) for part in visited)
+    kernels = [(y, col_iterations(shape, mode, hw, x)) for y, x in parts]
+    pieces = (weight_chunks(segments, unit, part, groups, capacity, None) for part in kernels)
     return tiles * ceil_div(last - first, tile.in_blocks) * sum(len(list(p)) + 1 for p in pieces)
 
 
@@ -162,11 +165,11 @@ def _features(
         return _windows(shape, tile, hw, block, blocks, offset)
     mode = hw.array.modes[index]
     row_words = hw.mode_row_words(mode)
-    rows_visited, cols_visited = visits(shape, mode, hw)
+    kernel_rows, kernel_cols = kernel_iterations(shape, mode, hw)
     unit = segments_per_block(mode, hw)
     group = first_group(shape, mode, hw, block)
     groups = output_groups(shape, mode, hw, block, blocks)
-    further = needed_rows(shape, mode, hw, cols_visited, unfold(shape, mode, hw))
+    further = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
     capacity = hw.buffers.weight.bank_words // row_words
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
@@ -177,8 +180,8 @@ def _features(
     results = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
-        for ky in spans(rows_visited, tile.kernel[0]):
-            for kx in spans(cols_visited, col_visits(shape, mode, hw, tile.kernel[1])):
+        for ky in spans(kernel_rows, tile.kernel[0]):
+            for kx in spans(kernel_cols, col_iterations(shape, mode, hw, tile.kernel[1])):
                 weights = []
                 for s, n, y, yn, x, xn in weight_chunks(
                     segments, unit, (ky[1], kx[1]), groups, capacity, load

@@ -23,7 +23,7 @@ def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
 
 
 def cut(shape: Shape, hw: HwSpec, parts: int) -> Iterator[tuple[int, int, int]]:
-    """(first part, parts, output rows at once) of the instructions that so many parts take."""
+    """Yield (first part, parts, output rows at once) of the instructions for `parts` parts."""
     at_once = _rows_at_once(shape, hw)
     alone = int(at_once > 1 and parts % hw.word_parts == 1)
     if parts > alone:
@@ -35,8 +35,9 @@ def cut(shape: Shape, hw: HwSpec, parts: int) -> Iterator[tuple[int, int, int]]:
 def every_window(
     shape: Shape, hw: HwSpec, parts: Span, rows: Span, cols: Span
 ) -> Iterator[tuple[int, int, int, int]]:
-    """(which of the int8 whose sum the weights are, first part, parts, output rows at once) of the
-    instructions for some parts and a window of the kernel, each (first, count).
+    """Yield (int8 term of the weights, first part, parts, output rows at once) per instruction.
+
+    parts, rows, cols: (first, count) of the parts and of the kernel window.
     """
     width = min(hw.array.units, hw.word_channels)
     window = slice(rows[0], sum(rows)), slice(cols[0], sum(cols))
@@ -44,15 +45,13 @@ def every_window(
     for first, count, at_once in cut(shape, hw, parts[1]):
         begin = parts[0] + first
         yield 0, begin, count, at_once
-        for number, found in enumerate(needed, 1):
-            for ((at, several),) in boxes(np.asarray(found)[begin : begin + count]):
+        for number, parts_needed in enumerate(needed, 1):
+            for ((at, several),) in boxes(np.asarray(parts_needed)[begin : begin + count]):
                 yield number, begin + at, several, at_once
 
 
 def passes(rows: int, at_once: int) -> Iterator[tuple[int, int, int]]:
-    """(first output row, positions of the window, output rows of each) of the instructions that so
-    many rows take.
-    """
+    """Yield (first output row, window positions, output rows of each) per instruction."""
     done = rows - rows % at_once
     if done:
         yield 0, done // at_once, at_once
@@ -91,14 +90,15 @@ def depthwise_cycles(
 def layer_windows(
     shape: Shape, hw: HwSpec, size: tuple[int, int], parts: int
 ) -> tuple[int, int, int]:
-    """Of so many parts of a layer: windows that the array holds one after the other, cycles of one
-    for rows and columns of output pixels, weight rows of one.
+    """Return (windows, cycles of one, weight rows of one) for `parts` parts of a layer.
+
+    The array holds one window at a time. size: rows and columns of output pixels.
     """
     side, (rows, cols) = hw.array.window_side, shape.window.kernel
     window = min(rows, side), min(cols, side)
-    found = list(every_window(shape, hw, (0, parts), (0, rows), (0, cols)))
-    cycles = (depthwise_cycles(shape, hw, size, count, window, n) for *_, count, n in found)
-    weight_rows = sum(count * n for *_, count, n in found)
+    steps = list(every_window(shape, hw, (0, parts), (0, rows), (0, cols)))
+    cycles = (depthwise_cycles(shape, hw, size, count, window, n) for *_, count, n in steps)
+    weight_rows = sum(count * n for *_, count, n in steps)
     return -(-rows // side) * -(-cols // side), sum(cycles), weight_rows
 
 

@@ -1,4 +1,4 @@
-"""How few DRAM bytes a grouping can do with, as long as every group's result goes to memory."""
+"""Lower bound of the DRAM bytes of a grouping, if every group's result is stored to DRAM."""
 
 import math
 from collections.abc import Collection, Iterable
@@ -15,7 +15,7 @@ def bound_bytes(dfg: Dfg, groups: Iterable[Collection[int]], images: int = 1) ->
     """Bytes of every group's operands and result once, without padding; maps of all images of a
     batch. groups: DFG indices.
 
-    Maps that stay on chip are not read from memory, so a program can do with less.
+    Resident maps are not read from memory, so a program may need fewer.
     """
     total = 0
     for inside in map(frozenset, groups):

@@ -3,21 +3,21 @@
 from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
-from opu_fuse.hw.unit_rates import im2row_cycles, post_visits, row_cycles, visit_cycles
+from opu_fuse.hw.unit_rates import im2row_cycles, iteration_cycles, post_iterations, row_cycles
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, layer_windows
 from opu_fuse.tiling.tile import (
     Tile,
     ceil_div,
+    cols_per_iteration,
     feature_words,
     image_words,
     input_blocks,
     input_segments,
+    kernel_iterations,
     output_groups,
     pre_pool_size,
-    unfold,
-    visits,
 )
 
 STEP_OVERHEAD = 24
@@ -27,7 +27,7 @@ pipeline.
 
 
 PIECE_LATENCY = 60
-"""Cycles in which neither the array nor post works for a piece: drain of both, and tokens."""
+"""Cycles per piece in which neither the array nor post computes: drain of both, and tokens."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     ranges = ceil_div(blocks, tile.blocks)
     pool = shape.pool_window
     pre_pool_rows, pre_pool_cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
-    if shape.carries:
+    if shape.pools_with_halo:
         pre_pool_rows = min(tile.rows * pool.strides[0], shape.pre_pool_rows)
     pixels = shape.words(pre_pool_rows, pre_pool_cols)
     first, last = input_blocks(shape, lanes, 0, tile.blocks)
@@ -82,13 +82,13 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     else:
         compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0
-    per_block, unfolding = _read(shape, hw, (pre_pool_rows, pre_pool_cols), kernel, tile.images)
+    per_block, im2row = _read(shape, hw, (pre_pool_rows, pre_pool_cols), kernel, tile.images)
     pieces = tiles * ranges
-    one = per_block * parts * in_blocks
-    stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
+    tile_bytes = per_block * parts * in_blocks
+    input_stationary = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
     if shape.depthwise:  # every range reads its own blocks
-        one, ranges = per_block * blocks, 1
-    feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
+        tile_bytes, ranges = per_block * blocks, 1
+    feature_bytes = tiles * tile_bytes * (1 if input_stationary or ranges == 1 else ranges)
     map_bytes = shape.images * blocks * shape.stored_words(shape.out_rows, shape.out_cols) * word
     out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
     res_bytes = sum(
@@ -99,10 +99,10 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         else map_bytes
         for side in shape.sides
     )
-    carried_bytes = 0
+    halo_bytes = 0
     if shape.stores_halo(tile.rows):  # stored and loaded
-        carried_bytes = 2 * tiles * blocks * tile.cols * word
-    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
+        halo_bytes = 2 * tiles * blocks * tile.cols * word
+    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + halo_bytes
     post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
     dram = total_bytes / hw.dram.rate
     total = max(
@@ -110,9 +110,9 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         post,
         (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
     )
-    if not _stays(shape, hw):
-        fill = one / hw.dram.rate / max(1, chunks) + unfolding
-        total = max(total, dram + tiles * unfolding) + fill + 0.2 * dram
+    if not _is_resident(shape, hw):
+        fill = tile_bytes / hw.dram.rate / max(1, chunks) + im2row
+        total = max(total, dram + tiles * im2row) + fill + 0.2 * dram
     if tile.undivided:  # single bank: loads and array do not overlap
         total += dram
     return Estimate(
@@ -124,15 +124,15 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
 
 
 def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], blocks: int) -> int:
-    """Rows by which each pixel is multiplied. inputs: first channel block and their number."""
-    kernel_rows, kernel_visits = visits(shape, mode, hw)
+    """Weight rows by which each pixel is multiplied. inputs: (first, count) of channel blocks."""
+    kernel_rows, kernel_cols = kernel_iterations(shape, mode, hw)
     segments = input_segments(shape, mode, hw, *inputs)
-    dense = segments * kernel_rows * kernel_visits * output_groups(shape, mode, hw, 0, blocks)
-    further = needed_rows(shape, mode, hw, kernel_visits, unfold(shape, mode, hw))
+    dense = segments * kernel_rows * kernel_cols * output_groups(shape, mode, hw, 0, blocks)
+    further = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
     return dense + sum(int(rows.sum()) for rows in further)
 
 
-def _stays(shape: Shape, hw: HwSpec) -> bool:
+def _is_resident(shape: Shape, hw: HwSpec) -> bool:
     """Whether input and output of a depthwise layer are both resident.
 
     Such a layer has no DRAM traffic, which would bound it otherwise.
@@ -159,9 +159,9 @@ def _read(
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
     """Post cycles for a channel block of a tile."""
     cols = ceil_div(tile.cols, shape.stored_px)
-    carried = shape.stores_halo(tile.rows)
-    result = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
-    if carried:
+    has_halo = shape.stores_halo(tile.rows)
+    result = post_cycles(shape, hw, tile.rows - has_halo, cols, shape.pool_window.kernel[0])
+    if has_halo:
         result += halo_load_cycles(shape, hw, cols) + halo_store_cycles(shape, hw, cols)
     return result
 
@@ -169,24 +169,24 @@ def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
 def post_cycles(
     shape: Shape, hw: HwSpec, rows: int, cols: int, window: int, *, second_operand: bool = False
 ) -> int:
-    """Of post for rows of words in a channel block, the windows so many rows high."""
+    """Post cycles for rows of words in a channel block. window: rows of the pool window."""
     pool = shape.pool_window
-    visited = post_visits(
+    iterations = post_iterations(
         out_rows=rows,
         out_cols=cols,
         window=(window, pool.kernel[1]),
         stride_x=pool.strides[1],
         kind=shape.pool_kind,
     )
-    return visited * visit_cycles(hw, second_operand=second_operand or bool(shape.sides))
+    return iterations * iteration_cycles(hw, second_operand=second_operand or bool(shape.sides))
 
 
 def halo_load_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
     """Post cycles for the first row of a tile, which starts from the pooling halo."""
-    window = shape.pool_window.kernel[0] - shape.carried
+    window = shape.pool_window.kernel[0] - shape.halo_rows
     return post_cycles(shape, hw, 1, cols, window, second_operand=True)
 
 
 def halo_store_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
     """Post cycles for the pooling halo that a tile stores for its successor."""
-    return post_cycles(shape, hw, 1, cols, shape.carried)
+    return post_cycles(shape, hw, 1, cols, shape.halo_rows)

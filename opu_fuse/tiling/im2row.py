@@ -15,16 +15,16 @@ from opu_fuse.hw import unit_rates
 from opu_fuse.hw.im2row_window import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import Place
+from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.pixel_packing import can_fetch
 from opu_fuse.layout.shape import Im2row, Shape, Window
 from opu_fuse.tiling.tile import (
     ceil_div,
-    col_visits,
+    col_iterations,
     input_blocks,
     input_segments,
+    kernel_iterations,
     output_groups,
-    visits,
 )
 
 _WIDEST = REGISTER[Engine.COMPUTE, "in_cols"].highest
@@ -33,20 +33,20 @@ _STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
 
 def im2row(plain: Shape, hw: HwSpec) -> Shape | None:
     """Return the layer with im2row on load; None if unsupported or no faster."""
-    unfolded = _of_unfolded_rows(plain, hw)
-    if unfolded is None or unfolded.im2row is None:
+    transformed = _im2row_reader(plain, hw)
+    if transformed is None or transformed.im2row is None:
         return None
-    words = unfolded.im2row.row_words(unfolded.im2row.words)
-    load = unfolded.im2row.kernel_rows * words
-    now, then = array_cycles(plain, hw), array_cycles(unfolded, hw)
+    words = transformed.im2row.row_words(transformed.im2row.words)
+    load = transformed.im2row.kernel_rows * words
+    now, then = array_cycles(plain, hw), array_cycles(transformed, hw)
     if then is None or now is None:
         return None
     # Resident output is written only after the whole input is loaded, if a bank holds that.
-    waits = load if unfolded.in_rows * words <= hw.buffers.feature.bank_words else 0
-    return unfolded if max(then, load) + waits < now else None
+    waits = load if transformed.in_rows * words <= hw.buffers.feature.bank_words else 0
+    return transformed if max(then, load) + waits < now else None
 
 
-def _of_unfolded_rows(shape: Shape, hw: HwSpec) -> Shape | None:
+def _im2row_reader(shape: Shape, hw: HwSpec) -> Shape | None:
     """Return the layer as a reader of im2row rows; None if unsupported."""
     window, buffer = shape.window, hw.buffers.image
     rows, column = window.kernel[0], COLUMN_BYTES.get(window.kernel[0])
@@ -81,34 +81,39 @@ def _of_unfolded_rows(shape: Shape, hw: HwSpec) -> Shape | None:
 
 
 def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
-    """Of a convolution for a row of pixels, in the best mode that can be fed; None: none can."""
+    """Array cycles of a convolution for a row of pixels in its fastest mode; None if none fits."""
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     steps = ceil_div(shape.pre_pool_cols, shape.px)
     results = []
     for mode in hw.array.modes:
         if can_fetch(shape, mode, hw):
-            rows, _ = visits(shape, mode, hw)
-            each = rows * col_visits(shape, mode, hw, shape.window.kernel[1])
+            rows, _ = kernel_iterations(shape, mode, hw)
+            each = rows * col_iterations(shape, mode, hw, shape.window.kernel[1])
             each *= input_segments(shape, mode, hw, first, last - first)
             results.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
     return min(results, default=None)
 
 
-def im2row_place(place: Place, shape: Shape) -> Place:
-    """Where a layer finds its input: a map of unfolded rows has a layout of its own."""
-    im2row, layout = shape.im2row, place.layout
+def im2row_storage(storage: Storage, shape: Shape) -> Storage:
+    """The storage of a layer's input as the layer reads it: an im2row map has its own layout."""
+    im2row, layout = shape.im2row, storage.layout
     if im2row is None:
-        return place
+        return storage
     images = layout.rows // im2row.in_rows
     cols = im2row.words * layout.word // IMAGE_SLOT
     layout = dataclasses.replace(layout, rows=images * im2row.rows, cols=cols, slot=shape.slot)
-    return replace(place, layout=layout)
+    return replace(storage, layout=layout)
 
 
 class Piece(Struct, frozen=True, kw_only=True):
-    """Unfolded rows that are made together: `rows` of them behind `done` others, from `count` rows
-    of the image map, `first` on. origin: of the first one, from there (negative in the padding).
+    """Consecutive im2row rows that one `load.unfold` computes.
+
+    done: im2row rows before them;
+    rows: im2row rows;
+    first, count: the rows of the image map that they need;
+    origin: row at which the window of the first one begins, relative to `first` (negative in the
+    padding).
     """
 
     done: int
@@ -119,10 +124,11 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 
 def pieces(im2row: Im2row, first: int, rows: int, words: int, hw: HwSpec) -> Iterator[Piece]:
-    """How unfolded rows come in, `words` image words of each: the image buffer holds what several
-    of them need, of one image.
+    """Cut rows of an im2row map into the pieces that the image buffer can hold.
+
+    first, rows: the im2row rows, counted over all images; words: image words of each row.
     """
-    assert hw.buffers.image is not None, "shapes are unfolded on machines that can"
+    assert hw.buffers.image is not None, "only machines with an image buffer have im2row maps"
     window = Window(
         kernel=(im2row.kernel_rows, 1), strides=(im2row.stride, 1), pads=(im2row.pad, 0, 0, 0)
     )
@@ -142,6 +148,6 @@ def load_of_rows(im2row: Im2row, rows: int, hw: HwSpec) -> tuple[int, int]:
     """Bytes of the image that are loaded for `rows` im2row rows at once, and cycles of the load
     engine that im2row itself takes.
     """
-    found = pieces(im2row, 0, min(rows, im2row.rows), im2row.words, hw)
-    size = sum(piece.count for piece in found) * im2row.words * hw.word_bytes
+    loads = pieces(im2row, 0, min(rows, im2row.rows), im2row.words, hw)
+    size = sum(piece.count for piece in loads) * im2row.words * hw.word_bytes
     return size, unit_rates.im2row_cycles(im2row.words, rows, im2row.kernel_rows)

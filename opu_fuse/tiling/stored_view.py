@@ -29,20 +29,21 @@ def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
         other = im2row(spread, hw) or spread
         if _fewer(other, best, hw) and _faster(other, best, hw):
             best = other
-    if not best.carries:
+    if not best.pools_with_halo:
         return best
-    alone = replace(best, carries=False)
-    with_it, without = _estimate(best, hw), _estimate(alone, hw)
-    if with_it is None or without is None:
-        return alone
-    # Tiles then wait for post and for the memory, which has to be hidden behind the array.
-    hidden = with_it.compute_cycles >= HIDDEN * with_it.post_cycles
-    return best if hidden and with_it.total_cycles < without.total_cycles else alone
+    no_halo = replace(best, pools_with_halo=False)
+    with_halo, without = _estimate(best, hw), _estimate(no_halo, hw)
+    if with_halo is None or without is None:
+        return no_halo
+    # Tiles then wait for post and memory; long array times hide that latency.
+    hidden = with_halo.compute_cycles >= HIDDEN * with_halo.post_cycles
+    return best if hidden and with_halo.total_cycles < without.total_cycles else no_halo
 
 
 def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
-    """With several pixels in a partial-sum word, where post can give each a word of its own: it
-    pools nothing and reads no other map.
+    """Yield forms with several pixels per partial-sum word, which post spreads over output words.
+
+    Post can do so if it neither pools nor reads another map.
     """
     if not shape.array or shape.depthwise or shape.pre or shape.px > 1 or shape.pool or shape.sides:
         return
@@ -60,7 +61,7 @@ def _fewer(shape: Shape, than: Shape, hw: HwSpec) -> bool:
 
 
 def _faster(shape: Shape, than: Shape, hw: HwSpec) -> bool:
-    """Whether the closed form finds a layer faster."""
+    """Whether the closed form predicts fewer cycles."""
     now, then = _estimate(than, hw), _estimate(shape, hw)
     return then is not None and now is not None and then.total_cycles < now.total_cycles
 

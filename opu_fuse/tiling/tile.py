@@ -155,7 +155,7 @@ def weight_chunks(
 
 
 def _rectangle(rows: int, cols: int, most: int) -> tuple[int, int]:
-    """Rows and columns of the even pieces, of so many positions at most, that are fewest."""
+    """Rows and columns of the pieces of an even cut into the fewest, of `most` positions each."""
 
     def pieces(down: int) -> int:
         return ceil_div(rows, down) * ceil_div(cols, most // down)
@@ -166,16 +166,20 @@ def _rectangle(rows: int, cols: int, most: int) -> tuple[int, int]:
 
 
 def _piece(total: int, most: int, load: float) -> int:
-    """Sizes of even pieces of a total, the largest for which the array does not wait: a whole one
-    is loaded while the rest is used. Where it waits anyway, the most.
+    """The largest size of the pieces of a total for which the array does not wait.
+
+    A whole piece is loaded while the remainder is used. If the array waits anyway, the size is
+    `most`.
     """
     sizes = range(min(most, total), 0, -1)
     return next((n for n in sizes if load * n <= (total % n or n)), most)
 
 
-def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
-    """Kernel columns that one visit covers: neighbouring pixels of a slotted word fill the lanes
-    that the channels leave free. Of unfolded rows all of the kernel, in several visits.
+def cols_per_iteration(shape: Shape, mode: Mode, hw: HwSpec) -> int:
+    """Kernel columns that one column iteration covers.
+
+    Neighbouring pixels of a packed word fill the lanes that the channels leave unused. For im2row
+    maps it is the whole kernel, although that takes several iterations.
     """
     if shape.im2row is not None:
         return shape.window.kernel[1]
@@ -184,17 +188,17 @@ def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
     return min(max(1, mode.ic // shape.slot), shape.window.kernel[1])
 
 
-def visits(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:
+def kernel_iterations(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:
     """Kernel rows and column iterations."""
     kernel = shape.window.kernel
-    return kernel[0], col_visits(shape, mode, hw, kernel[1])
+    return kernel[0], col_iterations(shape, mode, hw, kernel[1])
 
 
-def col_visits(shape: Shape, mode: Mode, hw: HwSpec, columns: int) -> int:
+def col_iterations(shape: Shape, mode: Mode, hw: HwSpec, columns: int) -> int:
     """Iterations that cover `columns` kernel columns of a row."""
     if shape.im2row is not None:
         return ceil_div(columns * shape.slot, mode.ic)
-    return ceil_div(columns, unfold(shape, mode, hw))
+    return ceil_div(columns, cols_per_iteration(shape, mode, hw))
 
 
 def segments_per_block(mode: Mode, hw: HwSpec) -> int:
@@ -227,8 +231,9 @@ def input_segments(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int)
 
 
 def pre_pool_rect(shape: Shape, rect: Rect) -> PrePoolRect:
-    """What a tile is made of. The origins are those of the first image; of several images
-    everything is made.
+    """The pre-pool pixels from which a tile is computed.
+
+    The origins are those of the first image; a tile of several images has all their pixels.
     """
     row, rows, col, cols = rect
     if not shape.pool:
@@ -243,12 +248,12 @@ def pre_pool_rect(shape: Shape, rect: Rect) -> PrePoolRect:
         )
     start, stop, origin = shape.pool_window.span(0, first, rows, shape.pre_pool_rows)
     if shape.reads_halo(row):
-        start, origin = start + origin + shape.carried, -shape.carried
+        start, origin = start + origin + shape.halo_rows, -shape.halo_rows
     return PrePoolRect(above + start, above + stop, origin, *x)
 
 
 def images_of(shape: Shape, rows: int) -> int:
-    """Images of a batch that a tile of so many final rows is made of, 1 for a part of one."""
+    """Images of a batch that a tile of `rows` final rows covers, 1 for a part of one."""
     return max(1, rows // shape.out_rows)
 
 
@@ -261,7 +266,7 @@ def pre_pool_size(shape: Shape, rows: int, cols: int, images: int = 1) -> tuple[
     """Most pre-pool rows and columns of an image in a tile; all rows if it has several images."""
     pool = shape.pool_window
     tall = (rows - 1) * pool.strides[0] + pool.kernel[0]
-    if shape.carries:  # the first tile has no other above, but padding
+    if shape.pools_with_halo:  # the first tile has padding above, no other tile
         tall = max(tall - pool.pads[0], rows * pool.strides[0])
     return (
         shape.pre_pool_rows if images > 1 else min(tall, shape.pre_pool_rows),
@@ -272,8 +277,8 @@ def pre_pool_size(shape: Shape, rows: int, cols: int, images: int = 1) -> tuple[
 def feature_words(
     shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[int, int], images: int = 1
 ) -> int:
-    """Upper bound of the feature words of one channel block under rows × cols mid pixels and a
-    part of the kernel; of several images with all rows.
+    """Upper bound of the feature words of one channel block under rows × cols pre-pool pixels
+    and a part of the kernel; several images have all their rows.
     """
     w = shape.window
     in_rows = min((rows - 1) * w.strides[0] + (kernel[0] - 1) * w.dilations[0] + 1, shape.in_rows)
@@ -288,7 +293,7 @@ def feature_words(
 
 
 def image_words(shape: Shape, hw: HwSpec, cols: int) -> int:
-    """Upper bound of the image words of a row that so many columns lie in."""
+    """Upper bound of the image words of a row that hold `cols` columns."""
     assert shape.im2row is not None
     words = row_words(cols + hw.word_bytes // IMAGE_SLOT - 1, IMAGE_SLOT, hw.word_bytes)
     return min(words, shape.im2row.words)

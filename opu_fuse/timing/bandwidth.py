@@ -9,12 +9,15 @@ from opu_fuse.tiling.tile import Span
 
 
 class Memory:
-    """Memory bandwidth, first come first served. busy: cycle spans, ascending; used: cycles."""
+    """Memory bandwidth, first come first served.
+
+    used: cycles in which bytes moved.
+    """
 
     def __init__(self, bytes_per_cycle: float) -> None:
         self._rate = bytes_per_cycle
         self.used = 0.0
-        self._busy: list[tuple[float, float]] = []
+        self._busy: list[tuple[float, float]] = []  # cycle spans, ascending
 
     def move(self, start: float, size: int) -> float:
         """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
@@ -43,14 +46,21 @@ class Memory:
 
 
 class Buffer(Struct):
-    """Cycle per bank, by first word. reusable: may be overwritten; ready: load is complete."""
+    """Cycles of the banks of a buffer, by first word.
+
+    reusable: the bank may be overwritten;
+    ready: its load is complete.
+    """
 
     reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     ready: dict[int, float] = field(default_factory=dict)
 
 
 class Constants:
-    """Cycles of a scratchpad. ready: first word of an entry -> load complete."""
+    """Cycles of a scratchpad.
+
+    ready: first word of an entry -> cycle at which its load is complete.
+    """
 
     def __init__(self) -> None:
         self.ready: dict[int, float] = {}
@@ -66,21 +76,21 @@ class Constants:
 
     def use(self, words: Span, at: float) -> None:
         """Note that the words are read until cycle `at`."""
-        first, behind = words[0], words[0] + words[1]
+        first, end = words[0], words[0] + words[1]
         known = bisect_left(self._firsts, first)
-        if self._firsts[known : known + 1] == [first] and self._ends[known] == behind:
+        if self._firsts[known : known + 1] == [first] and self._ends[known] == end:
             self._until[known] = at  # the common case: an entry read before
             return
         over = self._over(words)
         firsts, ends, until = self._firsts[over], self._ends[over], self._until[over]
-        cut = [(first, behind, at)]  # the remainders of partly covered spans keep their cycles
+        cut = [(first, end, at)]  # the remainders of partly covered spans keep their cycles
         if firsts and firsts[0] < first:
             cut.insert(0, (firsts[0], first, until[0]))
-        if ends and ends[-1] > behind:
-            cut.append((behind, ends[-1], until[-1]))
-        self._firsts[over] = [one[0] for one in cut]
-        self._ends[over] = [one[1] for one in cut]
-        self._until[over] = [one[2] for one in cut]
+        if ends and ends[-1] > end:
+            cut.append((end, ends[-1], until[-1]))
+        self._firsts[over] = [piece[0] for piece in cut]
+        self._ends[over] = [piece[1] for piece in cut]
+        self._until[over] = [piece[2] for piece in cut]
 
     def _over(self, words: Span) -> slice:
         first, count = words
@@ -110,24 +120,24 @@ class Progress:
     def __init__(self) -> None:
         self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}
 
-    def add(self, home: int, maker: int, blocks: Span, rows: int, at: float) -> None:
+    def add(self, value: int, producer: int, blocks: Span, rows: int, at: float) -> None:
         """Note that the first `rows` rows of channel blocks are complete at cycle `at`."""
-        piece = self._maps.setdefault(home, {}).setdefault((maker, *blocks), _Piece())
+        piece = self._maps.setdefault(value, {}).setdefault((producer, *blocks), _Piece())
         piece.last = at
         if not piece.rows or rows > piece.rows[-1]:
             piece.rows.append(rows)
             piece.at.append(at)
 
-    def forget(self, home: int) -> None:
+    def forget(self, value: int) -> None:
         """Drop the progress of a map, because it is loaded again."""
-        self._maps.pop(home, None)
+        self._maps.pop(value, None)
 
-    def since(self, home: int, blocks: Span, rows: int) -> float:
+    def since(self, value: int, blocks: Span, rows: int) -> float:
         """Cycle at which the first rows of channel blocks are ready; the last one known if they are
         incomplete.
         """
         result = 0.0
-        for (_, first, count), piece in self._maps.get(home, {}).items():
+        for (_, first, count), piece in self._maps.get(value, {}).items():
             if first < sum(blocks) and blocks[0] < first + count:
                 result = max(result, piece.since(rows))
         return result

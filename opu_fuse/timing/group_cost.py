@@ -2,7 +2,7 @@
 
 Only the structure is read (`geometry`), so a float model and its quantised form cost the same.
 Machines that can be partitioned for but not built may run operators that no geometry describes
-(concat, upsample, channel multiply, a pool in front of the array). Such *riders* work while data
+(concat, upsample, channel multiply, a pool before the array). Such *riders* work while data
 passes: they cost the bytes by which they widen what is read or stored, at the memory's rate.
 """
 
@@ -28,9 +28,12 @@ POOLS = frozenset({"max_pool", "avg_pool"})
 
 
 class Cost(Struct, frozen=True, kw_only=True, order=True):
-    """Compared field by field in this order. misfits: groups that fit no tile, each worse than any
-    number of cycles; host: operators on the host; cycles, dram_bytes: predicted sums; groups:
-    passes through the machine, which settle a tie.
+    """Cost of groups, compared field by field in this order.
+
+    misfits: groups that fit no tile, each worse than any number of cycles;
+    host: operators on the host;
+    cycles, dram_bytes: predicted sums;
+    groups: passes through the machine, which break a tie.
     """
 
     misfits: int = 0
@@ -58,7 +61,7 @@ class Cost(Struct, frozen=True, kw_only=True, order=True):
         )
 
     def runs_more_than(self, other: "Cost") -> bool:
-        """Whether fewer groups fit no tile or, as many, fewer operators stay on the host."""
+        """Whether fewer groups fit no tile or, if as many, fewer operators run on the host."""
         return (self.misfits, self.host) < (other.misfits, other.host)
 
 

@@ -8,50 +8,53 @@ from opu_fuse.tile_schedule.traversal import TileSchedule, Units
 from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2
-"""Units timed in front of and behind those that differ: they find the banks as in the program."""
+"""Units timed before and after those that differ, so that the banks hold what they will hold in the
+program.
+"""
 
 
 def cycles(units: Units, hw: HwSpec) -> float:
     """Cycles of a machine segment, from the first load to the last store."""
-    return _timed(units, _kept(units, hw), hw).end
+    return _timed(units, _residents(units, hw), hw).end
 
 
 def cycles_by_output(
-    units: Units, kept: Sequence[ResidentMap | None], hw: HwSpec
+    units: Units, residents: Sequence[ResidentMap | None], hw: HwSpec
 ) -> dict[int, float]:
     """DFG index of an output -> cycles from the array's last tile before it to its own last tile.
 
-    The last output counts to the end. kept: resident map of every unit.
+    The last output counts to the end. residents: resident map of every unit.
     """
-    return _timed(units, kept, hw).spent
+    return _timed(units, residents, hw).spent
 
 
 def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float]:
     """`cycles_by_output`, and cycles in which memory moves bytes."""
-    times = _timed(units, _kept(units, hw), hw)
+    times = _timed(units, _residents(units, hw), hw)
     return times.spent, times.memory_used
 
 
-def _kept(units: Units, hw: HwSpec) -> list[ResidentMap | None]:
-    return find_residents([() if unit.stack else unit.works for unit in units], hw)
+def _residents(units: Units, hw: HwSpec) -> list[ResidentMap | None]:
+    return find_residents([() if unit.stack else unit.layers for unit in units], hw)
 
 
-def _timed(units: Units, kept: Sequence[ResidentMap | None], hw: HwSpec) -> TimeSink:
+def _timed(units: Units, residents: Sequence[ResidentMap | None], hw: HwSpec) -> TimeSink:
     times = TimeSink(hw)
-    TileSchedule(hw, times).units(units, kept)
+    TileSchedule(hw, times).units(units, residents)
     if units:
-        times.spent[units[-1].works[-1].output] += times.end - times.counted
+        times.spent[units[-1].layers[-1].output] += times.end - times.counted
     return times
 
 
 def saved(old: Units, new: Units, hw: HwSpec) -> tuple[float, float]:
-    """(cycles that `new` takes less than `old`, cycles of `old` that were looked at): only where
-    the two differ is timed.
+    """Return (cycles that `new` saves, cycles of the timed part of `old`).
+
+    Only the units that differ, and `MARGIN` neighbours on either side, are timed.
     """
     most = min(len(old), len(new))
     front = next((i for i in range(most) if old[i] != new[i]), most)
     most -= front
     back = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
-    first, behind = max(front - MARGIN, 0), max(back - MARGIN, 0)
-    before = cycles(old[first : len(old) - behind], hw)
-    return before - cycles(new[first : len(new) - behind], hw), before
+    first, rest = max(front - MARGIN, 0), max(back - MARGIN, 0)
+    before = cycles(old[first : len(old) - rest], hw)
+    return before - cycles(new[first : len(new) - rest], hw), before

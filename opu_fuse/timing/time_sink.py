@@ -1,17 +1,18 @@
 """Predicted times of a tile schedule: what every operation waits for, and how long it takes.
 
-The times are those of `hw.timing`. Four engines take their work in order; loads and stores share
-the bytes a cycle of the memory (`Dram.rate`). Left out are the edges of bursts, pages, instruction
-words after the first and maps that give their memory to others.
+The times are those of `hw/unit_rates.py`. Four engines run their instructions in order; loads and
+stores share the memory bandwidth (`Dram.rate`). The model leaves out the edges of bursts, pages,
+instruction words after the first, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from opu_fuse.hw import unit_rates
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import Place
+from opu_fuse.layout.data_layout import Storage
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
@@ -43,8 +44,20 @@ FIRST_WORDS = 18
 _ALL_ROWS = 1 << 32
 """Of a map, whatever it has."""
 
-Read = tuple[int, float, int, tuple[int, int]]
-"""Feature bank, when it is ready, images, partial sums' rows and columns of each."""
+
+class Read(NamedTuple):
+    """The input of a compute step.
+
+    bank: first word of the feature bank;
+    ready: cycle at which the input is complete;
+    images: images of the tile;
+    size: rows and columns of partial sums per image.
+    """
+
+    bank: int
+    ready: float
+    images: int
+    size: tuple[int, int]
 
 
 class TimeSink:
@@ -59,27 +72,30 @@ class TimeSink:
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self._memory = Memory(hw.dram.rate)
-        self._memory.move(0, unit_rates.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self._memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)
-        # Most passes end in an activation; what else they pass is not known here.
+        # Most passes end in an activation; the other stages are not known here.
         self._post_drain = unit_rates.post_drain_cycles(hw, (Stage.ACT,))
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
         self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
         self._post_ready = self._post_done = 0.0
-        self._kept_written = self._features_ready = 0.0  # of the write port that post shares
-        self._stored, self._kept = Progress(), Progress()
-        self._places: dict[int, Place] = {}  # of what was made
-        self._halos: dict[tuple[int, int, int], float] = defaultdict(float)  # for tiles below
+        # Load and post share the write port of the feature buffer.
+        self._resident_written = self._features_ready = 0.0
+        self._stored, self._resident = Progress(), Progress()
+        self._storage: dict[int, Storage] = {}  # of stored outputs, by DFG index
+        # (output, first block, blocks) -> cycle at which the pooling halo is in DRAM
+        self._halos: dict[tuple[int, int, int], float] = defaultdict(float)
         self._sweeps: dict[tuple[int, tuple[int, int]], tuple[int, int, int]] = {}
-        self._visits: dict[object, list[int]] = {}
-        # Of a fused stack, for each layer: when its slots were computed, and made, after a zero.
+        self._iterations: dict[object, list[int]] = {}
+        # Per layer of a fused stack, after a leading zero: cycles at which its slots left the
+        # array, and at which their output was complete.
         self._computed: list[list[float]] = []
         self._finished: list[list[float]] = []
         self._slot: TimeSlot | None = None
-        self._needed = self._reusable = 0.0  # input of the slot, and place for what it makes
+        self._needed = self._reusable = 0.0  # when the slot may read, and overwrite
 
     @property
     def memory_used(self) -> float:
@@ -88,8 +104,8 @@ class TimeSink:
 
     def stack(self, stack: FusedStack) -> None:
         """Start a fused stack: reset the completion cycles of its layers."""
-        self._computed = [[0.0] for _ in stack.works]
-        self._finished = [[0.0] for _ in range(len(stack.works) + 1)]
+        self._computed = [[0.0] for _ in stack.layers]
+        self._finished = [[0.0] for _ in range(len(stack.layers) + 1)]
 
     def slot(self, slot: TimeSlot | None) -> None:
         """Record completion of the previous slot, and when the next may read and overwrite rows."""
@@ -111,15 +127,15 @@ class TimeSink:
             buffer.reusable = defaultdict(lambda last=last: last)
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
-        """A transfer."""
+        """Transfer a part of the input."""
         size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
         ready = self._load(Space.FEATURE, load.bank, size, self._after(layer, load))
         self._loaded(layer, load, ready)
 
     def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
-        """A transfer, which does not wait for the feature buffer; then load is at work on it."""
+        """Transfer image rows without waiting for the feature buffer, then run im2row in load."""
         im2row, features = layer.shape.im2row, self._buffers[Space.FEATURE]
-        assert im2row is not None, "its rows are unfolded"
+        assert im2row is not None, "its input is an im2row map"
         size = piece.count * load.words[1] * self._word
         loaded = self._load(Space.IMAGE, image, size, self._in_memory(layer, load))
         ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
@@ -131,20 +147,20 @@ class TimeSink:
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
         """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
-        port = self._kept_written if load.shares_port else 0.0
+        port = self._resident_written if load.shares_port else 0.0
         return max(self._in_memory(layer, load), self._reusable, port)
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count) = layer.reads, load.blocks
-        return self._stored.since(reads.home, (reads.block + first, count), load.complete)
+        return self._stored.since(reads.alias_root, (reads.block + first, count), load.complete)
 
     def _loaded(self, layer: TiledLayer, load: FeatureLoad, ready: float) -> None:
         if not load.resident:
             self._features_ready = ready
             return
         if load.rows[0] == layer.rows_in[0]:
-            self._kept.forget(layer.source)
-        self._kept.add(layer.source, layer.source, load.blocks, load.complete, ready)
+            self._resident.forget(layer.source)
+        self._resident.add(layer.source, layer.source, load.blocks, load.complete, ready)
 
     def _load(self, space: Space, bank: int, size: int, after: float) -> float:
         """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
@@ -160,11 +176,11 @@ class TimeSink:
         return moved + self._latency
 
     def load_constants(self, layer: TiledLayer, space: Space, offset: int, words: Span) -> None:  # noqa: ARG002  addresses take no time
-        """A transfer."""
-        found, width = self._constants[space], self._word
+        """Transfer constants into a scratchpad."""
+        constants, width = self._constants[space], self._word
         if space is Space.WEIGHT:
             width = self._hw.buffers.weight.width
-        found.ready[words[0]] = self._move(words[1] * width, found.until(words))
+        constants.ready[words[0]] = self._move(words[1] * width, constants.until(words))
 
     def load_weights(self, layer: TiledLayer, part: WeightChunk, image: int, words: Span) -> None:  # noqa: ARG002  all images alike
         """A transfer after the store of the map."""
@@ -175,14 +191,14 @@ class TimeSink:
         found.ready[words[0]] = self._move(size, max(after, found.until(words)))
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
-        """A transfer after the store of the gate."""
+        """Transfer the gate after its store."""
         assert layer.gate is not None, "it has a gate"
-        found, after = self._constants[Space.PRE], self._since(layer.gate, blocks, sum(images))
-        ready = self._move(words[1] * self._word, max(after, found.until(words)))
-        found.ready[words[0]] = ready
+        constants, after = self._constants[Space.PRE], self._since(layer.gate, blocks, sum(images))
+        ready = self._move(words[1] * self._word, max(after, constants.until(words)))
+        constants.ready[words[0]] = ready
 
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
-        """A transfer for each operand."""
+        """Transfer each operand."""
         assert step.residual is not None, "it has a bank"
         (row, rows, _, cols), pre_pool, ready = step.rect, step.pre_pool, 0.0
         final = rows * ceil_div(cols, layer.shape.stored_px)
@@ -194,7 +210,7 @@ class TimeSink:
         self._buffers[Space.RESIDUAL].ready[step.residual] = ready
 
     def load_halo(self, layer: TiledLayer, step: PostStep) -> None:
-        """A transfer after the store of the tile above."""
+        """Transfer the halo after the store of the tile above."""
         assert step.halo is not None, "it has a bank"
         cols = ceil_div(step.rect.cols, layer.shape.stored_px)
         size = step.blocks[1] * cols * self._word
@@ -202,25 +218,21 @@ class TimeSink:
 
     def _since(self, value: int, blocks: Span, rows: int) -> float:
         """Cycle at which the first rows of channel blocks of a value are in DRAM."""
-        place = self._places.get(value)
-        home, first = (value, 0) if place is None else (place.home, place.block)
-        return self._stored.since(home, (first + blocks[0], blocks[1]), rows)
+        storage = self._storage.get(value)
+        root, first = (value, 0) if storage is None else (storage.alias_root, storage.block)
+        return self._stored.since(root, (first + blocks[0], blocks[1]), rows)
 
     def read(self, layer: TiledLayer, source: FeatureSource) -> Read:
-        """When the input is ready."""
+        """Return when the input of the following compute steps is ready."""
         pre_pool, images, ready = source.pre_pool, source.images, self._needed
         if source.window is not None and source.resident:
             part = source.window.part
-            ready = self._kept.since(layer.source, part.blocks, sum(part.rows))
+            ready = self._resident.since(layer.source, part.blocks, sum(part.rows))
         elif source.window is not None:
             ready = self._buffers[Space.FEATURE].ready[source.bank]
         px = layer.shape.px
-        return (
-            source.bank,
-            ready,
-            images,
-            (pre_pool.rows // images, ceil_div(pre_pool.cols, px) * px),
-        )
+        size = pre_pool.rows // images, ceil_div(pre_pool.cols, px) * px
+        return Read(source.bank, ready, images, size)
 
     def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  all copies are alike
         """Copy one pixel of a channel block per cycle."""
@@ -232,7 +244,7 @@ class TimeSink:
         self._buffers[Space.FEATURE].reusable[bank] = self._swept + self._drain
 
     def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:
-        """An instruction for each image."""
+        """Run one compute instruction per image."""
         bank, ready, images, size = read
         weights, psum = self._constants[Space.WEIGHT], self._buffers[Space.PSUM].reusable[step.psum]
         ready = max(ready, weights.ready[step.weights[0]], psum, self._compute_ready)
@@ -271,8 +283,9 @@ class TimeSink:
     def _sweep_of(
         self, layer: TiledLayer, step: ComputeStep, size: tuple[int, int]
     ) -> tuple[int, int, int]:
-        """Cycles of an instruction: before its first sweep, of all sweeps, and how long before
-        their end the next one may come. Nearly all tiles of a layer are alike.
+        """Return (setup cycles, cycles of all sweeps, overlap) of a compute instruction; memoised.
+
+        overlap: cycles before the end at which the next instruction may start.
         """
         part = step.part
         key = id(part), size
@@ -292,7 +305,7 @@ class TimeSink:
         return self._sweeps.setdefault(key, (setup, length, last - 1))
 
     def post(self, layer: TiledLayer, step: PostStep) -> None:
-        """Instructions of post, one after the other."""
+        """Run the post instructions of a tile, one after the other."""
         rect, to, buffers = step.rect, step.to, self._buffers
         done = self._swept + self._drain
         self.spent[layer.output] += done - self.counted
@@ -310,13 +323,13 @@ class TimeSink:
             start = max(start, self._features_ready, self._reusable)
             if isinstance(to, ToBank):
                 start = max(start, buffers[Space.FEATURE].reusable[to.bank])
-        self._run(start, self._visits_of(layer, rect, to), step.blocks[1], layer)
+        self._run(start, self._iteration_cycles(layer, rect, to), step.blocks[1], layer)
         if to is not None:
-            self._kept_written = self._post_done
+            self._resident_written = self._post_done
             if isinstance(to, ToBank):
-                blocks = to.keep.block + step.blocks[0], step.blocks[1]
+                blocks = to.resident.block + step.blocks[0], step.blocks[1]
                 rows = rect.row + rect.rows
-                self._kept.add(to.keep.node, layer.output, blocks, rows, self._post_done)
+                self._resident.add(to.resident.node, layer.output, blocks, rows, self._post_done)
         for bank in (step.residual, step.halo):
             if bank is not None:
                 operands.reusable[bank] = self._post_done
@@ -331,15 +344,15 @@ class TimeSink:
         if step.tables is not None:
             self._constants[Space.TABLE].use(step.tables, self._post_done)
 
-    def _visits_of(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
+    def _iteration_cycles(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
         """Cycles of the iterations over a block, per instruction of a tile; memoised."""
         hw, shape = self._hw, layer.shape
         pieces = ()
         if isinstance(to, LineBuffer):
             pieces = tuple(count for _, count, _ in to.written(rect.row, rect.rows))
         key = id(layer), rect if shape.pool else (rect.rows, rect.cols), pieces
-        if key in self._visits:
-            return self._visits[key]
+        if key in self._iterations:
+            return self._iterations[key]
         cols = ceil_div(rect.cols, shape.stored_px)
         images = images_of(shape, rect.rows) if shape.pool else 1
         counts, first = list(pieces or (rect.rows // images,) * images), []
@@ -347,34 +360,34 @@ class TimeSink:
             first = [halo_load_cycles(shape, hw, cols)]
             counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
         window = shape.pool_window.kernel[0]
-        visits = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
-        return self._visits.setdefault(key, visits)
+        iterations = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
+        return self._iterations.setdefault(key, iterations)
 
-    def _run(self, start: float, visits: Sequence[int], blocks: int, layer: TiledLayer) -> None:
-        """Post instructions whose visits of a block take so many cycles each."""
+    def _run(self, start: float, iterations: Sequence[int], blocks: int, layer: TiledLayer) -> None:
+        """Run post instructions; iterations: cycles of each per channel block."""
         # Without parameters, a pass waits about as long for other things.
         words = max(layer.shape.param_words, PARAM_WORDS)
         start += ISSUE
-        for count in visits:
-            period = unit_rates.post_block_cycles(turns=count, words=words)
+        for count in iterations:
+            period = unit_rates.post_block_cycles(iterations=count, words=words)
             first = max(start + words + unit_rates.POST_LOAD_CYCLES, self._post_done + 1)
             self._post_ready = first + (blocks - 1) * period + count
             self._post_done = self._post_ready + self._post_drain
             start = self._post_ready
 
     def store(self, layer: TiledLayer, step: PostStep) -> None:
-        """A transfer."""
+        """Transfer the output to DRAM."""
         shape, rect = layer.shape, step.rect
         words = rect.rows * ceil_div(rect.cols, shape.stored_px)
         self._store(step.output, step.blocks[1] * words * prod(shape.upsample))
         self.end = max(self.end, self._buffers[Space.OUTPUT].reusable[step.output] + self._latency)
-        place = self._places[layer.output] = layer.writes
-        blocks = place.block + step.blocks[0], step.blocks[1]
+        storage = self._storage[layer.output] = layer.writes
+        blocks = storage.block + step.blocks[0], step.blocks[1]
         rows = (rect.row + rect.rows) * shape.upsample[0]
-        self._stored.add(place.home, layer.output, blocks, rows, self.end)
+        self._stored.add(storage.alias_root, layer.output, blocks, rows, self.end)
 
     def store_halo(self, layer: TiledLayer, step: PostStep, bank: int) -> None:
-        """One more instruction of post, and a transfer."""
+        """Run one more post instruction and transfer the halo to DRAM."""
         cols, blocks = ceil_div(step.rect.cols, layer.shape.stored_px), step.blocks[1]
         start = max(self._post_ready, self._buffers[Space.OUTPUT].reusable[bank])
         self._run(start, [halo_store_cycles(layer.shape, self._hw, cols)], blocks, layer)

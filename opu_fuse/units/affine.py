@@ -24,10 +24,10 @@ from opu_fuse.units.base import (
 from opu_fuse.units.residual import PRODUCT_BITS, product
 
 AFFINES = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])
-"""What a channel is given: `rne((x * mult + bias) / 2**shift)`."""
+"""Constants of a channel: `rne((x * mult + bias) / 2**shift)`."""
 _INT16_MAX, _INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
 _BIAS_MAX = _INT32_MAX + INT8_MIN * (1 << 15)
-"""What the bias may take before the operand's zero point is folded into it."""
+"""Largest bias before the operand's zero point is folded into it."""
 
 
 class AffineParams(Struct, frozen=True, kw_only=True, eq=False):

@@ -1,4 +1,4 @@
-"""The inner-product array, and REQUANT behind it: accumulators to int8."""
+"""The inner-product array, and REQUANT after it: accumulators to int8."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from opu_fuse.units.base import Field, ModuleKind, Site, Stage, Unit
 from opu_fuse.units.params import PostParams
 
 SCALES = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "i1")])
-"""What a channel is given: `rne((acc + bias) * mult / 2**shift)`."""
+"""Constants of a channel: `rne((acc + bias) * mult / 2**shift)`."""
 
 PARAM_WORDS = SCALES.itemsize
 """Parameter words of the scales of a channel block."""

@@ -1,4 +1,4 @@
-"""What a unit is: one kind of hardware that values pass, described in one place.
+"""Record of a unit: one kind of hardware that values pass, described once.
 
 A record says which operators a unit runs and with what integer parameters, which registers and
 memories it has, what it does to values, which of its instructions are illegal, how long it takes,
@@ -27,7 +27,7 @@ Interval = tuple[int, int]
 
 
 class ModuleKind(StrEnum):
-    """What a module of the HDFG does."""
+    """Function of a module of the HDFG."""
 
     MEM_RD = "mem_rd"
     PAD = "pad"
@@ -71,8 +71,8 @@ class Space(StrEnum):
 
 
 class Stage(IntEnum):
-    """What a stage of the post chain does, and PRE for those before the array. Which module has
-    which code in `order` is a matter of the spec (`hw/spec/chain.py`).
+    """Function of a stage of the post chain; PRE for stages before the array. The spec decides
+    which module has which code in `order` (`hw/spec/chain.py`).
     """
 
     REQUANT = 1
@@ -119,7 +119,7 @@ class Operand(Struct, frozen=True, kw_only=True):
             raise ModelError(
                 self.name,
                 "its value is not rounded to int8",
-                "quantise it (a QuantizeLinear behind it)",
+                "quantise it (add a QuantizeLinear after it)",
             )
         return self.quant
 
@@ -217,7 +217,7 @@ class Operator(Struct, frozen=True, kw_only=True):
 
 class Settings(Struct, frozen=True, kw_only=True):
     """Registers of a unit for one operator. by_count: those that depend on how many rows and
-    columns of a window lie inside its map; per_channel: the unit's record for every channel.
+    columns of a window are inside its map; per_channel: the unit's record for every channel.
     """
 
     registers: Registers
@@ -242,11 +242,11 @@ class Reach(Protocol):
 
 
 class Site(Protocol):
-    """What a stage sees of the functional engine while values pass it."""
+    """View of a stage on the functional engine while values pass it."""
 
     @property
     def ys(self) -> np.ndarray:
-        """Rows of the values: of the tile before a pool, of the output behind it."""
+        """Rows of the values: of the tile before a pool, of the output after it."""
         ...
 
     @property
@@ -273,8 +273,8 @@ class Site(Protocol):
 
 
 class StageContext(Struct, frozen=True, kw_only=True):
-    """Where a stage stands. module, machine: names; product: the module multiplies two maps;
-    shifts: the machine has shifters for multipliers.
+    """Module and machine of a stage. module, machine: names; product: the module multiplies two
+    maps; shifts: the machine has shifters for multipliers.
     """
 
     module: str
@@ -283,7 +283,7 @@ class StageContext(Struct, frozen=True, kw_only=True):
     shifts: bool
 
 
-KNOWN = "operands and a result of known shape that stand for real numbers"
+KNOWN = "operands and a result of known shape that represent real numbers"
 """In what form most operators run."""
 
 
@@ -296,38 +296,50 @@ class Capability(Struct, frozen=True, kw_only=True):
     doc: str
 
 
-def no_mistakes(p: PostParams, place: StageContext) -> Iterator[str]:
+def no_mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
     """No mistakes: for a unit that supports every value of its registers."""
-    del p, place
+    del p, context
     return iter(())
 
 
 class Unit(Struct, frozen=True, kw_only=True):
     """A kind of hardware.
 
-    runs: module kinds of a spec that are such a unit -> operators that they can run; operands: how
-    these may read a second operand. registers: what every unit has for itself (`bank` selects it);
-    walked: those of them that are no ports of the unit, the walk over pixels uses them; shared:
-    what all units of the kind have together, takes: those of them that are ports of the unit;
-    prefix: of their names. module: of SystemVerilog, `opu_` and the part of the machine whose area
-    it is. doc: a sentence.
+    module: of SystemVerilog, `opu_` and the part of the machine whose area it is
+    doc: a sentence
+    runs: module kinds of a spec that are such a unit -> operators that they can run
+    operands: how these kinds may read a second operand
+    registers: what every unit has for itself (`bank` selects it)
+    address_registers: those of them that the address generator reads, not the unit
+    shared: registers that all units of the kind share
+    takes: those of the shared ones that are ports of the unit
+    prefix: of the registers' names
 
-    What the compiler must know of it: forms: ONNX operator -> the form in which machines run it, in
-    words; pattern: of the operators that it runs (`dominator`); real_constants: constant operands
-    are numbers of registers and parameters, which need no scale.
-    What users can ask: capability: of machines that have it; options: module kind -> the option of
-    `explore` that leaves such modules out.
+    For the compiler:
 
-    Units of the post chain have, besides: stage; windows: they fold tile positions into output
-    pixels, so that a pass uses one; memory: what they read; record: what they are given for every
-    channel, as many parameter words a channel block as it has bytes; cycles: what they add to the
-    way of a value, the register before the unit included.
-    Functions: `run(value, own registers, site)` is what a stage does to int8 (blocks, ys, xs,
-    lanes); `reads(registers, reach)` the words of its memory that it touches; `mistakes` what makes
-    its registers illegal; `settings(operator, numeric)` its registers for an operator (ModelError
-    where the numbers cannot be expressed). Of units that look at one value at a time,
-    `apply(value, registers, records)` is the function itself, for int8 values of any shape against
-    which the records of the channels broadcast.
+    forms: ONNX operator -> the form in which machines run it, in words
+    pattern: of the operators that it runs (`dominator`)
+    real_constants: constant operands become registers and parameters, which need no scale
+
+    For users:
+
+    capability: of machines that have it
+    options: module kind -> the option of `explore` that leaves such modules out
+
+    Only units of the post chain have these:
+
+    stage: what they do in the chain
+    windows: they fold tile positions into output pixels, so that a pass uses one
+    memory: what they read
+    record: constants of a channel, one parameter word a channel block for each of its bytes
+    cycles: latency that they add, the register before the unit included
+    run(value, own registers, site): what a stage does to int8 (blocks, ys, xs, lanes)
+    reads(registers, reach): the words of its memory that it touches
+    mistakes: what makes its registers illegal
+    settings(operator, numeric): its registers for an operator; ModelError where the numbers cannot
+        be expressed
+    apply(value, registers, records): of units that map one value at a time, the function itself,
+        for int8 values of any shape against which the records of the channels broadcast
     """
 
     module: str
@@ -342,7 +354,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     stage: Stage | None = None
     prefix: str = ""
     registers: tuple[Field, ...] = ()
-    walked: tuple[str, ...] = ()
+    address_registers: tuple[str, ...] = ()
     shared: tuple[Field, ...] = ()
     takes: tuple[str, ...] = ()
     windows: bool = False

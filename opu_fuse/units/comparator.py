@@ -22,6 +22,7 @@ from opu_fuse.units.params import ActRegisters, PostParams
 
 OPERATORS = ("relu", "clip", "leaky_relu")
 _STEEPEST = (1 << 16) - 1
+"""Slopes are registers of 16 bits."""
 
 
 def _settings(operator: Operator, numeric: Numeric) -> Settings:

@@ -12,7 +12,7 @@ from opu_fuse.units.table import TABLE_WORDS
 
 
 class Word(Enum):
-    """What a word of a memory is."""
+    """Kind of a memory's words."""
 
     BYTES = auto()
     """A byte for each lane."""
@@ -25,13 +25,16 @@ class Word(Enum):
 class Memory(Struct, frozen=True, kw_only=True):
     """An on-chip memory: what the spec calls `buffers.<space>`.
 
-    doc: what its words are. word: how many bytes these have; signed: whether they are numbers.
-    least: what a bank holds at least, in words, and least_of: of what (`hw/spec/check.py` knows
-    more of
-    weights and parameters). loads: what `load.<space>` does, None where no load writes it. bases:
-    engine -> register that moves all its accesses but the writes of a load (`dst`). needs: what a
-    machine has with it, None where every machine has it. answer: what CAP_<SPACE>_WORDS counts;
-    late: this register was added behind CAP_MODULES (offsets of others never change).
+    doc: what its words are
+    answer: what CAP_<SPACE>_WORDS counts
+    bases: engine -> register that moves all its accesses but the writes of a load (`dst`)
+    word: how many bytes its words have
+    signed: whether they are numbers
+    least: words that a bank holds at least
+    least_of: what these words are (`hw/spec/check.py` knows more of weights and parameters)
+    loads: what `load.<space>` does, None where no load writes it
+    needs: what a machine has with it, None where every machine has it
+    late: the capability register follows CAP_MODULES (offsets of others never change)
     """
 
     space: Space
@@ -117,7 +120,7 @@ MEMORIES: tuple[Memory, ...] = (
     Memory(
         space=Space.IMAGE,
         doc="words of W int8",
-        answer="words of the image buffer, 0 where load does not unfold windows",
+        answer="words of the image buffer, 0 where load has no im2row",
         bases={"load": "image"},
         least_of="four pixels",
         loads="DRAM -> image buffer",
@@ -129,18 +132,18 @@ MEMORY: Mapping[Space, Memory] = {memory.space: memory for memory in MEMORIES}
 
 LOAD = Unit(
     module="opu_load",
-    doc="maps from memory; joining and splitting them is a matter of layout",
+    doc="maps from memory; joining and splitting them aliases memory",
     runs={ModuleKind.MEM_RD: ("concat", "split")},
     pattern=Pattern.INJECTIVE,
     forms={
         "Concat": KNOWN,
         "Split": f"{KNOWN}, along channels",
-        "Reshape": f"{KNOWN}, each value staying in its channel and place, or all in one row",
+        "Reshape": f"{KNOWN}, each value retaining its channel and position, or all in one row",
     },
 )
 PAD = Unit(
     module="opu_compute",
-    doc="rows and columns around a map, put there by what reads it",
+    doc="rows and columns around a map, added by its reader",
     runs={ModuleKind.PAD: ("pad",)},
     pattern=Pattern.INJECTIVE,
     forms={
@@ -155,7 +158,7 @@ STORE = Unit(
     forms={
         "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding "
         "by which each pixel is repeated that many times, or to a whole part of them, each of the "
-        "same pixels at as many times its place",
+        "same pixels at as many times its position",
     },
     options={ModuleKind.UPSAMPLE: "upsample"},
 )

@@ -9,16 +9,16 @@ from typing import TypedDict
 
 
 class FetchParams(TypedDict):
-    """Of fetch."""
+    """Parameters of the fetch engine's instructions."""
 
     hash_lo: int
-    """bits 21:0 of the spec hash the program was made for"""
+    """bits 21:0 of the spec hash the program was compiled for"""
     hash_hi: int
     """bits 43:22 of the spec hash"""
 
 
 class LoadParams(TypedDict):
-    """Of load."""
+    """Parameters of the load engine's instructions."""
 
     dram_lo: int
     """byte offset in the memory window, bits 21:0"""
@@ -37,7 +37,7 @@ class LoadParams(TypedDict):
     block_pitch: int
     """DRAM words from block to block"""
     image: int
-    """unfold: image word of output row 0, kernel row 0 (there or not)"""
+    """unfold: image word of output row 0, kernel row 0 (inside or not)"""
     in_rows: int
     """unfold: rows of the image; rows outside read as pad_value"""
     origin_y: int
@@ -51,7 +51,7 @@ class LoadParams(TypedDict):
 
 
 class PreRegisters(TypedDict):
-    """Of a PRE unit."""
+    """Registers of one PRE unit."""
 
     pre_zero: int
     """zero point after the unit"""
@@ -62,7 +62,7 @@ class PreRegisters(TypedDict):
 
 
 class ComputeParams(PreRegisters):
-    """Of compute."""
+    """Parameters of the compute engine's instructions."""
 
     feature: int
     """feature buffer word of tile pixel (0, 0), block 0"""
@@ -91,13 +91,13 @@ class ComputeParams(PreRegisters):
     out_cols: int
     """output columns of the tile"""
     kernel_rows: int
-    """kernel rows visited"""
+    """kernel rows"""
     kernel_cols: int
-    """kernel columns visited"""
+    """kernel columns"""
     ic_steps: int
-    """input channel segments visited (of the mode's ic channels; copy: blocks)"""
+    """input channel segments (of the mode's ic channels; copy: blocks)"""
     oc_steps: int
-    """output channel groups visited; depthwise: output rows at once"""
+    """output channel groups; depthwise: output rows at once"""
     mode: int
     """index into the spec's array modes"""
     weight: int
@@ -107,15 +107,15 @@ class ComputeParams(PreRegisters):
     psum_block_pitch: int
     """partial sum words from output block to output block"""
     accumulate: int
-    """1: add to the partial sums; 0: a lane's first visit overwrites"""
+    """1: add to the partial sums; 0: a lane's first iteration overwrites"""
     pad_value: int
     """int8 read outside the tile"""
     slot_log2: int
     """log2 of the bytes a pixel takes in a feature word"""
     ic_first: int
-    """first input segment visited"""
+    """first input segment"""
     oc_first: int
-    """first output channel group visited"""
+    """first output channel group"""
     pre: int
     """units of the pre chain that features pass"""
     pre_param: int
@@ -133,7 +133,7 @@ class ComputeParams(PreRegisters):
 
 
 class ActRegisters(TypedDict):
-    """Of a ACT unit."""
+    """Registers of one ACT unit."""
 
     act_pos: int
     """slope multiplier at and above the zero point"""
@@ -152,7 +152,7 @@ class ActRegisters(TypedDict):
 
 
 class PoolRegisters(TypedDict):
-    """Of a POOL unit."""
+    """Registers of one POOL unit."""
 
     pool_kind: int
     """0 max, 1 average"""
@@ -167,7 +167,7 @@ class PoolRegisters(TypedDict):
 
 
 class ResidualRegisters(TypedDict):
-    """Of a RESIDUAL unit."""
+    """Registers of one RESIDUAL unit."""
 
     res: int
     """residual buffer word of pixel (0, 0), block 0"""
@@ -196,14 +196,14 @@ class ResidualRegisters(TypedDict):
 
 
 class TableRegisters(TypedDict):
-    """Of a TABLE unit."""
+    """Registers of one TABLE unit."""
 
     table: int
     """table memory word of the entry for -128"""
 
 
 class PreluRegisters(TypedDict):
-    """Of a PRELU unit."""
+    """Registers of one PRELU unit."""
 
     prelu_pos: int
     """slope multiplier at and above the zero point"""
@@ -216,7 +216,7 @@ class PreluRegisters(TypedDict):
 
 
 class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters, PreluRegisters):
-    """Of post."""
+    """Parameters of the post engine's instructions."""
 
     psum: int
     """partial sum word of tile pixel (0, 0), block 0"""
@@ -259,7 +259,7 @@ class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters,
     requant_zero: int
     """zero point after REQUANT"""
     pool_slots: int
-    """max: pixels of a word that pool among each other (0, 2 or 4)"""
+    """max: pixels of a word that are pooled with each other (0, 2 or 4)"""
     keep: int
     """1: every output word goes into the feature buffer, too"""
     keep_at: int
@@ -277,7 +277,7 @@ class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters,
 
 
 class StoreParams(TypedDict):
-    """Of store."""
+    """Parameters of the store engine's instructions."""
 
     dram_lo: int
     """byte offset in the memory window, bits 21:0"""
@@ -300,7 +300,7 @@ class StoreParams(TypedDict):
     repeat_rows: int
     """further times every run is written, each a row_pitch on"""
     repeat_cols: int
-    """further times every word is written, each behind the last"""
+    """further times every word is written, consecutively"""
     skip_low: int
     """bytes at the low end of every word that are not written"""
     skip_high: int

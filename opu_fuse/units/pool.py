@@ -68,7 +68,7 @@ def require_positions(operator: Operator) -> tuple[tuple[int, ...], tuple[int, .
     """`window_counts`; ModelError for a window without a position."""
     rows, cols = window_counts(operator)
     if 0 in (*rows, *cols):
-        what = "a pooling window lies wholly in the padding"
+        what = "a pooling window is wholly in the padding"
         raise ModelError(operator.name, what, "use less padding")
     return rows, cols
 
@@ -109,8 +109,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
     return Settings(registers=registers, by_count=by_count)
 
 
-def _multiplier(found: Multiplier) -> dict[str, int]:
-    return {"pool_mult": found.mult, "pool_shift": found.shift}
+def _multiplier(multiplier: Multiplier) -> dict[str, int]:
+    return {"pool_mult": multiplier.mult, "pool_shift": multiplier.shift}
 
 
 def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
@@ -154,12 +154,12 @@ def _fold(value: np.ndarray, slots: int) -> np.ndarray:
     return pairs.max(axis=-2).reshape(*shape, lanes // 2)
 
 
-def _mistakes(p: PostParams, place: StageContext) -> Iterator[str]:  # noqa: ARG001  one signature for all units
+def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:  # noqa: ARG001  one signature for all units
     """Packed pixels pool two columns by two, by maximum."""
     if p["pool_slots"] and p["pool_kind"] != PoolKind.MAX:
         yield "has pool_slots, but no maximum in its chain"
     if p["pool_slots"] and (p["win_cols"], p["stride_x"]) != (2, 2):
-        yield f"folds windows of {p['win_cols']} columns, {p['stride_x']} apart, only 2 by 2"
+        yield f"folds windows of {p['win_cols']} columns with stride {p['stride_x']}, only 2 by 2"
 
 
 _FORM = "one four-dimensional operand of known shape, explicit pads and no ceil_mode"
@@ -188,7 +188,9 @@ POOL = Unit(
         Field(27, "pool_y_zero", -8, "average: zero point after"),
     ),
     shared=(
-        Field(44, "pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
+        Field(
+            44, "pool_slots", 3, "max: pixels of a word that are pooled with each other (0, 2 or 4)"
+        ),
     ),
     windows=True,
     cycles=10,

@@ -24,7 +24,7 @@ from opu_fuse.units.base import (
 from opu_fuse.units.params import PostParams, PreluRegisters
 
 SLOPE = np.dtype("<i2")
-"""What a channel is given: its multiplier below the zero point."""
+"""Constant of a channel: its multiplier below the zero point."""
 _POS_MAX, _NEG_MAX = (1 << 16) - 1, (1 << 15) - 1
 
 

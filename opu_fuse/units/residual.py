@@ -45,7 +45,7 @@ _FACTORS = {
 _SUMS = (ResidualKind.ADD, ResidualKind.MAXIMUM)
 _PRODUCTS = (ResidualKind.MULTIPLY,)
 PRODUCT_BITS = 16
-"""Bits of the multiplier behind a product, whatever `multiplier_bits`: the adder's are as wide."""
+"""Bits of the multiplier after a product, whatever `multiplier_bits`: the adder's are as wide."""
 
 
 class Product(Struct, frozen=True, kw_only=True):
@@ -85,8 +85,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
     }
     if operator.op == "multiply":
         operator.require_shifts((a.per_tensor * b.per_tensor / y.per_tensor,), numeric)
-        found = product(operator, max(numeric.multiplier_bits, PRODUCT_BITS))
-        own = {"res_a_mult": found.mult, "res_shift": found.shift}
+        factor = product(operator, max(numeric.multiplier_bits, PRODUCT_BITS))
+        own = {"res_a_mult": factor.mult, "res_shift": factor.shift}
         kind, broadcast = ResidualKind.MULTIPLY, _is_pixel(operator)
     else:
         ratios = (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor)
@@ -102,7 +102,7 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
 
 
 def _is_pixel(operator: Operator) -> bool:
-    """Whether one pixel of the second operand stands for all."""
+    """Whether the second operand is one pixel, broadcast to all."""
     gate, whole = (
         shape[2:] or (1, 1) for shape in (operator.operands[1].shape, operator.result.shape)
     )
@@ -143,16 +143,16 @@ def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
     return reach.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
 
 
-def _mistakes(p: PostParams, place: StageContext) -> Iterator[str]:
+def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
     """A module does what its kind says; without multipliers factors are powers of two."""
-    kinds = _PRODUCTS if place.product else _SUMS
+    kinds = _PRODUCTS if context.product else _SUMS
     if p["res_kind"] not in kinds:
         does = " or ".join(kind.name.lower() for kind in kinds)
-        yield f"has res_kind = {p['res_kind']}, but {place.module} does {does}"
+        yield f"has res_kind = {p['res_kind']}, but {context.module} does {does}"
         return
-    for name in _FACTORS[ResidualKind(p["res_kind"])] if place.shifts else ():
+    for name in _FACTORS[ResidualKind(p["res_kind"])] if context.shifts else ():
         if p[name] & (p[name] - 1):
-            yield f"has {name} = {p[name]}, {place.machine} only shifts"
+            yield f"has {name} = {p[name]}, {context.machine} only shifts"
 
 
 RESIDUAL = Unit(
@@ -187,7 +187,7 @@ RESIDUAL = Unit(
         Field(42, "res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
         Field(57, "res_negative", 2, "of a sum, 1: minus the chain's operand, 2: minus the other"),
     ),
-    walked=("res", "res_row_pitch", "res_block_pitch", "res_broadcast"),
+    address_registers=("res", "res_row_pitch", "res_block_pitch", "res_broadcast"),
     memory=Space.RESIDUAL,
     cycles=9,
     run=_run,

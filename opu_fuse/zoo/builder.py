@@ -1,4 +1,4 @@
-"""Building float networks whose activations stay alive with random weights.
+"""Building float networks whose activations neither vanish nor explode with random weights.
 
 Weights are drawn from one seeded generator. While the graph grows, the expected mean and variance
 of every tensor is tracked (independent normal elements assumed), and weights and batch norm

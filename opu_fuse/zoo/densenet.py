@@ -1,4 +1,4 @@
-"""DenseNet (Huang et al. 2016), node names as in torchvision: batch norm in front of every
+"""DenseNet (Huang et al. 2016), node names as in torchvision: batch norm before every
 convolution, every layer reads the concatenation of all layers of its block before it."""
 
 import onnx_ir as ir
@@ -6,7 +6,8 @@ import onnx_ir as ir
 from opu_fuse.zoo.builder import Feature, Net
 
 _BOTTLENECK = 4
-"""Channels between the two convolutions of a layer, in units of the growth."""
+"""Channels between the two convolutions of a layer, in units of the growth rate, the number of
+channels that a layer adds."""
 
 
 def densenet121(*, seed: int, image: tuple[int, int]) -> ir.Model:

@@ -44,7 +44,7 @@ def sides(pads: Pads) -> tuple[int, int, int, int]:
 def window_shape(
     x: Feature, channels: int, kernel: tuple[int, int], stride: int, pads: Pads
 ) -> tuple[int, ...]:
-    """Shape behind a convolution or pooling."""
+    """Shape after a convolution or pooling."""
     top, left, bottom, right = sides(pads)
     rows = (x.shape[2] + top + bottom - kernel[0]) // stride + 1
     cols = (x.shape[3] + left + right - kernel[1]) // stride + 1
@@ -156,7 +156,7 @@ class Graph:
 
     @staticmethod
     def _moved(x: Feature, value: ir.Value, shape: Sequence[int]) -> Feature:
-        """The same numbers in another order."""
+        """The feature of a permutation of `x`'s values, which has the same moments."""
         return Feature(value=value, shape=tuple(shape), mean=x.mean, var=x.var)
 
     def _const(self, name: str, data: np.ndarray) -> ir.Value:

@@ -19,7 +19,7 @@ _MODULES = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-"""Channels: 1x1; 3x3 reduce, 3x3; 5x5 reduce, 5x5; behind the pooling."""
+"""Channels: 1x1; 3x3 reduce, 3x3; 5x5 reduce, 5x5; after the pooling."""
 
 
 def googlenet(*, seed: int, image: tuple[int, int]) -> ir.Model:

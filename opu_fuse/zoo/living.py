@@ -69,14 +69,14 @@ class _Life:
                 continue
             self.known.update(dict.fromkeys(node.outputs, result))
 
-    def _weighted(self, node: ir.Node, given: list[Moments]) -> Moments:
-        x = given[0]
-        turned = node.op_type == "MatMul" or (
+    def _weighted(self, node: ir.Node, inputs: list[Moments]) -> Moments:
+        x = inputs[0]
+        transposed = node.op_type == "MatMul" or (
             node.op_type == "Gemm" and not node.attributes.get_int("transB", 0)
         )
 
         def weight(shape: tuple[int, ...]) -> np.ndarray:
-            if turned:
+            if transposed:
                 return moments.filters(self.rng, shape[::-1], x).T
             return moments.filters(self.rng, shape, x)
 
@@ -84,8 +84,8 @@ class _Life:
         self._fill(node, 2, lambda shape: self.rng.normal(0.0, 0.1, shape))
         return _NORMAL
 
-    def _batch_norm(self, node: ir.Node, given: list[Moments]) -> Moments:
-        mean, var = given[0]
+    def _batch_norm(self, node: ir.Node, inputs: list[Moments]) -> Moments:
+        mean, var = inputs[0]
         rng = self.rng
         self._fill(node, 1, lambda shape: rng.uniform(0.8, 1.2, shape))
         self._fill(node, 2, lambda shape: rng.normal(0.0, 0.1, shape))
@@ -93,16 +93,16 @@ class _Life:
         self._fill(node, 4, lambda shape: rng.uniform(0.8, 1.25, shape) * var)
         return _NORMAL
 
-    def _scale(self, node: ir.Node, given: list[Moments]) -> Moments:
+    def _scale(self, node: ir.Node, inputs: list[Moments]) -> Moments:
         for index in (0, 1):
             self._fill(node, index, lambda shape: self.rng.uniform(0.8, 1.2, shape))
-        return moments.product(given[0], given[1]) if len(given) > 1 else given[0]
+        return moments.product(inputs[0], inputs[1]) if len(inputs) > 1 else inputs[0]
 
-    def _sum(self, node: ir.Node, given: list[Moments]) -> Moments:
-        spread = 0.1 * np.sqrt(given[0][1])
+    def _sum(self, node: ir.Node, inputs: list[Moments]) -> Moments:
+        spread = 0.1 * np.sqrt(inputs[0][1])
         for index in range(len(node.inputs)):
             self._fill(node, index, lambda shape: self.rng.normal(0.0, spread, shape))
-        return sum(m for m, _ in given), sum(v for _, v in given)
+        return sum(m for m, _ in inputs), sum(v for _, v in inputs)
 
     def _fill(self, node: ir.Node, index: int, draw: Draw) -> None:
         """Replace the operand by noise of its shape, if it is a constant of several numbers."""
@@ -140,9 +140,9 @@ def _constant_shape(value: ir.Value) -> tuple[int, ...] | None:
     return tuple(tensor.numpy().shape)
 
 
-def _average(node: ir.Node, given: list[Moments]) -> Moments:
-    """Between what independent values and what equal values would give: channels differ in their
-    mean, which averaging keeps."""
-    mean, var = given[0]
+def _average(node: ir.Node, inputs: list[Moments]) -> Moments:
+    """Between the moments of independent and of equal values: averaging does not change a channel's
+    mean, and channels differ in it."""
+    mean, var = inputs[0]
     window = node.attributes.get_ints("kernel_shape", (1,))
     return mean, var / float(np.sqrt(np.prod(window)))

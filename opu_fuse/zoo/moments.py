@@ -1,7 +1,7 @@
-"""Mean and variance of what comes out of an operator, for normal input.
+"""Mean and variance of an operator's result, for normal input.
 
-Networks with random weights stay alive when weights are scaled by the spread that their input is
-expected to have; these functions say what that is, without running anything.
+Activations neither vanish nor explode when random weights are scaled by the spread that their input
+is expected to have. These functions compute it without running anything.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,20 +25,20 @@ def rectified(mean: float, var: float) -> Moments:
 
 
 def relu(mean: float, var: float) -> Moments:
-    """Of max(x, 0)."""
+    """Moments of max(x, 0)."""
     first, second = rectified(mean, var)
     return first, second - first**2
 
 
 def smooth(function: Callable[[np.ndarray], np.ndarray], mean: float, var: float) -> Moments:
-    """Of a smooth function of x, by Gauss-Hermite quadrature."""
+    """Moments of a smooth function of x, by Gauss-Hermite quadrature."""
     values = function(mean + sqrt(var) * _POINTS)
     first = float(_SHARES @ values)
     return first, float(_SHARES @ np.square(values)) - first**2
 
 
 def joined(parts: Sequence[tuple[float, Moments]]) -> Moments:
-    """Of values drawn from several sources; parts: (number of values, moments) of each."""
+    """Moments of values drawn from several sources; parts: (number of values, moments) of each."""
     total = sum(count for count, _ in parts)
     mean = sum(count * m for count, (m, _) in parts) / total
     square = sum(count * (v + m**2) for count, (m, v) in parts) / total
@@ -46,7 +46,7 @@ def joined(parts: Sequence[tuple[float, Moments]]) -> Moments:
 
 
 def product(a: Moments, b: Moments) -> Moments:
-    """Of the product of independent values."""
+    """Moments of the product of independent values."""
     (ma, va), (mb, vb) = a, b
     return ma * mb, va * vb + va * mb**2 + vb * ma**2
 

@@ -22,9 +22,9 @@ def shufflenet_v2(*, seed: int, image: tuple[int, int]) -> ir.Model:
 
 
 def _unit(net: Net, x: Feature, name: str) -> Feature:
-    kept, y = net.split(x, f"{name}.split")
+    unchanged, y = net.split(x, f"{name}.split")
     y = _branch(net, y, f"{name}.branch2", y.channels, stride=1)
-    return _shuffle(net, net.concat([kept, y], f"{name}.concat"), f"{name}.shuffle")
+    return _shuffle(net, net.concat([unchanged, y], f"{name}.concat"), f"{name}.shuffle")
 
 
 def _halving_unit(net: Net, x: Feature, name: str, width: int) -> Feature:

@@ -9,6 +9,7 @@ from opu_fuse.zoo.builder import Feature, Net
 from opu_fuse.zoo.classic import LEAKY_ALPHA
 
 _OUT = 255
+"""Channels of a detector: 3 anchors of 80 classes, 4 coordinates and an objectness."""
 
 
 class _Darknet(Struct):
@@ -35,13 +36,13 @@ class _Darknet(Struct):
         return self.net.leaky_relu(x, f"leaky{n}", alpha=LEAKY_ALPHA)
 
     def head(self, x: Feature) -> Feature:
-        """The 1x1 convolution in front of a detector."""
+        """The 1x1 convolution before a detector."""
         n, self.count = self.count, self.count + 1
         return self.net.conv(x, f"conv{n}", out=_OUT, kernel=1, bias=True)
 
     def joined(self, x: Feature, out: int, earlier: Feature) -> Feature:
-        """1x1 convolution, twice the size, then an earlier map of that size beside it. Both shall
-        be of one magnitude: residual stages grow."""
+        """1x1 convolution, twice the size, then a Concat with an earlier map of that size. Both
+        maps need one magnitude, although residual stages grow."""
         x = self.conv(x, out, 1, gain=hypot(earlier.mean, sqrt(earlier.var)))
         x = self.net.upsample(x, f"upsample{self.count - 1}")
         return self.net.concat([x, earlier], f"concat{self.count - 1}")

@@ -91,7 +91,7 @@ async def begun(dut):
 @cocotb.parametrize(name=CHANNELS)
 async def an_abort_recovers_from_a_silent_channel(dut, name):
     """Silent from the start, or from some time on; then stop and abort, abort alone, or both
-    behind the watchdog; with the answers that the memory still owed, or without.
+    after the watchdog; with the answers that the memory still owed, or without.
     """
     bench = await begun(dut)
     machine, rng = bench.machine, bench.rng
@@ -151,9 +151,9 @@ async def an_abort_of_a_healthy_run_recovers(dut):
         await ClockCycles(dut.clk_i, int(rng.integers(1, 250)))
         await machine.opu.command("abort")
         await machine.wait(cycles=4)
-        found = await machine.outcome()
-        assert found is None or found[0] is ErrorCode.STOPPED
-        ended += found is not None
+        outcome = await machine.outcome()
+        assert outcome is None or outcome[0] is ErrorCode.STOPPED
+        ended += outcome is not None
         await machine.reset_memory()
         await bench.next_run_is_right("healthy")
     assert ended, "every run had ended before"

@@ -193,7 +193,7 @@ class Machine:
         assert irq == (1 if done else 2), f"IRQ_STATUS {irq}"
         await self.write("IRQ_STATUS", irq)
         await ClockCycles(self.dut.clk_i, 2)
-        assert not int(self.dut.irq_o.value), "the interrupt stays"
+        assert not int(self.dut.irq_o.value), "the interrupt is not cleared"
         if done:
             return None
         return code, await self.field("ERROR", "engine"), await self.read("ERROR_PC")

@@ -105,11 +105,11 @@ async def random_instructions_leave_the_partial_sums_that_the_page_says(dut):
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
-async def windows_of_unfolded_images_are_runs_of_bytes(dut):
+async def windows_of_im2row_images_are_runs_of_bytes(dut):
     bench = Bench(dut)
     await bench.begin()
     for _ in range(ROUNDS):
-        drawn = (compute_model.unfolded_window(SPEC, bench.rng) for _ in range(3))
+        drawn = (compute_model.im2row_window(SPEC, bench.rng) for _ in range(3))
         instructions = [*drawn, *bench.random(1)]
         await bench.run(instructions, Pauses(done=bench.rng.choice([0.5, 1.0])))
         await bench.check(instructions)
@@ -186,7 +186,7 @@ async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
         [(_, values)] = bench.random(1, opcodes=(CONV,))
         fill = compute_model.fill(SPEC, CONV, values)
         pixels = compute_model.steps(SPEC, CONV, values)
-    for accumulate in (0, 1):  # those go on with the same sums
+    for accumulate in (0, 1):  # those continue the same sums
         values["accumulate"] = accumulate
         await bench.run([(CONV, values)] * 5, Pauses())
         took = bench.driver.retired_at[-1] - bench.driver.started_at[-5]

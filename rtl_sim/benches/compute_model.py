@@ -1,6 +1,4 @@
-"""The compute engine as docs/machine.md tells it, one loop per line of that page; and random legal
-instructions.
-"""
+"""Model of the compute engine, one loop per line of docs/machine.md; random legal instructions."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ CONV, COPY, DEPTHWISE = 0, 1, 2
 PRE_WORDS = 8
 """Words of the pre chain's parameters of a block; also the cycles that loading them takes."""
 GATE_CYCLES = 6
-"""What a gate takes longer."""
+"""Additional cycles of a gate."""
 
 PRE_RECORD = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])
 
@@ -23,7 +21,7 @@ PRE_RECORD = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero
 @dataclass(kw_only=True)
 class Memories:
     """feature: int8 [words, W]; weight: int8 [words, bytes]; psum: int32 [words, W], which the
-    instructions change in place; pre: PRE_RECORD [words, W / 8], one entry where there is none.
+    instructions modify; pre: PRE_RECORD [words, W / 8], one entry without such a buffer.
     """
 
     feature: np.ndarray
@@ -58,10 +56,10 @@ def _pre(mem, p, value, block, lane, unit):
     if p["gate"]:
         word = mem.pre[p["pre_param"] + block].view(np.int8)
         zeros = {"a_zero": p["gate_x_zero"], "b_zero": p["gate_zero"], "y_zero": p["pre_zero"]}
-        made = multiply_residual(
+        product = multiply_residual(
             value, word[lane], mult=p["gate_mult"], shift=p["gate_shift"], **zeros
         )
-        return np.clip(made, p["pre_lo"], p["pre_hi"])
+        return np.clip(product, p["pre_lo"], p["pre_hi"])
     per_word = mem.pre.shape[1]
     first = p["pre_param"] + PRE_WORDS * (block * p["pre"] + unit)
     record = mem.pre[first + lane // per_word, lane % per_word]
@@ -78,7 +76,7 @@ def _pre(mem, p, value, block, lane, unit):
 
 
 def conv(spec, mem, p):
-    """Changes psum in place."""
+    """Modifies psum."""
     W, mode = spec.word_channels, spec.array.modes[p["mode"]]
     ic, oc, px = mode.ic, mode.oc, mode.px
     S, G = W // ic, W // oc
@@ -107,7 +105,7 @@ def conv(spec, mem, p):
 
 
 def depthwise(spec, mem, p):
-    """Changes psum in place."""
+    """Modifies psum."""
     units, V, D = spec.array.units, spec.array.multipliers, spec.array.window_side
     parts, H = parts_per_word(spec)
     row = p["weight"]
@@ -129,7 +127,7 @@ def depthwise(spec, mem, p):
 
 
 def copy(spec, mem, p):
-    """Changes psum in place."""
+    """Modifies psum."""
     for c, oy, ox in np.ndindex(p["ic_steps"], p["out_rows"], p["out_cols"]):
         y, x = p["origin_y"] + oy * p["stride_y"], p["origin_x"] + ox * p["stride_x"]
         at = p["psum"] + c * p["psum_block_pitch"] + oy * p["out_cols"] + ox
@@ -227,11 +225,11 @@ def _draw(spec, rng, opcode, largest):
     return _placed(spec, rng, opcode, p, result)
 
 
-def _placed(spec, rng, opcode, p, found):
-    """Values with addresses and pitches. found: blocks read and written, weight words, or None."""
-    if found is None:
+def _placed(spec, rng, opcode, p, sizes):
+    """Values with addresses and pitches. sizes: blocks read and written, weight words, or None."""
+    if sizes is None:
         return None
-    in_blocks, out_blocks, rows = found
+    in_blocks, out_blocks, rows = sizes
     W = spec.word_channels
     row_words = math.ceil((p["in_cols"] << p["slot_log2"]) / W)
     gaps = draw(rng, row=(0, 2), block=(0, 3), psum=(0, 3))
@@ -255,12 +253,12 @@ def _pre_words(p):
 
 
 COLUMN_BYTES = {3: 9, 5: 16, 7: 22}
-"""Kernel rows of an image that load unfolds -> bytes from column to column."""
+"""Kernel rows of an im2row load -> bytes from column to column."""
 
 
-def unfolded_window(spec, rng):
-    """(CONV, values) of windows of an unfolded image: slots of a byte, one kernel row, visits that
-    lie side by side, columns of 9 to 22 bytes with strides of one to four. Windows hang over on
+def im2row_window(spec, rng):
+    """(CONV, values) of windows of an im2row image: slots of a byte, one kernel row, adjacent
+    iterations, columns of 9 to 22 bytes with strides of one to four. Windows hang over on
     both sides.
     """
     while True:
@@ -279,7 +277,7 @@ def unfolded_window(spec, rng):
 
 
 def _tile(spec, rng, largest):
-    """Geometry: windows may hang over on all sides, or lie outside altogether."""
+    """Geometry: windows may hang over on all sides, or be outside altogether."""
     full = int(math.log2(spec.word_channels))
     p = draw(
         rng,

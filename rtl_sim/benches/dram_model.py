@@ -137,7 +137,7 @@ class Writes:
             offset, beats = self.addressed.popleft()
             for n in range(beats):
                 data, strobes, last = self.beats.popleft()
-                assert last == (n == beats - 1), "wlast does not stand at the last beat"
+                assert last == (n == beats - 1), "wlast does not mark the last beat"
                 target = self.data[offset + n * size : offset + (n + 1) * size]
                 target[strobes] = data[strobes]
             self.answers.append((self.now + self.latency, offset in self.bad))

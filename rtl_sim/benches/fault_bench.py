@@ -1,5 +1,5 @@
 """Faults at random times in opu_top: right code, engine and word, idle engines, a quiet bus, and a
-machine that works again after it.
+machine that recovers from it.
 
 OPU_BENCH_ROUNDS: injections of every kind. Bus stalls are random throughout.
 """
@@ -66,10 +66,10 @@ class Bench:
 
     async def check(self, name, expected):
         machine, rng = self.machine, self.rng
-        found = await machine.outcome()
-        assert found is not None, f"{name}: the program ended well"
-        got = tuple(f if e is not None else None for f, e in zip(found, expected, strict=True))
-        assert got == expected, f"{name}: {found}, expected {expected}"
+        outcome = await machine.outcome()
+        assert outcome is not None, f"{name}: the program ended well"
+        got = tuple(f if e is not None else None for f, e in zip(outcome, expected, strict=True))
+        assert got == expected, f"{name}: {outcome}, expected {expected}"
         await machine.assert_quiet(40)
         assert not machine.window.touched_outside, f"{name}: used the bus outside the window"
         machine.window.count()
@@ -121,7 +121,7 @@ async def accesses_outside_of_window_and_buffers(dut):
 
 @cocotb.test()
 async def faults_under_way(dut):
-    """The instruction is not told: another one may have begun."""
+    """The instruction is not reported: another one may have begun."""
     bench = await begun(dut)
     cases = [*under_way()]
     bench.machine.put(BAD_RECORDS, np.full(8 * SPEC.word_bytes, 0x70, np.uint8))
@@ -216,7 +216,7 @@ async def the_watchdog_bites_when_nothing_retires(dut):
         if not busy:  # all had been read already
             assert await machine.outcome() is None, "ended with an open transaction"
             continue
-        assert code == ErrorCode.WATCHDOG, "an error is not told while a transaction is open"
+        assert code == ErrorCode.WATCHDOG, "no error is reported while a transaction is open"
         await machine.wait()
         await bench.check("a slow memory", (ErrorCode.WATCHDOG, None, None))
 

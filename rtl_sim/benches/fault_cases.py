@@ -76,9 +76,9 @@ def bad_instructions():
     for order in (0xF, 0x11, 0x12, 0x22, 0x201):  # no machine has one of these
         post = POST | {"order": order}
         yield f"order {order:#x}", Engine.POST, explicit(Engine.POST, "run", **post)
-    found = orders_of(SPEC)
-    for order in found.every:
-        if found.kinds(order) == (Stage.RESIDUAL,):
+    orders = orders_of(SPEC)
+    for order in orders.every:
+        if orders.kinds(order) == (Stage.RESIDUAL,):
             for kind in sorted({*range(4)} - {*residual_kinds(SPEC, order)}):
                 post = POST | {"order": order, "res_kind": kind}
                 yield f"res_kind {kind}", Engine.POST, explicit(Engine.POST, "run", **post)
@@ -88,7 +88,7 @@ def outside(rng):
     """(name, code, engine, words): accesses that leave the window or a buffer."""
     far = int(rng.integers(WINDOW // W, (1 << 32) // W)) * W
     cases = {
-        "behind the window": {"dram": WINDOW},
+        "after the window": {"dram": WINDOW},
         "across its end": {"dram": WINDOW - W, "run": 2},
         "the last run": {"dram": 0, "rows": 2, "row_pitch": WINDOW // W},
         "the last block": {"dram": W, "blocks": 2, "block_pitch": WINDOW // W - 1},
@@ -109,10 +109,10 @@ def outside(rng):
 
 
 BAD_RECORDS = 0x2000
-"""Where records lie that no machine computes with."""
+"""Address of records that no machine computes with."""
 
 TILE = "in_rows=8 in_cols=8 stride_y=1 stride_x=1 out_rows=8 out_cols=8"
-VISITS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=8"
+LOOPS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=8"
 
 
 def under_way():
@@ -123,7 +123,7 @@ def under_way():
         "a shift that is too large",
         *(ErrorCode.PARAMETER, Engine.POST),
         inner(
-            f"{load}post.run {VISITS} order=requant param={last} wait=load signal=load\n"
+            f"{load}post.run {LOOPS} order=requant param={last} wait=load signal=load\n"
             # Holds back loads of the program, which write to the same address.
             f"load.param dram={BAD_RECORDS:#x} dst={last} run=1 rows=1 blocks=1 wait=post"
         ),
@@ -133,15 +133,15 @@ def under_way():
     ends = (
         ("feature", buffers.feature, Engine.COMPUTE, f"{copy} feature="),
         ("psum", buffers.psum, Engine.COMPUTE, f"{copy} psum="),
-        ("psum", buffers.psum, Engine.POST, f"post.run {VISITS} psum="),
-        ("output", buffers.output, Engine.POST, f"post.run {VISITS} out="),
+        ("psum", buffers.psum, Engine.POST, f"post.run {LOOPS} psum="),
+        ("output", buffers.output, Engine.POST, f"post.run {LOOPS} out="),
     )
     for name, buffer, engine, text in ends:
-        if buffer.words & (buffer.words - 1):  # else addresses go on at 0
+        if buffer.words & (buffer.words - 1):  # else addresses wrap to 0
             words = inner(f"{text}{buffer.words - 2}")
             yield f"the end of {name}", ErrorCode.BUFFER, engine, words
     if SPEC.post.keep:
         long = f"load.feature dram=0 run={buffers.feature.words} rows=1 blocks=1\n"
-        kept = f"post.run {VISITS} keep=1 keep_row_pitch=8 wait=load"
-        texts = f"{load.replace('param', 'feature')}{long * 8}{kept}"
+        keep = f"post.run {LOOPS} keep=1 keep_row_pitch=8 wait=load"
+        texts = f"{load.replace('param', 'feature')}{long * 8}{keep}"
         yield "two writers", ErrorCode.WRITERS, Engine.POST, inner(texts)

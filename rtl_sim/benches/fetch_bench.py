@@ -139,10 +139,10 @@ async def every_word_reaches_its_queue_in_order(dut):
         dut.others_idle_i.value = 1
         words = [*CHECK, *random_words(rng, int(rng.integers(1, 5 * ROUNDS))), END]
         # Some words after the end: they may be prefetched but are never issued.
-        behind = random_words(rng, int(rng.integers(0, 50)))
+        after_end = random_words(rng, int(rng.integers(0, 50)))
         base = int(rng.integers(0, 100)) * 64
         latency = int(rng.choice([1, 20, 100]))
-        program = Program(dut, rng, [*words, *behind], base, latency=latency)
+        program = Program(dut, rng, [*words, *after_end], base, latency=latency)
         program.ready = float(rng.choice([0.3, 1.0]))
         assert await program.run() is None, f"round {n} ended with a fault"
         program.check(words)
@@ -169,7 +169,7 @@ async def end_waits_until_the_engines_are_idle(dut):
 
 
 @cocotb.test()
-async def reading_ahead_hides_the_latency(dut):
+async def prefetching_hides_the_latency(dut):
     rng = generator()
     await begin(dut, **IDLE)
     dut.others_idle_i.value = 1
@@ -202,10 +202,10 @@ async def bad_programs_stop_at_their_word(dut):
     for name, (words, options, expected) in cases.items():
         await pulse_reset(dut)
         program = Program(dut, rng, words, 0, **options)
-        found = await program.run()
+        fault = await program.run()
         if expected is None:
             expected = (ErrorCode.AXI_READ, 8 * bus // 4)
-        assert found == expected, f"{name}: {found}"
+        assert fault == expected, f"{name}: {fault}"
         program.check(words[: expected[1]])
         await program.drain()
 
@@ -215,20 +215,20 @@ async def a_program_across_the_end_of_the_window_reads_nothing_outside(dut):
     rng = generator()
     await begin(dut, **IDLE)
     program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], WINDOW - 128, limit=WINDOW)
-    found = await program.run()
-    assert found is not None, "a program outside of the window ran"
-    assert found[0] == ErrorCode.WINDOW, found
+    fault = await program.run()
+    assert fault is not None, "a program outside of the window ran"
+    assert fault[0] == ErrorCode.WINDOW, fault
     await program.drain()
 
 
 @cocotb.test()
-async def a_program_between_two_places_is_refused(dut):
+async def a_misaligned_program_is_refused(dut):
     rng = generator()
     await begin(dut, **IDLE)
     for base in (4, 60, 64 + 32):
         await pulse_reset(dut)
         program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], base, limit=WINDOW)
-        found = await program.run()
-        assert found == (ErrorCode.WINDOW, 0), f"{base}: {found}"
+        fault = await program.run()
+        assert fault == (ErrorCode.WINDOW, 0), f"{base}: {fault}"
         program.check([])
         await program.drain()

@@ -1,6 +1,6 @@
 """The orders of the post chain that the graph of a machine has: every way through it, edge by edge.
 
-A judge of engines and compiler: made from the spec alone, with nothing of `hw/spec/chain.py`.
+A reference for engines and compiler: derived from the spec alone, without `hw/spec/chain.py`.
 """
 
 import itertools
@@ -14,15 +14,15 @@ REQUANT = "requant"
 LONGEST = 5
 SHIFTS = tuple(range(0, 4 * LONGEST, 4))
 KINDS = {kind: unit.stage for unit in POST for kind in unit.runs}
-_REMEMBERED = {}
+_CACHE = {}
 
 
 def orders_of(spec):
     """The orders of a machine, cached per spec."""
-    if id(spec) not in _REMEMBERED:
+    if id(spec) not in _CACHE:
         # Holding the spec prevents Python from reusing its id.
-        _REMEMBERED[id(spec)] = spec, GraphOrders(spec)
-    return _REMEMBERED[id(spec)][1]
+        _CACHE[id(spec)] = spec, GraphOrders(spec)
+    return _CACHE[id(spec)][1]
 
 
 class GraphOrders:
@@ -31,16 +31,16 @@ class GraphOrders:
     def __init__(self, spec):
         self.flow = spec.dataflow
         self.arrays = [n for n, m in self.flow.modules.items() if m.kind is K.IPA]
-        behind = [n for n in self.flow.modules if not self._leads_to_array(n)]
-        stages = [n for n in behind if self.flow.modules[n].kind in KINDS]
+        after_array = [n for n in self.flow.modules if not self._leads_to_array(n)]
+        stages = [n for n in after_array if self.flow.modules[n].kind in KINDS]
         self.codes = {name: code for code, name in enumerate([REQUANT, *stages], 1)}
         self._names = {code: name for name, code in self.codes.items()}
-        self._found = set()
-        self._walk(self.flow.root, (), set())
+        self._paths = set()
+        self._collect(self.flow.root, (), set())
         for array in self.arrays:
-            self._walk(array, (REQUANT,), set())
-        self.every = tuple(sorted(self.pack(names) for names in self._found))
-        lengths = sorted({len(names) for names in self._found})
+            self._collect(array, (REQUANT,), set())
+        self.every = tuple(sorted(self.pack(names) for names in self._paths))
+        lengths = sorted({len(names) for names in self._paths})
         self._by_length = [
             [order for order in self.every if len(self.names(order)) == length]
             for length in lengths
@@ -52,7 +52,7 @@ class GraphOrders:
 
     def pack(self, names):
         """Stages by name -> value of the register."""
-        return sum(self.codes[name] << 4 * place for place, name in enumerate(names))
+        return sum(self.codes[name] << 4 * slot for slot, name in enumerate(names))
 
     def pack_kinds(self, kinds, *, product=False):
         """Stages by what they do -> value of the register: the first modules that do it, of the
@@ -103,17 +103,17 @@ class GraphOrders:
             todo += new
         return not seen.isdisjoint(self.arrays)
 
-    def _walk(self, at, used, passed):
-        """All ways on from a module that data left; used: stages so far; passed: modules behind the
-        last of them, which one way passes once.
+    def _collect(self, at, used, passed):
+        """Collect every path from a module on. used: stages so far; passed: modules after the last
+        of them, which a path passes once.
         """
         if self.flow.modules[at].exit:
-            self._found.add(used)
+            self._paths.add(used)
         for name in self._next(at):
             if name in self.codes and len(used) < LONGEST and not self._shares(name, used):
-                self._walk(name, (*used, name), {name})
+                self._collect(name, (*used, name), {name})
             if name not in passed and self._lets_pass(name, array=REQUANT in used):
-                self._walk(name, used, {*passed, name})
+                self._collect(name, used, {*passed, name})
 
     def _shares(self, name, used):
         """A unit, or the window sequencer, that the path has used already."""
@@ -123,9 +123,9 @@ class GraphOrders:
         return pools or (own.unit or name) in {m.unit or n for n, m in before.items()}
 
     def _lets_pass(self, name, *, array):
-        """Without being a stage: behind the array sums pass its arithmetic, and everywhere paddings
-        and what the store does are passed.
+        """Data pass it without a stage: after the array sums pass its arithmetic, and paddings and
+        what the store does are passed everywhere.
         """
         module = self.flow.modules[name]
-        carried = module.kind in (K.PAD, K.UPSAMPLE) or (array and module.domain_in is Domain.ACC)
-        return module.bypass or carried
+        passes = module.kind in (K.PAD, K.UPSAMPLE) or (array and module.domain_in is Domain.ACC)
+        return module.bypass or passes

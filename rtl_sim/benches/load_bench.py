@@ -12,7 +12,7 @@ from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset,
 from rtl_sim.benches.dram_model import Reads, Rules
 from rtl_sim.benches.transfer_driver import (
     BASE,
-    Job,
+    Transfer,
     TransferBench,
     parameters,
     random_shape,
@@ -86,7 +86,7 @@ def setup(dut, rng, **options):
     return bench, port, buffers
 
 
-def random_job(rng, port, buffers):
+def random_transfer(rng, port, buffers):
     """A load whose destination is compared with DRAM at its retirement."""
     name = BUFFERS[rng.integers(len(BUFFERS))]
     size = word_bytes(name)
@@ -102,7 +102,7 @@ def random_job(rng, port, buffers):
         assert not wrong.size, f"{name} words {dst + wrong[:5]} differ after {shape}"
 
     values = parameters(shape, first * size, ("dst", dst))
-    return Job(op=OP[name], values=values, check=check), count
+    return Transfer(op=OP[name], values=values, check=check), count
 
 
 @cocotb.test()
@@ -111,33 +111,35 @@ async def random_shapes_arrive_whole_and_in_order(dut):
     await begin(dut, **IDLE)
     for ready, valid, latency in ((1.0, 1.0, 5), (0.5, 0.9, 40), (0.9, 0.3, 1)):
         bench, port, buffers = setup(dut, rng, ready=ready, valid=valid, latency=latency)
-        jobs, counts = zip(*(random_job(rng, port, buffers) for _ in range(ROUNDS)), strict=True)
+        transfers, counts = zip(
+            *(random_transfer(rng, port, buffers) for _ in range(ROUNDS)), strict=True
+        )
         # One after the other: a later load may overwrite what an earlier one is checked by.
-        for job in jobs:
-            await bench.run([job])
+        for transfer in transfers:
+            await bench.run([transfer])
         assert buffers.writes == sum(counts), "a word was written twice or not at all"
         assert not port.open, "reads are left open"
 
 
 def row_of_loads(port, buffers, count, spacing):
-    """Loads of 4 words, `spacing` words apart in DRAM, each checked at its retirement."""
+    """Loads of 4 words, one every `spacing` words of DRAM, each checked at its retirement."""
     size = word_bytes("feature")
     words = port.data.reshape(-1, size)
     shape = ONE | {"run": 4}
 
-    def job(n):
+    def transfer(n):
         def check():
             got = buffers.words["feature"][4 * n : 4 * n + 4]
             assert (got == words[n * spacing : n * spacing + 4]).all(), f"load {n} differs"
 
         values = parameters(shape, n * spacing * size, ("dst", 4 * n))
-        return Job(op=OP["feature"], values=values, check=check)
+        return Transfer(op=OP["feature"], values=values, check=check)
 
-    return [job(n) for n in range(count)]
+    return [transfer(n) for n in range(count)]
 
 
 @cocotb.test()
-async def loads_overlap_and_stay_in_order(dut):
+async def loads_overlap_and_retire_in_order(dut):
     rng = generator()
     await begin(dut, **IDLE)
     bench, port, buffers = setup(dut, rng, latency=60)
@@ -147,7 +149,7 @@ async def loads_overlap_and_stay_in_order(dut):
 
 
 @cocotb.test()
-async def loads_that_continue_each_other_stay_apart(dut):
+async def loads_that_continue_each_other_are_not_merged(dut):
     rng = generator()
     await begin(dut, **IDLE)
     for ready in (1.0, 0.2):
@@ -164,7 +166,7 @@ async def contiguous_runs_become_long_bursts(dut):
     bench, port, _ = setup(dut, rng)
     size = word_bytes("feature")
     shape = {"run": 2, "rows": 8, "row_pitch": 2, "blocks": 2, "block_pitch": 16}
-    await bench.run([Job(op=OP["feature"], values=parameters(shape, 0, ("dst", 0)))])
+    await bench.run([Transfer(op=OP["feature"], values=parameters(shape, 0, ("dst", 0)))])
     beats = 32 * size // SPEC.dram.bus_bytes
     longest = min(SPEC.dram.max_burst, 4096 // SPEC.dram.bus_bytes)
     assert [b for _, b in port.bursts] == [longest] * (beats // longest) + [beats % longest] * (
@@ -178,10 +180,10 @@ async def what_cannot_be_loaded_stops_the_engine(dut):
     await begin(dut, **IDLE)
     size = word_bytes("feature")
     words = SPEC.buffers.feature.words
-    good = Job(op=OP["feature"], values=parameters(ONE, 0, ("dst", 0)))
+    good = Transfer(op=OP["feature"], values=parameters(ONE, 0, ("dst", 0)))
 
     def bad(shape, offset, dst=0):
-        return Job(op=OP["feature"], values=parameters(ONE | shape, offset, ("dst", dst)))
+        return Transfer(op=OP["feature"], values=parameters(ONE | shape, offset, ("dst", dst)))
 
     window, illegal = ErrorCode.WINDOW, ErrorCode.ILLEGAL_INSTRUCTION
     cases = {
@@ -189,22 +191,22 @@ async def what_cannot_be_loaded_stops_the_engine(dut):
         "rows 0": (bad({"rows": 0}, 0), illegal),
         "blocks 0": (bad({"blocks": 0}, 0), illegal),
         "misaligned": (bad({}, size // 2), illegal),
-        "behind the window": (bad({}, WINDOW), window),
+        "after the window": (bad({}, WINDOW), window),
         "across the end of the window": (bad({"run": 3}, WINDOW - 2 * size), window),
         "across 4 GiB": (bad({"run": 2}, (1 << 32) - size), window),
         "a later run outside": (bad({"rows": 3, "row_pitch": 1 << 20}, 0), window),
         "a later block outside": (bad({"blocks": 2, "block_pitch": WINDOW // size}, 0), window),
-        "behind the buffer": (bad({}, 0, words), ErrorCode.BUFFER),
+        "after the buffer": (bad({}, 0, words), ErrorCode.BUFFER),
         "across the end of the buffer": (bad({"run": 3}, 0, words - 2), ErrorCode.BUFFER),
     }
     for name in (*EVERY, "unfold"):
         if name not in BUFFERS and not (name == "unfold" and SPEC.buffers.image):
-            cases[f"no {name} buffer"] = (Job(op=OP[name], values=good.values), illegal)
-    for name, (job, code) in cases.items():
+            cases[f"no {name} buffer"] = (Transfer(op=OP[name], values=good.values), illegal)
+    for name, (transfer, code) in cases.items():
         await pulse_reset(dut)
         bench, port, _ = setup(dut, rng)
-        found = await bench.run([good, job, good], until_fault=True)
-        assert found == (code, 1), f"{name}: {found}"
+        fault = await bench.run([good, transfer, good], until_fault=True)
+        assert fault == (code, 1), f"{name}: {fault}"
         await drain(dut, port)
 
 
@@ -214,9 +216,11 @@ async def an_error_response_names_its_instruction(dut):
     await begin(dut, **IDLE)
     size = word_bytes("feature")
     bench, port, _ = setup(dut, rng, bad=range(5 * size, 6 * size))
-    jobs = [Job(op=OP["feature"], values=parameters(ONE, n * size, ("dst", n))) for n in range(12)]
-    found = await bench.run(jobs, until_fault=True)
-    assert found == (ErrorCode.AXI_READ, 5), found
+    transfers = [
+        Transfer(op=OP["feature"], values=parameters(ONE, n * size, ("dst", n))) for n in range(12)
+    ]
+    fault = await bench.run(transfers, until_fault=True)
+    assert fault == (ErrorCode.AXI_READ, 5), fault
     await drain(dut, port)
 
 

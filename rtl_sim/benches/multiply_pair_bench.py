@@ -1,5 +1,5 @@
 """opu_multiply_pair against numpy: every pair of corner weights with every corner operand, then
-random ones, and weights that stay while others pass by.
+random ones, and weights that are held while others pass by.
 """
 
 from itertools import product
@@ -21,7 +21,8 @@ def packed(values, bits):
 
 async def sums_match(dut, operands, loads=None):
     """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle. Weights
-    count where `loads`, bool[len(operands)], says so, and stay until the next ones; all without.
+    are loaded where `loads`, bool[len(operands)], is set, and held until the next ones; by default
+    all are loaded.
     """
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     latency = 4 + int(dut.SUM_STAGES.value)
@@ -29,7 +30,7 @@ async def sums_match(dut, operands, loads=None):
     weights = None
     steps = zip(operands, loads if loads is not None else [True] * len(operands), strict=True)
     for step in (*steps, *[None] * latency):
-        given = None
+        operands_in = None
         if step is not None:
             (shared, *ports), load = step
             dut.load_i.value = int(load)
@@ -38,14 +39,14 @@ async def sums_match(dut, operands, loads=None):
             dut.low_i.value = packed(low, 8)
             dut.high_i.value = packed(high.astype(int) - (low < 0), 9)
             weights = ports if load else weights
-            given = (shared, *weights)
-        inside.append(given)
+            operands_in = (shared, *weights)
+        inside.append(operands_in)
         if len(inside) > latency:
             shared, low, high = (values.astype(np.int64) for values in inside.pop(0))
             assert dut.low_sum_o.value.to_signed() == shared @ low, f"{shared} * low {low}"
             assert dut.high_sum_o.value.to_signed() == shared @ high, f"{shared} * high {high}"
         await FallingEdge(dut.clk_i)
-    assert not any(given is not None for given in inside)
+    assert not any(operands_in is not None for operands_in in inside)
 
 
 @cocotb.test()

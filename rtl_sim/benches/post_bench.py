@@ -26,20 +26,20 @@ ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
 LATENCY = {unit.stage: unit.cycles for unit in POST}
-TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles per iteration
-SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # cycles per iteration with a second operand
-LATENCY[Stage.RESIDUAL] += SIDE_TURNS > TURNS  # they are gathered
+BEATS = SPEC.word_channels // SPEC.post.lanes  # cycles per iteration
+SIDE_BEATS = SPEC.word_channels // SPEC.residual_lanes  # cycles per iteration with a second operand
+LATENCY[Stage.RESIDUAL] += SIDE_BEATS > BEATS  # they are gathered
 LATENCY[Stage.RESIDUAL] += 3 * (SPEC.has(ModuleKind.SE) or SPEC.post.residual_tables)
-if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
-    LATENCY[Stage.POOL] += TURNS  # a word is gathered
+if BEATS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
+    LATENCY[Stage.POOL] += BEATS  # a word is gathered
 PREPARE = 3  # cycles from start to the one before the first iteration, at least
 LOAD = 2  # likewise with parameters to load, plus a cycle per parameter word
 DRAIN = 13  # cycles from the last iteration to done, without the stages of LATENCY
-BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
+UNITS = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
 HOLD = 11 + sum(
-    LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()
+    LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in UNITS.items()}.values()
 )
-"""What parameters behind the requantiser wait for the block before."""
+"""Cycles that parameters of units after the requantiser wait for the block before."""
 OVERLAPS = ((3, 3, 1), (3, 3, 2), (2, 2, 1), (3, 2, 1), (1, 4, 2), (2, 4, 1), (5, 5, 1))
 ONE = ("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
 
@@ -96,18 +96,18 @@ class Bench:
             post_model.run(SPEC, self.psum, self.param, memories, results, p)
 
     async def run_counted(self, p):
-        """An instruction alone, behind no other, takes its turns and the latency of its chain."""
+        """An instruction alone takes its beats and the latency of its chain."""
         for _ in range(HOLD):
             await FallingEdge(self.dut.clk_i)
         await self.run([p], Pauses())
         took = self.driver.retired_at[-1] - self.driver.started_at[-1]
         chain = ORDERS.kinds(p["order"])
         words = post_model.words_of(chain)
-        each = SIDE_TURNS if Stage.RESIDUAL in chain else TURNS
-        turns = each * post_model.visits(p) // p["blocks"]
-        block = max(turns, HOLD * post_model.holds(chain) + words + 1) if words else turns
+        each = SIDE_BEATS if Stage.RESIDUAL in chain else BEATS
+        beats = each * post_model.iterations(p) // p["blocks"]
+        block = max(beats, HOLD * post_model.holds(chain) + words + 1) if words else beats
         before = max(PREPARE, LOAD + words if words else 0) + (p["blocks"] - 1) * block
-        expected = before + turns + DRAIN + sum(LATENCY[s] for s in chain)
+        expected = before + beats + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
 
     async def check(self, history):

@@ -1,4 +1,4 @@
-"""The post engine as docs/machine.md tells it, and random legal instructions.
+"""Model of the post engine as specified in docs/machine.md, and random legal instructions.
 
 Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, table, output,
 feature [words, W] int8.
@@ -7,7 +7,7 @@ feature [words, W] int8.
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
-from opu_fuse.hw.unit_rates import post_visits
+from opu_fuse.hw.unit_rates import post_iterations
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
@@ -93,17 +93,17 @@ def prelu(p, v, slopes):
 
 
 def run(spec, psum, param, memories, results, p):
-    """Changes results in place. memories: residual, table; results: output, feature."""
+    """Modifies results. memories: residual, table; results: output, feature."""
     output, feature = results
     chain = orders_of(spec).kinds(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
-    by_visit = Stage.RESIDUAL in chain and before_pool(chain)
+    per_iteration = Stage.RESIDUAL in chain and before_pool(chain)
     for b, oy, ox in np.ndindex(p["blocks"], p["out_rows"], p["out_cols"]):
         lanes = lane_parameters(spec, param, p, chain, b)
         res = p["res"] + b * p["res_block_pitch"]
         at_output = res + oy * p["res_row_pitch"] + ox
         residual_at = res if p["res_broadcast"] else at_output
-        visits = []
+        iterations = []
         for wy, wx in np.ndindex(p["win_rows"], p["win_cols"]):
             y = p["origin_y"] + oy * p["stride_y"] + wy
             x = p["origin_x"] + ox * p["stride_x"] + wx
@@ -113,12 +113,12 @@ def run(spec, psum, param, memories, results, p):
             v = psum[row + (x // p["spread"] if p["spread"] else x)]
             if Stage.REQUANT not in chain:
                 v = v.astype(np.int8)
-            if by_visit and not p["res_broadcast"]:
+            if per_iteration and not p["res_broadcast"]:
                 residual_at = res + y * p["res_row_pitch"] + x
             for stage in chain[:pool]:
                 v = stage_value(stage, p, v, lanes, memories, residual_at)
-            visits.append(folded(v, p["pool_slots"], wx) if p["pool_slots"] else v)
-        v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
+            iterations.append(folded(v, p["pool_slots"], wx) if p["pool_slots"] else v)
+        v = pooled(spec, p, iterations) if pool < len(chain) else iterations[0]
         for stage in chain[pool + 1 :]:
             v = stage_value(stage, p, v, lanes, memories, residual_at)
         if p["spread"]:
@@ -143,8 +143,8 @@ def folded(v, slots, wx):
     return np.concatenate((nothing, half) if wx else (half, nothing))
 
 
-def pooled(spec, p, visits):
-    values = np.array(visits, np.int64).reshape(-1, spec.word_channels)
+def pooled(spec, p, iterations):
+    values = np.array(iterations, np.int64).reshape(-1, spec.word_channels)
     if p["pool_kind"] == PoolKind.MAX:
         return values.max(axis=0, initial=-128).astype(np.int8)
     total = (values - p["pool_x_zero"]).sum(axis=0)
@@ -193,10 +193,10 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
     """Values of a legal instruction that fits the memories of a machine, by default of any order
     that it has, and of any kind of residual.
     """
-    found, values = orders_of(spec), None
+    orders, values = orders_of(spec), None
     while values is None:
-        chosen = found.draw(rng) if order is None else order
-        chain = found.kinds(chosen)
+        chosen = orders.draw(rng) if order is None else order
+        chain = orders.kinds(chosen)
         values = _shape(spec, rng, chain, largest)
     values |= {"order": chosen, "pool_slots": 0, "spread": 0}
     if kind is None:
@@ -210,23 +210,23 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
 
 
 def spreads(chain):
-    """Whether pixels of a word may go to words of their own behind a chain."""
+    """Whether pixels of a word may go to words of their own after a chain."""
     return Stage.POOL not in chain and Stage.RESIDUAL not in chain
 
 
 def spread(pixels):
-    """What takes words of so many pixels apart."""
+    """Registers that split words of so many pixels."""
     return {"spread": pixels, "origin_x": 0, "stride_x": 1}
 
 
 def packed(slots):
-    """What pools packed pixels."""
+    """Registers of a pool of packed pixels."""
     return {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
 
 
-def visits(p):
-    """Cycles of the visits without stalls."""
-    return p["blocks"] * post_visits(
+def iterations(p):
+    """Cycles of the iterations without stalls."""
+    return p["blocks"] * post_iterations(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),
@@ -272,7 +272,7 @@ def _shape(spec, rng, chain, largest):
     """Geometry and addresses, or None when they do not fit."""
     p = draw(rng, blocks=(1, 3), out_rows=(1, largest), out_cols=(1, largest))
     p |= draw(rng, stride_y=(1, 3), stride_x=(1, 3))
-    if Stage.POOL in chain:  # windows may hang over on all sides, or lie outside altogether
+    if Stage.POOL in chain:  # windows may hang over on all sides, or be outside altogether
         p |= draw(rng, win_rows=(1, 4), win_cols=(1, 4), origin_y=(-4, 2), origin_x=(-4, 2))
         p |= draw(rng, in_rows=(1, 8), in_cols=(1, 8))
     else:
@@ -281,9 +281,9 @@ def _shape(spec, rng, chain, largest):
         p["in_rows"] = p["origin_y"] + (p["out_rows"] - 1) * p["stride_y"] + more["rows"]
         p["in_cols"] = p["origin_x"] + (p["out_cols"] - 1) * p["stride_x"] + more["cols"]
     tile, out = (p["in_rows"], p["in_cols"]), (p["out_rows"], p["out_cols"])
-    by_visit = Stage.RESIDUAL in chain and before_pool(chain)
+    per_iteration = Stage.RESIDUAL in chain and before_pool(chain)
     p |= _pitches(rng, "psum", *tile) | _pitches(rng, "out", *out) | _pitches(rng, "keep", *out)
-    p |= _pitches(rng, "res", *(tile if by_visit else out))
+    p |= _pitches(rng, "res", *(tile if per_iteration else out))
     free = {
         "psum": spec.buffers.psum.words - p["blocks"] * p["psum_block_pitch"],
         "out": spec.buffers.output.words - p["blocks"] * p["out_block_pitch"],
@@ -293,8 +293,8 @@ def _shape(spec, rng, chain, largest):
     }
     if min(free.values()) < 0:
         return None
-    places = draw(rng, **{name: (0, room) for name, room in free.items()})
-    return p | places | draw(rng, keep=(0, int(spec.post.keep)))
+    addresses = draw(rng, **{name: (0, room) for name, room in free.items()})
+    return p | addresses | draw(rng, keep=(0, int(spec.post.keep)))
 
 
 def _pitches(rng, name, rows, cols):

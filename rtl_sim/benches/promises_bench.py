@@ -1,4 +1,4 @@
-"""What docs/registers.md and docs/bring-up.md promise of opu_top and no other bench looks at. Each
+"""What docs/registers.md and docs/bring-up.md promise of opu_top and no other bench checks. Each
 promise, with the test that holds it, is listed in tests/rtl/test_promises.py.
 """
 
@@ -29,11 +29,11 @@ MISPLACED = {
     "program between multiples of 64": {"PROG_BASE_LO": PROGRAM + 32},
     "program at the end of the window": {"PROG_BASE_LO": WINDOW},
     "program across the end of the window": {"PROG_BASE_LO": WINDOW - 64},
-    "program behind 4 GiB": {"PROG_BASE_HI": 1},
-    "program far behind": {"PROG_BASE_HI": 1 << 31},
+    "program above 4 GiB": {"PROG_BASE_HI": 1},
+    "program far above": {"PROG_BASE_HI": 1 << 31},
     "window between pages, lowest bit": {"WINDOW_BASE_LO": (BASE & 0xFFFF_FFFF) + 1},
     "window between pages, highest bit": {"WINDOW_BASE_LO": (BASE & 0xFFFF_FFFF) + 2048},
-    "window behind the addresses": {"WINDOW_BASE_HI": 0x100 | BASE >> 32},
+    "window above the addresses": {"WINDOW_BASE_HI": 0x100 | BASE >> 32},
     "window across the end": {"WINDOW_BASE_HI": 0xFF, "WINDOW_BASE_LO": 0xFFFF_F000},
     "window larger than 4 GiB by a byte": {"WINDOW_SIZE_HI": 1, "WINDOW_SIZE_LO": 1},
     "window of 8 GiB": {"WINDOW_SIZE_HI": 2, "WINDOW_SIZE_LO": 0},
@@ -42,7 +42,7 @@ MISPLACED = {
     "window that ends in the program": {"WINDOW_SIZE_LO": PROGRAM + 8},
 }
 """Registers that hold no address of a program or a window."""
-PLACES = {
+ADDRESSES = {
     "PROG_BASE_LO": PROGRAM,
     "PROG_BASE_HI": 0,
     "WINDOW_BASE_LO": BASE & 0xFFFF_FFFF,
@@ -74,7 +74,7 @@ async def places_that_are_none_are_a_window_fault(dut, command):
     machine.put(PROGRAM, np.asarray(words, "<u4"))
     machine.put(PROGRAM + 32, np.asarray(words, "<u4"))
     for name, values in MISPLACED.items():
-        await write_all(machine, PLACES | {"PROG_WORDS": len(words)} | values)
+        await write_all(machine, ADDRESSES | {"PROG_WORDS": len(words)} | values)
         machine.window.count()
         await machine.write("CTRL", command)
         await machine.wait()
@@ -83,7 +83,7 @@ async def places_that_are_none_are_a_window_fault(dut, command):
         assert not machine.window.touched_outside, name
         # A program that begins well is read up to the end of the window.
         assert not read or "end" in name, f"{name}: read {read[:3]}"
-    await write_all(machine, PLACES)
+    await write_all(machine, ADDRESSES)
     assert await machine.run(words) is None
     check()
 
@@ -122,15 +122,15 @@ async def registers_of_window_and_program_are_locked_and_nothing_else(dut):
     """While a program runs and another one is queued, for each register and each value."""
     machine, rng = await started(dut)
     check = check_copy(machine, rng)
-    kept = {name: await machine.read(name) for name in OFFSET if name.startswith("WINDOW_")}
+    window = {name: await machine.read(name) for name in OFFSET if name.startswith("WINDOW_")}
     await stuck(machine)
-    for name in kept:
+    for name in window:
         await machine.write(name, 0xFFFF_FFFF, expect=AxiResp.SLVERR)
     locked = "PROG_BASE_LO", "PROG_BASE_HI", "PROG_WORDS"
     for name in locked:
         await machine.write(name, 0x40)
         assert await machine.read(name) == 0x40
-    named = {name: PLACES.get(name, len(program(COPY))) for name in locked}
+    named = {name: ADDRESSES.get(name, len(program(COPY))) for name in locked}
     await write_all(machine, named)
     await machine.opu.command("queue")
     for name in locked:
@@ -141,7 +141,7 @@ async def registers_of_window_and_program_are_locked_and_nothing_else(dut):
     while await machine.read("PROGRAMS") < 2:
         await ClockCycles(dut.clk_i, 20)
     assert await machine.outcome() is None
-    assert {name: await machine.read(name) for name in kept} == kept
+    assert {name: await machine.read(name) for name in window} == window
     check()
 
 
@@ -186,7 +186,7 @@ async def a_stop_drops_the_queued_program(dut):
 
 
 @cocotb.test()
-async def a_queued_program_starts_two_cycles_behind_the_one_before(dut):
+async def a_queued_program_starts_two_cycles_after_its_predecessor(dut):
     """Two ends that nobody looked at are one interrupt; counters are those of the last program."""
     machine, rng = await started(dut)
     words = program(COPY)
@@ -249,8 +249,8 @@ async def interrupts_are_those_that_are_enabled(dut):
 
 
 @cocotb.test()
-async def the_end_is_told_after_the_last_response(dut):
-    """STATUS and interrupt wait for the answer to the last write; what was stored is there."""
+async def the_end_is_reported_after_the_last_response(dut):
+    """STATUS and interrupt wait for the last write response; then memory holds all stored bytes."""
     machine, rng = await started(dut)
     check = check_copy(machine, rng)
     await stuck(machine, "b")
@@ -287,14 +287,14 @@ async def a_watchdog_of_0_waits_for_ever(dut):
 
 
 @cocotb.test()
-async def what_was_stored_before_a_stop_stays(dut):
+async def what_was_stored_before_a_stop_is_preserved(dut):
     machine, rng = await started(dut)
     check = check_copy(machine, rng)
     text = COPY.replace("blocks=1 wait=post", "blocks=1 wait=post signal=load")
     words = program(f"{text}load.feature dram={WINDOW:#x} run=1 rows=1 blocks=1 wait=store")
-    found = await machine.run(words)
-    assert found is not None
-    assert found[:2] == (ErrorCode.WINDOW, Engine.LOAD)
+    outcome = await machine.run(words)
+    assert outcome is not None
+    assert outcome[:2] == (ErrorCode.WINDOW, Engine.LOAD)
     check()
 
 
@@ -355,10 +355,10 @@ async def the_memory_port_is_as_described(dut):
     async def watch():
         while True:
             await FallingEdge(dut.clk_i)
-            for side, found in seen.items():
+            for side, ids in seen.items():
                 if not (value(f"{side}valid") and value(f"{side}ready")):
                     continue
-                found.add(value(f"{side}id"))
+                ids.add(value(f"{side}id"))
                 fixed = [value(f"{side}{n}") for n in ("burst", "cache", "prot", "lock")]
                 assert fixed == [1, 0b0011, 0, 0], (side, fixed)
                 assert 1 << value(f"{side}size") == width
@@ -373,7 +373,7 @@ async def the_memory_port_is_as_described(dut):
 
 
 @cocotb.test()
-async def memory_beside_the_window_is_the_processors(dut):
+async def memory_outside_the_window_is_the_processors(dut):
     """While a program runs in one window, the processor fills another one with the next run's
     inputs; the window is moved between the runs. The machine does not touch the other one.
     """

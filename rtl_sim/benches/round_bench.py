@@ -45,8 +45,8 @@ async def rounds(dut, value, shift, zero, lo, hi):
     scaled = np.array(value << max(left - shift, 0))
     expected = int(clamp8(rne_shift(scaled, max(shift - left, 0)) + zero, lo, hi))
     got = await result_of(dut, value, shift, zero, lo, hi)
-    told = f"{value} * 2**{left} / 2**{shift} + {zero} in {lo}..{hi}"
-    assert got == expected, f"{told}: {got}, not {expected}"
+    case = f"{value} * 2**{left} / 2**{shift} + {zero} in {lo}..{hi}"
+    assert got == expected, f"{case}: {got}, not {expected}"
 
 
 @cocotb.test()

@@ -111,7 +111,7 @@ def starts(words, engine):
 
 
 async def runs_well(machine, rng):
-    """The machine works: both programs give the right bytes and leave a quiet bus."""
+    """The machine is sound: both programs give the right bytes and leave a quiet bus."""
     for text, prepare in ((COPY, check_copy), (CONV, check_conv)):
         check = prepare(machine, rng)
         assert await machine.run(program(text)) is None

@@ -11,7 +11,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.units.base import ModuleKind
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 from rtl_sim.benches.dram_model import Rules, Writes
-from rtl_sim.benches.transfer_driver import BASE, Job, TransferBench, parameters, random_shape
+from rtl_sim.benches.transfer_driver import BASE, Transfer, TransferBench, parameters, random_shape
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16
@@ -87,7 +87,7 @@ def random_scatter(rng):
     return scatter
 
 
-def places(p, first):
+def written_words(p, first):
     """(word of the buffer, DRAM word) in the order of the writes."""
     rows, cols = 1 + p.get("repeat_rows", 0), 1 + p.get("repeat_cols", 0)
     for b, r, ry, i, rx in np.ndindex(p["blocks"], p["rows"], rows, p["run"], cols):
@@ -96,23 +96,23 @@ def places(p, first):
         yield n, first + row + i * (cols + p.get("word_gap", 0)) + rx
 
 
-def random_job(rng, port):
+def random_transfer(rng, port):
     """A store that fits buffer and window, and what it does to DRAM."""
     while True:
         shape, first = random_shape(rng, DEPTH, WINDOW // SIZE)
         shape |= random_scatter(rng)
-        writes = list(places(shape, first))
-        if max(place for _, place in writes) < WINDOW // SIZE:
+        writes = list(written_words(shape, first))
+        if max(address for _, address in writes) < WINDOW // SIZE:
             break
     src = int(rng.integers(DEPTH - max(n for n, _ in writes)))
-    kept = slice(shape["skip_low"], SIZE - shape["skip_high"])
+    stored_bytes = slice(shape["skip_low"], SIZE - shape["skip_high"])
 
     def expect(memory):
         memory = memory.reshape(-1, SIZE)
-        for n, place in writes:
-            memory[place, kept] = port.buffer.words[src + n, kept]
+        for n, address in writes:
+            memory[address, stored_bytes] = port.buffer.words[src + n, stored_bytes]
 
-    return Job(op=0, values=parameters(shape, first * SIZE, ("src", src))), expect
+    return Transfer(op=0, values=parameters(shape, first * SIZE, ("src", src))), expect
 
 
 @cocotb.test()
@@ -122,12 +122,12 @@ async def random_shapes_arrive_whole_and_nothing_else_changes(dut):
     for ready, valid, latency in ((1.0, 1.0, 5), (0.5, 0.9, 40), (0.9, 0.3, 1)):
         bench, port = setup(dut, rng, ready=ready, valid=valid, latency=latency)
         expected = np.zeros_like(port.data)
-        jobs = []
+        transfers = []
         for _ in range(ROUNDS):
-            job, expect = random_job(rng, port)
+            transfer, expect = random_transfer(rng, port)
             expect(expected)
-            jobs.append(job)
-        await bench.run(jobs)
+            transfers.append(transfer)
+        await bench.run(transfers)
         wrong = np.flatnonzero(port.data != expected)
         assert not wrong.size, f"{wrong.size} bytes differ, first at {wrong[0]:#x}"
         assert int(dut.quiet_o.value), "not quiet at the end"
@@ -145,7 +145,7 @@ async def a_beat_takes_one_cycle(dut, gap, repeats):
     pitch = 24 * (1 + repeats + gap)
     shape = ONE | {"run": 24, "rows": 4, "row_pitch": pitch, "word_gap": gap}
     shape |= {"repeat_rows": repeats, "repeat_cols": repeats}
-    await bench.run([Job(op=0, values=parameters(shape, 0, ("src", 0)))])
+    await bench.run([Transfer(op=0, values=parameters(shape, 0, ("src", 0)))])
     beats = words * SIZE // SPEC.dram.bus_bytes
     assert sum(count for _, count in port.bursts) == beats
     assert port.now < beats + 30, f"{port.now} cycles for {beats} beats"
@@ -157,8 +157,8 @@ async def a_store_retires_after_its_last_response(dut):
     await begin(dut, **IDLE)
     bench, port = setup(dut, rng, ready=1.0, valid=1.0, latency=200)
     bench.pauses = 0.0
-    jobs = [
-        Job(
+    transfers = [
+        Transfer(
             op=0,
             values=parameters(ONE, n * SIZE, ("src", n)),
             check=lambda: answered.append(port.now),
@@ -166,7 +166,7 @@ async def a_store_retires_after_its_last_response(dut):
         for n in range(3)
     ]
     answered = []
-    await bench.run(jobs)
+    await bench.run(transfers)
     assert min(answered) > 200, f"retired at {answered}, before the response"
     assert max(answered) < 400, f"retired at {answered}: stores wait for each other's response"
 
@@ -175,10 +175,10 @@ async def a_store_retires_after_its_last_response(dut):
 async def what_cannot_be_stored_stops_the_engine(dut):
     rng = generator()
     await begin(dut, **IDLE)
-    good = Job(op=0, values=parameters(ONE, 0, ("src", 0)))
+    good = Transfer(op=0, values=parameters(ONE, 0, ("src", 0)))
 
     def bad(shape, offset, src=0):
-        return Job(op=0, values=parameters(ONE | shape, offset, ("src", src)))
+        return Transfer(op=0, values=parameters(ONE | shape, offset, ("src", src)))
 
     window, illegal = ErrorCode.WINDOW, ErrorCode.ILLEGAL_INSTRUCTION
     cases = {
@@ -186,9 +186,9 @@ async def what_cannot_be_stored_stops_the_engine(dut):
         "rows 0": (bad({"rows": 0}, 0), illegal),
         "blocks 0": (bad({"blocks": 0}, 0), illegal),
         "misaligned": (bad({}, SIZE // 2), illegal),
-        "behind the window": (bad({}, WINDOW), window),
+        "after the window": (bad({}, WINDOW), window),
         "a later run outside": (bad({"rows": 3, "row_pitch": 1 << 20}, 0), window),
-        "behind the buffer": (bad({}, 0, DEPTH), ErrorCode.BUFFER),
+        "after the buffer": (bad({}, 0, DEPTH), ErrorCode.BUFFER),
         "across the end of the buffer": (bad({"run": 3}, 0, DEPTH - 2), ErrorCode.BUFFER),
         "across the end of the window": (bad({"run": 2}, WINDOW - SIZE), window),
         "the last word": (bad({"run": 2, "word_gap": 8}, WINDOW - 9 * SIZE), window),
@@ -198,10 +198,10 @@ async def what_cannot_be_stored_stops_the_engine(dut):
     for name in ("repeat_rows", "repeat_cols"):
         outside = bad({name: 2, "row_pitch": 1}, WINDOW - 2 * SIZE)
         cases[name] = (outside, window) if UPSAMPLES else (bad({name: 1}, 0), illegal)
-    for name, (job, code) in cases.items():
+    for name, (transfer, code) in cases.items():
         await pulse_reset(dut)
         bench, port = setup(dut, rng)
-        fault = await bench.run([good, job, good], until_fault=True)
+        fault = await bench.run([good, transfer, good], until_fault=True)
         assert fault == (code, 1), f"{name}: {fault}"
         await drain(dut, port)
 
@@ -211,8 +211,10 @@ async def an_error_response_names_its_instruction(dut):
     rng = generator()
     await begin(dut, **IDLE)
     bench, port = setup(dut, rng, bad=range(5 * 64 * SIZE, 5 * 64 * SIZE + 1))
-    jobs = [Job(op=0, values=parameters(ONE, n * 64 * SIZE, ("src", n))) for n in range(12)]
-    fault = await bench.run(jobs, until_fault=True)
+    transfers = [
+        Transfer(op=0, values=parameters(ONE, n * 64 * SIZE, ("src", n))) for n in range(12)
+    ]
+    fault = await bench.run(transfers, until_fault=True)
     assert fault == (ErrorCode.AXI_WRITE, 5), fault
     await drain(dut, port)
 

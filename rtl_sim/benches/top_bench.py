@@ -97,9 +97,9 @@ async def control_registers_are_as_their_table_says(dut):
     await machine.write("PROG_WORDS", 0x11223344)
     await machine.control.write(OFFSET["PROG_WORDS"] + 1, b"\xaa")
     assert await machine.read("PROG_WORDS") == 0x1122AA44, "a strobe was ignored"
-    behind = max(OFFSET.values()) + 4
-    await machine.write(behind, 1, expect=AxiResp.SLVERR)
-    await machine.read(behind, expect=AxiResp.SLVERR)
+    unmapped = max(OFFSET.values()) + 4
+    await machine.write(unmapped, 1, expect=AxiResp.SLVERR)
+    await machine.read(unmapped, expect=AxiResp.SLVERR)
 
 
 @cocotb.test()
@@ -148,7 +148,7 @@ async def data_may_be_taken_before_their_address(dut):
 
     cocotb.start_soon(watch())
     await runs_well(machine, rng)
-    assert early, "no burst of data was there before its address"
+    assert early, "no burst of data came before its address"
 
 
 @cocotb.test()
@@ -162,8 +162,8 @@ async def what_comes_before_the_reset_is_over_waits(dut):
     for edge in range(3):
         ready = [dut.s_axil_awready, dut.s_axil_wready, dut.s_axil_arready]
         await ReadOnly()
-        assert [int(r.value) for r in ready] == [edge == 2] * 3, f"{edge} edges behind the reset"
-        assert not int(dut.m_axi_arvalid.value), "the run before went on"
+        assert [int(r.value) for r in ready] == [edge == 2] * 3, f"{edge} edges after the reset"
+        assert not int(dut.m_axi_arvalid.value), "the run before continues"
         await RisingEdge(dut.clk_i)
     await machine.configure()
     await runs_well(machine, rng)
@@ -191,9 +191,9 @@ async def a_window_across_the_end_of_the_addresses_is_empty(dut):
         await machine.write("WINDOW_BASE_HI", 0xFF)
         await machine.write("WINDOW_SIZE_LO", size & 0xFFFF_FFFF)
         await machine.write("WINDOW_SIZE_HI", size >> 32)
-        found = await machine.run(program(COPY))
-        assert found == (ErrorCode.WINDOW, FETCH, 0), found
-        assert not machine.window.touched_outside, "addresses went on at 0"
+        outcome = await machine.run(program(COPY))
+        assert outcome == (ErrorCode.WINDOW, FETCH, 0), outcome
+        assert not machine.window.touched_outside, "addresses wrapped to 0"
     await machine.write("WINDOW_SIZE_HI", 0)
     await machine.configure()
     await runs_well(machine, rng)
@@ -297,9 +297,9 @@ async def every_error_has_its_code_and_leaves_the_bus_idle(dut):
     for name, (words, (code, engine, pc)) in cases.items():
         check_copy(machine, rng)
         before = bytes(machine.window.mem[:0x8000])
-        found = await machine.run(words)
+        outcome = await machine.run(words)
         expected_pc = starts(words, engine)[-1] if pc is None else pc
-        assert found == (code, engine, expected_pc), f"{name}: {found}"
+        assert outcome == (code, engine, expected_pc), f"{name}: {outcome}"
         await machine.assert_quiet()
         if name != "no end":
             assert bytes(machine.window.mem[:0x8000]) == before, f"{name}: memory was written"
@@ -319,14 +319,14 @@ async def error_responses_stop_the_machine(dut):
         check_copy(machine, rng)
         machine.window.bad = bad
         words = program(text)
-        found = await machine.run(words)
-        assert found is not None, f"{code.name}: the program ended well"
-        assert found[:2] == (code, engine), found
-        assert found[2] == starts(words, engine)[0], f"{code.name}: word {found[2]}"
+        outcome = await machine.run(words)
+        assert outcome is not None, f"{code.name}: the program ended well"
+        assert outcome[:2] == (code, engine), outcome
+        assert outcome[2] == starts(words, engine)[0], f"{code.name}: word {outcome[2]}"
         await machine.assert_quiet()
     machine.window.bad = range(0x8000, 0x8040)
-    found = await machine.run(program(text))
-    assert found == (ErrorCode.AXI_READ, FETCH, 0), found
+    outcome = await machine.run(program(text))
+    assert outcome == (ErrorCode.AXI_READ, FETCH, 0), outcome
     await machine.assert_quiet()
     machine.window.bad = range(0)
     await runs_well(machine, rng)
@@ -337,9 +337,9 @@ async def a_program_that_hangs_is_stopped_by_the_watchdog(dut):
     machine, rng = await started(dut, 0.3)
     await machine.write("WATCHDOG", 500)
     words = program(f"compute.copy {SLOT} in_rows=1 in_cols=1 wait=load")
-    found = await machine.run(words)
-    assert found is not None, "a deadlocked program ended well"
-    assert found[0] == ErrorCode.WATCHDOG, found
+    outcome = await machine.run(words)
+    assert outcome is not None, "a deadlocked program ended well"
+    assert outcome[0] == ErrorCode.WATCHDOG, outcome
     cycles = await machine.read("CYCLES_LO")
     assert 500 <= cycles < 700, f"stopped after {cycles} cycles"
     await machine.assert_quiet()
@@ -355,8 +355,8 @@ async def stop_ends_a_run_and_the_next_one_is_not_disturbed(dut):
         await ClockCycles(dut.clk_i, delay)
         await machine.write("CTRL", FIELD["CTRL", "stop"].mask)
         await machine.wait()
-        found = await machine.outcome()
-        assert found is None or found[0] == ErrorCode.STOPPED, found
+        outcome = await machine.outcome()
+        assert outcome is None or outcome[0] == ErrorCode.STOPPED, outcome
         await machine.assert_quiet(60)
         await runs_well(machine, rng)
 

@@ -47,14 +47,15 @@ def pack(engine, values):
     return word
 
 
-def parameters(shape, byte_offset, on_chip):
-    name, address = on_chip
+def parameters(shape, byte_offset, buffer_address):
+    """buffer_address: (register, address in the buffer)."""
+    name, address = buffer_address
     return shape | {"dram_lo": byte_offset & 0x3FFFFF, "dram_hi": byte_offset >> 22, name: address}
 
 
 @dataclass(kw_only=True)
-class Job:
-    """One instruction: opcode, parameters; `check` is called at its retirement."""
+class Transfer:
+    """An instruction of load or store: opcode, parameters; `check` is called at its retirement."""
 
     op: int
     values: dict
@@ -76,19 +77,19 @@ class TransferBench:
     pauses: float = 0.3
     open: list = field(default_factory=list)
 
-    async def run(self, jobs, *, until_fault=False):
+    async def run(self, transfers, *, until_fault=False):
         """Run all transfers to retirement, or to the first fault (then returned as (code, pc))."""
         dut, rng = self.dut, self.rng
-        waiting = list(enumerate(jobs))
+        waiting = list(enumerate(transfers))
         offered = False
         last = 0
         for now in range(1_000_000):
             if waiting and not offered and rng.random() > self.pauses:
-                pc, job = waiting[0]
-                dut.params_i.value = pack(self.engine, job.values)
+                pc, transfer = waiting[0]
+                dut.params_i.value = pack(self.engine, transfer.values)
                 dut.pc_i.value = pc
                 if hasattr(dut, "op_i"):
-                    dut.op_i.value = job.op
+                    dut.op_i.value = transfer.op
                 offered = True
             dut.start_valid_i.value = int(offered)
             ready = rng.random() > self.pauses
@@ -102,9 +103,9 @@ class TransferBench:
                 offered, last = False, now
             if ready and int(dut.done_valid_o.value):
                 assert self.open, "a retirement too many"
-                job = self.open.pop(0)
-                if job.check:
-                    job.check()
+                transfer = self.open.pop(0)
+                if transfer.check:
+                    transfer.check()
                 last = now
             fault = int(dut.fault_o.value)
             assert until_fault or not fault, (

@@ -18,7 +18,7 @@ from rtl_sim.benches.dram_model import Reads, Rules
 from rtl_sim.benches.load_bench import IDLE, WINDOW, drain, word_bytes
 from rtl_sim.benches.transfer_driver import (
     BASE,
-    Job,
+    Transfer,
     TransferBench,
     parameters,
     random_shape,
@@ -30,7 +30,7 @@ W = SPEC.word_bytes
 IMAGE, FEATURE = SPEC.buffers.image.words, SPEC.buffers.feature.words
 OP = {name: OPCODE[Engine.LOAD, name].code for name in ("feature", "weight", "image", "unfold")}
 COLUMN = {3: 9, 5: 16, 7: 22}  # kernel rows -> bytes
-CYCLES = 8  # overhead of an unfold, in addition to one cycle per word
+CYCLES = 8  # overhead of an im2row, in addition to one cycle per word
 NEVER = 1 << 60
 
 
@@ -59,16 +59,16 @@ class Port(Reads):
 
 
 @dataclass(kw_only=True)
-class Follower:
+class EngineModel:
     """Reference model of the engine: expected outputs of every cycle, and the memories it writes.
 
-    works: one entry per instruction, in order: the word count of a transfer, or the list of writes
-    of an unfold as docs/machine.md specifies them. done: completion cycle of each instruction.
+    expectations: one entry per instruction, in order: the word count of a transfer, or the list of
+    writes of an im2row as docs/machine.md specifies them. done: cycle in which each one completes.
     """
 
     port: Port
     feature: np.ndarray
-    works: list
+    expectations: list
     now: int = 0
     starts: list = field(default_factory=list)
     done: list = field(default_factory=list)
@@ -77,7 +77,7 @@ class Follower:
 
     def observe(self, dut):
         self.now += 1
-        unfolding = self._unfold(dut)
+        im2row_runs = self._check_im2row(dut)
         self._transfer(dut)
         finished = sum(at <= self.now for at in self.done)
         assert int(dut.done_valid_o.value) == int(finished > self.retired), self.now
@@ -85,21 +85,21 @@ class Follower:
         if int(dut.start_valid_i.value):
             op, ready = int(dut.op_i.value), int(dut.start_ready_o.value)
             if op == OP["unfold"]:
-                assert ready == int(open_ == 0), f"{self.now}: an unfold, {open_} loads are open"
-            elif unfolding or not open_:
-                assert ready == int(not unfolding), f"{self.now}: a load beside an unfold"
+                assert ready == int(open_ == 0), f"{self.now}: an im2row, {open_} loads are open"
+            elif im2row_runs or not open_:
+                assert ready == int(not im2row_runs), f"{self.now}: a load during an im2row"
             if ready:
                 self.starts.append(self.now)
         self.retired += int(dut.done_valid_o.value) and int(dut.done_ready_i.value)
 
-    def _unfold(self, dut):
-        """Check this cycle of an unfold. Returns whether an unfold is in progress."""
+    def _check_im2row(self, dut):
+        """Check this cycle of an im2row. Returns whether one is in progress."""
         number = len(self.done)
         writes = None
-        if number < len(self.starts) and isinstance(self.works[number], list):
-            expected_writes = self.works[number]
+        if number < len(self.starts) and isinstance(self.expectations[number], list):
+            expected_writes = self.expectations[number]
             end = self.starts[number] + len(expected_writes) + CYCLES
-            assert not int(dut.ar_valid_o.value), "an unfold reads no memory"
+            assert not int(dut.ar_valid_o.value), "an im2row reads no DRAM"
             step = self.now - (end - len(expected_writes) + 1)
             if step >= 0:
                 writes = expected_writes[step]
@@ -120,7 +120,7 @@ class Follower:
         return (
             number < len(self.starts)
             and len(self.done) == number
-            and isinstance(self.works[number], list)
+            and isinstance(self.expectations[number], list)
         )
 
     def _transfer(self, dut):
@@ -132,12 +132,12 @@ class Follower:
                 self.words += 1
         self.words += int(dut.weight_we_o.value)
         number = len(self.done)
-        if self.words and self.words == self.works[number]:
+        if self.words and self.words == self.expectations[number]:
             self.done.append(self.now)
             self.words = 0
 
 
-def setup(dut, rng, works, **options):
+def setup(dut, rng, expectations, **options):
     rules = Rules(
         bus_bytes=SPEC.dram.bus_bytes,
         max_burst=SPEC.dram.max_burst,
@@ -149,14 +149,12 @@ def setup(dut, rng, works, **options):
     image = rng.integers(0, 256, (IMAGE, W)).astype(np.uint8)
     port = Port(rules=rules, data=window, rng=rng, image=image, **options)
     feature = rng.integers(0, 256, (FEATURE, W)).astype(np.uint8)
-    follower = Follower(port=port, feature=feature, works=works)
-    bench = TransferBench(
-        dut=dut, engine=Engine.LOAD, port=port, rng=rng, each_cycle=follower.observe
-    )
-    return bench, port, follower
+    model = EngineModel(port=port, feature=feature, expectations=expectations)
+    bench = TransferBench(dut=dut, engine=Engine.LOAD, port=port, rng=rng, each_cycle=model.observe)
+    return bench, port, model
 
 
-def random_unfold(rng):
+def random_im2row(rng):
     """Registers of a legal one that fits both buffers."""
     while True:
         kernel, run, rows = int(rng.choice([3, 5, 7])), pick(rng, 1, 13), pick(rng, 1, 4)
@@ -184,12 +182,12 @@ def passes(p):
     for r in range(p["rows"]):
         for ky in range(p["kernel_rows"]):
             y = p["origin_y"] + r * p["stride_y"] + ky
-            there = 0 <= y < p["in_rows"]
-            yield r, ky, p["image"] + r * p["row_pitch"] + ky * p["run"] if there else None
+            in_image = 0 <= y < p["in_rows"]
+            yield r, ky, p["image"] + r * p["row_pitch"] + ky * p["run"] if in_image else None
 
 
 def writes_of(p, image):
-    """Every word that an unfold writes, in order: (address, byte -> value)."""
+    """Every word that an im2row writes, in order: (address, byte -> value)."""
     column = COLUMN[p["kernel_rows"]]
     words, columns = -(-p["run"] * column // 4), p["run"] * W // 4
     results = []
@@ -206,17 +204,17 @@ def writes_of(p, image):
     return results
 
 
-def random_jobs(rng, count, window, feature, image):
-    """Loads and unfolds, and what each has to do; `feature` and `image` become what they leave."""
-    jobs, works = [], []
+def random_transfers(rng, count, window, feature, image):
+    """Loads and im2rows, and what is expected of each, which updates `feature` and `image`."""
+    transfers, expectations = [], []
     for _ in range(count):
         name = str(
             rng.choice(["feature", "weight", "image", "image", "unfold", "unfold", "unfold"])
         )
         if name == "unfold":
-            values = random_unfold(rng)
-            works.append(writes_of(values, image))
-            for address, new in works[-1]:
+            values = random_im2row(rng)
+            expectations.append(writes_of(values, image))
+            for address, new in expectations[-1]:
                 for byte, value in new.items():
                     feature[address, byte] = value
         else:
@@ -229,25 +227,25 @@ def random_jobs(rng, count, window, feature, image):
             words = window.reshape(-1, size)[words_of(shape, first)]
             if name in ("feature", "image"):
                 {"feature": feature, "image": image}[name][dst : dst + total] = words
-            works.append(total)
-        jobs.append(Job(op=OP[name], values=values))
-    return jobs, works
+            expectations.append(total)
+        transfers.append(Transfer(op=OP[name], values=values))
+    return transfers, expectations
 
 
 @cocotb.test()
-async def loads_and_unfolds_leave_what_the_page_says_in_the_cycles_it_says(dut):
+async def loads_and_im2rows_write_the_specified_bytes_in_the_specified_cycles(dut):
     rng = generator()
     await begin(dut, **IDLE)
     for pauses in (0.0, 0.4, 0.9):
-        works: list = []
-        bench, port, follower = setup(dut, rng, works, latency=pick(rng, 1, 40))
+        expectations: list = []
+        bench, port, model = setup(dut, rng, expectations, latency=pick(rng, 1, 40))
         bench.pauses = pauses
-        feature, image = follower.feature.copy(), port.image.copy()
-        jobs, new_works = random_jobs(rng, ROUNDS, port.data, feature, image)
-        works += new_works
-        await bench.run(jobs)
-        assert len(follower.done) == ROUNDS
-        assert (follower.feature == feature).all()
+        feature, image = model.feature.copy(), port.image.copy()
+        transfers, new = random_transfers(rng, ROUNDS, port.data, feature, image)
+        expectations += new
+        await bench.run(transfers)
+        assert len(model.done) == ROUNDS
+        assert (model.feature == feature).all()
         assert (port.image == image).all()
         assert not port.open, "reads are left open"
 
@@ -257,9 +255,9 @@ async def every_run_in_every_row_of_every_kernel(dut):
     """Rests of rows, the end of the image buffer: all lengths of runs up to twice the period."""
     rng = generator()
     await begin(dut, **IDLE)
-    bench, port, follower = setup(dut, rng, [])
+    bench, port, model = setup(dut, rng, [])
     bench.pauses = 0.0
-    jobs = []
+    transfers = []
     for kernel, column in COLUMN.items():
         for run in range(1, 11):
             rows = min(3, FEATURE // -(-run * column // 4))
@@ -267,9 +265,9 @@ async def every_run_in_every_row_of_every_kernel(dut):
             p = {"run": run, "rows": rows, "row_pitch": run, "image": IMAGE - (last + 3) * run}
             p |= {"in_rows": 3, "origin_y": -2, "stride_y": 1, "kernel_rows": kernel}
             p |= {"pad_value": -3, "dst": 0}
-            jobs.append(Job(op=OP["unfold"], values=p))
-            follower.works.append(writes_of(p, port.image))
-    await bench.run(jobs)
+            transfers.append(Transfer(op=OP["unfold"], values=p))
+            model.expectations.append(writes_of(p, port.image))
+    await bench.run(transfers)
 
 
 GOOD = {
@@ -287,7 +285,7 @@ GOOD = {
 
 
 @cocotb.test()
-async def what_cannot_be_unfolded_stops_the_engine(dut):
+async def an_illegal_im2row_stops_the_engine(dut):
     rng = generator()
     await begin(dut, **IDLE)
     words = 5  # of a row
@@ -295,30 +293,30 @@ async def what_cannot_be_unfolded_stops_the_engine(dut):
     cases = {f"{name} 0": ({name: 0}, illegal) for name in ("run", "rows", "stride_y")}
     cases |= {f"kernel {k}": ({"kernel_rows": k}, illegal) for k in (0, 1, 2, 4, 6, 8, 9, 11, 135)}
     cases |= {
-        "image behind the buffer": ({"image": IMAGE}, beyond),
+        "image after the buffer": ({"image": IMAGE}, beyond),
         "image across the end": ({"image": IMAGE - 7}, beyond),
         "image before the buffer": ({"image": -1}, beyond),
-        "a later row far behind": ({"row_pitch": (1 << 22) - 1, "rows": 2}, beyond),
-        "feature behind the buffer": ({"dst": FEATURE}, beyond),
+        "a later row far outside": ({"row_pitch": (1 << 22) - 1, "rows": 2}, beyond),
+        "feature after the buffer": ({"dst": FEATURE}, beyond),
         "feature across the end": ({"dst": FEATURE - 2 * words + 1}, beyond),
-        "the last feature word there is": ({"dst": (1 << 22) - 1}, beyond),
+        "the largest feature address": ({"dst": (1 << 22) - 1}, beyond),
     }
     # The first valid row is 2^24, 2^25, 2^26 words further on: too narrow addresses wrap around.
     for last in (4, 8, 16):
         far = {"row_pitch": (1 << 22) - 1, "rows": last + 1, "image": last}
-        cases[f"row {last} far behind"] = (far | {"stride_y": 3, "origin_y": -3 * last}, beyond)
+        cases[f"row {last} far outside"] = (far | {"stride_y": 3, "origin_y": -3 * last}, beyond)
     one = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
-    load = Job(op=OP["feature"], values=parameters(one, 0, ("dst", 0)))
-    good = Job(op=OP["unfold"], values=GOOD)
+    load = Transfer(op=OP["feature"], values=parameters(one, 0, ("dst", 0)))
+    good = Transfer(op=OP["unfold"], values=GOOD)
     for name, (change, code) in cases.items():
-        for behind in (good, load):
+        for successor in (good, load):
             await pulse_reset(dut)
             bench, port, _ = setup(dut, rng, [])
             bench.each_cycle = only_in_the_buffer
-            bad = Job(op=OP["unfold"], values=GOOD | change)
-            fault = await bench.run([load, good, bad, behind], until_fault=True)
+            bad = Transfer(op=OP["unfold"], values=GOOD | change)
+            fault = await bench.run([load, good, bad, successor], until_fault=True)
             assert fault == (code, 2), f"{name}: {fault}"
-            assert len(port.bursts) == 1, f"{name}: an instruction behind it started"
+            assert len(port.bursts) == 1, f"{name}: a later instruction started"
             await drain(dut, port)
 
 
@@ -330,16 +328,16 @@ def only_in_the_buffer(dut):
 
 
 @cocotb.test()
-async def rows_in_the_padding_may_lie_anywhere(dut):
+async def rows_in_the_padding_may_have_any_address(dut):
     rng = generator()
     await begin(dut, **IDLE)
-    bench, port, follower = setup(dut, rng, [])
+    bench, port, model = setup(dut, rng, [])
     cases = (
         {"in_rows": 0, "image": -(1 << 21), "row_pitch": (1 << 22) - 1, "rows": 6},
         {"origin_y": 60, "row_pitch": (1 << 22) - 1, "rows": 7},
         {"origin_y": -65536, "stride_y": 255},
         {"origin_y": -(5 * 255), "stride_y": 255, "rows": 7, "row_pitch": 3, "image": -15},
     )
-    jobs = [Job(op=OP["unfold"], values=GOOD | case) for case in cases]
-    follower.works += [writes_of(GOOD | case, port.image) for case in cases]
-    await bench.run(jobs)
+    transfers = [Transfer(op=OP["unfold"], values=GOOD | case) for case in cases]
+    model.expectations += [writes_of(GOOD | case, port.image) for case in cases]
+    await bench.run(transfers)

@@ -1,8 +1,8 @@
-/* Bare-metal driver: one header, C99, no heap, no operating system. How to bring a machine up: docs/bring-up.md.
+/* Bare-metal driver: one header, C99, no heap, no operating system. How to start a machine: docs/bring-up.md.
  *
  * The platform may define, before it includes this file:
  *   OPU_READ(device, offset), OPU_WRITE(device, offset, value)  access to a 32-bit control register (default: through a pointer)
- *   OPU_BARRIER()  all accesses before it are done before those behind it begin (default: the compiler's full barrier)
+ *   OPU_BARRIER()  all accesses before it are done before later ones begin (default: the compiler's full barrier)
  * The driver does not touch caches: the caller cleans what it wrote before opu_start, and invalidates what it reads after
  * opu_poll gave OPU_DONE. */
 #ifndef OPU_DRIVER_H
@@ -29,7 +29,7 @@ enum {
     OPU_DONE = 0,
     OPU_RUNNING = -1,
     OPU_NO_DEVICE = -2,    /* other letters or another major version in ID, VERSION */
-    OPU_OTHER_MACHINE = -3, /* the program was made for another spec */
+    OPU_OTHER_MACHINE = -3, /* the program was compiled for another spec */
     OPU_IS_BUSY = -4,
     OPU_BAD_ADDRESS = -5   /* window not at a page or above 4 GiB, program not at a multiple of 64 */
 };
@@ -58,7 +58,7 @@ static inline int opu_probe(const opu_device *device, uint64_t spec_hash) {
     return opu_read64(device, OPU_SPEC_HASH_LO) == spec_hash ? OPU_DONE : OPU_OTHER_MACHINE;
 }
 
-/* Memory that the machine may touch: bus address and bytes. Programs and their data lie in it at fixed offsets. */
+/* Memory that the machine may touch: bus address and bytes. Programs and their data have fixed offsets in it. */
 static inline int opu_window(const opu_device *device, uint64_t base, uint64_t bytes) {
     if (OPU_READ(device, OPU_STATUS) & OPU_STATUS_BUSY) return OPU_IS_BUSY;
     if (base % 4096u || bytes > (uint64_t)1 << 32) return OPU_BAD_ADDRESS;
@@ -111,21 +111,21 @@ static inline int opu_poll(const opu_device *device) {
     return (int)(OPU_READ(device, OPU_ERROR) & OPU_ERROR_CODE);
 }
 
-/* Poll at most `polls` times. Still OPU_RUNNING then: opu_failure tells whether a silent memory keeps a stopped machine busy. */
+/* Poll at most `polls` times. Still OPU_RUNNING then: opu_failure reports whether a silent memory keeps a stopped machine busy. */
 static inline int opu_wait(const opu_device *device, uint32_t polls) {
-    int found = OPU_RUNNING;
-    while (found == OPU_RUNNING && polls--) found = opu_poll(device);
-    return found;
+    int outcome = OPU_RUNNING;
+    while (outcome == OPU_RUNNING && polls--) outcome = opu_poll(device);
+    return outcome;
 }
 
 /* The first error since the start; valid as soon as it happened, also while open transactions keep the machine busy. */
 static inline opu_error opu_failure(const opu_device *device) {
     const uint32_t value = OPU_READ(device, OPU_ERROR);
-    opu_error found;
-    found.code = (value & OPU_ERROR_CODE) >> OPU_ERROR_CODE_SHIFT;
-    found.engine = (value & OPU_ERROR_ENGINE) >> OPU_ERROR_ENGINE_SHIFT;
-    found.pc = OPU_READ(device, OPU_ERROR_PC);
-    return found;
+    opu_error error;
+    error.code = (value & OPU_ERROR_CODE) >> OPU_ERROR_CODE_SHIFT;
+    error.engine = (value & OPU_ERROR_ENGINE) >> OPU_ERROR_ENGINE_SHIFT;
+    error.pc = OPU_READ(device, OPU_ERROR_PC);
+    return error;
 }
 
 /* In the interrupt handler: what came (OPU_IRQ_STATUS_*), cleared. */

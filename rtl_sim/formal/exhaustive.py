@@ -14,8 +14,8 @@ from rtl_sim.build import verilated
 def holds(top: str, spec: HwSpec, parameters: Mapping[str, int]) -> bool:
     """Whether `top`, which makes its own clock and inputs, finds all results right."""
     built = "--binary", "-O3", "-Wno-fatal", "-CFLAGS", "-O2", "--Mdir", "built"
-    given = [f"-G{name}={value}" for name, value in parameters.items()]
-    with verilated(top, spec, *built, *given) as (folder, done):
+    overrides = [f"-G{name}={value}" for name, value in parameters.items()]
+    with verilated(top, spec, *built, *overrides) as (folder, done):
         if done.returncode:
             raise InternalError("formal", done.stdout[-2000:])
         run = subprocess.run(

@@ -1,5 +1,5 @@
-// The dependency counters behind opu_issue: no word, no engine and no order of the two makes one pop a token that is not there or
-// push one where none has room, so no counter passes 0 or its largest value.
+// The dependency counters of opu_issue: no word, no engine and no order of the two pops a token that was not pushed, or
+// pushes one into a full counter, so no counter passes 0 or its largest value.
 module opu_counters_proof
   import opu_pkg::*;
 #(

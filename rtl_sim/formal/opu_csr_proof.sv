@@ -1,6 +1,7 @@
-// opu_csr keeps AXI4-Lite's handshake: every write is answered once, after its address and its data, every read once; answers stand
-// until they are taken; what is ready depends on registers only and waits for the end of a reset. A stop or an abort comes of a
-// written command, once, and so does a start, unless it is that of a queued program when the one before is done: that comes once.
+// opu_csr keeps AXI4-Lite's handshake: every write is answered once, after its address and its data, every read once;
+// answers are held until they are taken; what is ready depends on registers only and waits for the end of a reset. A
+// stop or an abort comes of a written command, once, and so does a start, unless it is that of a queued program when
+// the one before is done: that comes once.
 module opu_csr_proof
   import opu_pkg::*;
 (

@@ -1,5 +1,6 @@
-// opu_fetch: while it is halted it asks for nothing and passes nothing on; an address stands until it is taken or fetch is halted; for
-// every beat that it asked for there is room, whenever it comes, so the bus never waits for fetch. Beats are counted in all places.
+// opu_fetch: while it is halted it asks for nothing and passes nothing on; an address is held until it is taken or
+// fetch is halted; for every beat that it asked for there is room, whenever it comes, so the bus never waits for fetch.
+// Beats are counted in every queue.
 module opu_fetch_proof
   import opu_pkg::*;
 #(

@@ -1,6 +1,6 @@
-// opu_multiply_pair, first half of its proof, by trying all: a term alone (0 in the first slice of a chain, 1 in the second), operands
-// of the others 0, gives both its products, with the weights of the same cycle and of the cycle before.
-// opu_multiply_pair_sums_proof is the other half.
+// opu_multiply_pair, first half of its proof, by exhaustive simulation: a term alone (0 in the first slice of a chain,
+// 1 in the second), operands of the others 0, gives both its products, with the weights of the same cycle and of the
+// cycle before. opu_multiply_pair_sums_proof is the other half.
 module opu_multiply_pair_proof #(
     parameter int unsigned TERMS = 16,
     parameter int unsigned SUM_STAGES = 3,
@@ -19,35 +19,35 @@ module opu_multiply_pair_proof #(
     typedef struct packed {
       logic signed [7:0] shared, low, high;
     } product_t;
-    product_t given, held_q;
+    product_t entering, held_q;
     product_t [LATENCY-1:0] inside_q;
     logic load;
     logic signed [7:0] low, high;
-    assign low = load ? given.low : ~given.low;
-    assign high = load ? given.high : ~given.high;
+    assign low = load ? entering.low : ~entering.low;
+    assign high = load ? entering.high : ~entering.high;
     logic signed [SUM_BITS-1:0] low_sum, high_sum;
     assign load = !cycle_q[0];
-    assign given = load ? {3'(m), cycle_q[ALL_BITS-1:1]} : {~held_q.shared, held_q.low, held_q.high};
+    assign entering = load ? {3'(m), cycle_q[ALL_BITS-1:1]} : {~held_q.shared, held_q.low, held_q.high};
     opu_multiply_pair #(
         .TERMS     (TERMS),
         .SUM_STAGES(SUM_STAGES)
     ) dut (
         .clk_i     (clk),
         .load_i    (load),
-        .shared_i  ((8*TERMS)'(unsigned'(given.shared)) << 8 * TERM),
+        .shared_i  ((8*TERMS)'(unsigned'(entering.shared)) << 8 * TERM),
         .low_i     ({TERMS{low}}),
         .high_i    ({TERMS{9'(high) - 9'(low < 0)}}),
         .low_sum_o (low_sum),
         .high_sum_o(high_sum)
     );
     always_ff @(posedge clk) begin
-      held_q <= given;
-      inside_q <= {inside_q[LATENCY-2:0], given};
+      held_q <= entering;
+      inside_q <= {inside_q[LATENCY-2:0], entering};
     end
-    product_t told;
-    assign told = inside_q[LATENCY-1];
-    assign wrong[m] = low_sum != SUM_BITS'(told.shared) * SUM_BITS'(told.low)
-        || high_sum != SUM_BITS'(told.shared) * SUM_BITS'(told.high);
+    product_t leaving;
+    assign leaving = inside_q[LATENCY-1];
+    assign wrong[m] = low_sum != SUM_BITS'(leaving.shared) * SUM_BITS'(leaving.low)
+        || high_sum != SUM_BITS'(leaving.shared) * SUM_BITS'(leaving.high);
   end
 
   always_ff @(posedge clk) begin

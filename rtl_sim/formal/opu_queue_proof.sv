@@ -1,5 +1,5 @@
-// opu_queue: never more than DEPTH entries, and every entry comes out as it went in, in its turn. Proved for every length of run,
-// by one entry followed from the push to the pop, whatever it holds and whenever it comes.
+// opu_queue: never more than DEPTH entries, and every entry comes out as it went in, in order. Proved for every length
+// of run, by one entry followed from the push to the pop, whatever it holds and whenever it comes.
 module opu_queue_proof #(
     parameter int unsigned DEPTH = 4,
     parameter int unsigned WIDTH = 2,
@@ -13,7 +13,7 @@ module opu_queue_proof #(
     input logic             follow_i
 );
 
-  localparam bit SHORT = !REGISTER;  // entries only; else the oldest one lies in a register
+  localparam bit SHORT = !REGISTER;  // entries only; else the oldest one is in a register
 
   logic push_ready, pop_valid;
   logic [WIDTH-1:0] pop_data;
@@ -56,12 +56,12 @@ module opu_queue_proof #(
     end
   end
 
-  // Where the entry followed lies, seen from the head.
-  int unsigned stored, place;
-  logic [WIDTH-1:0] kept;
+  // The index of the followed entry in the memory.
+  int unsigned stored, index;
+  logic [WIDTH-1:0] stored_data;
   assign stored = SHORT ? count_q : count_q - 32'(count_q != 0);
-  assign place = 32'(dut.head_q) + ahead_q - (SHORT ? 0 : 1);
-  assign kept = dut.entries[place < DEPTH ? place : place - DEPTH];
+  assign index = 32'(dut.head_q) + ahead_q - (SHORT ? 0 : 1);
+  assign stored_data = dut.entries[index < DEPTH ? index : index - DEPTH];
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -75,16 +75,16 @@ module opu_queue_proof #(
       assert (32'(dut.count_q) == count_q);
       assert (32'(dut.head_q) < DEPTH && 32'(dut.tail_q) < DEPTH);
       assert (32'(dut.head_q) + stored == 32'(dut.tail_q) || 32'(dut.head_q) + stored == 32'(dut.tail_q) + DEPTH);
-      if (followed_q && (SHORT || ahead_q != 0)) assert (kept == data_q);
+      if (followed_q && (SHORT || ahead_q != 0)) assert (stored_data == data_q);
     end
   end
 
   if (DEPTH > 64) begin : g_block  // what block RAM has read, and what came too late for that
     always_comb begin
       if (begun_q && followed_q && ahead_q == 1) begin
-        assert (data_q == (dut.g_register.g_block.came_last ? dut.g_register.g_block.came_q : dut.g_register.g_block.behind_q));
+        assert (data_q == (dut.g_register.g_block.second_late ? dut.g_register.g_block.late_q : dut.g_register.g_block.second_q));
       end
-      if (begun_q) assert (dut.g_register.g_block.ahead_q == dut.after(dut.head_q));
+      if (begun_q) assert (dut.g_register.g_block.second_head_q == dut.after(dut.head_q));
     end
   end
 

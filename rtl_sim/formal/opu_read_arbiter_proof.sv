@@ -1,8 +1,9 @@
-// opu_read_arbiter keeps AXI's handshake: a read address stands until it is taken, is the one that its reader gave, each is offered
-// once; never more than OUTSTANDING bursts are open; data go to who asked. quiet_o says exactly that nothing is held or open, so
-// the bus is quiet as soon as the readers ask for nothing and the memory has answered.
-// Its reset, which is an abort's as well, may come at any time: it takes back the address that waits and forgets what is open. While nothing
-// is, the memory may say what it likes (it answers the run that was aborted): nobody gets it, and nothing changes.
+// opu_read_arbiter keeps AXI's handshake: a read address is held until it is taken, is the one that its reader gave,
+// each is offered once; never more than OUTSTANDING bursts are open; data go to who asked. quiet_o says exactly that
+// nothing is held or open, so the bus is quiet as soon as the readers ask for nothing and the memory has answered. Its
+// reset, which is an abort's as well, may come at any time: it takes back the address that waits and forgets what is
+// open. While nothing is, the memory may say what it likes (it answers the run that was aborted): nobody gets it, and
+// nothing changes.
 module opu_read_arbiter_proof #(
     parameter int unsigned ADDRESS_BITS = 40,
     parameter int unsigned OUTSTANDING = 4

@@ -1,5 +1,5 @@
-// opu_round: clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even, three cycles later, for every value, shift, zero and
-// limits; without CLAMPS the limits of int8.
+// opu_round: clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even, three cycles later, for every
+// value, shift, zero and limits; without CLAMPS the limits of int8.
 module opu_round_proof #(
     parameter int unsigned WIDTH = 49,
     parameter int unsigned LEFT = 0,
@@ -10,7 +10,7 @@ module opu_round_proof #(
     input logic [$clog2(RANGE)-1:0] case_i,   // the shift
     input logic [$clog2(RANGE)-1:0] shift_i,  // that of later cycles
     input logic signed [WIDTH-1:0]  value_i,
-    input logic signed [7:0]        zero_i,   // a cycle behind the value
+    input logic signed [7:0]        zero_i,   // a cycle after the value
     input logic signed [7:0]        lo_i,     // two cycles
     input logic signed [7:0]        hi_i
 );
@@ -33,7 +33,7 @@ module opu_round_proof #(
       .result_o(result)
   );
 
-  // The whole part, and how far the rest lies above it: rounded up beyond the half, and at the half if that makes it even.
+  // The whole part, and the rest above it: rounded up beyond the half, and at the half if that makes it even.
   localparam int unsigned BITS = 96;
   logic signed [2:0][WIDTH-1:0] value_q;
   logic signed [1:0][7:0] zero_q;

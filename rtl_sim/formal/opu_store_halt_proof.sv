@@ -1,6 +1,7 @@
-// opu_store is quiet some time after every halt: what is left to do becomes less with everything that is done, never more, and until
-// nothing is left something is done in every cycle or the memory is asked for something. quiet_o says exactly that the memory has
-// answered all. A response while nothing is open, of a run that was aborted, changes nothing. Bursts are those of opu_walk, of at least one beat (its own proof).
+// opu_store is quiet some time after every halt: what is left to do becomes less with everything that is done, never
+// more, and until nothing is left something is done in every cycle or the memory is asked for something. quiet_o says
+// exactly that the memory has answered all. A response while nothing is open, of a run that was aborted, changes
+// nothing. Bursts are those of opu_walk, of at least one beat (its own proof).
 module opu_store_halt_proof
   import opu_pkg::*;
 (
@@ -49,7 +50,7 @@ module opu_store_halt_proof
       .b_error_i
   );
 
-  // The oldest burst stands in a register, the other one (OUTSTANDING is 2 here) behind it.
+  // The oldest burst is in a register, the other one (OUTSTANDING is 2 here) in the memory of the queue.
   logic [OUTSTANDING-1:0][8:0] burst_beats;
   assign burst_beats = {dut.u_beats.entries[dut.u_beats.head_q][8:0], dut.u_beats.pop_data_o[8:0]};
 

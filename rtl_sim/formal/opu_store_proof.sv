@@ -1,6 +1,7 @@
-// opu_store keeps AXI's handshake: addresses, data and strobes stand until they are taken, a burst's last beat is marked, as many
-// beats come as were announced. While something is open it offers or moves something, or the memory owes an answer: so from
-// every halt the bus becomes quiet as soon as the memory has taken and answered all, and quiet_o says so then only.
+// opu_store keeps AXI's handshake: addresses, data and strobes are held until they are taken, a burst's last beat is
+// marked, as many beats come as were announced. While something is open it offers or moves something, or the memory
+// owes an answer: so from every halt the bus becomes quiet as soon as the memory has taken and answered all, and
+// quiet_o says so then only.
 module opu_store_proof
   import opu_pkg::*;
 (

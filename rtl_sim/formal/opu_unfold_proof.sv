@@ -1,6 +1,6 @@
-// opu_unfold writes rows * kernel_rows * n words, one a cycle from the ninth behind its start on: kernel row by kernel row all words of
-// a row in their order, row behind row. It is busy until the last one is written, and says so a cycle before. Unless it says that
-// something is not there.
+// opu_unfold writes rows * kernel_rows * n words, one a cycle from the ninth after its start on: row after row, kernel
+// row after kernel row, all words in their order. It is busy until the last one is written, and reports that a cycle
+// before. All this holds until it reports an access outside a memory (beyond).
 module opu_unfold_proof
   import opu_pkg::*;
 (
@@ -85,7 +85,7 @@ module opu_unfold_proof
     end
   end
 
-  // Up to the first thing that is not there; a word behind the buffer is told a cycle later.
+  // Up to the first access outside a memory; a word after the end of the buffer is reported a cycle later.
   logic missed_q = 1'b0, outside;
   assign outside = 32'(base_q) + 32'(word_q) >= FEATURE_WORDS;
   always_ff @(posedge clk_i) missed_q <= rst_ni && (missed_q || beyond);

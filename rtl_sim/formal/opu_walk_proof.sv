@@ -1,6 +1,6 @@
-// opu_walk, any shape and any window of up to 2^WINDOW_LOG2 bytes (more take the solver long): every burst lies in one page and in the window, has 1 … MAX_BURST beats and stands until it
-// is taken; beats of the runs that were let in come out once each. Proved for every length of run: what the registers promise each
-// other stands below.
+// opu_walk, any shape and any window of up to 2^WINDOW_LOG2 bytes (more take the solver long): every burst is inside
+// one page and the window, has 1 … MAX_BURST beats and is held until it is taken; beats of the accepted runs are issued
+// once each. Proved for every length of run, by the invariants of the registers below.
 module opu_walk_proof #(
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned MAX_BURST = 16,
@@ -92,10 +92,10 @@ module opu_walk_proof #(
   assign next_to_page = (to_page == cap) ? 36'(PAGE_BEATS) : to_page - cap;
   assign next_cap = (next_to_page < 36'(MAX_BURST)) ? next_to_page : 36'(MAX_BURST);
 
-  // The run that is offered, and the next one, which is no farther than a pitch behind it.
+  // The run that is offered, and the next one, which is no farther than a pitch after it.
   localparam int unsigned AT_BITS = 33 - BUS_LOG2;
   localparam int unsigned PITCH_BITS = 22 + 7;
-  logic [35:0] dram, run_at, run_beats, run_end, next, block, behind;
+  logic [35:0] dram, run_at, run_beats, run_end, next, block, successor;
   logic next_far;
   assign next_far = dut.left < 0;
   assign dram = 36'(dut.dram_q);
@@ -104,7 +104,7 @@ module opu_walk_proof #(
   assign run_end = 36'(dut.run_end_q);
   assign next = 36'(dut.next_q);
   assign block = 36'(dut.block_q);
-  assign behind = dut.block_ends_q ? block + 36'(dut.block_pitch_q) : next + 36'(dut.row_pitch_q);
+  assign successor = dut.block_ends_q ? block + 36'(dut.block_pitch_q) : next + 36'(dut.row_pitch_q);
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -147,9 +147,9 @@ module opu_walk_proof #(
         assert (run_end == run_at - dram + run_beats);
         assert (36'(dut.far_q) == window - dram - run_beats && dram + run_beats <= window);
         assert (block <= next && next < (36'd1 << AT_BITS) + (36'd1 << PITCH_BITS));
-        // A run that does not fit is not taken for one that does: none is told wrongly behind one that fits.
+        // A run that does not fit is not taken for one that does: no fault is reported wrongly after one that fits.
         assert (next_far == (dram + next + run_beats > window));
-        if (!next_far) assert (36'(dut.next_d) == behind);
+        if (!next_far) assert (36'(dut.next_d) == successor);
       end
     end
   end

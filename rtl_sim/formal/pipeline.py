@@ -2,7 +2,7 @@
 right. So it is always.
 
 Shifts by any number are hard for a solver, by a known one they are not: a proof may have an input
-`case_i`, and is made once for each of its values.
+`case_i`, and is solved once for each of its values.
 """
 
 import re

@@ -118,7 +118,7 @@
 #define OPU_ERROR_TEXTS { \
     "no error", \
     "unknown opcode or register, non-zero reserved bits, value out of range, zero count, misaligned address, a module that the machine has not, or a wait on or signal to itself or an absent engine", \
-    "`check` found another spec hash than the machine's: the program was made for another machine", \
+    "`check` read another spec hash than the machine's: the program was compiled for another machine", \
     "an access outside the memory window", \
     "the memory answered a read with SLVERR or DECERR", \
     "the memory answered a write with SLVERR or DECERR", \

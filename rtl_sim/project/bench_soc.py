@@ -17,7 +17,7 @@ WINDOW = 0x4000_0000  # base address of the machine's memory on the bus
 
 
 async def started(dut, stalls=0.0):
-    """Bus models, clock, reset; then the program in memory and the machine told of it."""
+    """Bus models, clock, reset; then load the program into memory and configure the machine."""
     logging.getLogger("cocotb.soc").setLevel(logging.WARNING)  # not every word on every bus
     # Of the bus models, which we only use.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="cocotbext")
@@ -68,6 +68,6 @@ async def it_does_so_on_a_stalling_bus_that_the_processor_uses_too(dut):
             await processor.write(address, data)
             assert bytes((await processor.read(address, 64)).data) == data
 
-    beside = cocotb.start_soon(other_work())
+    traffic = cocotb.start_soon(other_work())
     await bench.run(noise(bench, seed=2))
-    await beside
+    await traffic

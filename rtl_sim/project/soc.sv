@@ -1,5 +1,5 @@
 // A small system with the machine inside. The bench is the processor: it reaches the machine's control registers by s_axil_*, and
-// the memory, which the machine works on, by s_axi_*. The memory lies behind m_axi_*.
+// the memory, which the machine shares, by s_axi_*. The memory is connected to m_axi_*.
 //
 //   s_axil_* ────────── opu_top ─┐
 //   s_axi_*  ────────────────────┴ soc_share ── m_axi_*

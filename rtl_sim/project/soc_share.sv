@@ -42,7 +42,7 @@ module soc_share #(
     input  logic                    r_owner_i
 );
 
-  // Reads: an address that is shown stays until it is taken.
+  // Reads: an address that is shown is held until it is taken.
   logic ar_owner, ar_held;
   assign ar_owner_o = ar_held || !arvalid_i[!ar_owner] ? ar_owner : !ar_owner;
   assign arvalid_o  = arvalid_i[ar_owner_o];
@@ -56,7 +56,7 @@ module soc_share #(
     if (!rst_n) ar_held <= 1'b0;
   end
 
-  // Writes: the next address is taken behind the last word of the burst before.
+  // Writes: the next address is taken after the last word of the burst before.
   logic aw_owner, aw_held, bursting;
   assign aw_owner_o = aw_held || bursting || !awvalid_i[!aw_owner] ? aw_owner : !aw_owner;
   assign awvalid_o  = !bursting && awvalid_i[aw_owner_o];

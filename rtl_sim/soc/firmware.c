@@ -1,6 +1,6 @@
 /* What a user of opu_driver.h writes, on a processor without an operating system: two programs one after the other, woken by
- * interrupts, and everything that can go wrong between them. Says on the console what it found; its exit code is 0 when every
- * answer was the right one. cases.h: SPEC_HASH and PROGRAMS, of the programs that lie in memory. */
+ * interrupts, and everything that can go wrong between them. Prints the results on the console; its exit code is 0 when every
+ * answer was the right one. cases.h: SPEC_HASH and PROGRAMS, of the programs that are in memory. */
 #define OPU_BARRIER() __asm__ volatile("" ::: "memory") /* accesses of this processor are in order and uncached */
 #include "opu_driver.h"
 
@@ -39,11 +39,11 @@ static void say_number(uint32_t value) {
     say(at);
 }
 
-static void expect(const char *what, uint32_t found, uint32_t wanted) {
+static void expect(const char *what, uint32_t actual, uint32_t wanted) {
     say(what);
     say(" ");
-    say_number(found);
-    if (found != wanted) {
+    say_number(actual);
+    if (actual != wanted) {
         wrong++;
         say(", expected ");
         say_number(wanted);
@@ -52,8 +52,8 @@ static void expect(const char *what, uint32_t found, uint32_t wanted) {
 }
 
 /* A negative answer of the driver as a positive number. */
-static void expect_refusal(const char *what, int found, int wanted) {
-    expect(what, (uint32_t)-found, (uint32_t)-wanted);
+static void expect_refusal(const char *what, int actual, int wanted) {
+    expect(what, (uint32_t)-actual, (uint32_t)-wanted);
 }
 
 /* Until the interrupt of the program's end; its outcome. */
@@ -95,11 +95,11 @@ static void fail(const program *p, uint32_t code, int pc) {
 
 /* The program with another word in memory. */
 static void fail_with(const program *p, uint32_t word, uint32_t value, uint32_t code) {
-    volatile uint32_t *const place = DRAM + (p->base + p->offset) / 4u + word;
-    const uint32_t before = *place;
-    *place = value;
+    volatile uint32_t *const patched = DRAM + (p->base + p->offset) / 4u + word;
+    const uint32_t before = *patched;
+    *patched = value;
     fail(p, code, -1);
-    *place = before;
+    *patched = before;
 }
 
 static void refusals(const program *p) {
@@ -124,12 +124,12 @@ static void while_it_runs(const program *p) {
     expect_error(OPU_ERR_STOPPED, -1);
 }
 
-/* The machine goes on by itself; each end is an interrupt. */
-static void one_behind_the_other(const program *p) {
+/* The machine starts the queued program by itself; each end is an interrupt. */
+static void queued_programs(const program *p) {
     const uint32_t before = opu_programs(&opu);
     expect("start", (uint32_t)-started(p), 0);
     expect("queue", (uint32_t)-opu_queue(&opu, p->offset, p->words), 0);
-    expect_refusal("queue behind a queued program", opu_queue(&opu, p->offset, p->words), OPU_IS_BUSY);
+    expect_refusal("queue after a queued program", opu_queue(&opu, p->offset, p->words), OPU_IS_BUSY);
     while (opu_programs(&opu) != before + 2) {}
     expect("programs", (uint32_t)ended(), OPU_DONE);
     expect("cycles", (uint32_t)opu_cycles(&opu), p->cycles);
@@ -156,7 +156,7 @@ int main(void) {
     run(0);
     while_it_runs(&programs[0]);
     faults(&programs[0]);
-    one_behind_the_other(&programs[0]);
+    queued_programs(&programs[0]);
     run(0);
     run(1);
     say(wrong ? "wrong\n" : "right\n");

@@ -43,7 +43,7 @@ def firmware(folder: Path, cases: str) -> Path:
 
 def compiled(folder: Path, source: Path, *, march: str) -> bytes:
     """start.S and firmware.c of the folder `source`, laid out by its link.ld, in whole words; what
-    they include may lie in `folder`.
+    they include may be in `folder`.
 
     Raises RunError when the compiler is missing, InternalError when it refuses.
     """

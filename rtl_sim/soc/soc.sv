@@ -1,5 +1,9 @@
-// A processor in front of the machine: PicoRV32 runs firmware.c, reaches the machine's control registers as any AXI4-Lite master
+// A processor that controls the machine: PicoRV32 runs firmware.c, reaches the machine's control registers as any AXI4-Lite master
 // does, and shares the memory with it. Simulation only.
+//
+//   picorv32 --+--> own memory, console
+//              +----AXI4-Lite----> opu_machine (opu_top and its memory) --irq--> picorv32
+//              +----DPI--------------> the same image of DRAM
 //
 // Map of the processor, all uncached (the constants are repeated in link.ld and firmware.c):
 //   0x0000_0000  own memory, 32 KB, with the firmware     0x4000_0000  control registers of the machine

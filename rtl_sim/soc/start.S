@@ -8,7 +8,7 @@
     j reset
     .org 0x10
 
-/* What a C function may change is kept on the stack of whoever was interrupted, register n at 4n. */
+/* What a C function may change is saved on the stack of whoever was interrupted, register n at 4n. */
     addi sp, sp, -128
     .irp n, 1, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 28, 29, 30, 31
     sw x\n, 4*\n(sp)

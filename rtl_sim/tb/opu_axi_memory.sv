@@ -1,11 +1,15 @@
 // AXI4 slave memory for simulation, with settable latency and bandwidth. The image is a mapped file (opu_image.cpp).
 //
+//   ar --> open reads  --latency_i, rate_i--> r            (both directions share one budget of bytes per cycle)
+//   aw --> open writes --+
+//   w  --> beats --------+--> image --latency_i--> b
+//
 // latency_i:  cycles from the handshake of ar to that of its first r beat, and from that of the last w beat to that of b, when
 //             nothing else delays it; at least 2.
-// rate_i:     bytes per cycle times 256, one budget for read and written beats; unused budget is kept for at most one beat.
-//             When both directions want the last of it they take turns.
+// rate_i:     bytes per cycle times 256, one budget for read and written beats; at most one beat of unused budget is saved.
+//             When both directions want the last of it they alternate.
 // Reads and writes are answered in the order of their addresses. A beat outside of the image: DECERR.
-// orders_i:   0: w is taken behind its aw, which is what the cycle engine counts on. Otherwise a seed: of every burst it is drawn
+// orders_i:   0: w is taken after its aw, which is what the cycle engine counts on. Otherwise a seed: of every burst it is drawn
 //             whether aw is taken first, waits for the first beat or for the last one, or neither waits for the other.
 // Only what the machine's port uses: INCR bursts of full beats, responses in order.
 `include "opu_assert.svh"
@@ -63,7 +67,7 @@ module opu_axi_memory #(
   int unsigned now, budget;
   bit write_first;
 
-  // Open bursts as rings: next entry to fill, next to serve, number of entries.
+  // Open bursts as circular buffers: next entry to fill, next to serve, number of entries.
   longint ar_addr [DEPTH];
   int unsigned ar_left [DEPTH];
   int unsigned ar_time [DEPTH];
@@ -90,8 +94,8 @@ module opu_axi_memory #(
   typedef enum bit [1:0] {
     FREE,
     ADDRESS_FIRST,
-    BEHIND_FIRST_BEAT,
-    BEHIND_LAST_BEAT
+    AFTER_FIRST_BEAT,
+    AFTER_LAST_BEAT
   } order_e;
   typedef struct packed {
     logic [BUS_BYTES*8-1:0] data;
@@ -111,11 +115,11 @@ module opu_axi_memory #(
     order = order_e'(mixed[31:30]);
   endfunction
 
-  // An address may be ahead of its data by bursts, and behind them.
+  // An address may precede its data by bursts, or follow them.
   function automatic bit takes_address();
     case (order(aw_burst))
-      BEHIND_FIRST_BEAT: takes_address = signed'(w_burst - aw_burst) > 0 || (w_burst == aw_burst && w_beats != 0);
-      BEHIND_LAST_BEAT: takes_address = signed'(w_burst - aw_burst) > 0;
+      AFTER_FIRST_BEAT: takes_address = signed'(w_burst - aw_burst) > 0 || (w_burst == aw_burst && w_beats != 0);
+      AFTER_LAST_BEAT: takes_address = signed'(w_burst - aw_burst) > 0;
       default: takes_address = 1'b1;
     endcase
   endfunction
@@ -173,13 +177,13 @@ module opu_axi_memory #(
         end
       end
 
-      // Beats behind this address are those of an earlier cycle, or this one's when the address was there before.
+      // Beats after this address are those of an earlier cycle, or this one's when the address came before.
       while (waiting_head != waiting_tail && aw_count != 0) begin
         due = waiting[waiting_head % BEATS];
         waiting_head = waiting_head + 1;
         if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), due.data, due.strobes) == 0) worst = DECERR;
         aw_addr[aw_head] = aw_addr[aw_head] + longint'(BUS_BYTES);
-        if (due.last != (aw_left[aw_head] == 0)) $error("wlast does not stand at the last beat");
+        if (due.last != (aw_left[aw_head] == 0)) $error("wlast does not mark the last beat");
         aw_left[aw_head] = aw_left[aw_head] - 1;
         if (due.last) begin
           b_time[b_tail] = now + latency_i - 1;
@@ -202,7 +206,7 @@ module opu_axi_memory #(
         aw_burst = aw_burst + 1;
       end
 
-      // A free place on r and on w for the next cycle; a beat set aside for w stays so until it comes.
+      // Room on r and on w for the next cycle; a beat reserved for w remains reserved until it comes.
       want_read = ar_count != 0 && now >= ar_time[ar_head] && (!rvalid_o || rready_i);
       want_write = takes_data() && (!wready_o || wvalid_i);
       if (rvalid_o && rready_i) rvalid_o <= 1'b0;

@@ -40,7 +40,7 @@ long long opu_image_open(const char *path) {
     return static_cast<long long>(image_bytes);
 }
 
-// Reads one beat; returns 0 when it lies outside of the image.
+// Reads one beat; returns 0 when it is outside of the image.
 int opu_image_read(long long address, int bytes, svBitVecVal *data) {
     const auto at = static_cast<uint64_t>(address);
     const auto count = static_cast<uint64_t>(bytes);
@@ -52,7 +52,7 @@ int opu_image_read(long long address, int bytes, svBitVecVal *data) {
     return 1;
 }
 
-// Writes the bytes of a beat that have their strobe; returns 0 when the beat lies outside of the image.
+// Writes the bytes of a beat that have their strobe; returns 0 when the beat is outside of the image.
 int opu_image_write(long long address, int bytes, const svBitVecVal *data, const svBitVecVal *strobes) {
     const auto at = static_cast<uint64_t>(address);
     const auto count = static_cast<uint64_t>(bytes);

@@ -1,6 +1,8 @@
-// The machine and the memory behind its port, for simulation. Plusargs:
+// The machine and the memory at its port, for simulation. Plusargs:
 //   +image=FILE (mapped as DRAM, bus address 0 on), +latency=CYCLES (2, no less), +rate256=BYTES_PER_CYCLE*256 (the port's),
 //   +orders=SEED (0): in which order addresses and data of writes are taken (opu_axi_memory.sv).
+//
+//   AXI4-Lite ports --> opu_top --AXI4--> opu_axi_memory --> opu_image.cpp
 module opu_machine
   import opu_pkg::*;
 (

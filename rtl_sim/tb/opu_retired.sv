@@ -34,7 +34,7 @@ module opu_retired #(
     end
   end
 
-  // Starts wait in a ring per engine until their retirement.
+  // Starts wait in a circular buffer per engine until their retirement.
   logic [63:0] start_cycle [ENGINES][OPEN];
   logic [31:0] start_pc [ENGINES][OPEN];
   int unsigned opened [ENGINES];

@@ -246,15 +246,15 @@ BROKEN = {
         lambda t: t["tensors"][0].update(offset=0),
         "outside the feature maps",
     ),
-    "tensor over program": (lambda t: t["tensors"][1].update(offset=832), "over the program"),
+    "tensor over program": (lambda t: t["tensors"][1].update(offset=832), "overlaps the program"),
     "tensor between words": (lambda t: t["tensors"][0].update(offset=644), "between words of 8"),
-    "tensor of another shape": (lambda t: t["tensors"][0].update(shape=[1, 8, 4, 5]), "lies as"),
+    "tensor of another shape": (lambda t: t["tensors"][0].update(shape=[1, 8, 4, 5]), "stored as"),
     "tensor of another machine": (
         lambda t: t["tensors"][0]["layout"].update(lanes=64, word=64),
         "layout of another machine",
     ),
     "negative rows": (lambda t: t["tensors"][0]["layout"].update(rows=-4, cols=-4), "layout"),
-    "tensor twice": (lambda t: t["tensors"].append(t["tensors"][0]), "x stands twice"),
+    "tensor twice": (lambda t: t["tensors"].append(t["tensors"][0]), "x appears twice"),
     "window too large": (lambda t: t.update(window_bytes=1 << 40), "opu-tiny has 67108864"),
     "program outside": (lambda t: t.update(window_bytes=900), "of a window of 900"),
     "words outside": (lambda t: t["segments"][0].update(words=59), "is words 0..59 of 58"),
@@ -270,7 +270,7 @@ BROKEN = {
         lambda t: t["segments"][0].update(groups=[7] * 8),
         "groups that do not exist",
     ),
-    "group out of order": (lambda t: t["groups"][0].update(index=3), "group 3 stands at place 0"),
+    "group out of order": (lambda t: t["groups"][0].update(index=3), "group 3 is at index 0"),
     "unknown group input": (lambda t: t["groups"][0].update(inputs=["q"]), "names q, which is no"),
     "pixels that no mode packs": (
         lambda t: t["groups"][0]["stages"][0].update(px=3),
@@ -310,11 +310,11 @@ BROKEN = {
     ),
     "unknown host value": (
         lambda t: t["segments"][1].update(inputs=[["pool", "nothing"]]),
-        "reads nothing, which nothing makes",
+        "reads nothing, which nothing computes",
     ),
     "unknown port value": (
         lambda t: t["outputs"][0].update(value="z"),
-        "y stands for z, which nothing makes",
+        "y has value z, which nothing computes",
     ),
     "unknown dtype": (lambda t: t["inputs"][0].update(dtype="complex64"), "has dtype complex64"),
     "port of another shape": (lambda t: t["inputs"][0].update(shape=[1, 2]), "has shape (1, 2)"),
@@ -334,7 +334,7 @@ BROKEN = {
     ),
     "operator twice": (
         lambda t: t["groups"][0]["ops"].append(t["groups"][0]["ops"][0]),
-        "operator conv stands twice",
+        "operator conv appears twice",
     ),
     "source map": (lambda t: t["source_map"].update(a=[["a"], 9]), "node a is in group 9"),
 }
@@ -390,7 +390,7 @@ def test_a_host_member_is_a_kernel_or_a_model():
 def test_a_bundle_that_breaks_its_promises_is_not_written(tmp_path):
     bundle = sample_bundle()
     wrong = replace(bundle.tensors[0], offset=1 << 30)
-    with pytest.raises(InternalError, match="lies outside the feature maps"):
+    with pytest.raises(InternalError, match="is outside the feature maps"):
         save(replace(bundle, tensors=(wrong, bundle.tensors[1])), tmp_path / "x.opu")
     assert list(tmp_path.iterdir()) == []
 

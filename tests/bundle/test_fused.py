@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from opu_fuse import zoo
 from opu_fuse.bundle.file import load, save
-from opu_fuse.bundle.fused_onnx import BY_REFERENCE_BYTES, load_fused, raw_places, serialised
+from opu_fuse.bundle.fused_onnx import BY_REFERENCE_BYTES, load_fused, raw_data_spans, serialised
 from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
@@ -93,7 +93,7 @@ def test_weights_that_are_not_stored_as_raw_data_are_kept_whole():
 
 
 def test_raw_data_is_found_where_it_lies(bundle):
-    places = raw_places(bundle.qdq)
+    places = raw_data_spans(bundle.qdq)
     tensors = {t.name: t for t in onnx.load_from_string(bundle.qdq).graph.initializer}
     assert {name for name, t in tensors.items() if t.raw_data} == set(places)
     for name, (offset, length) in places.items():
@@ -118,9 +118,9 @@ def test_bytes_that_are_no_model_are_refused(bundle):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("location", "/etc/passwd", r"do not lie in qdq\.onnx"),
-        ("offset", "-1", r"do not lie in qdq\.onnx"),
-        ("length", "", r"do not lie in qdq\.onnx"),
+        ("location", "/etc/passwd", r"are not stored in qdq\.onnx"),
+        ("offset", "-1", r"are not stored in qdq\.onnx"),
+        ("length", "", r"are not stored in qdq\.onnx"),
         ("offset", "999999999", r"at bytes 999999999\.\."),
     ],
 )

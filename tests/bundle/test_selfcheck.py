@@ -35,7 +35,7 @@ def test_a_sound_program_passes():
         (
             "order",
             0x22,
-            "has order 0x22, which the graph of opu-tiny has not: compare stands twice",
+            "has order 0x22, which the graph of opu-tiny has not: compare appears twice",
         ),
         ("blocks", 0, "has blocks = 0, at least 1 is needed"),
         ("out", 127, "writes word 128 of the output buffer, which holds 128 words"),
@@ -54,7 +54,7 @@ def test_what_reading_would_refuse_is_found_as_well():
     wrong = dataclasses.replace(
         BUNDLE, tensors=(dataclasses.replace(BUNDLE.tensors[0], offset=1 << 30), BUNDLE.tensors[1])
     )
-    with pytest.raises(InternalError, match=r"tensor x at bytes .* lies outside the feature maps"):
+    with pytest.raises(InternalError, match=r"tensor x at bytes .* is outside the feature maps"):
         self_check(wrong, HW, [PROGRAM])
 
 

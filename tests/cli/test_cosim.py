@@ -36,7 +36,7 @@ def test_what_stands_in_the_folder_is_left_alone(tmp_path):
     (tmp_path / "soc.sv").write_text("mine")
     found = call("cosim", "init", tmp_path)
     assert isinstance(found.exception, RunError)
-    assert "soc.sv: is there already; choose an empty folder" in str(found.exception)
+    assert "soc.sv: already exists; choose an empty folder" in str(found.exception)
     assert names(tmp_path) == {"soc.sv"}
     assert (tmp_path / "soc.sv").read_text() == "mine"
 

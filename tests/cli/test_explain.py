@@ -89,16 +89,16 @@ def test_a_cascade_is_told_with_what_it_saves(opu_fuse, tmp_path):
     command = ("compile", model, "--hw", slow, "-o", tmp_path / "two.opu")
     asked = ("--explain-tiles", "second")
     forced = opu_fuse(*command, "--cascades", "always", *asked).out
-    assert "strip by strip: first, second (as asked for)" in forced.splitlines()
-    assert "  computed strip by strip with first, second (as asked for); its last layer" in forced
-    assert "taken for strips" in forced
+    assert "fused stack: first, second (as asked for)" in forced.splitlines()
+    assert "  in a fused stack: first, second (as asked for); its last layer" in forced
+    assert "taken for a fused stack" in forced
     chosen = opu_fuse(*command, *asked).out.splitlines()
-    told = next(line for line in chosen if line.startswith("strip by strip: first, second: "))
+    told = next(line for line in chosen if line.startswith("fused stack: first, second: "))
     cycles, moved, alone, moved_alone = (int(n) for n in re.findall(r"\d+", told))
     assert moved < moved_alone
     assert cycles < alone
     never = opu_fuse(*command, "--cascades", "never", *asked).out
-    assert "strip by strip" not in never.replace("  not strip by strip", "")
+    assert "fused stack" not in never.replace("  in no fused stack", "")
 
 
 def test_an_operator_without_tiles_says_where_it_runs_instead(opu_fuse, model):

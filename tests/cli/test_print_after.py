@@ -58,7 +58,7 @@ def test_text_tells_what_runs_beside_others_and_what_stays_on_chip():
         r"^tiles of group (\d+): .*, between the tiles of group (\d+)$", told[0], re.MULTILINE
     )
     assert (groups[inner], groups[outer]) == ("pool", "wide")
-    assert re.findall(r"^ *writes (\w+) .*, kept on chip$", told[1], re.MULTILINE) == [
+    assert re.findall(r"^ *writes (\w+) .*, resident$", told[1], re.MULTILINE) == [
         "stem",
         "last",
     ]

@@ -58,8 +58,8 @@ def test_what_the_compiler_adds_and_changes_is_told_apart(opu_fuse, tmp_path):
     copies = [f"copy: {c['name']}: {c['reason']}" for c in document["copies"]]
     (rewrite,) = [f"rewrite: {r['name']}: {r['reason']}" for r in document["rewrites"]]
     assert copies == [
-        "copy: left/copy0: a lies in another concatenation",
-        "copy: left/copy1: b lies in another concatenation",
+        "copy: left/copy0: a is part of another concatenation",
+        "copy: left/copy1: b is part of another concatenation",
     ]
     assert rewrite.startswith("rewrite: pool: moved into the branches of join")
     named = {op["name"] for group in document["groups"] for op in group["ops"]}

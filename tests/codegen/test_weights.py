@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opu_fuse.codegen.weights import (
+    pack_kernel_cols,
     pack_params,
     pack_table,
     pack_windows,
     spread_groups,
     to_lanes,
-    unfold_columns,
 )
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
@@ -88,8 +88,8 @@ def test_kernel_columns_lie_side_by_side(columns, kw):
     expected = np.zeros((2, columns * slot, 2, visits), int)
     for o, i, y, x in np.ndindex(*shape):
         expected[o, x % columns * slot + i, y, x // columns] = dense[o, i, y, x]
-    np.testing.assert_array_equal(unfold_columns(dense, columns, slot), expected)
-    assert unfold_columns(dense, 1, slot) is dense
+    np.testing.assert_array_equal(pack_kernel_cols(dense, columns, slot), expected)
+    assert pack_kernel_cols(dense, 1, slot) is dense
 
 
 @pytest.mark.parametrize(("groups", "first", "end"), [(1, 1, 4), (2, 0, 6), (3, 1, 5), (6, 4, 9)])

@@ -165,7 +165,7 @@ def test_a_window_wholly_in_the_padding_has_no_average():
         [p] y = AveragePool<kernel_shape=[1,1],pads=[0,0,1,1]>(x) }"""
     dfg = build_dfg(canonical.canonical(text))
     nodes = tuple(replace(n, quant=q(0.5)) for n in dfg.nodes)
-    with pytest.raises(ModelError, match="p: a pooling window lies wholly in the padding"):
+    with pytest.raises(ModelError, match="p: a pooling window is wholly in the padding"):
         average_params(operator(replace(dfg, nodes=nodes), find(dfg, "p")), NUMERIC)
 
 

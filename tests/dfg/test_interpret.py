@@ -182,7 +182,7 @@ def test_int8_inputs_are_taken_as_they_are(seed):
 def test_missing_and_misshapen_inputs_are_named(seed):
     dfg = build_dfg(canonical.canonical(text("residual"), seed))
     x = np.zeros((1, 3, 9, 11), np.float32)
-    with pytest.raises(RunError, match="input 'z': no value was given"):
+    with pytest.raises(RunError, match="input 'z': has no value"):
         interpret(dfg, {"x": x}, NUMERIC)
     with pytest.raises(
         RunError, match=r"input 'z': shape \(1, 3, 9, 1\), the model takes \(1, 3, 9, 11\)"

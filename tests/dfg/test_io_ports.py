@@ -282,4 +282,4 @@ def test_turns_that_are_none_are_refused(name: str):
     (port,) = bundle.inputs
     assert port.turn is not None
     wrong = replace(port, turn=replace(port.turn, **WRONG[name]))
-    assert "port x turns" in next(mistakes(replace(bundle, inputs=(wrong,)), HW))
+    assert "port x permutes" in next(mistakes(replace(bundle, inputs=(wrong,)), HW))

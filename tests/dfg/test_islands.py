@@ -77,4 +77,4 @@ def test_a_layer_that_is_rounded_only_behind_its_function_says_so():
     dfg = build_dfg(model, quantised=True)
     reason = float_reason(dfg, next(n.index for n in dfg.calls if n.name == "layer"))
     assert reason is not None
-    assert "no QuantizeLinear stands before the Elu behind it, only after that" in reason
+    assert "no QuantizeLinear before the Elu that reads it, only after that" in reason

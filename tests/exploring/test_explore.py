@@ -37,7 +37,7 @@ def quick(monkeypatch):
         timed.extend(specs)
         return [[_row(spec) for _ in self.models] for spec in specs]
 
-    monkeypatch.setattr(run._Clock, "rows", rows)
+    monkeypatch.setattr(run._Timer, "rows", rows)
     return timed
 
 
@@ -140,19 +140,19 @@ def test_what_is_found_fits_and_no_other_one_beats_it(quick):
 
 
 KEPT = {"ecp5-85": ("mobilenet_v2", 96), "xc7k325t": ("resnet18", 224)}
-"""Of each device the network for which `benchmarks/found-DEVICE.yaml` was found, and its image."""
+"""Device -> network and image of the search that wrote `benchmarks/explored-DEVICE.yaml`."""
 
 
 def _told(name):
     """Its row in docs/explore.md."""
     text = (ROOT / "docs" / "explore.md").read_text(encoding="utf-8")
-    (row,) = re.findall(rf"^\|.*`tpe`, seed 0: `benchmarks/found-{name}.yaml`.*$", text, re.M)
+    (row,) = re.findall(rf"^\|.*`tpe`, seed 0: `benchmarks/explored-{name}.yaml`.*$", text, re.M)
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_machine_that_was_kept_is_one_that_a_search_writes(name):
-    path, board = str(ROOT / "benchmarks" / f"found-{name}.yaml"), device(name)
+    path, board = str(ROOT / "benchmarks" / f"explored-{name}.yaml"), device(name)
     assert not problems(path)
     spec = load_hw(path)
     assert on_board(spec.to_tree(), board) == spec.to_tree()
@@ -164,7 +164,7 @@ def test_a_machine_that_was_kept_is_one_that_a_search_writes(name):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", KEPT)
 def test_a_machine_that_was_kept_is_as_fast_as_told(name):
-    spec = load_hw(str(ROOT / "benchmarks" / f"found-{name}.yaml"))
+    spec = load_hw(str(ROOT / "benchmarks" / f"explored-{name}.yaml"))
     network, image = KEPT[name]
     program = opu_fuse.compile(opu_fuse.zoo.build(network, image=image), spec)
     cycles = program.run(engine="cycle").counters["cycles"]
@@ -228,10 +228,13 @@ def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monke
     [
         ({"device_name": "xc7k325"}, "unknown device; known: .*did you mean"),
         ({"objectives": ("speed",)}, "unknown objective; known: latency, area"),
-        ({"fill": 85}, "--fill 85: not a share of the device's tables; over 0, at most 1"),
-        ({"clock_mhz": 100_001}, "--clock 100001: not a clock of a machine; 0.001 to 100,000 MHz"),
-        ({"clock_mhz": 0}, "--clock 0: not a clock of a machine"),
-        ({"clock_mhz": math.nan}, "--clock nan: not a clock of a machine"),
+        ({"fill": 85}, "fill=85: not a share of the device's tables; over 0, at most 1"),
+        (
+            {"clock_mhz": 100_001},
+            "clock_mhz=100001: not a clock of a machine; 0.001 to 100,000 MHz",
+        ),
+        ({"clock_mhz": 0}, "clock_mhz=0: not a clock of a machine"),
+        ({"clock_mhz": math.nan}, "clock_mhz=nan: not a clock of a machine"),
         (
             {"models": [{"model": "my/net.onnx", "image": 96}]},
             "my/net.onnx: image 96 is for networks of the zoo, and this is a file; leave image out",
@@ -247,7 +250,7 @@ def test_what_is_unknown_is_told_before_anything_runs(change, message):
 
 def test_a_model_that_no_machine_takes_is_told(monkeypatch):
     failed = [[{"error": "conv7: kernel 300 is too large"}]]
-    monkeypatch.setattr(run._Clock, "rows", lambda _, specs: failed * len(specs))
+    monkeypatch.setattr(run._Timer, "rows", lambda _, specs: failed * len(specs))
     with pytest.raises(UserError, match="tiny_odd: no machine takes it: conv7: kernel 300"):
         run.explore(["tiny_odd"], "ecp5-85")
 
@@ -269,7 +272,7 @@ def test_a_device_on_which_nothing_fits_is_told(quick, monkeypatch):
 
 @pytest.mark.parametrize(
     ("fill", "remedy"),
-    [(0.001, "a larger --fill or a larger device"), (None, "a larger device")],
+    [(0.001, "a larger fill or a larger device"), (None, "a larger device")],
 )
 def test_a_search_that_finds_nothing_names_what_would_help(quick, monkeypatch, fill, remedy):
     monkeypatch.setattr(run, "MOST_REFUSED", 20)

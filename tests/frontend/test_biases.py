@@ -48,3 +48,20 @@ def test_an_operator_without_rounding_keeps_its_own(onnx_text: Text, absorbed: A
     (bias,) = (node.inputs[2] for node in model.graph if node.op_type == "Conv")
     assert META_KEY not in bias.meta
     np.testing.assert_array_equal(bias.const_value.numpy(), b)
+
+
+@pytest.mark.parametrize("scales", [(1e-30, 1e-30), (1e30, 1e30)], ids=["underflow", "overflow"])
+def test_one_whose_sums_have_a_scale_that_float32_does_not_hold_stays_in_floats(
+    onnx_text: Text, scales: tuple[float, float]
+):
+    """Such a layer is the host's; the others of its model are not affected."""
+    operand, weight = map(np.float32, scales)
+    text = """g (float[1,4,6,6] x) => (float[1,4,6,6] y) <int8 z = {0}> {
+        x_q = QuantizeLinear(x, s, z)  x_r = DequantizeLinear(x_q, s, z)
+        w_r = DequantizeLinear(w, ws, z)  a = Conv(x_r, w_r, b)
+        a_q = QuantizeLinear(a, s, z)  y = DequantizeLinear(a_q, s, z) }"""
+    constants = {"w": ROWS.reshape(4, 4, 1, 1), "b": np.float32([1, 2, 3, 4])}
+    model = onnx_text(text, **constants, s=np.array(operand), ws=np.array(weight))
+    (bias,) = (n.inputs[2] for n in prepare(model).canonical.graph if n.op_type == "Conv")
+    assert META_KEY not in bias.meta
+    np.testing.assert_array_equal(bias.const_value.numpy(), constants["b"])

@@ -46,11 +46,11 @@ def test_weights_of_unusual_numbers(kind: str, onnx_text: Text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("place", [4, -5])
-def test_a_place_that_is_not_there(place: int, onnx_text: Text):
-    model = onnx_text(f"{HEAD} {{ y = Gather<axis=1>(x, i) }}", i=np.array([0, place, 1, -4]))
+@pytest.mark.parametrize("index", [4, -5])
+def test_an_index_out_of_range(index: int, onnx_text: Text):
+    model = onnx_text(f"{HEAD} {{ y = Gather<axis=1>(x, i) }}", i=np.array([0, index, 1, -4]))
     with pytest.raises(
-        ModelError, match=rf"\(Gather\): it takes place {place} of axis 1, which has 4"
+        ModelError, match=rf"\(Gather\): it reads index {index} of axis 1, which has 4"
     ):
         load_model(model)
 
@@ -76,7 +76,7 @@ OVERFLOWS = {
 def test_what_overflows_is_not_fused_and_calibration_tells(kind: str, onnx_text: Text):
     big = {"w": W * np.float32(1e20), "b": constant(1e20, 4), "s": constant(1e30, 1, 4, 1, 1)}
     model = onnx_text(f"{HEAD} {{ {OVERFLOWS[kind]} }}", **big, i=constant(np.inf, 1, 4, 1, 1))
-    with pytest.raises(ModelError, match="the float model computes NaN or infinity there"):
+    with pytest.raises(ModelError, match="the float model computes NaN or infinity for it"):
         prepare(model)
 
 
@@ -139,5 +139,5 @@ def test_infinite_scales_of_weights_are_told_without_a_warning_of_numpy(onnx_tex
     text = HEAD + " { w = DequantizeLinear(q, s)  y = Conv(x, w) }"
     q = np.arange(16, dtype=np.int8).reshape(4, 4, 1, 1)  # 0 times infinity is no number
     model = onnx_text(text, q=q, s=np.array(np.inf, np.float32))
-    with pytest.raises(ModelError, match="computes NaN or infinity there; check the weights"):
+    with pytest.raises(ModelError, match="computes NaN or infinity for it; check the weights"):
         prepare(model)

@@ -92,7 +92,7 @@ def test_calibration_finds_out_a_declaration_that_nobody_could_check(onnx_text: 
     text = "g (float[1,4] x, int64[2] s) => (float[1,4] y) { r = Expand(x, s)  y = Relu(r) }"
     model = declare(onnx_text(text), "r", [1, 4])
     data = {"x": np.ones((1, 4), np.float32), "s": np.array([2, 4])}
-    message = r"ONNX Runtime computes 2x4 there, the model says 1x4; let the exporter infer"
+    message = r"ONNX Runtime computes 2x4 for it, the model says 1x4; let the exporter infer"
     with pytest.raises(ModelError, match=message):
         prepare(model, calibration=data)
 
@@ -102,7 +102,7 @@ def test_a_computed_target_is_not_taken_for_the_declared_shape(onnx_text: Text):
     { r = Reshape(x, s)  y = Relu(r) }"""
     model = declare(onnx_text(text), "r", [1, 4, 2, 2])
     data = {"x": np.ones((1, 4, 2, 2), np.float32), "s": np.array([1, 1, 4, 4])}
-    with pytest.raises(ModelError, match="computes 1x1x4x4 there, the model says 1x4x2x2; let"):
+    with pytest.raises(ModelError, match="computes 1x1x4x4 for it, the model says 1x4x2x2; let"):
         prepare(model, calibration=data)
 
 

@@ -143,6 +143,38 @@ def test_one_array_cannot_feed_two_inputs(
         prepare(two, calibration={"a": np.zeros((2, 1, 4)), "b": np.zeros((3, 1, 4))})
 
 
+def test_samples_in_a_list_are_those_of_an_array(model: ir.Model):
+    stack = images(3)[:, 0]
+    wanted, _ = samples(model, {"input": stack})
+    for given in ([*stack], [*stack[:, None]], (stack[:1], stack[1:]), stack):
+        found, warnings = samples(model, given)
+        assert not warnings
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one["input"], other["input"])
+
+
+def test_a_list_of_channels_last_images_is_transposed(model: ir.Model):
+    stack = images(3)[:, 0]
+    found, (warning,) = samples(model, [*stack.transpose(0, 2, 3, 1)], "data")
+    assert warning.startswith("data: ")
+    np.testing.assert_array_equal([sample["input"][0] for sample in found], stack)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "data: is int, not an array or arrays by name; give a dictionary of arrays: 'input'"),
+        ([], "data: holds nothing, not arrays; give numpy arrays, one a sample"),
+        (["x.npy"], "data: holds str, not arrays; give numpy arrays, one a sample"),
+        ([np.zeros((3, 4, 4)), np.zeros((3, 5, 5))], "data: holds arrays of shapes [3, 4, 4], [3"),
+    ],
+)
+def test_what_is_no_array_is_refused_by_the_name_of_the_argument(model, given, message):
+    with pytest.raises(ModelError) as caught:
+        samples(model, given, "data")
+    assert str(caught.value).startswith(message)
+
+
 def test_given_integers_are_taken_as_they_are(onnx_text: Callable[..., onnx.ModelProto]):
     text = """
     agraph (int32[1, 4] a) => (float[1, 4] y) {

@@ -29,7 +29,9 @@ GIVEN = [method for method in Method if method != "mse"]
 
 
 def of(values: np.ndarray) -> Range:
-    return Range(low=float(values.min()), high=float(values.max()), kept=values.astype(np.float32))
+    return Range(
+        low=float(values.min()), high=float(values.max()), samples=values.astype(np.float32)
+    )
 
 
 def test_max_holds_all_and_percentile_leaves_out_the_rare():

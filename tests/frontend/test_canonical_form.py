@@ -150,7 +150,7 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         (
             "c: Conv(x, const 5x4x1x1) -> a [1x5x9x8] dilations=[1, 1] group=1 kernel_shape=[1, 1] "
             "pads=[0, 0, 0, 0] strides=[1, 1]\n"
-            "p: Add(a, const 5x9x8) -> y [1x5x9x8]"
+            "p: Add(a, const 1x5x9x8) -> y [1x5x9x8]"
         ),
     ),
     "a convolution read twice keeps its batch norm outside": (
@@ -176,10 +176,17 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {"w": normal(24, 7), "o": normal(1, 7)},
         "g: Gemm(x, const 7x24, const 7) -> y [1x7] alpha=1.0 beta=1.0 transA=0 transB=1",
     ),
-    "matrix product of several rows stays": (
+    "matrix product of several rows": (
         graph("[m] y = MatMul (x, w)", "5, 24", "A, B"),
         {"w": normal(24, 7)},
-        "m: MatMul(x, const 24x7) -> y [5x7]",
+        (
+            "m/image: Reshape(x, [1, 1, 5, 24]) -> m/image [1x1x5x24]\n"
+            "m/channels: Transpose(m/image) -> m/channels [1x24x1x5] perm=[0, 3, 1, 2]\n"
+            "m: Conv(m/channels, const 7x24x1x1) -> y/Reshape/Transpose [1x7x1x5] dilations=[1, 1] "
+            "group=1 kernel_shape=[1, 1] pads=[0, 0, 0, 0] strides=[1, 1]\n"
+            "m/last: Transpose(y/Reshape/Transpose) -> y/Reshape [1x1x5x7] perm=[0, 2, 3, 1]\n"
+            "m/rows: Reshape(y/Reshape, [5, 7]) -> y [5x7]"
+        ),
     ),
     "chain of views": (
         graph(

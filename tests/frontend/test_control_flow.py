@@ -129,7 +129,7 @@ REFUSED = {
     ),
     "for ever": (
         f"""y = Loop(, yes, x) <body = b {BODY} {{ on = Identity(go) w = Relu(v) }}>""",
-        "it has no trip count, and its condition stays true",
+        "it has no trip count, and its condition is always true",
     ),
     "too often": (
         f"""y = Loop(many, yes, x) <body = b {BODY} {{ on = Identity(go) w = Relu(v) }}>""",

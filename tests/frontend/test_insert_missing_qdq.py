@@ -1,4 +1,4 @@
-"""Layers whose results a model rounds only behind a function or a sum: they run on the machine, the
+"""Layers whose results a model rounds only after a function or a sum: they run on the machine, the
 rounding in between is told, and is no further off than is told.
 """
 

@@ -83,6 +83,10 @@ BODIES: dict[str, tuple[str, str]] = {
     "pad by another number": ("@a(c,d) m = Pad(d,pads,fill) @b(m,k) y = Relu(k)", OUTPUT),
     "split": ("@a(c,d) m,n = Split<axis=1>(d,parts) @b(m,y) @c(n,y2)", TWO),
     "split into one scale": ("@a(c,d) m,n = Split<axis=1>(d,parts) @b(m,y) @b(n,y2)", TWO),
+    "split, a part of which is an output": (
+        "@a(c,d) y,m = Split<axis=1>(d,parts) @b(m,y2)",
+        TWO,
+    ),
     "split, then concat": (
         "@a(c,d) m,n = Split<axis=1>(d,parts) @b(m,k) j = Concat<axis=1>(n,k,xd) @c(j,y)",
         OUTPUT,

@@ -11,7 +11,7 @@ from opu_fuse.quant import META_KEY, QuantParams
 
 def of(*parts):
     ranges = [
-        Range(low=float(p.min()), high=float(p.max()), kept=np.asarray(p, np.float32))
+        Range(low=float(p.min()), high=float(p.max()), samples=np.asarray(p, np.float32))
         for p in parts
     ]
     return free_quant(ranges)

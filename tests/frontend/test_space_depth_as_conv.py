@@ -172,7 +172,7 @@ def test_only_strategies_that_ask_for_it_get_it_and_it_is_reported(strategy, onn
     kinds = [n.op for n in dfg.calls]
     if strategy in REWRITING:
         assert kinds == ["conv", "conv", "relu"]
-        assert "the array chooses" in found.rewrites["m"]
+        assert "convolution with one-hot weights" in found.rewrites["m"]
     else:
         assert kinds == ["conv", "host:SpaceToDepth", "relu"]
         assert not found.rewrites

@@ -71,8 +71,8 @@ DAMAGED = {
         r"has a value outside its shape \[4, 3, 3, 3\]",
     ),
     "negative": ([1.0], [-1], [4, 3, 3, 3], "has a value outside its shape"),
-    "too few": ([1.0, 2.0], [0], [4, 3, 3, 3], r"has 2 values, and places of shape \[1\]"),
-    "axes": ([1.0], [[0, 0]], [4, 3, 3, 3], r"has 1 values, and places of shape \[1, 2\]"),
+    "too few": ([1.0, 2.0], [0], [4, 3, 3, 3], r"has 2 values, and indices of shape \[1\]"),
+    "axes": ([1.0], [[0, 0]], [4, 3, 3, 3], r"has 1 values, and indices of shape \[1, 2\]"),
     "huge": ([1.0], [0], [1 << 20, 1 << 20], "has no size, or too large a one"),
     "no size": ([1.0], [0], [-4, 3, 3, 3], "has no size, or too large a one"),
 }

@@ -32,7 +32,7 @@ X = (
 )
 UNROUNDED = (
     "the result of s is not rounded to int8 in the model (no QuantizeLinear follows), "
-    "so it stays in floating point"
+    "so it remains in floating point"
 )
 FORM = (
     "Conv: machines run it only with constant weights (o, i, h, w), a constant bias and explicit "
@@ -49,7 +49,7 @@ CASES = {
         TINY,
         None,
         "r",
-        "a has a shape that is unknown behind n (NonZero)",
+        "a has a shape that is unknown after n (NonZero)",
     ),
     "known_form": (
         "[m] y = Conv<kernel_shape=[3,3]>(x, z)",
@@ -77,7 +77,7 @@ CASES = {
         TINY,
         None,
         "p",
-        "a pooling window lies wholly in the padding",
+        "a pooling window is wholly in the padding",
     ),
     "feature_maps": (
         "[f] a = Reshape(x, rank3) [r] y = Relu(a)",
@@ -129,11 +129,11 @@ CASES = {
         "g is computed at run time; module mul_pre takes a constant",
     ),
     "computed_operand": (
-        "[a] y = Add(x, k2)",
-        TINY,
+        "[m] y = Mul(x, k2)",
+        "opu-1024t",
         None,
-        "a",
-        "k2 is a constant; module res_add takes computed feature maps",
+        "m",
+        "k2 is a constant; module se takes feature maps",
     ),
     "limits": (
         "[p] y = MaxPool<kernel_shape=[3,5],pads=[1,2,1,2]>(x)",
@@ -168,7 +168,7 @@ CASES = {
         TINY,
         None,
         "f",
-        "g cannot read f as (1, 256): its values lie in memory as (4, 8, 8)",
+        "g cannot read f as (1, 256): its values are stored as (4, 8, 8)",
     ),
     "no_group": (
         "[f] y = Reshape(x, flat)",
@@ -182,7 +182,7 @@ CASES = {
         TINY,
         ("compare", {"exit": False}),
         "r",
-        "compare is no exit, a group cannot end there",
+        "compare is no exit, a group cannot end with it",
     ),
     "single_reader": (
         "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [l] y = Clip(a)",

@@ -80,8 +80,8 @@ def test_a_partition_names_the_copies_apart_from_its_groups(strategy):
         return
     assert [c["name"] for c in tree["copies"]] == COPIES
     assert {c["reason"] for c in tree["copies"]} == {
-        "a lies in another concatenation",
-        "b lies in another concatenation",
+        "a is part of another concatenation",
+        "b is part of another concatenation",
     }
     assert [line for line in explain(dfg, hw, found) if line.startswith("copy: ")] == [
         f"copy: {c['name']}: {c['reason']}" for c in tree["copies"]
@@ -104,8 +104,8 @@ def test_compiling_adds_each_copy_as_a_group_and_leaves_the_others_as_they_are(s
         for b in done.partition.boundaries
     }
     for value, copy in zip(("a", "b"), COPIES, strict=True):
-        why = f"{value} lies in another concatenation"
-        reason = f"{copy} copies {value}, which cannot lie in left itself ({why})"
+        why = f"{value} is part of another concatenation"
+        reason = f"{copy} copies {value}, which cannot be stored in left itself ({why})"
         assert after.pop((value, copy)) == after.pop((copy, "left")) == reason
         del before[value, "left"]
     assert after == before

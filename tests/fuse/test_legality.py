@@ -20,6 +20,7 @@ ELSEWHERE = {
     "forbidden": "test_forbid.py",
     **dict.fromkeys(("interior_value", "one_operator", "search_order", "owner_on_host"), "below"),
     **dict.fromkeys(("costs_more", "continues_target", "fits_no_tile"), "test_optimal.py"),
+    **dict.fromkeys(("whole_words", "zero_lanes"), "networks/test_attention.py"),
     "other_function": "test_dominator.py",
     "copied": "test_copies.py",
     "only_clamps": "test_requantise.py",
@@ -115,7 +116,8 @@ def test_boundaries_of_the_other_strategies_have_reasons_too():
     result = partition(dfg, hw, "none")
     assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
     walked = boundaries.boundaries(context_of(dfg, hw), result.groups, (), "greedy", frozenset())
-    assert [b.why.text for b in walked] == ["p was not next to r in the published algorithm's walk"]
+    text = "p was not next to r in the published algorithm's traversal"
+    assert [b.why.text for b in walked] == [text]
 
 
 def test_a_value_inside_a_group_is_no_place_to_continue():

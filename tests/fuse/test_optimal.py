@@ -115,7 +115,7 @@ def test_a_pool_is_left_to_the_group_behind_when_that_saves_cycles():
     result = partition(dfg, hw, "optimal")
     assert groups(dfg, result) == ["conv:ipa add_1:res_add", "pool:pool add_2:res_add"]
     assert reasons(dfg, result)["add_1", "pool"] == (
-        "pool goes on with add_2, which could not run behind add_1 too "
+        "pool continues with add_2, which could not run after add_1 too "
         "(res_add is already used in this group)"
     )
     (region,) = result.search.regions
@@ -154,7 +154,7 @@ def test_a_group_that_fits_no_tile_is_not_formed():
     assert len(result.groups) == 2
     assert reasons(dfg, result)["add", "gap"].startswith(
         "add and gap in one group would take more than any tile holds (its smallest tile needs "
-        "391 words of the feature buffer, a bank holds 128); apart they take"
+        "391 words of the feature buffer, a bank holds 128); in two they take"
     )
 
 

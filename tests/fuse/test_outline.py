@@ -226,7 +226,7 @@ def test_an_illegal_partition_is_refused_by_its_first_violation():
     dfg, _, model = from_text(f"(float[] y) {{ c = {CONV}(x, w, b) r = Relu(c) y = Add(c, r) }}")
     greedy = partition(dfg, machine("opu-classic"), "greedy")
     assert not greedy.legal
-    with pytest.raises(PartitionError, match=r"strategy greedy: .*use --strategy matched"):
+    with pytest.raises(PartitionError, match=r"strategy greedy: .*use strategy='matched'"):
         outline(dfg, greedy, model)
 
 

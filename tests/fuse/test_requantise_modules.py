@@ -88,7 +88,7 @@ def test_before_the_array_a_comparator_only_clamps():
     found, hw = made("@a(c,d) @b(d,y)", "opu-1024"), load_hw("opu-1024")
     node = next(n for n in found.dfg.calls if n.is_requantisation)
     (refusal,) = module_refusals(context_of(found.dfg, hw), node, "compare_pre")
-    says = "rounds to another scale; module compare_pre, in front of the array, only clamps"
+    says = "rounds to another scale; module compare_pre, before the array, only clamps"
     assert refusal.text == f"{node.name} {says}"
     assert module_refusals(context_of(found.dfg, hw), node, "compare") == ()
 

@@ -1,11 +1,11 @@
 """The published algorithm step by step on the classic machine: breadth-first matching and the
-greedy walk.
+greedy traversal.
 """
 
 import pytest
 
 from opu_fuse.fuse.matching.modules import Modules
-from opu_fuse.fuse.strategies.greedy import _Walk
+from opu_fuse.fuse.strategies.greedy import _Traversal
 from opu_fuse.hw.spec.hdfg import breadth_first, build_hdfg
 from tests.fuse.reading import groups, machine, rules, split, worked
 
@@ -42,11 +42,11 @@ def test_the_search_is_breadth_first_from_the_root_or_from_the_last_match():
     ],
 )
 def test_find_match_takes_the_nearest_module_of_the_right_kind(last, op, found):
-    walk = _Walk(worked("G1"), machine("opu-classic"))
-    walk.last = last
+    traversal = _Traversal(worked("G1"), machine("opu-classic"))
+    traversal.last = last
     node = type("Node", (), {"op": op})()
-    assert walk._find_match(node) == (found is not None)
-    assert walk.last == (found or last)
+    assert traversal._find_match(node) == (found is not None)
+    assert traversal.last == (found or last)
 
 
 def test_matched_passes_only_modules_that_data_may_pass_unused():

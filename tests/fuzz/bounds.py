@@ -30,7 +30,7 @@ _MOVES = frozenset(
     (
         *("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", "Split", "Slice", "Pad"),
         *("Identity", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "GlobalMaxPool", "Expand"),
-        *("DepthToSpace", "SpaceToDepth", "Max", "Min", "ReduceMax", "Cast", "Tile"),
+        *("DepthToSpace", "SpaceToDepth", "Max", "Min", "ReduceMax", "Cast", "Tile", "Gather"),
     )
 )
 _SUMS = frozenset(

@@ -9,6 +9,7 @@ from onnx import TensorProto
 from tests.fuzz import attention, joins, large_windows, layers, moves, reforms
 from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
+from tests.fuzz.tokens import tokens
 
 Steps = Mapping[Callable[[Sketch, Value], Value], float]
 
@@ -62,6 +63,7 @@ STEPS: Steps = {
     large_windows.large_mean: 0.1,
     large_windows.large_global_pool: 0.15,
     repeated: 0.4,
+    tokens: 1.0,
 }
 OPSETS = (13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21)
 STALE_SHARE = 0.01

@@ -173,7 +173,7 @@ def test_a_missing_or_wrong_value_is_named():
         "neg", "p3", [read("x", (3,), "(d0) -> (d0)")], [write("y", (3,), "(d0) -> (d0)")],
         lambda body, x, _: body.emit("neg", x),
     )  # fmt: skip
-    with pytest.raises(InternalError, match="neg needs x, which nothing has made"):
+    with pytest.raises(InternalError, match="neg needs x, which nothing has computed"):
         run_kernel(Kernel(op=op), {})
     with pytest.raises(InternalError, match=r"x is float64\[3\], neg reads float32\[3\]"):
         run_kernel(Kernel(op=op), {"x": np.zeros(3)})

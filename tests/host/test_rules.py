@@ -46,9 +46,9 @@ def normal(*shape):
     return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
 
 
-def why(producer, consumer, operand=0, kept=()):
+def why(producer, consumer, operand=0, preserved=()):
     found = refusal(
-        Pair(producer=producer, consumer=consumer, operand=operand, kept=frozenset(kept))
+        Pair(producer=producer, consumer=consumer, operand=operand, preserved=frozenset(preserved))
     )
     return (found.rule, found.text) if found else None
 
@@ -141,7 +141,7 @@ def test_a_value_needed_outside_is_not_preserved_by_an_operator_that_computes_pa
         "first", "p3", [read("s", (4, 3), "(d0) -> (0, d0)")], [write("y", (3,), ID1)],
         lambda _, s, __: s,
     )  # fmt: skip
-    assert why(producer, consumer, kept={"s"}) == (
+    assert why(producer, consumer, preserved={"s"}) == (
         "preserved_results_are_whole",
         "s is needed outside too, but first computes it at (d0) -> (0, d0): not all of it, once",
     )
@@ -156,7 +156,7 @@ def test_a_value_that_is_also_read_in_another_order_is_not_preserved():
         [read("s", (3, 3), ID2), read("s", (3, 3), "(d0, d1) -> (d1, d0)")],
         [write("y", (3, 3), ID2)], binary("add"),
     )  # fmt: skip
-    assert why(producer, consumer, kept={"s"}) == (
+    assert why(producer, consumer, preserved={"s"}) == (
         "preserved_results_are_not_read",
         "s must still be written by neg, and symmetric also reads it in another order",
     )

@@ -143,7 +143,7 @@ def test_7_a_scalar_spread_over_a_reduction_is_not_fused_since_no_operand_would_
     no = refusal(pair)
     assert no is not None
     assert no.rule == "loops_keep_bounds"
-    assert no.text == ("highest gathers, and without s no operand would tell how far loop d1 runs")
+    assert no.text == ("highest gathers, and without s no operand would bound loop d1")
     assert preserved_results(pair) == (0,), "dropping s would lose a bound"
     with pytest.raises(InternalError, match="loops_keep_bounds"):
         fuse_elementwise(spread, highest, 0)
@@ -191,7 +191,7 @@ def test_9_of_two_results_the_unused_one_is_dropped():
 
 def test_9_of_two_results_used_elsewhere_the_fused_operator_has_three():
     producer, consumer = two_results()
-    fused = fuse_elementwise(producer, consumer, 0, kept={"s", "t"})
+    fused = fuse_elementwise(producer, consumer, 0, preserved={"s", "t"})
     assert [r.value for r in fused.results] == ["s", "t", "y"], "the producer's stand first"
     values = {"a": normal(4, 3), "b": normal(4, 3), "c": normal(4, 3)}
     agrees(fused, [producer, consumer], values, ["s", "t", "y"])

@@ -116,17 +116,17 @@ NOT_BUILT = {
     "a kind without datapath": (
         "dataflow:\n  modules: {late: {kind: nop, exit: true}}\n"
         + "  edges: {res_add: [compare, pool, late]}\n",
-        "mine.yaml:4: the RTL cannot build this: module 'late': no nop there; keep to the order",
+        "mine.yaml:4: the RTL cannot build this: module 'late': no nop at this position; keep to",
     ),
     "pooling in front of the array": (
         "dataflow:\n  modules: {early: {kind: pool}}\n"
         + "  edges: {concat: [early], early: [pad]}\n",
-        "mine.yaml:4: the RTL cannot build this: module 'early': no pool there",
+        "mine.yaml:4: the RTL cannot build this: module 'early': no pool at this position",
     ),
     "two paddings in front of the array": (
         "dataflow:\n  modules: {pad2: {kind: pad, bypass: true}}\n"
         + "  edges: {concat: [pad, pad2], pad2: [ipa]}\n",
-        "'pad' and 'pad2' are both pad, the RTL has one there",
+        "'pad' and 'pad2' are both pad, the RTL has one",
     ),
     "a unit of two kinds": (
         "dataflow: {modules: {compare: {unit: one}, pool: {unit: one}}}\n",
@@ -189,7 +189,7 @@ NOT_BUILT = {
     "an edge against the pipeline": (
         "dataflow: {edges: {res_add: [upsample], upsample: [pool]}, modules: "
         + "{upsample: {kind: upsample, exit: true}}}\n",
-        "edge upsample -> pool runs against the order of the RTL (memory, pre chain, pad, ipa, ",
+        "edge upsample -> pool violates the order of the RTL (memory, pre chain, pad, ipa, ",
     ),
     "modules before the array without parameters": (
         "dataflow:\n  modules: {first: {kind: multiplier, operand: per_channel, bypass: true}}\n"
@@ -215,8 +215,8 @@ NOT_BUILT = {
         + "    gate: {kind: se, operand: per_channel, bypass: true}\n"
         + "  edges: {concat: [scale], scale: [gate], gate: [pad]}\n"
         + "  operators: {multiply: [se]}\n",
-        "mine.yaml:7: the RTL cannot build this: module 'gate' (se) stands before the array, where "
-        + "a pass can come to 2 units; leave out edges between it and multipliers",
+        "mine.yaml:7: the RTL cannot build this: module 'gate' (se) is before the array, where "
+        + "a pass can reach 2 units; leave out edges between it and multipliers",
     ),
     "a whole map as a gate before the array": (
         "buffers: {pre: {words: 16}}\ndataflow:\n"

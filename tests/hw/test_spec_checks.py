@@ -21,7 +21,7 @@ GRAPH = {
     ),
     "the name of the requantiser": (
         "dataflow:\n  modules:\n    requant: {kind: comparator, exit: true}\n",
-        "mine.yaml:5: module name 'requant' stands for the requantiser in programs",
+        "mine.yaml:5: module name 'requant' is the requantiser in programs",
         "use another name",
     ),
     "an edge to a missing module": (
@@ -41,7 +41,7 @@ GRAPH = {
     ),
     "an edge twice": (
         "dataflow:\n  edges:\n    ipa: [add, add]\n",
-        "mine.yaml:5: edge ipa -> add stands twice",
+        "mine.yaml:5: edge ipa -> add appears twice",
         "",
     ),
     "a missing root": (
@@ -126,7 +126,7 @@ SIZES = {
     ),
     "a mode twice": (
         "array: {modes: [{ic: 8, oc: 4}, {ic: 8, oc: 4}]}\n",
-        "mine.yaml:3: mode 1 stands twice",
+        "mine.yaml:3: mode 1 appears twice",
         "",
     ),
     "a buffer too small for the smallest legal tile": (

@@ -108,7 +108,7 @@ MISTAKES = {
     ),
     "an edge twice": (
         "dataflow:\n  edges:\n    pool: [res_add, res_add]\n",
-        (5, "stands twice; remove one"),
+        (5, "appears twice; remove one"),
         ("res_add, res", "res"),
     ),
     "an unreachable module": (
@@ -163,7 +163,7 @@ MISTAKES = {
     ),
     "a mode twice": (
         "array:\n  modes: [{ic: 8, oc: 4}, {ic: 8, oc: 4}]\n",
-        (4, "stands twice; remove one"),
+        (4, "appears twice; remove one"),
         (", {ic: 8, oc: 4}]", "]"),
     ),
     "a bus that AXI has not": (
@@ -183,7 +183,7 @@ MISTAKES = {
     ),
     "a key twice": (
         "build: true\nbuild: true\n",
-        (4, "stands twice (first in line 3); remove one of them"),
+        (4, "appears twice (first in line 3); remove one of them"),
         ("build: true\nbuild", "build"),
     ),
     "lanes that do not fit": (

@@ -53,7 +53,7 @@ SYNTAX = {
     ),
     "a duplicate key": (
         HEAD + "dram:\n  latency: 1\n  latency: 2\n",
-        "mine.yaml:5: key 'dram.latency' stands twice (first in line 4); remove one of them",
+        "mine.yaml:5: key 'dram.latency' appears twice (first in line 4); remove one of them",
         "",
     ),
     "text for a number": (

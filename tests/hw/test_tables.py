@@ -49,7 +49,7 @@ def test_a_command_register_remembers_nothing():
     ({"bits": VALUE_BITS + 1}, "register wider than 22"),
     ({"bits": 0}, "register wider than 22"),
     ({"index": 63}, "register gap"),
-    ({"name": REGISTERS[1].name}, "a register name stands twice"),
+    ({"name": REGISTERS[1].name}, "a register name appears twice"),
 ])  # fmt: skip
 def test_a_register_that_no_word_carries_is_refused_when_the_table_loads(
     monkeypatch, change, message
@@ -180,7 +180,7 @@ def test_transfers_are_bound_by_bus_and_memory():
 
 
 def test_post_visits_new_columns_of_maximum_pools_and_whole_windows_of_averages():
-    visits = partial(unit_rates.post_visits, out_rows=2, out_cols=4)
+    visits = partial(unit_rates.post_iterations, out_rows=2, out_cols=4)
     assert visits() == 8
     assert visits(window=(3, 3)) == 2 * (9 + 3 * 3)
     assert visits(window=(3, 3), out_cols=1) == 2 * 9

@@ -86,7 +86,7 @@ def test_padding_that_a_maximum_could_show_ends_the_group(classic, rng):
 
 
 def test_free_scales_are_refused_before_any_work(classic):
-    with pytest.raises(SpecError, match=r"opu-classic: it has shifters .* --scales pow2"):
+    with pytest.raises(SpecError, match=r"opu-classic: it has shifters .* scales='pow2'"):
         compile_model(zoo.build("tiny_residual"), classic, Options(scales="free"))
 
 

@@ -85,5 +85,5 @@ def test_a_machine_that_only_multiplies_by_gates_says_what_it_lacks(tmp_path):
     made = compiled("[m] y = Mul(r, c)", load_hw(path))
     (host,) = made.partition.host
     assert host.why.reason == (
-        "c is a constant; module se takes computed feature maps; make c an input of the model"
+        "c is a constant; module se takes feature maps; make c an input of the model"
     )

@@ -315,4 +315,4 @@ def test_a_value_in_two_places_is_copied_with_the_reason(build, machine, rng):
     names = {group.name for group in found.bundle.groups}
     for name, reason in found.partition.copies.items():
         assert name in names
-        assert reason.endswith("lies in another concatenation")
+        assert reason.endswith("is part of another concatenation")

@@ -50,7 +50,7 @@ MACHINES = ("opu-tiny", "opu-1024-lean")
 def carried(compiled):
     """Names of the layers whose tiles leave maxima for those below."""
     parts = [part for parts in compiled.plan.layers.values() for part in parts]
-    return [p.layer.name for p in parts if p.layer.shape.carries and len(p.tiles) > 1]
+    return [p.layer.name for p in parts if p.layer.shape.pools_with_halo and len(p.tiles) > 1]
 
 
 @pytest.mark.usefixtures("always")

@@ -184,7 +184,7 @@ def test_a_function_pass_may_not_rename_a_function():
     def rename(function, model, _):
         return ir.Function("f", "other", graph=function.graph, attributes=()), True
 
-    with pytest.raises(InternalError, match=r"pass Rename: .* made \('f', 'other', ''\) out of"):
+    with pytest.raises(InternalError, match=r"pass Rename: .* returned \('f', 'other', ''\) for"):
         rename(model_of(CALLS))
 
 

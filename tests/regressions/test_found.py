@@ -43,7 +43,7 @@ class Refused(Struct, frozen=True, kw_only=True):
 
 
 FOUND: dict[str, Runs | Refused] = {
-    "batch_4": Refused(says=("input 'x' has batch 4", "--batch 4")),
+    "batch_4": Refused(says=("input 'x' has batch 4", "batch=4")),
     "contrib_op_hides_shape_of_conv": Runs(),
     "convtranspose_dilation_2": Runs(),
     "convtranspose_two_groups": Runs(decibels=22.0),  # its largest result is not in the noise seen

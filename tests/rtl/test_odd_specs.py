@@ -57,7 +57,7 @@ def test_multipliers_that_are_no_power_of_two(case, rtl, rng, tmp_path):
     hold(machine(SIX[case], tmp_path), rtl, rng)
 
 
-FOUND = {"found-ecp5-85": ("OPU_SHORT_SLICES",), "found-xc7k325t": ()}
+FOUND = {"explored-ecp5-85": ("OPU_SHORT_SLICES",), "explored-xc7k325t": ()}
 """Of `benchmarks/`, with what their devices' multipliers ask for (docs/explore.md)."""
 
 

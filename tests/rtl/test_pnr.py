@@ -5,7 +5,7 @@ import pytest
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim import pnr
-from rtl_sim.delays import Way, read_way
+from rtl_sim.delays import CriticalPath, read_critical_path
 from rtl_sim.netlist import distinct_modules, find_module, with_children
 
 pytestmark = pytest.mark.rtl
@@ -91,8 +91,8 @@ Arrival histogram:
 
 
 def test_longest_way_through_cells_is_told_first_cell_first():
-    assert read_way(STA) == Way(ns=2.795, cells=("FDRE", "CARRY4", "LUT5"))
-    assert read_way("No timing paths found.") == Way(ns=0.0, cells=())
+    assert read_critical_path(STA) == CriticalPath(ns=2.795, cells=("FDRE", "CARRY4", "LUT5"))
+    assert read_critical_path("No timing paths found.") == CriticalPath(ns=0.0, cells=())
 
 
 def test_long_ways_are_told_by_the_module_where_they_end():

@@ -21,7 +21,7 @@ from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.isa.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import Place
+from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.shape import POINT, Shape, Side, Window
 from opu_fuse.lowering.polyphase import WHOLE
 from opu_fuse.schedule.dependencies import synchronise
@@ -302,9 +302,9 @@ def _planned(
     **places: int,
 ):
     """maps: of its input and its output."""
-    reads, writes = (Place(layout=at, home=i, block=0) for i, at in enumerate(maps))
+    reads, writes = (Storage(layout=at, alias_root=i, block=0) for i, at in enumerate(maps))
     found = with_tile(layer, Maps(reads, writes, 1), hw, 0, tile, estimate)
-    return msgspec.structs.replace(found, pre=0, carried=0, **places)
+    return msgspec.structs.replace(found, pre=0, halo=0, **places)
 
 
 def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str, ...]:

@@ -35,13 +35,13 @@ def separable(channels, size, residual=False):
 
 def everything(_units, run, _hw):
     """Every layer of a run saves a cycle."""
-    return {work.output: 1.0 for work in run.works}, 0.0
+    return {work.output: 1.0 for work in run.layers}, 0.0
 
 
 def names(found):
     return [
         [found.plan.layers[g][0].layer.name.split(" ")[0] for g in one.groups]
-        for one in found.plan.rounds
+        for one in found.plan.batch_blocks
     ]
 
 
@@ -55,7 +55,7 @@ def test_images_take_turns_where_maps_stay_on_chip_then_and_that_is_faster(monke
     found = compile_model(model, hw, BATCH)
     (chain,) = names(found)
     assert {"a.point", "b.depth", "b.point"} <= set(chain)
-    (one,) = found.plan.rounds
+    (one,) = found.plan.batch_blocks
     inner = [g for g in one.groups if g in found.plan.not_stored]
     assert inner, "maps of a round are on chip only"
     steps = zip(segment(found).instructions, segment(found).groups, strict=True)
@@ -64,7 +64,7 @@ def test_images_take_turns_where_maps_stay_on_chip_then_and_that_is_faster(monke
     assert len(starts) == 4 // one.images - 1, "a round is over before the next one begins"
     monkeypatch.setattr(batch_blocks, "RESOLUTION", 1.0)
     alone = compile_model(model, hw, BATCH)
-    assert not alone.plan.rounds
+    assert not alone.plan.batch_blocks
     now, before = (run_cycle(c.bundle, hw).counters for c in (found, alone))
     assert now["cycles"] < before["cycles"]
     assert now["dram_bytes_written"] < 0.7 * before["dram_bytes_written"]
@@ -94,7 +94,7 @@ def test_a_map_of_rounds_that_is_read_again_as_a_whole_is_stored(monkeypatch, rn
     model = net.finish(inside, behind=behind)
 
     def all_but_the_third(_units, run, _hw):
-        return {w.output: 1.0 if n < 2 else -1.0 for n, w in enumerate(run.works)}, 0.0
+        return {w.output: 1.0 if n < 2 else -1.0 for n, w in enumerate(run.layers)}, 0.0
 
     monkeypatch.setattr(batch_blocks, "_saved", all_but_the_third)
     found = compile_model(model, LIGHT, BATCH)
@@ -106,15 +106,15 @@ def test_a_map_of_rounds_that_is_read_again_as_a_whole_is_stored(monkeypatch, rn
 def test_a_number_of_images_without_divisors_goes_one_by_one(monkeypatch):
     monkeypatch.setattr(batch_blocks, "_saved", everything)
     found = compile_model(separable(96, (25, 27)), LIGHT, replace(BATCH, batch=5))
-    assert {one.images for one in found.plan.rounds} == {1}
+    assert {one.images for one in found.plan.batch_blocks} == {1}
 
 
 def test_a_single_image_has_none_nor_has_a_machine_that_keeps_no_map(monkeypatch):
     monkeypatch.setattr(batch_blocks, "_saved", everything)
     model = separable(96, (25, 27))
-    assert not compile_model(model, LIGHT, replace(BATCH, batch=1)).plan.rounds
+    assert not compile_model(model, LIGHT, replace(BATCH, batch=1)).plan.batch_blocks
     blind = replace(LIGHT, post=replace(LIGHT.post, keep=False))
-    assert not compile_model(model, blind, BATCH).plan.rounds
+    assert not compile_model(model, blind, BATCH).plan.batch_blocks
 
 
 def test_what_reads_weights_for_long_is_left_out():
@@ -126,20 +126,20 @@ def test_what_reads_weights_for_long_is_left_out():
     x = net.flatten(net.global_average_pool(x, "pool"), "flat")
     model, hw = net.finish(net.dense(x, "fc", out=1000)), slow(LIGHT, 16)
     found = compile_model(model, hw, BATCH)
-    assert found.plan.rounds
+    assert found.plan.batch_blocks
     assert all("fc" not in chain for chain in names(found))
 
 
 def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_better(monkeypatch, rng):
     model, hw, auto = separable(192, (20, 20)), slow(LIGHT, 8), replace(BATCH, cascades="auto")
     found = compile_model(model, hw, auto)
-    assert found.plan.rounds
-    assert not found.plan.cascades
+    assert found.plan.batch_blocks
+    assert not found.plan.fused_stacks
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "a.depth"))
-    assert lines[-1].endswith("; the batch is better without cascades")
+    assert lines[-1].endswith("; the batch is better without fused stacks")
     monkeypatch.setattr(batch_blocks, "_price", lambda *_: 0.0)
     mixed = compile_model(model, hw, auto)
-    assert mixed.plan.cascades
+    assert mixed.plan.fused_stacks
     cycles = [run_cycle(c.bundle, hw).counters["cycles"] for c in (found, mixed)]
     assert cycles[0] < cycles[1]
     assert_exact(found, hw, rng, (None, 1))
@@ -149,7 +149,7 @@ def test_rounds_are_told():
     hw = slow(LIGHT, 16)
     found = compile_model(separable(512, (14, 14)), hw, BATCH)
     (line,) = stack_lines(found.plan)
-    assert line.startswith(f"{found.plan.rounds[0].images} of 4 images at a time: ")
+    assert line.startswith(f"{found.plan.batch_blocks[0].images} of 4 images at a time: ")
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "b.depth"))
-    assert lines[1].startswith("  taken for rounds ")
+    assert lines[1].startswith("  taken for batch blocks ")
     assert f"  {line}" in lines

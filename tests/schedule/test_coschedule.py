@@ -14,7 +14,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import tile_choice
 from opu_fuse.schedule.plan import MachineProgram
-from opu_fuse.schedule.segment_order import SegmentSteps, side_by_side
+from opu_fuse.schedule.segment_order import SegmentSteps, pair_co_scheduled
 from opu_fuse.schedule.tile_choice import members
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.tiling.estimate import Estimate
@@ -60,7 +60,7 @@ def test_a_pool_on_its_own_is_hidden_behind_a_convolution(name, channels, monkey
 def test_together_they_give_the_bits_that_they_give_alone(name, rng):
     hw = load_hw(name)
     found = compile_model(branches(24), hw)
-    assert found.plan.beside
+    assert found.plan.co_scheduled
     for result in assert_exact(found, hw, rng, (None, 1, 2, 3)):
         assert not result.masks
 
@@ -69,12 +69,12 @@ def test_two_tiles_are_enough_for_something_to_come_between_them():
     plan = compile_model(branches(4, 10), load_hw("opu-tiny")).plan
     groups = {parts[0].layer.name: group for group, parts in plan.layers.items()}
     assert plan.layers[groups["wide"]][0].pieces == 2
-    assert plan.beside == {groups["wide"]: groups["pool"]}
+    assert plan.co_scheduled == {groups["wide"]: groups["pool"]}
 
 
 def test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other():
     found = compile_model(branches(4, 16), load_hw("opu-tiny"))
-    ((wide, pool),) = found.plan.beside.items()
+    ((wide, pool),) = found.plan.co_scheduled.items()
     assert [found.plan.layers[group][0].pieces for group in (wide, pool)] == [4, 9]
     (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
     steps = zip(program.instructions, program.groups, strict=True)
@@ -86,7 +86,7 @@ def test_nothing_comes_between_the_tiles_of_a_group_that_has_one():
     found = compile_model(branches(32, 4), load_hw("opu-1024"))
     names = {parts[0].layer.name: parts[0].pieces for parts in found.plan.layers.values()}
     assert names["wide"] == 1
-    assert not found.plan.beside
+    assert not found.plan.co_scheduled
 
 
 PHASES = """<ir_version: 10, opset_import: ["" : 17]> g
@@ -101,7 +101,7 @@ def test_nothing_comes_between_the_tiles_of_a_group_in_phases():
     found = compile_model(written(PHASES, seed=3), hw)
     assert [len(parts) for parts in found.plan.layers.values()] == [1, 4, 1]
     assert all(parts[0].pieces > 1 for parts in found.plan.layers.values())
-    assert not found.plan.beside
+    assert not found.plan.co_scheduled
 
 
 def test_a_chain_has_no_companions():
@@ -114,7 +114,7 @@ def test_a_chain_has_no_companions():
         net.finish(net.conv(x, "last", out=48, kernel=3, pads=1)), load_hw("opu-tiny")
     )
     assert any(not parts[0].layer.shape.array for parts in found.plan.layers.values())
-    assert not found.plan.beside
+    assert not found.plan.co_scheduled
 
 
 @st.composite
@@ -153,7 +153,7 @@ def test_companions_never_wait_for_each_other(drawn):
     for ours, theirs in beside.items():
         assert not any(n in before[m] or m in before[n] for n in nodes[ours] for m in nodes[theirs])
     done = set()
-    for step in side_by_side(SegmentSteps(machine=True, steps=steps), beside).steps:
+    for step in pair_co_scheduled(SegmentSteps(machine=True, steps=steps), beside).steps:
         assert all(set(producers(dfg, n)) <= done for n in nodes[step.group])
         done |= nodes[step.group]
     assert sum(map(len, nodes.values())) == len(done), "a step was lost"

@@ -22,15 +22,15 @@ def no_shorter_one(*_):
 
 
 def chain_of(model, hw, monkeypatch):
-    """What `weigh` is given for the first chain of a network."""
+    """What `try_stacks` is given for the first chain of a network."""
     given = []
-    real = fused_stacks.weigh
+    real = fused_stacks.try_stacks
 
     def noted(*arguments):
         given.append(arguments)
         return real(*arguments)
 
-    monkeypatch.setattr(fused_stacks, "weigh", noted)
+    monkeypatch.setattr(fused_stacks, "try_stacks", noted)
     compile_model(model, hw, Options())
     return given[0]
 
@@ -39,10 +39,10 @@ def merits(chain, alone, moved, strips):
     """(first, end) -> what these layers cost as a cascade in its best strips, or one alone."""
     dram = strips.hw.dram
     price = CYCLES_A_BYTE / min(dram.bytes_per_cycle, dram.bus_bytes)
-    works = [unit.works[0] for unit in chain]
+    works = [unit.layers[0] for unit in chain]
     found = {(i, i + 1): alone[w.output] + price * moved[w.output] for i, w in enumerate(works)}
     for first, end in combinations(range(len(chain) + 1), 2):
-        kept = all(unit.keep for unit in chain[first : end - 1])
+        kept = all(unit.resident for unit in chain[first : end - 1])
         if end - first == 1 or kept:
             continue
         sized = (strips.size(works[first:end], *strip) for strip in fused_stack_choice.STRIPS)
@@ -71,7 +71,7 @@ def assert_best(chain, alone, moved, strips):
     found_by_it = fused_stack_choice._proposed(
         chain, alone, moved, strips, fused_stack_choice.LONGEST
     )
-    proposed = [(at, at + len(s.works)) for at, s in found_by_it]
+    proposed = [(at, at + len(s.layers)) for at, s in found_by_it]
     inside = {layer for first, end in proposed for layer in range(first, end)}
     single = [(i, i + 1) for i in range(len(chain)) if i not in inside]
     assert sum(found[stretch] for stretch in (*proposed, *single)) == pytest.approx(best)
@@ -84,7 +84,7 @@ def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, 
     hw = slow(TINY, bytes_per_cycle)
     units, chain, alone, strips, _ = chain_of(inverted(size=size), hw, monkeypatch)
     moved = {
-        unit.works[0].output: fused_stack_choice._bytes(unit, b)
+        unit.layers[0].output: fused_stack_choice._bytes(unit, b)
         for b, unit in fused_stack_choice._pairs(units)
     }
     assert_best(chain, alone, moved, strips)
@@ -98,9 +98,9 @@ def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
         x = net.conv(x, name, out=8, kernel=2, stride=2)
     x = net.conv(net.conv(x, "small", out=8, kernel=1), "last", out=8, kernel=1)
     units, chain, alone, strips, _ = chain_of(net.finish(x), slow(TINY, 2), monkeypatch)
-    assert [unit.keep is not None for unit in chain] == [False, False, True, True, False]
+    assert [unit.resident is not None for unit in chain] == [False, False, True, True, False]
     moved = {
-        unit.works[0].output: fused_stack_choice._bytes(unit, b)
+        unit.layers[0].output: fused_stack_choice._bytes(unit, b)
         for b, unit in fused_stack_choice._pairs(units)
     }
     assert assert_best(chain, alone, moved, strips) == [(0, 5)]
@@ -109,7 +109,7 @@ def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
 def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
     monkeypatch.setattr(fused_stack_choice, "ceil_div", no_shorter_one)
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    outputs = [work.output for unit in given[0] for work in unit.works]
+    outputs = [work.output for unit in given[0] for work in unit.layers]
     timed = []
 
     def noted(units, _):
@@ -117,10 +117,10 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
         return defaultdict(float), 0.0
 
     monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", noted)
-    tried = [*fused_stack_choice.weigh(*given)]
+    tried = [*fused_stack_choice.try_stacks(*given)]
     assert len(timed) == len(tried) > 0
     for units in timed:
-        near = [work.output for unit in units for work in unit.works]
+        near = [work.output for unit in units for work in unit.layers]
         first = outputs.index(near[0])
         assert near == outputs[first : first + len(near)]
         assert sum(unit.stack is not None for unit in units) == 1
@@ -150,16 +150,16 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
     with nothing loaded and end with stores that they do not wait for otherwise.
     """
     units, *_ = chain_of(in_a_row(10), slow(TINY, 2), monkeypatch)
-    outputs = [unit.works[0].output for unit in units]
+    outputs = [unit.layers[0].output for unit in units]
 
     def walked(near, _):
-        found = [work.output for unit in near for work in unit.works]
+        found = [work.output for unit in near for work in unit.layers]
         assert found == outputs[slice(*timed)]
         return dict.fromkeys(found, 10.0), 0.0
 
     monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", walked)
     part = units[first:end]
-    stack = SimpleNamespace(works=tuple(unit.works[0] for unit in part))
+    stack = SimpleNamespace(layers=tuple(unit.layers[0] for unit in part))
     found = fused_stack_choice._saved(units, part, stack, dict.fromkeys(outputs, 12.0), TINY)
     layers = counted[1] - counted[0]
     assert found == (2.0 * layers, 12.0 * layers)
@@ -182,14 +182,14 @@ def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monke
         tried.append(units[0].stack.cycles)
         return float(len(tried) != 2)
 
-    def interleaved(sized, homes, hw):
-        return SimpleNamespace(works=sized.works, cycles=next(clock))
+    def interleaved(sized, alias_roots, hw):
+        return SimpleNamespace(layers=sized.layers, cycles=next(clock))
 
-    monkeypatch.setattr(given[3], "size", lambda works, *_: SimpleNamespace(works=works))
+    monkeypatch.setattr(given[3], "size", lambda works, *_: SimpleNamespace(layers=works))
     monkeypatch.setattr(fused_stack_choice, "interleaved", interleaved)
     monkeypatch.setattr(fused_stack_choice, "cycles", walked)
     given[3].fastest.clear()
-    chosen = fused_stack_choice._timed([unit.works[0] for unit in given[0]], given[3], given[4])
+    chosen = fused_stack_choice._timed([unit.layers[0] for unit in given[0]], given[3], given[4])
     assert tried == timed
     assert chosen.cycles == (timed[1] if timed else 100)
 
@@ -197,18 +197,18 @@ def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monke
 def test_layers_like_others_before_are_cut_as_those(monkeypatch):
     """Which strips are best is asked once of layers that differ by nothing but their weights."""
     hw = slow(TINY, 2)
-    units, _, _, strips, homes = chain_of(inverted(), hw, monkeypatch)
-    works = [unit.works[0] for unit in units[:2]]
+    units, _, _, strips, alias_roots = chain_of(inverted(), hw, monkeypatch)
+    works = [unit.layers[0] for unit in units[:2]]
     tried = []
     real = strips.size
     monkeypatch.setattr(strips, "size", lambda w, *s: tried.append(s) or real(w, *s))
     strips.fastest.clear()
-    first = fused_stack_choice._timed(works, strips, homes)
+    first = fused_stack_choice._timed(works, strips, alias_roots)
     assert len(tried) == len(fused_stack_choice.STRIPS)
-    again = fused_stack_choice._timed(works, strips, homes)
+    again = fused_stack_choice._timed(works, strips, alias_roots)
     assert len(tried) == len(fused_stack_choice.STRIPS) + 1
     assert again == first
-    fused_stack_choice._timed(works[:1], strips, homes)
+    fused_stack_choice._timed(works[:1], strips, alias_roots)
     assert len(tried) == 2 * len(fused_stack_choice.STRIPS) + 1
 
 
@@ -220,28 +220,28 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
     units, chain, *rest = chain_of(inverted(), slow(TINY, 2), monkeypatch)
 
     def proposed(chain, alone, moved, strips, longest):
-        works = [unit.works[0] for unit in chain]
+        works = [unit.layers[0] for unit in chain]
         cuts = [(0, 4)] if longest == fused_stack_choice.LONGEST else [(2, 4), (0, 2)]
-        return [(a, SimpleNamespace(works=works[a:b], dram_bytes=0)) for a, b in cuts]
+        return [(a, SimpleNamespace(layers=works[a:b], dram_bytes=0)) for a, b in cuts]
 
     def gain(units, part, stack, alone, hw):
-        return (200.0 if len(stack.works) == 4 else gain_of_half), 1.0
+        return (200.0 if len(stack.layers) == 4 else gain_of_half), 1.0
 
     monkeypatch.setattr(fused_stack_choice, "BYTES", 0.0)
-    monkeypatch.setattr(fused_stack_choice, "TURN_BYTES", 0)
+    monkeypatch.setattr(fused_stack_choice, "SLOT_BYTES", 0)
     monkeypatch.setattr(fused_stack_choice, "_proposed", proposed)
     monkeypatch.setattr(
-        fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(works=w, turns=())
+        fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(layers=w, slots=())
     )
     monkeypatch.setattr(fused_stack_choice, "_saved", gain)
-    found = [w for w in fused_stack_choice.weigh(units, chain, *rest) if w.taken]
-    assert [len(w.together.groups) for w in found] == taken
+    found = [w for w in fused_stack_choice.try_stacks(units, chain, *rest) if w.chosen]
+    assert [len(w.fused.groups) for w in found] == taken
 
 
 def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     monkeypatch.setattr(fused_stack_choice, "interleaved", lambda *_: "a ring is too small")
-    assert not [*fused_stack_choice.weigh(*given)]
+    assert not [*fused_stack_choice.try_stacks(*given)]
 
 
 def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
@@ -268,16 +268,16 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
     near, rate = 1000.0, 2
     given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
     monkeypatch.setattr(fused_stack_choice, "_saved", lambda *_: (0.0, near))
-    tried = list(fused_stack_choice.weigh(*given))
+    tried = list(fused_stack_choice.try_stacks(*given))
     assert tried
     for at, found in enumerate(tried):
-        stack = found.together.stack
-        outputs = {work.output for work in stack.works}
-        alone = (u.works[0] for u in given[0] if u.works[0].output in outputs)
-        turns = len(stack.turns) - sum(len(work.tiles) for work in alone)
+        stack = found.fused.stack
+        outputs = {work.output for work in stack.layers}
+        alone = (u.layers[0] for u in given[0] if u.layers[0].output in outputs)
+        turns = len(stack.slots) - sum(len(work.tiles) for work in alone)
         saved_bytes = found.bytes_alone - found.bytes
         enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
         monkeypatch.setattr(
             fused_stack_choice, "_saved", lambda *_, gain=enough + more: (gain, near)
         )
-        assert list(fused_stack_choice.weigh(*given))[at].taken == taken
+        assert list(fused_stack_choice.try_stacks(*given))[at].chosen == taken

@@ -64,7 +64,7 @@ def compiled(model, hw, options=TOGETHER):
 def names(found):
     return [
         [found.plan.layers[g][0].layer.name.split(" ")[0] for g in together.groups]
-        for together in found.plan.cascades
+        for together in found.plan.fused_stacks
     ]
 
 
@@ -76,14 +76,14 @@ def test_layers_together_have_the_same_bits_in_any_order(name, scales, batch, rn
     options = replace(TOGETHER, scales=scales, batch=batch)
     found, program = compiled(model, MACHINES[name], options)
     assert max(map(len, names(found))) >= (2 if name == "opu-tiny" else 6), names(found)
-    groups = {g for together in found.plan.cascades for g in together.groups}
+    groups = {g for together in found.plan.fused_stacks for g in together.groups}
     turns = [g for g in program.groups if g in groups]
     assert sum(a > b for a, b in pairwise(turns)) > 2, "they take no turns"
-    assert any(r.again for t in found.plan.cascades for r in t.stack.line_buffers), (
+    assert any(r.again for t in found.plan.fused_stacks for r in t.stack.line_buffers), (
         "no ring turns over"
     )
-    told = [found.plan.layers[g][0].tile for t in found.plan.cascades for g in t.groups]
-    assert told == [work.tile for t in found.plan.cascades for work in t.stack.works]
+    told = [found.plan.layers[g][0].tile for t in found.plan.fused_stacks for g in t.groups]
+    assert told == [work.tile for t in found.plan.fused_stacks for work in t.stack.layers]
     assert_exact(found, MACHINES[name], rng, ORDERS)
 
 
@@ -91,7 +91,7 @@ def test_inner_maps_are_never_in_memory():
     model = inverted(size=(56, 56))
     alone, _ = compiled(model, LIGHT, Options(cascades="never"))
     found, program = compiled(model, LIGHT)
-    inner = {g for together in found.plan.cascades for g in together.groups[:-1]}
+    inner = {g for together in found.plan.fused_stacks for g in together.groups[:-1]}
     read_beside = {"stem"}  # added two layers later
     hidden = {found.plan.layers[g][0].layer.name.split(" ")[0] for g in found.plan.not_stored}
     chosen = {found.plan.layers[g][0].layer.name.split(" ")[0] for g in inner}
@@ -108,7 +108,7 @@ def test_inner_maps_are_never_in_memory():
 @pytest.mark.parametrize("batch", [1, 3])
 def test_constants_of_a_cascade_are_loaded_once(batch):
     found, program = compiled(inverted(), LIGHT, replace(TOGETHER, batch=batch))
-    inside = {g for together in found.plan.cascades for g in together.groups}
+    inside = {g for together in found.plan.fused_stacks for g in together.groups}
     steps = zip(program.instructions, program.groups, strict=True)
     loads = [x for x, g in steps if g in inside and x.opcode in {"weight", "param", "table"}]
     assert len(loads) >= 2 * len(inside), "every layer has weights, and parameters of channels"
@@ -118,7 +118,7 @@ def test_constants_of_a_cascade_are_loaded_once(batch):
 
 def test_keep_tensors_stores_all_of_them(rng):
     everything, _ = compiled(inverted(), LIGHT, Options(cascades="always", reuse_memory=False))
-    assert everything.plan.cascades
+    assert everything.plan.fused_stacks
     assert not everything.plan.not_stored
     assert_exact(everything, LIGHT, rng)
 
@@ -131,8 +131,8 @@ def test_where_memory_is_slow_they_are_chosen_and_predicted(bytes_per_cycle, off
     hw = slow(LIGHT, bytes_per_cycle)
     alone, _ = compiled(model, hw, Options(cascades="never", batch=batch))
     found, _ = compiled(model, hw, Options(batch=batch))
-    assert found.plan.cascades
-    assert all(weighed.taken for weighed in found.plan.weighed)
+    assert found.plan.fused_stacks
+    assert all(trial.chosen for trial in found.plan.stack_trials)
     before, now = (run_cycle(c.bundle, hw).counters["cycles"] for c in (alone, found))
     assert now < 0.7 * before, f"{before} cycles alone, {now} together"
     predicted = sum(group.cycles for group in found.bundle.groups)
@@ -143,10 +143,10 @@ def test_the_images_of_a_batch_follow_each_other_without_a_gap():
     """The first layers are at work on the next image while the last ones end this one."""
     model, hw = inverted(16, (56, 56), 96), slow(LIGHT, 16)
     one, four = (compiled(model, hw, Options(batch=n))[0] for n in (1, 4))
-    (together,) = four.plan.cascades
-    first = [turn.number for turn in together.stack.turns if turn.layer == 0]
+    (together,) = four.plan.fused_stacks
+    first = [turn.number for turn in together.stack.slots if turn.layer == 0]
     tiles = len(first) // 4
-    order = [(turn.layer, turn.number) for turn in together.stack.turns]
+    order = [(turn.layer, turn.number) for turn in together.stack.slots]
     last = len(together.groups) - 1
     ends = [number for layer, number in order if layer == last]
     behind = order.index((last, ends[len(ends) // 4 - 1]))
@@ -158,10 +158,10 @@ def test_the_images_of_a_batch_follow_each_other_without_a_gap():
 def test_each_cascade_is_told_with_its_own_figures():
     found, _ = compiled(inverted(), slow(TINY, 2), Options())
     plan = found.plan
-    tried = {weighed.together.groups: weighed for weighed in plan.weighed}
+    tried = {trial.fused.groups: trial for trial in plan.stack_trials}
     lines = list(stack_lines(plan))
     assert len(lines) > 1
-    for line, together in zip(lines, plan.cascades, strict=True):
+    for line, together in zip(lines, plan.fused_stacks, strict=True):
         own = tried[together.groups]
         assert line.endswith(
             f"{own.cycles} cycles and {own.bytes} bytes, "
@@ -175,14 +175,14 @@ def test_a_cascade_that_gains_nothing_is_not_taken():
     x = net.conv(net.input("x", (1, 64, 8, 8)), "first", out=64, kernel=3, pads=1)
     x = net.conv(x, "second", out=64, kernel=3, pads=1)
     found, _ = compiled(net.finish(net.conv(x, "third", out=64, kernel=1)), LIGHT, Options())
-    assert not found.plan.cascades
+    assert not found.plan.fused_stacks
 
 
 def test_a_cascade_that_would_be_slower_is_told_and_not_taken(monkeypatch):
     monkeypatch.setattr(fused_stack_choice, "_saved", lambda *_: (-1e9, 1.0))
     found, _ = compiled(inverted(), slow(TINY, 2), Options())
-    assert found.plan.weighed
-    assert not found.plan.cascades
+    assert found.plan.stack_trials
+    assert not found.plan.fused_stacks
 
 
 def joined(net, x):
@@ -265,26 +265,26 @@ def test_a_row_whose_blocks_of_channels_come_one_after_the_other(rng):
 @pytest.mark.parametrize(("rows", "strips"), [(16, 1), (17, 2), (33, 4), (200, 8)])
 def test_a_map_of_very_many_rows_has_wider_strips(rows, strips, monkeypatch):
     """A row at a time would be some instructions a group for every one of them."""
-    monkeypatch.setattr(fused_stacks, "_MANY_TURNS", 16)
+    monkeypatch.setattr(fused_stacks, "_MOST_STRIPS", 16)
     net = Net("column", seed=3)
     x = net.input("x", (1, 8, 2 * rows + 1, 3))
     x = net.conv(net.conv(x, "first", out=8, kernel=(2, 1)), "second", out=8, kernel=1)
     x = net.conv(x, "last", out=8, kernel=(2, 1), stride=2)
     found = compile_model(net.finish(x), LIGHT, TOGETHER)
-    (together,) = found.plan.cascades
-    assert [work.tile.rows for work in together.stack.works][-1] == strips
+    (together,) = found.plan.fused_stacks
+    assert [work.tile.rows for work in together.stack.layers][-1] == strips
 
 
 def test_rows_that_are_too_far_apart_for_the_register_do_not_turn(monkeypatch):
     net = Net("pitch", seed=3)
     model = net.finish(two(net, net.input("x", (1, 16, 40, 30))))
     found = compile_model(model, LIGHT, TOGETHER)
-    (together,) = found.plan.cascades
-    layout = together.stack.works[1].reads.layout
+    (together,) = found.plan.fused_stacks
+    layout = together.stack.layers[1].reads.layout
     furthest = layout.blocks * layout.row_words
     for highest, expected in ((furthest, 1), (furthest - 1, 0)):
         monkeypatch.setattr(fused_stacks, "_ROW_PITCH", SimpleNamespace(highest=highest))
-        assert len(compile_model(model, LIGHT, TOGETHER).plan.cascades) == expected
+        assert len(compile_model(model, LIGHT, TOGETHER).plan.fused_stacks) == expected
 
 
 @given(chains())
@@ -331,7 +331,10 @@ def test_rows_that_are_read_together_follow_each_other_in_a_ring(drawn, ahead, i
         ends = [sum(span) for span in read[: number + 1 + ahead]]
         while written < ends[-1]:
             here = min(made, rows - written % rows)
-            if found.turn(written + here - 1) - found.turn(first) >= found.rows:
+            if (
+                found.sequence_number(written + here - 1) - found.sequence_number(first)
+                >= found.rows
+            ):
                 break
             for at, n, word in found.written(written, here):
                 memory |= {word + i: written + at + i for i in range(n)}

@@ -93,7 +93,7 @@ def test_a_program_of_too_many_instructions_is_refused_before_it_is_made(rng):
         compile_prepared(whole.prepared, HW, Options(budget=(made - 1) / usual))
     assert str(refusal.value) == (
         f"g: {made} instructions or more on opu-tiny are more than the {made - 1} allowed; "
-        "use a smaller network or a larger machine, or raise the limit with --budget 1"
+        "use a smaller network or a larger machine, or raise the limit with budget=1"
     )
 
 

@@ -79,9 +79,9 @@ def test_blocks_may_lie_as_far_apart_as_an_instruction_can_say():
     node, use = next(iter(found.plan.uses.items()))
 
     def require(words):
-        layout = dataclasses.replace(use.place.layout, rows=words, cols=1)
-        place = replace(use.place, layout=layout)
-        require_countable(found.dfg, {node: replace(use, place=place)})
+        layout = dataclasses.replace(use.storage.layout, rows=words, cols=1)
+        storage = replace(use.storage, layout=layout)
+        require_countable(found.dfg, {node: replace(use, storage=storage)})
 
     most = (1 << 22) - 1
     require(most)
@@ -151,6 +151,8 @@ def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_hold
 
 
 def test_a_map_that_is_on_chip_only_is_not_loaded():
-    layer = SimpleNamespace(source=3, layer=SimpleNamespace(name="conv1"))
-    with pytest.raises(InternalError, match="conv1 loads a map that is on chip only"):
-        EmitSink(TINY, {4: None})._loaded(layer)
+    layer = SimpleNamespace(
+        source=3, layer=SimpleNamespace(name="conv1"), shape=SimpleNamespace(unit=False)
+    )
+    with pytest.raises(InternalError, match="conv1 loads a map that is not in DRAM"):
+        EmitSink(TINY, {4: None})._placement_of(layer)

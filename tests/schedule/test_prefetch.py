@@ -11,7 +11,7 @@ from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import MachineProgram
-from opu_fuse.tile_schedule.input_region import Made, Part, in_time
+from opu_fuse.tile_schedule.input_region import Part, PreviousTile, blocks_in_time
 from opu_fuse.tile_schedule.scratchpad import Scratchpad
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
@@ -93,8 +93,8 @@ def test_the_lowest_place_that_was_used_longest_ago_is_taken(banks, drawn):
 
 
 def work(home, block=0):
-    """What `Made.of` asks of a work."""
-    reads = type("Place", (), {"home": home, "block": block})
+    """What `PreviousTile.late_blocks` asks of a layer."""
+    reads = type("Storage", (), {"alias_root": home, "block": block})
     return type("TiledLayer", (), {"reads": reads})
 
 
@@ -110,10 +110,10 @@ def work(home, block=0):
     ids=["block 3", "seen from block 2 on", "other rows", "another map", "blocks behind it"],
 )
 def test_of_five_blocks_the_one_made_last_comes_last(of, rows, late, first):
-    made = Made(home=7, blocks=(3, 1), rows=(4, 5))
+    made = PreviousTile(alias_root=7, blocks=(3, 1), rows=(4, 5))
     part = Part(source=1, blocks=(0, 5), rows=rows, words=(0, 9))
-    assert made.of(of, part) == late
-    assert list(in_time(part, late)) == first
+    assert made.late_blocks(of, part) == late
+    assert list(blocks_in_time(part, late)) == first
 
 
 def loads(found):
@@ -167,7 +167,7 @@ def test_what_comes_between_a_map_and_its_reader_comes_before_it(rng):
     (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
     order = list(dict.fromkeys(names[g] for g in program.groups if g in names))
     assert order == ["stem", "beside", "one", "two", "last"]
-    assert "one" in {names[g] for g in found.plan.kept}
+    assert "one" in {names[g] for g in found.plan.resident_groups}
     assert_exact(found, HW, rng, SHUFFLES)
 
 

@@ -76,7 +76,7 @@ def names(found, groups):
 
 
 def kept(found):
-    return names(found, found.plan.kept)
+    return names(found, found.plan.resident_groups)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -102,7 +102,7 @@ def test_averages_of_fewer_values_at_the_border_go_to_their_places_on_chip(rng):
     )
     found, _ = compiled(model, hw)
     assert len(found.plan.layers[0][0].layer.by_count) == 4
-    assert found.plan.kept == {0}
+    assert found.plan.resident_groups == {0}
     assert_exact(found, hw, rng)
 
 
@@ -116,7 +116,7 @@ def test_tiles_that_end_within_a_row_go_to_their_places_on_chip(rng):
     found, _ = compiled(net.finish(net.conv(x, "second", out=16, kernel=1)), hw)
     ((first,), _) = found.plan.layers.values()
     assert (first.layer.shape.px, first.tile.rows, first.tile.cols) == (2, 1, 8)
-    assert found.plan.kept == {0}
+    assert found.plan.resident_groups == {0}
     assert_exact(found, hw, rng)
 
 
@@ -229,11 +229,11 @@ def test_what_cannot_stay_goes_through_memory(build, hw, count, only, rng):
     net = Net("case", seed=3)
     model = net.finish(build(net, net.input("x", (1, 8, 9, 9))))
     found = compile_model(model, hw, ALONE)
-    assert len(found.plan.kept) == count, kept(found)
+    assert len(found.plan.resident_groups) == count, kept(found)
     assert len(found.plan.not_stored) == only, names(found, found.plan.not_stored)
     assert_exact(found, hw, rng, ORDERS)
     everything = compile_model(model, hw, Options(reuse_memory=False, cascades="never"))
-    assert everything.plan.kept == found.plan.kept
+    assert everything.plan.resident_groups == found.plan.resident_groups
     assert not everything.plan.not_stored
 
 
@@ -318,7 +318,7 @@ def test_rows_longer_than_a_register_counts_go_through_memory():
     net = Net("wide", seed=3)
     x = net.conv(net.input("x", (1, 8, 1, 1100)), "first", out=480, kernel=1)  # 66 000 words a row
     found, _ = compiled(net.finish(net.conv(x, "second", out=8, kernel=1)), hw)
-    assert not found.plan.kept
+    assert not found.plan.resident_groups
 
 
 @st.composite

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse.group_order import Step, execution_order, producers
 from opu_fuse.fuse.strategies.registry import partition
-from opu_fuse.schedule.segment_order import SegmentSteps, order_segments, side_by_side
+from opu_fuse.schedule.segment_order import SegmentSteps, order_segments, pair_co_scheduled
 from tests.dfg import canonical
 from tests.fuse.reading import machine
 
@@ -73,7 +73,7 @@ def test_a_program_begins_on_the_machine_where_that_saves_a_segment_or_costs_non
 
 def test_a_companion_runs_once_behind_the_group_that_it_runs_beside():
     steps = tuple(Step(group=n) for n in range(4))
-    found = side_by_side(SegmentSteps(machine=True, steps=steps), {1: 3}).steps
+    found = pair_co_scheduled(SegmentSteps(machine=True, steps=steps), {1: 3}).steps
     assert [step.group for step in found] == [0, 1, 3, 2]
 
 

@@ -170,9 +170,9 @@ def test_equal_layers_share_one_search(monkeypatch):
     searched = []
     search = tile_choice.choose_tile
 
-    def choose(name, shape, hw, *, beside=False):
-        searched.append((shape, beside))
-        return search(name, shape, hw, beside=beside)
+    def choose(name, shape, hw, *, co_scheduled=False):
+        searched.append((shape, co_scheduled))
+        return search(name, shape, hw, co_scheduled=co_scheduled)
 
     monkeypatch.setattr(tile_choice, "choose_tile", choose)
     net = Net("equal", seed=3)

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan_text import plan_lines
-from opu_fuse.schedule.tile_choice import Weighed
+from opu_fuse.schedule.tile_choice import StackTrial
 from opu_fuse.schedule.tile_trace import explain_tiles
 from opu_fuse.zoo.builder import Net
 from tests.schedule.test_coschedule import branches
 from tests.schedule.test_fused_stacks import TINY, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
-ALONE = "  not strip by strip: no cascade with its neighbours fits, gains or was asked for"
+ALONE = "  in no fused stack: none with its neighbours fits, gains or was asked for"
 
 
 def told(found, hw, name):
@@ -29,7 +29,7 @@ def one_conv(rows, cols):
     return net.finish(net.conv(net.input("x", (1, 8, rows, cols)), "only", out=8, kernel=1))
 
 
-TIMED = "; fastest beside the layers before and behind, timed tile by tile"
+TIMED = "; fastest with the layers before and after it, timed tile by tile"
 
 
 def test_every_cut_is_told_with_its_cycles_the_cheapest_first():
@@ -158,12 +158,13 @@ def test_a_layer_of_a_cascade_is_told_its_strips_and_one_outside_is_not():
     """
     found = compile_model(chain_and_one(), TINY, Options(cascades="always"))
     together = (
-        "  computed strip by strip with first, second, last (as asked for); its last layer makes 1 "
-        "rows at a time, rings of rows take 36 feature words"
+        "  in a fused stack: first, second, last (as asked for); its last layer computes 1 rows "
+        "at a time, line buffers take 36 feature words"
     )
     for name, rows, cols in (("first", 2, 3), ("second", 2, 3), ("last", 1, 2)):
         _, strips, *others, last = told(found, TINY, name)
-        assert strips.startswith(f"  taken for strips {rows}x{cols}x1, mode 8x4x1, features stay: ")
+        size = f"{rows}x{cols}x1"
+        assert strips.startswith(f"  taken for a fused stack {size}, mode 8x4x1, features stay: ")
         assert [line.split()[0] for line in others] == [*["fits"] * 8, "..."]
         assert last == together
     _, best, *_, last = told(found, TINY, "beside")
@@ -173,22 +174,23 @@ def test_a_layer_of_a_cascade_is_told_its_strips_and_one_outside_is_not():
 
 def test_every_cascade_that_was_tried_in_vain_is_told_with_both_figures():
     found = compile_model(chain_and_one(), TINY, Options(cascades="always"))
-    (stack,) = found.plan.cascades
+    (stack,) = found.plan.fused_stacks
 
-    def tried(*groups, taken=False):
-        return Weighed(
-            together=replace(stack, groups=groups),
-            taken=taken,
+    def tried(*groups, chosen=False):
+        return StackTrial(
+            fused=replace(stack, groups=groups),
+            chosen=chosen,
             cycles_alone=100 * groups[-1],
             cycles=100 * groups[-1] + 1,
             bytes_alone=30,
             bytes=20,
         )
 
-    weighed = (tried(0, 1), tried(1, 2), tried(1, 3, taken=True))
-    found = dataclasses.replace(found, plan=replace(found.plan, cascades=(), weighed=weighed))
+    trials = (tried(0, 1), tried(1, 2), tried(1, 3, chosen=True))
+    plan = replace(found.plan, fused_stacks=(), stack_trials=trials)
+    found = dataclasses.replace(found, plan=plan)
     alone = {
-        name: "  alone, not strip by strip with " + text
+        name: "  alone, not in a fused stack of " + text
         for name, text in (
             ("first", "first, second: 101 cycles and 20 bytes, one after the other 100 and 30"),
             ("last", "second, last: 201 cycles and 20 bytes, one after the other 200 and 30"),

@@ -358,7 +358,7 @@ def test_a_hidden_step_may_become_two_where_sums_lie_between_steps(op, steps):
 
 
 def test_an_output_may_be_off_by_what_its_hidden_rounding_may_be():
-    """A port that turns axes shows no rounded tensor, and every scale here is odd."""
+    """A port that permutes axes shows no rounded tensor, and every scale here is odd."""
     model = onnx.parser.parse_model(
         f"""{HEADER} g (float[1,23,13,9] x) => (float[1,9,23,13] y)
         <float s = {{0.0281}}, float a = {{0.0152}}, float b = {{0.0433}}, float c = {{0.0305}},

@@ -54,7 +54,7 @@ def test_conv_copy_and_post_take_what_the_formulas_say():
     assert found.lasts("compute") == unit_rates.copy_alone_cycles(TINY, pixels=16, blocks=1) == 34
     assert (
         found.lasts("post")
-        == unit_rates.post_alone_cycles(TINY, visits=16, blocks=1, stages=chain)
+        == unit_rates.post_alone_cycles(TINY, iterations=16, blocks=1, stages=chain)
         == 48
     )
     rows = 9 * 2

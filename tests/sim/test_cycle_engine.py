@@ -3,6 +3,7 @@
 import pytest
 
 from opu_fuse import zoo
+from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program
 from opu_fuse.pipeline import compile as compile_program
@@ -70,7 +71,7 @@ def test_a_slower_memory_takes_longer(program):
 
 
 def test_the_cycle_engine_takes_no_data(program):
-    with pytest.raises(ValueError, match="no data"):
+    with pytest.raises(RunError, match="no data"):
         program.run(noise(program.bundle), engine="cycle")
-    with pytest.raises(ValueError, match="belongs to the cycle engine"):
+    with pytest.raises(RunError, match="belongs to the cycle engine"):
         program.run(noise(program.bundle), memory=MemoryOptions())

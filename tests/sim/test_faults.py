@@ -60,7 +60,7 @@ def test_one_word_over_and_over_ends_in_one_line(kind):
     x = replace(GOOD[opcode], params=zeros | ones | sizes)
     machine = Machine(FULL, np.zeros(WINDOW, np.uint8))
     assert machine._stops.reason(x) is None
-    with pytest.raises(RunError, match=r": works on [0-9,]+ words at once, more than the"):
+    with pytest.raises(RunError, match=r": reads [0-9,]+ words at once, more than the"):
         machine.execute(x)
 
 

@@ -35,11 +35,11 @@ def test_exactly_the_orders_of_the_graph_are_legal(name):
     ("order", "why"),
     [
         (0xF, "unknown stage 15"),
-        (0x201, "codes behind its end"),
+        (0x201, "codes after its end"),
         (0x52, "compare does not lead to table"),
         (0x12, "compare does not lead to requant"),
-        (0x11, "requant stands twice"),
-        (0x46, "se and res_add are used in turn, not in one pass"),
+        (0x11, "requant appears twice"),
+        (0x46, "se and res_add share a unit, which a pass uses once"),
     ],
 )
 def test_why_an_order_is_none_names_machine_and_stage(order, why):

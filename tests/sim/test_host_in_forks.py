@@ -66,7 +66,7 @@ def test_a_division_that_ends_a_process_ends_in_one_line(op):
 @pytest.mark.parametrize("op", ["Div", "Mod"])
 def test_a_division_by_a_computed_zero_ends_in_one_line(op, capfd):
     made = opu_fuse.compile(division(op), HW)
-    with pytest.raises(RunError, match=r"Integer .* by zero; check the inputs that are given") as e:
+    with pytest.raises(RunError, match=r"Integer .* by zero; check the inputs") as e:
         made.run({"x": np.array([7, -9]), "d": np.array([2, 0])})
     assert "\n" not in str(e.value)
     assert capfd.readouterr().err == "", "ONNX Runtime says it in a log of its own, too"

@@ -162,9 +162,9 @@ ILLEGAL = {
     "stage twice": (
         "run",
         {"order": 0x22},
-        "0x22, .*: compare stands twice",
+        "0x22, .*: compare appears twice",
     ),
-    "gap in the chain": ("run", {"order": 0x201}, "0x201, .*: codes behind its end"),
+    "gap in the chain": ("run", {"order": 0x201}, "0x201, .*: codes after its end"),
     "late requant": ("run", {"order": 0x12}, "0x12, .*: compare does not lead to requant"),
     "window without pool": ("run", {"order": 0x1}, "has a window, but no POOL"),
     "outside without pool": (
@@ -198,17 +198,17 @@ FULL_ILLEGAL = {
     "pixels two words apart": (
         "conv",
         PACKED | {"stride_x": 2},
-        "reads 2 pixels 2 apart, more than two neighbouring words",
+        "reads 2 pixels with stride 2, more than two neighbouring words",
     ),
     "slotted pixels in three words": (
         "conv",
         {"mode": 3, "oc_steps": 1, "slot_log2": 2, "stride_x": 2},
-        "reads 2 pixels 2 apart, more than two neighbouring words",
+        "reads 2 pixels with stride 2, more than two neighbouring words",
     ),
     "four pixels in three words": (
         "conv",
         {"mode": 4, "oc_steps": 1, "slot_log2": 2},
-        "reads 4 pixels 1 apart, more than two neighbouring words",
+        "reads 4 pixels with stride 1, more than two neighbouring words",
     ),
     "pre chain in slots": (
         "conv",
@@ -238,17 +238,17 @@ FULL_ILLEGAL = {
         "has pool_slots, but no maximum in its chain",
     ),
     "average of slots": ("run", SLOTS | {"pool_kind": 1}, "has pool_slots, but no maximum"),
-    "three columns of slots": ("run", SLOTS | {"win_cols": 3}, "folds windows of 3 columns, 2"),
-    "slots one word apart": ("run", SLOTS | {"stride_x": 1}, "folds windows of 2 columns, 1"),
+    "three columns of slots": ("run", SLOTS | {"win_cols": 3}, "of 3 columns with stride 2"),
+    "slots one word apart": ("run", SLOTS | {"stride_x": 1}, "windows of 2 columns with stride 1"),
     "spread into one": ("run", SPREAD | {"spread": 1}, "spread = 1, the array packs up to 4"),
     "spread into three": ("run", SPREAD | {"spread": 3}, "spread = 3, the array packs up to 4"),
     "spread with a pool": ("run", SPREAD | {"order": POOL}, "spreads pixels, but has POOL in"),
     "spread with a sum": ("run", SPREAD | {"order": SUM}, "spreads pixels, but has RESIDUAL in"),
-    "spread from column 1": ("run", SPREAD | {"origin_x": 1}, "spreads pixels from column 1, 1"),
+    "spread from column 1": ("run", SPREAD | {"origin_x": 1}, "from column 1 with stride 1"),
     "every other pixel spread": (
         "run",
         SPREAD | {"stride_x": 2},
-        "spreads pixels from column 0, 2",
+        "spreads pixels from column 0 with stride 2",
     ),
     "two slotted segments": (
         "conv",
@@ -382,7 +382,7 @@ def test_fetch_takes_no_part_in_counters():
 def test_a_program_of_another_machine_stops_at_its_first_instruction():
     refuse(
         instruction(Engine.FETCH, "check", {"hash_lo": 1}),
-        "was made for spec 00000000001, opu-tiny",
+        "was compiled for spec 00000000001, opu-tiny",
     )
 
 

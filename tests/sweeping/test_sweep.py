@@ -195,7 +195,7 @@ def test_a_name_with_an_ending_is_a_file():
 
 
 def test_two_sweeps_do_not_write_into_one_folder(tmp_path):
-    with journal(tmp_path), pytest.raises(UserError, match="another sweep is writing there"):
+    with journal(tmp_path), pytest.raises(UserError, match="another sweep is writing to it"):
         opu_fuse.sweep(PLAN, tmp_path)
 
 

@@ -12,10 +12,10 @@ from onnx_ir.passes import common
 from opu_fuse.frontend.canonical import (
     channel_pads,
     channel_permutes,
+    concats_as_sums,
     convolutions,
     crop_as_conv,
     dense,
-    dense_to_conv1x1,
     einsums,
     elementwise,
     fold_affine,
@@ -32,10 +32,12 @@ from opu_fuse.frontend.canonical import (
     reshapes,
     resize_down,
     resize_linear,
+    scalar_factors,
     sink_transposes,
     slices,
     space_depth_as_conv,
     split_averages,
+    tokens,
 )
 from opu_fuse.frontend.importing.node_names import fix_names
 from opu_fuse.frontend.importing.shapes import infer_shapes
@@ -44,7 +46,7 @@ from opu_fuse.model.unused import anything_unused
 from opu_fuse.passes import LOWEST_LEVEL, FixedPoint, Pass, Sequential, lookup, module_pass
 
 Step = Callable[[ir.Model], bool]
-"""A function that changes a model in place and returns whether it changed anything."""
+"""A function that changes its argument and returns whether it changed anything."""
 
 
 def _pools_step(model: ir.Model) -> bool:
@@ -70,7 +72,7 @@ STEPS: Mapping[str, Step] = {
     "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
     "lines": lift_1d.run,  # before pools: they expect images
     "pools": _pools_step,  # before the steps that write shapes: it may correct them
-    "rows": dense_to_conv1x1.run,  # before transposes: it inserts some
+    "rows": tokens.run,  # before transposes: it inserts some
     "transposes": sink_transposes.run,  # before the steps that depend on the channel axis
     "slices": slices.run,
     "tiles": repeats.run,
@@ -79,8 +81,9 @@ STEPS: Mapping[str, Step] = {
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
+    "factors": scalar_factors.run,  # after elementwise: all are products with the scalar second
     "affine": fold_affine.run,
-    "padding": fold_pads.run,  # after pools and convolutions: automatic padding is resolved there
+    "padding": fold_pads.run,  # after pools and convolutions: they resolve automatic padding
     "crops": fold_crops.run,  # after padding: crops reduce it
 }
 REWRITES: Mapping[str, Step] = {
@@ -92,12 +95,13 @@ REWRITES: Mapping[str, Step] = {
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
     "crop_passes": crop_as_conv.run,  # after crops: those that no operator absorbed
+    "joins": concats_as_sums.run,  # after crops: an operand may become a pass
     "widening": channel_pads.run,  # after padding: pads have eight amounts
 }
 """Steps that replace operators of the user's graph before fusing. They run after the others, for
 strategies that ask for them, and explain their changes in `REWRITE_KEY`.
 """
-STEP_LEVEL = {"affine": 1}
+STEP_LEVEL = {"affine": 1, "factors": 1}
 """Optimisations only: folding batch norm and scales into weights."""
 
 _OPTIONAL = Sequential(
@@ -106,7 +110,7 @@ _OPTIONAL = Sequential(
 )
 
 
-def _until_rest(steps: Mapping[str, Step]) -> FixedPoint:
+def _fixed_point(steps: Mapping[str, Step]) -> FixedPoint:
     passes = [_as_pass(*item) for item in steps.items()]
     return FixedPoint(passes, name="canonical form", always=True)
 
@@ -116,8 +120,8 @@ def _as_pass(name: str, run: Step) -> Pass:
     return module_pass(name=name, opt_level=level)(lambda model, _: run(model))
 
 
-_CANONICAL = _until_rest(STEPS)
-_FOR_FUSING = _until_rest({**STEPS, **REWRITES})
+_CANONICAL = _fixed_point(STEPS)
+_FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
 
 _PRODUCTS = _as_pass("products", products.run)
 """Runs on the canonical form, in which convolutions and dense layers write maps."""
@@ -127,7 +131,7 @@ PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes, _PR
 
 
 def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Convert a model (float, or int8 with annotations) to canonical form, in place.
+    """Convert a model (float, or int8 with annotations) to canonical form (mutates it).
 
     Expects static shapes and unique names. rewriting: also run `REWRITES`, for fusing. Raises
     InternalError if the steps reach no fixed point.

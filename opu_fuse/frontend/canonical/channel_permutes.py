@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.canonical.element_order import MOVES
+from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.editing import (
     add_constant,
     is_standard,
@@ -24,7 +25,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.composites import interleaving
 
-_LARGEST = 1 << 22
+LARGEST = 1 << 22
 """Largest number of elements of an image that is analysed."""
 
 
@@ -63,7 +64,7 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
     All of them only move values. Empty if there is no such chain, or if it requantises.
     """
     chain, rounding = [node], quant_of(node.outputs[0])
-    while is_standard(chain[-1], *MOVES):
+    while is_standard(chain[-1], *MOVES) and not is_of_norm(chain[-1]):
         value = operand(chain[-1], 0)
         shape = static_shape(value)
         if value is None or shape is None or quant_of(value) not in {None, rounding}:
@@ -80,7 +81,7 @@ def _chain(node: ir.Node, target: tuple[int, ...]) -> list[ir.Node]:
 def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
     """Source channel of each result channel; None if the chain splits channels."""
     count = int(np.prod(shape))
-    if count > _LARGEST or 0 in shape:
+    if count > LARGEST or 0 in shape:
         return None
     elements = np.arange(count).reshape(shape)
     values = [link.inputs[0] for link in chain[:-1]]

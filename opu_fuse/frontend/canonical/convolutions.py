@@ -126,14 +126,14 @@ def _spread(graph: ir.Graph, node: ir.Node, dilations: Sequence[int]) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _explicit_attributes(
-    given: tuple[tuple[str, Any], ...], size: Ints, kernel: Ints
+    attributes: tuple[tuple[str, Any], ...], size: Ints, kernel: Ints
 ) -> tuple[Mapping[str, Any], Mapping[str, ir.Attr]]:
     """All attributes of a Conv, auto_pad resolved, as values and as ONNX attributes.
 
-    given: names and values of the explicit attributes. size: input rows and columns. Cached, since
+    attributes: names and values of the explicit ones. size: input rows and columns. Cached, since
     networks repeat few combinations often.
     """
-    known, ones = dict(given), (1,) * len(size)
+    known, ones = dict(attributes), (1,) * len(size)
     strides, dilations = (tuple(known.get(name, ones)) for name in ("strides", "dilations"))
     pads = explicit_pads(known, size, kernel, strides, dilations)
     explicit = {

@@ -40,7 +40,7 @@ _DEFAULTS = {**_CANONICAL, "transB": 0}
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     nodes = list(standard_nodes(model.graph, "MatMul", "Gemm"))
-    changed = [_gemm(model.graph, n) or _turn_back(model.graph, n) for n in nodes]
+    changed = [_gemm(model.graph, n) or _transpose_weights(model.graph, n) for n in nodes]
     return any(changed)
 
 
@@ -61,7 +61,7 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
     bias = _bias(b, outputs)
     if b is not None and bias is None:
         return False
-    if not _keeps_integers(quant_of(w), alpha):
+    if not _folds_into_scales(quant_of(w), alpha):
         return False
     new_w = w
     if not transposed or alpha != 1.0:
@@ -86,7 +86,7 @@ def is_final(node: ir.Node) -> bool:
     return b is None or (bias is not None and bias.shape == weight.shape[:1])
 
 
-def _turn_back(graph: ir.Graph, node: ir.Node) -> bool:
+def _transpose_weights(graph: ir.Graph, node: ir.Node) -> bool:
     """Case 3, of a Gemm in its final form."""
     x, w = node.inputs[0], operand(node, 1)
     weight = constant(w)
@@ -140,7 +140,7 @@ def _bias(b: ir.Value | None, outputs: int) -> np.ndarray | None:
     return np.broadcast_to(data.reshape(-1), (outputs,)).astype(np.float32)
 
 
-def _keeps_integers(quant: QuantParams | None, alpha: float) -> bool:
+def _folds_into_scales(quant: QuantParams | None, alpha: float) -> bool:
     """Whether a factor can fold into the scales of quantised weights.
 
     It cannot if it is negative (-128 has no negative in int8), zero or NaN.

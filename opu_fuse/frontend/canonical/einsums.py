@@ -156,7 +156,7 @@ def _weighted(
     if is_channel_axis and result == labels.replace(summed[0], new_labels[0]):
         order, ones = [*new_labels, *summed], [1] * (len(labels) - 2)
         taps = [sizes[n] for n in order] + ones
-        weight = _turn(node, w, of_weight, order, "filters")
+        weight = _transpose(node, w, of_weight, order, "filters")
         weight = _reshape(graph, node, weight, taps, f"{node.name}/taps")
         rewrite(node, "Conv", [x, weight])  # `convolutions` adds its attributes
         return True
@@ -180,9 +180,9 @@ def _matmul(
     }
     width, depth = (math.prod(sizes[n] for n in group) for group in (contracted, new_labels))
     rows = [sizes[n] for n in free_labels]
-    x = _turn(node, x, labels, [*free_labels, *contracted], "rows")
+    x = _transpose(node, x, labels, [*free_labels, *contracted], "rows")
     x = _reshape(graph, node, x, [*rows, width], f"{node.name}/row")
-    weight = _turn(node, w, of_weight, [*contracted, *new_labels], "columns")
+    weight = _transpose(node, w, of_weight, [*contracted, *new_labels], "columns")
     weight = _reshape(graph, node, weight, [width, depth], f"{node.name}/matrix")
     labels_of_result, y = [*free_labels, *new_labels], node.outputs[0]
     if labels_of_result != [*result]:
@@ -199,7 +199,9 @@ def _matmul(
     rewrite(node, "MatMul", [x, weight])
 
 
-def _turn(node: ir.Node, value: ir.Value, labels: str, order: Sequence[str], name: str) -> ir.Value:
+def _transpose(
+    node: ir.Node, value: ir.Value, labels: str, order: Sequence[str], name: str
+) -> ir.Value:
     if [*labels] == [*order]:
         return value
     perm, shape = [labels.index(n) for n in order], static_shape(value) or ()

@@ -4,6 +4,7 @@
 2. Sub of a constant -> Add; Div by a constant -> Mul; a Sub from a constant for each channel ->
    BatchNormalization (all only on real constants).
 3. Clip(0, inf) -> Relu; Max(x, 0) -> Relu; PRelu with one slope -> LeakyRelu.
+4. Add of a constant that differs between pixels: the constant gets the shape of the map.
 """
 
 import numpy as np
@@ -13,6 +14,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
+    is_standard,
     operand,
     quant_of,
     rewrite,
@@ -54,14 +56,30 @@ def _commutative(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _channel_shape(graph: ir.Graph, node: ir.Node) -> bool:
-    """[1, c, 1, 1] -> [c, 1, 1]: constants that lack the batch dimension."""
+    """[1, c, 1, 1] -> [c, 1, 1]: constants that lack the batch dimension. Case 4 for maps."""
     value = node.inputs[1]
     data = constant(value)
-    if value is None or data is None or data.ndim != 4 or data.shape[0] != 1 or quant_of(value):
+    if value is None or data is None:
+        return False
+    if is_standard(node, "Add") and any(size != 1 for size in data.shape[-2:]):
+        return _expand(graph, node, value, data)
+    if data.ndim != 4 or data.shape[0] != 1 or quant_of(value):
         return False
     if len(static_shape(node.inputs[0]) or ()) != 4:  # else the constant gives the result its rank
         return False
     node.replace_input_with(1, add_constant(graph, f"{value.name}/channels", data[0]))
+    return True
+
+
+def _expand(graph: ir.Graph, node: ir.Node, value: ir.Value, data: np.ndarray) -> bool:
+    """Case 4: a constant that differs between pixels gets the shape of the map."""
+    shape, quant = static_shape(node.inputs[0]), quant_of(value)
+    if shape is None or len(shape) != 4 or shape[0] != 1 or data.shape == shape:
+        return False
+    if static_shape(node.outputs[0]) != shape or (quant is not None and quant.axis is not None):
+        return False
+    whole = np.ascontiguousarray(np.broadcast_to(data, shape))
+    node.replace_input_with(1, add_constant(graph, f"{value.name}/map", whole, quant))
     return True
 
 

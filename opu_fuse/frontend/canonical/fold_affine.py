@@ -60,7 +60,7 @@ def run(model: ir.Model) -> bool:
             _merge(model.graph, node, *pair)
             changed = True
         elif is_standard(node, "BatchNormalization") and not _is_plain(node):  # Case 3
-            _spell_out(model.graph, node, node.inputs[0], affine)
+            _convert(model.graph, node, node.inputs[0], affine)
             changed = True
     return changed
 
@@ -133,7 +133,7 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     if product is None or not (in_range(product[0]) and in_range(shift)):
         return False
     if scaled:
-        conv.replace_input_with(1, _renewed(graph, w, *product))
+        conv.replace_input_with(1, _rescaled(graph, w, *product))
     name = f"{conv.name}/bias" if b is None or b.name is None else b.name
     new_bias = add_constant(graph, name, shift.astype(np.float32))
     if b is None:
@@ -163,7 +163,9 @@ def _product(
     return signed, replace(quant, scale=tuple(scales.tolist()), axis=axis, bits=bits)
 
 
-def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None) -> ir.Value:
+def _rescaled(
+    graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None
+) -> ir.Value:
     """The scaled weight; it replaces the old one if that has no other reader (saves memory)."""
     if len(w.uses()) > 1 or quant is not None:
         return add_constant(graph, f"{w.name}/scaled", data, quant)
@@ -193,7 +195,7 @@ def _with_step_before(node: ir.Node, affine: Affine) -> tuple[ir.Node, Affine] |
 
 def _merge(graph: ir.Graph, node: ir.Node, before: ir.Node, both: Affine) -> None:
     merge_sources(node, [before])
-    _spell_out(graph, node, before.inputs[0], both)
+    _convert(graph, node, before.inputs[0], both)
     detach(before)
 
 
@@ -203,7 +205,7 @@ def _is_plain(node: ir.Node) -> bool:
     return plain and node.attributes.get_float("epsilon", 1e-5) == 0.0
 
 
-def _spell_out(graph: ir.Graph, node: ir.Node, x: ir.Value | None, affine: Affine) -> None:
+def _convert(graph: ir.Graph, node: ir.Node, x: ir.Value | None, affine: Affine) -> None:
     """Rewrite a node as BatchNormalization with mean 0, variance 1 and epsilon 0."""
     parts = {
         "scale": affine.scale,

@@ -41,14 +41,14 @@ class _Plan(Struct):
 
     cuts: crop of each value that becomes smaller.
     whole: values that must not become smaller.
-    pads: new pads by node.
-    made: producers of the values in `cuts`.
+        pads: new pads by node.
+    producers: producers of the values in `cuts`.
     """
 
     cuts: dict[ir.Value, Cut] = field(default_factory=dict)
     whole: set[ir.Value] = field(default_factory=set)
     pads: dict[ir.Node, Cut] = field(default_factory=dict)
-    made: set[ir.Node] = field(default_factory=set)
+    producers: set[ir.Node] = field(default_factory=set)
 
 
 def run(model: ir.Model) -> bool:
@@ -79,17 +79,17 @@ def cut_of(node: ir.Node) -> Cut | None:
 
 def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
     x, plan = node.inputs[0], _Plan()
-    if x is None or not _hands_on(node, x) or not _can_cut(plan, x, cut):
+    if x is None or not _preserves_quantisation(node, x) or not _can_cut(plan, x, cut):
         return False
     readers = {use.node for value in plan.cuts for use in value.uses()}
-    if any(_is_alive(reader) for reader in readers - plan.made - {node}):
+    if any(_is_alive(reader) for reader in readers - plan.producers - {node}):
         return False
-    for made, pads in plan.pads.items():
-        if made.op_type == "Pad":
+    for producer, pads in plan.pads.items():
+        if producer.op_type == "Pad":
             amounts = np.insert(np.array(pads, np.int64), [0, 0, 2, 2], 0)
-            made.replace_input_with(1, add_constant(graph, f"{made.name}/pads", amounts))
+            producer.replace_input_with(1, add_constant(graph, f"{producer.name}/pads", amounts))
         else:
-            made.attributes["pads"] = ir.AttrInt64s("pads", pads)
+            producer.attributes["pads"] = ir.AttrInt64s("pads", pads)
     for value, value_cut in plan.cuts.items():
         value.shape = ir.Shape(_less(static_shape(value) or (), value_cut))
         value.meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
@@ -97,7 +97,7 @@ def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
     return True
 
 
-def _hands_on(node: ir.Node, x: ir.Value) -> bool:
+def _preserves_quantisation(node: ir.Node, x: ir.Value) -> bool:
     """Whether removing the Slice preserves quantisation.
 
     Its result is quantised as its operand, or the operand is float and has no other reader: then
@@ -128,9 +128,9 @@ def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
     if node is None or shape is None or len(shape) != 4 or value.is_graph_output():
         return False
     if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
-        return False  # indices of maxima refer to the whole map
+        return False  # indices of a MaxPool refer to the whole map
     plan.cuts[value] = cut
-    plan.made.add(node)
+    plan.producers.add(node)
     if is_standard(node, *WINDOWS_OF_OPERAND):
         return _windows(plan, node, shape, cut)  # Case 1
     if is_standard(node, "ConvTranspose"):  # Case 2

@@ -26,17 +26,17 @@ from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
 
 _LARGEST = 9
 """Largest kernel of such a Conv: with more rows a small machine reloads its map many times."""
-_WHY = "pixels moved by a convolution with ones: the array chooses what the host would move"
+_WHY = "pixels moved by a convolution with one-hot weights, which the host would move otherwise"
 
 
 class Choice(Struct, frozen=True, kw_only=True):
     """A selection of values from every block of pixels.
 
-    apart: rows and columns of a block, the stride of the convolution.
+    block: rows and columns of a block, the stride of the convolution.
     channels, rows, columns: source of each result channel within a block, [result channels].
     """
 
-    apart: int
+    block: int
     channels: np.ndarray
     rows: np.ndarray
     columns: np.ndarray
@@ -48,34 +48,37 @@ class Choice(Struct, frozen=True, kw_only=True):
         return np.unique(sources, axis=1).shape != sources.shape
 
 
-def all_pixels(channels: int, apart: int, *, channels_first: bool) -> Choice:
+def all_pixels(channels: int, block: int, *, channels_first: bool) -> Choice:
     """Select every value of a block.
 
     The channels of a pixel are consecutive or, with channels_first, the pixels of a channel.
     """
-    sizes = (channels, apart, apart) if channels_first else (apart, apart, channels)
-    indices = np.unravel_index(np.arange(channels * apart**2), sizes)
+    sizes = (channels, block, block) if channels_first else (block, block, channels)
+    indices = np.unravel_index(np.arange(channels * block**2), sizes)
     channel, row, column = indices if channels_first else (indices[2], *indices[:2])
-    return Choice(apart=apart, channels=channel, rows=row, columns=column)
+    return Choice(block=block, channels=channel, rows=row, columns=column)
 
 
-def whole_pixels(channels: int, apart: int, places: Sequence[tuple[int, int]]) -> Choice:
-    """Select all channels of the pixels at `places` (row, column), pixel by pixel."""
-    rows, columns = np.repeat(np.array(places), channels, axis=0).T
+def whole_pixels(channels: int, block: int, positions: Sequence[tuple[int, int]]) -> Choice:
+    """Select all channels of the pixels at `positions` (row, column), pixel by pixel."""
+    rows, columns = np.repeat(np.array(positions), channels, axis=0).T
     return Choice(
-        apart=apart, channels=np.tile(np.arange(channels), len(places)), rows=rows, columns=columns
+        block=block,
+        channels=np.tile(np.arange(channels), len(positions)),
+        rows=rows,
+        columns=columns,
     )
 
 
 def choose(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice) -> None:
     """Replace a node that selects from `x` by a Conv, or absorb it into its only reader."""
-    if join(graph, node, x, choice, "pixels chosen by the weights of the convolution behind"):
+    if join(graph, node, x, choice, "pixels selected by the weights of the next convolution"):
         return
     channels = static_shape(x)[1]  # type: ignore[index]  # callers have checked it
     size = (len(choice.channels), channels, choice.rows.max() + 1, choice.columns.max() + 1)
     ones = np.zeros(size, np.int8)
     ones[np.arange(size[0]), choice.channels, choice.rows, choice.columns] = 1
-    convolve(graph, node, "Conv", x, ones, choice.apart)
+    convolve(graph, node, "Conv", x, ones, choice.block)
 
 
 def convolve(
@@ -84,14 +87,14 @@ def convolve(
     op_type: str,
     x: ir.Value,
     ones: np.ndarray,
-    apart: int,
+    stride: int,
     *,
     pads: Sequence[int] = (0, 0, 0, 0),
     group: int = 1,
 ) -> None:
     """Replace a node by a Conv or ConvTranspose with weights `ones` (int8 zeros and ones).
 
-    This is bit-exact if result and operand have the same quantisation. apart: the stride.
+    This is bit-exact if result and operand have the same quantisation. stride: of rows and columns.
     """
     is_quantised = quant_of(node.outputs[0]) is not None
     weight = add_constant(
@@ -102,7 +105,7 @@ def convolve(
     )
     attributes = {
         "kernel_shape": ones.shape[2:],
-        "strides": (apart, apart),
+        "strides": (stride, stride),
         "dilations": (1, 1),
         "pads": (*pads,),
         **({"output_padding": (0, 0)} if op_type == "ConvTranspose" else {}),
@@ -121,17 +124,17 @@ def take_order(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     order = order % static_shape(x)[1]  # type: ignore[index]  # callers have checked it
     zeros = np.zeros_like(order)
-    choice = Choice(apart=1, channels=order, rows=zeros, columns=zeros)
-    return join(graph, node, x, choice, "channels taken in the order in which they lie")
+    choice = Choice(block=1, channels=order, rows=zeros, columns=zeros)
+    return join(graph, node, x, choice, "channels read in the order of the stored map")
 
 
 def join(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice, why: str) -> bool:
     """Absorb a selection into the only Conv that reads it, which then reads `x`.
 
-    Kernel, strides and pads grow by the factor `choice.apart`. Returns whether it was absorbed.
+    Kernel, strides and pads grow by the factor `choice.block`. Returns whether it was absorbed.
     why: the explanation for the user.
     """
-    conv, stride = _reader_by_weights(node), choice.apart
+    conv, stride = _reader_by_weights(node), choice.block
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # callers have checked it
     # Duplicates would add up in one weight, which int8 may not hold.
     if conv is None or any(n % stride for n in size) or choice.is_twice:

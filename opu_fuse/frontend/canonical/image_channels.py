@@ -43,7 +43,7 @@ def _join(graph: ir.Graph, whole: ir.Value) -> bool:
     axis = join.attributes.get_int("axis", 0) % len(shape)
     order: list[int] = []
     for part in join.inputs:
-        indices_of_part = None if part is None else _places(part, shape, axis)
+        indices_of_part = None if part is None else _indices(part, shape, axis)
         if indices_of_part is None or quant_of(part) not in {None, quant_of(whole)}:  # type: ignore[arg-type]  # None has no indices
             return False
         order += indices_of_part
@@ -55,7 +55,7 @@ def _join(graph: ir.Graph, whole: ir.Value) -> bool:
     return True
 
 
-def _places(part: ir.Value, shape: tuple[int, ...], axis: int) -> list[int] | None:
+def _indices(part: ir.Value, shape: tuple[int, ...], axis: int) -> list[int] | None:
     """Indices of a part along `axis` of the whole; None if it is cut along another axis."""
     node, own = part.producer(), static_shape(part)
     if node is None or own is None or len(own) != len(shape):

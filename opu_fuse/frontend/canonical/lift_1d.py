@@ -40,6 +40,7 @@ _OTHERS = frozenset(("Pad", "Slice", "Split", *WHOLE_MAP))
 _ALONG = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
 """Attributes with one number per spatial axis, and the number for the new row axis."""
 _RANK = 3
+"""Rank of (n, c, l)."""
 
 
 def run(model: ir.Model) -> bool:
@@ -88,7 +89,7 @@ def _is_line(value: ir.Value | None) -> bool:
 
 
 def _image(value: ir.Value | None) -> ir.Value | None:
-    """The image that a Reshape made this 1-D tensor of; None if it requantises."""
+    """The image that a Reshape turned into this 1-D tensor; None if it requantises."""
     node = None if value is None else value.producer()
     if value is None or node is None or not is_standard(node, "Reshape") or not _is_line(value):
         return None
@@ -138,7 +139,7 @@ def _inputs(graph: ir.Graph, node: ir.Node) -> list[ir.Value | None] | None:
             rest[0] = add_constant(graph, f"{node.name}/wide_pads", pads)
         case _ if (
             len(node.outputs) > 1 and node.op_type != "Split"
-        ):  # indices of maxima, statistics
+        ):  # MaxPool's indices, statistics
             return None
         case _:
             pass

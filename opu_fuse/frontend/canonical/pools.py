@@ -103,14 +103,14 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
     x, result, axes_reduced = node.inputs[0], node.outputs[0], reduced_axes(node)
     if x is None or axes_reduced is None or x.dtype is not ir.DataType.FLOAT:
         return False
-    order, x = before_turning(x)
-    kept_axes = [place for axis, place in enumerate(order) if axis not in axes_reduced]
+    order, x = before_transpose(x)
+    remaining_axes = [source for axis, source in enumerate(order) if axis not in axes_reduced]
     size, target = static_shape(x), static_shape(result)
-    if kept_axes not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
+    if remaining_axes not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
         return False
-    shape = tuple([n if axis in kept_axes else 1 for axis, n in enumerate(size)])
+    shape = tuple([n if axis in remaining_axes else 1 for axis, n in enumerate(size)])
     attributes = None
-    if kept_axes != [0, 1]:
+    if remaining_axes != [0, 1]:
         pool = pool.removeprefix("Global")
         window = [n // count for n, count in zip(size[2:], shape[2:], strict=True)]
         attributes = {"kernel_shape": window, "strides": [1, 1]}
@@ -125,7 +125,7 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
     return True
 
 
-def before_turning(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
+def before_transpose(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
     """Permutation and operand of the Transpose that computes `x`; the identity and `x` if none."""
     node = x.producer()
     source = None if node is None or not is_standard(node, "Transpose") else node.inputs[0]

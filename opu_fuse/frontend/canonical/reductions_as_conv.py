@@ -13,7 +13,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.canonical.pools import before_turning, reduced_axes
+from opu_fuse.frontend.canonical.pools import before_transpose, reduced_axes
 from opu_fuse.frontend.editing import (
     add_constant,
     insert_after,
@@ -44,13 +44,13 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if len(source_shape) != 4 or x.dtype is not ir.DataType.FLOAT:
         return False
-    order, x = before_turning(x)
+    order, x = before_transpose(x)
     size = static_shape(x)
     if size is None or size[0] != 1 or 0 in size:
         return False
     collapsed = {order[axis] for axis in axes}
     remaining_axes = [
-        place for axis, place in enumerate(order) if axis not in axes and size[place] > 1
+        source for axis, source in enumerate(order) if axis not in axes and size[source] > 1
     ]
     if remaining_axes != sorted(remaining_axes) or (quant_of(x) is None) != (quant_of(y) is None):
         return False

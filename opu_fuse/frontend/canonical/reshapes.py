@@ -43,10 +43,10 @@ def run(model: ir.Model) -> bool:
     return changed
 
 
-def _share(graph: ir.Graph, given: ir.Value) -> bool:
+def _share(graph: ir.Graph, model_input: ir.Value) -> bool:
     first: dict[tuple[int, ...] | None, ir.Node] = {}
     changed = False
-    for node in [use.node for use in given.uses()]:
+    for node in [use.node for use in model_input.uses()]:
         if not is_view(node) or node.outputs[0].is_graph_output():
             continue
         shared = first.setdefault(static_shape(node.outputs[0]), node)

@@ -37,14 +37,14 @@ _WEIGHT_BITS = 6
 class _Taps(Struct, frozen=True, kw_only=True):
     """A strided window along one axis.
 
-    Result i is the sum of `weights` times the pixels from `apart * i + first` on.
+    Result i is the sum of `weights` times the pixels from `stride * i + first` on.
 
-    apart: the stride in pixels.
+    stride: in pixels of the operand.
     exact: `weights` equal those of ONNX Runtime bit for bit.
     size, count: number of pixels of the operand and of the result.
     """
 
-    apart: int
+    stride: int
     first: int
     weights: np.ndarray
     exact: bool
@@ -61,8 +61,8 @@ class _Taps(Struct, frozen=True, kw_only=True):
 
         0 if there is none.
         """
-        least = max(self.first + len(self.weights), self.size - self.apart * self.count + 1)
-        return least if least <= self.size - self.apart * (self.count - 1) else 0
+        least = max(self.first + len(self.weights), self.size - self.stride * self.count + 1)
+        return least if least <= self.size - self.stride * (self.count - 1) else 0
 
     @property
     def window(self) -> np.ndarray:
@@ -89,7 +89,7 @@ def _shrink(graph: ir.Graph, node: ir.Node) -> bool:
     same_quant = result_quant in {None, quant_of(x)}
     if not same_quant and not all(t.exact for t in taps):
         return False  # ties between two steps would round differently
-    strides, picks = [t.apart for t in taps], all(t.picks for t in taps)
+    strides, picks = [t.stride for t in taps], all(t.picks for t in taps)
     if picks and same_quant and all(t.kernel == 1 for t in taps):  # Case 1
         rewrite(node, "MaxPool", [x], {"kernel_shape": [1, 1], "strides": strides})
         node.metadata_props[REWRITE_KEY] = "every n-th pixel: a pool over one element takes it"
@@ -123,7 +123,7 @@ def _convolve(graph: ir.Graph, node: ir.Node, x: ir.Value, taps: Sequence[_Taps]
         weights, quant = integers.astype(np.int8), QuantParams(scale=(2.0**-_WEIGHT_BITS,))
     attributes = {
         "kernel_shape": window.shape,
-        "strides": [t.apart for t in taps],
+        "strides": [t.stride for t in taps],
         "dilations": [1, 1],
         "pads": [0] * 4,
         "group": channels,
@@ -170,7 +170,7 @@ def _scales(node: ir.Node, source: Sequence[int], target: Sequence[int]) -> list
 
 
 def _along(node: ir.Node, mode: str, size: int, count: int, scale: float) -> _Taps | None:
-    coordinates = _places(node, size, count, scale)
+    coordinates = _source_coordinates(node, size, count, scale)
     if coordinates is None:
         return None
     if mode == "nearest":
@@ -206,10 +206,10 @@ def _pattern(rows: np.ndarray, *, exact: bool) -> _Taps | None:
     np.put_along_axis(expected, indices, np.broadcast_to(weights, indices.shape), axis=1)
     if np.abs(expected - rows).max() > 0.0:
         return None
-    return _Taps(apart=stride, first=first, weights=weights, exact=exact, size=size, count=count)
+    return _Taps(stride=stride, first=first, weights=weights, exact=exact, size=size, count=count)
 
 
-def _places(node: ir.Node, size: int, count: int, scale: float) -> np.ndarray | None:
+def _source_coordinates(node: ir.Node, size: int, count: int, scale: float) -> np.ndarray | None:
     """Source coordinates of the results in pixels, by ONNX's definition; None if unsupported."""
     x = np.arange(count, dtype=np.float64)
     match node.attributes.get_string("coordinate_transformation_mode", "half_pixel"):
@@ -225,15 +225,15 @@ def _places(node: ir.Node, size: int, count: int, scale: float) -> np.ndarray | 
             return None
 
 
-def _nearest(places: np.ndarray, rounding: str) -> np.ndarray | None:
+def _nearest(coordinates: np.ndarray, rounding: str) -> np.ndarray | None:
     tie = 0.5 if rounding.startswith("round") else 0.0
-    distance = np.abs(places - tie - np.rint(places - tie))
+    distance = np.abs(coordinates - tie - np.rint(coordinates - tie))
     if np.any((distance > 0.0) & (distance < _CLOSE)):
         return None
     rounded = {
-        "floor": np.floor(places),
-        "ceil": np.ceil(places),
-        "round_prefer_floor": np.ceil(places - 0.5),
-        "round_prefer_ceil": np.floor(places + 0.5),
+        "floor": np.floor(coordinates),
+        "ceil": np.ceil(coordinates),
+        "round_prefer_floor": np.ceil(coordinates - 0.5),
+        "round_prefer_ceil": np.floor(coordinates + 0.5),
     }.get(rounding)
     return None if rounded is None else rounded.astype(np.int64)

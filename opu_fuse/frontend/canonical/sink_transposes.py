@@ -7,7 +7,9 @@ that a machine could fuse.
    the one axis that is not 1 counts as a Transpose.
 2. Elementwise operators, Concat, Split and Slice move before the Transposes of their operands if
    all have the same permutation. Constants, and values without a moved axis, are permuted the other
-   way.
+   way. If an operand of an elementwise operator or Concat is channels-last, so are the others: they
+   get a Transpose to channels-first.
+   The Transposes around a normalisation of channels belong to it (`norms`) and stay.
 3. A Pad that only a Transpose reads moves after it, where its reader may absorb it.
 
 Other readers of a transposed value still read it. Quantisation does not change.
@@ -19,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.norms import is_of_norm
+from opu_fuse.frontend.canonical.token_images import CHANNELS_LAST
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -35,6 +39,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
+from opu_fuse.quant import META_KEY
 
 _ALONG = {"Concat": None, "Split": 0}
 """Operators with an axis attribute, and its default."""
@@ -81,8 +86,10 @@ def _moves(shape: Sequence[int], order: Order) -> bool:
 
 
 def _merge(node: ir.Node) -> bool:
+    if is_of_norm(node):
+        return False
     first_transpose, second_order = (
-        _turned(node.inputs[0]) or _moved(node.inputs[0]),
+        _transpose_before(node.inputs[0]) or _moved(node.inputs[0]),
         _any_order(node),
     )
     if first_transpose is None or second_order is None:
@@ -104,10 +111,10 @@ def _skip(node: ir.Node) -> bool:
     return True
 
 
-def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
+def _transpose_before(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
-    order = _order(node)
+    order = None if node is None or is_of_norm(node) else _order(node)
     return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has checked it
 
 
@@ -148,7 +155,7 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
 
 def _before(graph: ir.Graph, node: ir.Node) -> bool:
     known = all(v.dtype == ir.DataType.FLOAT and static_shape(v) for v in node.outputs)
-    sources = _sources(node, _turned)
+    sources = _sources(node, _transpose_before)
     if not sources and is_standard(node, *ELEMENT_WISE):
         sources = _sources(node, _moved)
         others = {
@@ -188,13 +195,13 @@ def _is_wide(value: ir.Value | None) -> bool:
 def _sources(
     node: ir.Node, how: Callable[[ir.Value | None], tuple[ir.Value, Order] | None]
 ) -> dict[ir.Value, tuple[ir.Value, Order]]:
-    return {v: found for v in node.inputs if v is not None and (found := how(v)) is not None}
+    return {v: source for v in node.inputs if v is not None and (source := how(v)) is not None}
 
 
 def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     """Operand and permutation of a node that only moves the one axis that is not 1.
 
-    It is a Reshape that `reshapes` made of a Transpose of [n, c, 1, 1], or such a Transpose.
+    It is a Transpose of [n, c, 1, 1], or the Reshape by which `reshapes` replaced one.
     """
     node = None if value is None else value.producer()
     if node is None or not is_standard(node, "Reshape", "Transpose"):
@@ -219,7 +226,7 @@ def _inputs(
     if is_standard(node, "Concat", *ELEMENT_WISE):
         size = static_shape(node.outputs[0])
         same_shape = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
-        return _unturned(graph, node, sources, order) if same_shape else None  # nothing grows
+        return _permute_back(graph, node, sources, order) if same_shape else None  # nothing grows
     source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # who reads nothing has no sources
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
@@ -233,18 +240,24 @@ def _inputs(
     return [source, *other_operands]
 
 
-def _unturned(
+def _permute_back(
     graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
 ) -> list[ir.Value | None] | None:
     back = tuple(int(axis) for axis in np.argsort(order))
-    if not all(v in sources or _turns_back(v, back) for v in node.inputs):
+    is_last = order == CHANNELS_LAST
+    if not all(v in sources or _is_free_to_permute(v, back, computed=is_last) for v in node.inputs):
         return None
     return [sources.get(v) or _back(graph, node, v, back) for v in node.inputs]  # type: ignore[arg-type]  # None is in no mapping
 
 
-def _turns_back(value: ir.Value | None, back: Order) -> bool:
-    """Whether permuting a value needs no data movement at run time."""
+def _is_free_to_permute(value: ir.Value | None, back: Order, *, computed: bool) -> bool:
+    """Whether permuting a value needs no data movement at run time.
+
+    computed: or it is computed, and has as many axes.
+    """
     shape, data = static_shape(value), constant(value)
+    if computed and value is not None and data is None and len(shape or ()) == len(back):
+        return value.dtype == ir.DataType.FLOAT
     if value is None or shape is None or data is None:
         return value is None or (len(shape or ()) == len(back) and not _moves(shape or (), back))
     quant = quant_of(value)
@@ -259,6 +272,9 @@ def _back(graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Order) -
     if data is None:
         sizes = [shape[axis] for axis in back]
         attributes = {"perm": back}
-        return insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
+        turned = insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
+        if (quant := quant_of(value)) is not None:
+            turned.meta[META_KEY] = quant
+        return turned
     full = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
     return add_constant(graph, name, full.transpose(back), quant_of(value))

@@ -57,7 +57,7 @@ from opu_fuse.model.operator_sets import (
 )
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
-_APART = range(2, 5)
+_STRIDES = range(2, 5)
 """Strides that are rewritten; larger ones give weights that are almost all zeros."""
 _AT_PORTS = CONVERTS | PERMUTES | {"Reshape"}
 _BETWEEN = (
@@ -99,7 +99,7 @@ def _depth_to_space(graph: ir.Graph, node: ir.Node) -> bool:
     x, block_size = node.inputs[0], node.attributes.get_int("blocksize", 1)
     if x is None or quant_of(x) != quant_of(node.outputs[0]):
         return False
-    if _behind(node, x):
+    if _move_before(node, x):
         return True
     if not _is_inside(node, x, block_size):
         return False
@@ -115,7 +115,7 @@ def _depth_to_space(graph: ir.Graph, node: ir.Node) -> bool:
     return True
 
 
-def _behind(node: ir.Node, x: ir.Value) -> bool:
+def _move_before(node: ir.Node, x: ir.Value) -> bool:
     """Move an elementwise function between a DepthToSpace and an output before the DepthToSpace.
 
     The output port then performs the DepthToSpace. Super-resolution networks clip their output.
@@ -190,13 +190,13 @@ def _only_for(node: ir.Node | None) -> ir.Node | None:
 
 
 def _into_channels(
-    graph: ir.Graph, node: ir.Node, x: ir.Value | None, apart: int, *, channels_first: bool
+    graph: ir.Graph, node: ir.Node, x: ir.Value | None, block: int, *, channels_first: bool
 ) -> bool:
-    """Case 1: replace a node by a Conv with stride `apart`. channels_first: see `all_pixels`."""
-    if x is None or not _is_inside(node, x, apart):
+    """Case 1: replace a node by a Conv with stride `block`. channels_first: see `all_pixels`."""
+    if x is None or not _is_inside(node, x, block):
         return False
     channels = static_shape(x)[1]  # type: ignore[index]  # callers have checked it
-    choose(graph, node, x, all_pixels(channels, apart, channels_first=channels_first))
+    choose(graph, node, x, all_pixels(channels, block, channels_first=channels_first))
     return True
 
 
@@ -208,7 +208,7 @@ def _concat(graph: ir.Graph, node: ir.Node) -> bool:
     (x, block_size, _), offsets = slices[0], [offset for _, _, offset in slices]
     if x is None or any((source, steps) != (x, block_size) for source, steps, _ in slices):
         return False
-    if block_size not in _APART or quant_of(x) != quant_of(node.outputs[0]):
+    if block_size not in _STRIDES or quant_of(x) != quant_of(node.outputs[0]):
         return False
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has checked it
     computed = is_computed(x)
@@ -218,22 +218,22 @@ def _concat(graph: ir.Graph, node: ir.Node) -> bool:
     if computed:
         choose(graph, node, x, whole_pixels(channels, block_size, offsets))
     else:
-        _turn(graph, node, x, block_size, offsets)
+        _pack_at_input(graph, node, x, block_size, offsets)
     return True
 
 
-def _turn(
-    graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, places: Sequence[tuple[int, int]]
+def _pack_at_input(
+    graph: ir.Graph, node: ir.Node, x: ir.Value, block: int, offsets: Sequence[tuple[int, int]]
 ) -> None:
     """Case 4 for a Concat: SpaceToDepth and a Gather of channels."""
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # the caller has checked it
-    shape = (1, channels * apart**2, *(n // apart for n in size))
-    attributes = {"blocksize": apart}
+    shape = (1, channels * block**2, *(n // block for n in size))
+    attributes = {"blocksize": block}
     name = f"{node.name}/pixels"
     packed = insert_before(node, "SpaceToDepth", [x], attributes, name=name, shape=shape)
     if (rounded := quant_of(x)) is not None:
         packed.meta[META_KEY] = rounded
-    first_channels = [(row * apart + column) * channels for row, column in places]
+    first_channels = [(row * block + column) * channels for row, column in offsets]
     order = np.add.outer(first_channels, np.arange(channels)).reshape(-1)
     indices = add_constant(graph, f"{node.name}/order", order.astype(np.int64))
     rewrite(node, "Gather", [packed, indices], {"axis": 1})
@@ -246,7 +246,7 @@ def _slice(graph: ir.Graph, node: ir.Node) -> bool:
     x, stride, offset = every_nth(y)
     if (
         x is None
-        or stride not in _APART
+        or stride not in _STRIDES
         or offset == (0, 0)
         or not (y.uses() or y.is_graph_output())
     ):
@@ -274,13 +274,13 @@ def _is_image(value: ir.Value | None) -> bool:
     return shape is not None and len(shape) == 4 and shape[0] == 1 and 0 not in shape
 
 
-def _is_inside(node: ir.Node, x: ir.Value, apart: int) -> bool:
+def _is_inside(node: ir.Node, x: ir.Value, block: int) -> bool:
     """Whether a node moves pixels of a computed map without requantising them.
 
     Nodes at an output do not count: the port performs them.
     """
     y = node.outputs[0]
-    if apart not in _APART or quant_of(x) != quant_of(y):
+    if block not in _STRIDES or quant_of(x) != quant_of(y):
         return False
     return is_computed(x) and not _is_at_output(y)
 

@@ -7,16 +7,16 @@ Ints = tuple[int, ...]
 
 
 def explicit_pads(
-    given: Mapping[str, Any], size: Ints, kernel: Ints, strides: Ints, dilations: Ints
+    attributes: Mapping[str, Any], size: Ints, kernel: Ints, strides: Ints, dilations: Ints
 ) -> Ints:
     """Pads in ONNX order (all begins, all ends), auto_pad resolved.
 
-    given: values of the operator's attributes. size: input rows and columns.
+    attributes: of the operator. size: input rows and columns.
     """
     rank = len(size)
-    mode = given.get("auto_pad") or "NOTSET"
+    mode = attributes.get("auto_pad") or "NOTSET"
     if mode == "NOTSET":
-        return tuple(given.get("pads", (0,) * (2 * rank)))
+        return tuple(attributes.get("pads", (0,) * (2 * rank)))
     if mode == "VALID":
         return (0,) * (2 * rank)
     begins, ends = [], []

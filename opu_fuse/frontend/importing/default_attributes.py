@@ -9,8 +9,8 @@ _DEFAULTS = {"MeanVarianceNormalization": {"axes": [0, 2, 3]}}
 """onnx expands this function without its default, and then infers no shape for its result."""
 
 
-def spell_out_defaults(graph: onnx.GraphProto) -> None:
-    """Add the missing default attributes to the nodes of a graph, in place."""
+def add_default_attributes(graph: onnx.GraphProto) -> None:
+    """Add the missing default attributes to the nodes of a graph."""
     for node in graph.node:
         known = _DEFAULTS.get(node.op_type, {}) if node.domain in STANDARD else {}
         existing = {attribute.name for attribute in node.attribute}

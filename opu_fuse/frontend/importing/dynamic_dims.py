@@ -24,7 +24,7 @@ NO_SIZES = Sizes()
 
 
 def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -> None:
-    """Set the sizes of the inputs of a model, in place.
+    """Set the sizes of the inputs of a model (mutates them).
 
     Raises ModelError if a name is unknown, a rank does not match, or two sizes contradict.
     """
@@ -41,7 +41,7 @@ def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -
 
 
 def forget_unknown(values: Iterable[onnx.ValueInfoProto]) -> None:
-    """Make dimensions of size -1 or name "?" dynamic and unnamed, in place.
+    """Make dimensions of size -1 or name "?" dynamic and unnamed (mutates them).
 
     Some exporters write these for a dimension of unknown size.
     """
@@ -55,9 +55,9 @@ def _dims(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[onnx.TensorShapePro
         yield from value.type.tensor_type.shape.dim
 
 
-def _fix(inputs: Sequence[onnx.ValueInfoProto], name: str, size: int, place: str) -> None:
+def _fix(inputs: Sequence[onnx.ValueInfoProto], name: str, size: int, where: str) -> None:
     if size < 1:
-        raise ModelError(place, f"it cannot be {size}", "give a size from 1 on")
+        raise ModelError(where, f"it cannot be {size}", "give a size from 1 on")
     for dim in _dims(inputs):
         if dim.dim_param == name:
             dim.dim_value = size
@@ -67,25 +67,25 @@ def _fix_shape(
     inputs: Sequence[onnx.ValueInfoProto],
     value: onnx.ValueInfoProto,
     shape: Sequence[int],
-    place: str,
+    where: str,
 ) -> None:
-    """Set the shape of one input, in place. A named dimension is set in all inputs."""
+    """Set the shape of one input. A named dimension is set in all inputs."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
     dims, text = tensor.shape.dim, ",".join(map(str, shape))
     if len(dims) != len(shape):
         what = f"it has {len(dims)} dimensions ({shape_text(value)}), {text} has {len(shape)}"
-        raise ModelError(place, what, "give all of them, the batch first")
+        raise ModelError(where, what, "give all of them, the batch first")
     for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if dim.HasField("dim_value") and dim.dim_value != size:
             what = f"its dimension {axis} is {dim.dim_value}, the shape {text} says {size}"
-            raise ModelError(place, what, f"give {dim.dim_value} there, or export it so")
+            raise ModelError(where, what, f"give {dim.dim_value} for it, or export it so")
         if dim.dim_param:
-            _fix(inputs, dim.dim_param, size, place)
+            _fix(inputs, dim.dim_param, size, where)
         elif size < 1:
             what = f"its dimension {axis} cannot be {size}"
-            raise ModelError(place, what, "give sizes from 1 on")
+            raise ModelError(where, what, "give sizes from 1 on")
         dim.dim_value = size
 
 

@@ -23,7 +23,7 @@ def is_of_other_width(model: ir.Model) -> bool:
 
 
 def to_float32(model: ir.Model) -> None:
-    """Convert a model to float32 in place. All types and shapes are known before and after."""
+    """Convert a model to float32 (mutates it). All types and shapes are known before and after."""
     graph, kinds = model.graph, [value.dtype for value in model.graph.outputs]
     for node in graph:
         for value in node.outputs:

@@ -28,10 +28,11 @@ _NEVER = frozenset({"Dropout"})
 _FEW = 64
 """Elements. A constant that holds sizes is no larger."""
 _SIZE_LIMIT = 1 << 40
+"""Elements; no limit in practice, since `size_limits` has its own."""
 
 
 def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
-    """Fold constants in place. Return whether anything may have been folded.
+    """Fold constants (mutates the model). Return whether anything may have been folded.
 
     Constant nodes become initialisers, and unused nodes are removed. largest: size limit of a
     result in elements; nodes with larger results are not folded. Raises ForeignError if the library
@@ -53,7 +54,7 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Turn Constant nodes, also those of subgraphs, into initialisers, in place."""
+    """Replace Constant nodes, also those of subgraphs, by initialisers."""
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 

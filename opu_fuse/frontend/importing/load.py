@@ -19,17 +19,18 @@ from onnx_ir.passes import common
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.importing.decompose.contrib import own_domain
-from opu_fuse.frontend.importing.decompose.standard import is_to_spell_out, to_standard
-from opu_fuse.frontend.importing.default_attributes import spell_out_defaults
+from opu_fuse.frontend.importing.decompose.standard import needs_decomposition, to_standard
+from opu_fuse.frontend.importing.default_attributes import add_default_attributes
 from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
 from opu_fuse.frontend.importing.float_widths import is_of_other_width, to_float32
 from opu_fuse.frontend.importing.fold_constants import fold_constants, lift_constants
 from opu_fuse.frontend.importing.node_names import name_everything
 from opu_fuse.frontend.importing.onnx_checks import Findings, examined, take
-from opu_fuse.frontend.importing.qoperator import has_integer_operators, spell_out
-from opu_fuse.frontend.importing.runtime_shapes import ask_shapes
+from opu_fuse.frontend.importing.qoperator import convert_to_qdq, has_integer_operators
+from opu_fuse.frontend.importing.recognise_norms import may_be_norms, recognise
+from opu_fuse.frontend.importing.runtime_shapes import measure_shapes
 from opu_fuse.frontend.importing.shapes import (
-    believe_declared,
+    adopt_declared,
     contradictions,
     count_unknown,
     infer_shapes,
@@ -44,7 +45,7 @@ from opu_fuse.frontend.importing.validate import (
     dynamic_batches,
     not_onnx,
 )
-from opu_fuse.frontend.pass_steps import nothing, step, telling_step
+from opu_fuse.frontend.pass_steps import nothing, step, step_with_result
 from opu_fuse.model.names import KNOWN_KEY, names_of
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
 from opu_fuse.process.sandbox import ForeignError, complaints, first_line
@@ -80,12 +81,12 @@ def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> L
     (`dynamic_dims.py`). Raises ModelError if the file cannot be read, is not valid ONNX, or has
     operators that neither a machine nor the host CPU can run (docs/models.md has the list).
     """
-    return telling_step("load", nothing(), lambda _: _load(model, budget, sizes))[1]
+    return step_with_result("load", nothing(), lambda _: _load(model, budget, sizes))[1]
 
 
-def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
+def _load(source: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
     """The steps of `load`, in their order."""
-    where, data, folder = _read(given)
+    where, data, folder = _read(source)
     source_hash = hashlib.sha256(data).hexdigest()
     proto = parse_model(data, where)
     del data  # as large as the weights, which are in `proto` now
@@ -94,7 +95,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # onnx reports cycles later
     known = names_of(proto.graph)
-    spell_out_defaults(proto.graph)
+    add_default_attributes(proto.graph)
     own_domain(proto)
     with examined(proto, where, sized=sizes != NO_SIZES) as findings:
         model = _from_proto(proto, where)
@@ -110,14 +111,16 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     if proto.functions:
         step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
     lift_constants(model)  # the next step reads scales and zero points
-    if is_to_spell_out(model) or has_integer_operators(model):
-        step("spell out", model, lambda model: _spell_out(model, where))
+    if needs_decomposition(model) or has_integer_operators(model):
+        step("spell out", model, lambda model: _convert(model, where))
     check_budget(model, where, budget)  # before anything is computed
-    _, more_known = telling_step(
+    _, more_known = step_with_result(
         "constants", model, lambda model: (model, _fold(model, where, budget, findings))
     )
     if is_of_other_width(model):
         step("float32", model, lambda model: _changed(model, to_float32, where))
+    if may_be_norms(model):
+        step("norms", model, lambda model: _changed(model, recognise, where))
     _stamp(model)
     check_network(model, where, batches)
     if more_known:
@@ -136,11 +139,11 @@ def _changed(model: ir.Model, change: Callable[[ir.Model], object], where: str) 
     infer_shapes(model, where)
 
 
-def _spell_out(model: ir.Model, where: str) -> None:
+def _convert(model: ir.Model, where: str) -> None:
     """Decompose operators of other domains, then convert integer operators."""
     changed = to_standard(model)
     if has_integer_operators(model):
-        spell_out(model)
+        convert_to_qdq(model)
         changed = True
     if changed:
         name_everything(model)
@@ -148,7 +151,7 @@ def _spell_out(model: ir.Model, where: str) -> None:
 
 
 def _stamp(model: ir.Model) -> None:
-    """Lower opset and IR version to those that ONNX Runtime supports, in place."""
+    """Lower opset and IR version to those that ONNX Runtime supports (mutates the model)."""
     opsets = runnable_opsets(model.graph, model.opset_imports)
     model.opset_imports.clear()
     model.opset_imports.update(opsets)
@@ -186,7 +189,7 @@ def parse_model(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None) -> None:
-    """Read weights from external files, in place. Raises ModelError if they cannot be read."""
+    """Read weights from external files into the model. Raises ModelError if they cannot be read."""
     if not any(external_data_helper.uses_external_data(t) for t in proto.graph.initializer):
         return
     if folder is None:
@@ -202,7 +205,7 @@ def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None)
         raise ModelError(
             where,
             f"its external data cannot be read ({error})",
-            "keep the data file beside the .onnx file",
+            "keep the data file in the folder of the .onnx file",
         ) from error
 
 
@@ -255,7 +258,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
         changed |= decomposed or folded
         if decomposed or (folded and remaining < unknown):
             continue
-        if not remaining or not (believe_declared(model, findings.declared) or ask_shapes(model)):
+        if not remaining or not (adopt_declared(model, findings.declared) or measure_shapes(model)):
             return changed
         changed = True
         infer_shapes(model, where)

@@ -50,7 +50,7 @@ def _name_sources(outer: ir.Node) -> None:
 
 
 def fix_names(model: ir.Model) -> None:
-    """Give all nodes and values unique names, in place.
+    """Give all nodes and values unique names (mutates them).
 
     The library's pass is slow. It runs only if a name is missing or repeated, and for functions and
     subgraphs.

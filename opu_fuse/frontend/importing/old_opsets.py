@@ -13,6 +13,7 @@ from opu_fuse.frontend.importing.validate import EVALUATION, IN_TRAINING, TARGET
 from opu_fuse.model.opsets import STANDARD
 
 _RESIZE_CAME = 10
+"""Opset, like the numbers below."""
 _UPSAMPLE = np.ones(1, np.float32)
 """Scales for an Upsample (before opset 10), which never shrinks, whatever its actual scales."""
 _RESIZE_GOT_MODES = 11
@@ -31,11 +32,11 @@ def check_modes(proto: onnx.ModelProto, where: str, opset: int) -> None:
         standard = node.op_type == "BatchNormalization" and node.domain in STANDARD
         if standard and any(node.output[1:]):
             later = f"with opset {TARGET_OPSET} or later if it normalises weights"
-            raise ModelError(_place(node, where), IN_TRAINING, f"{EVALUATION}, or {later}")
+            raise ModelError(_location(node, where), IN_TRAINING, f"{EVALUATION}, or {later}")
 
 
-def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
-    """Restore the semantics that a converted model had in `opset`, in place.
+def restore_semantics(proto: onnx.ModelProto, where: str, opset: int) -> None:
+    """Restore the semantics that a converted model had in `opset` (mutates it).
 
     Raises ModelError for a node that has no equivalent.
     """
@@ -43,32 +44,32 @@ def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
     for node in proto.graph.node:
         if node.domain not in STANDARD:
             continue
-        place = _place(node, where)
+        location = _location(node, where)
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
         elif node.op_type == "Resize" and opset < _RESIZE_GOT_MODES:
             scales = constants.get(node.input[2]) if len(node.input) > 2 else None
             known = None if scales is None else numpy_helper.to_array(scales)
-            _mend_resize(node, _UPSAMPLE if opset < _RESIZE_CAME else known, place)
+            _set_resize_modes(node, _UPSAMPLE if opset < _RESIZE_CAME else known, location)
         elif node.op_type == "Scan" and opset < _SCAN_LOST_THE_BATCH:
             raise ModelError(
-                place,
+                location,
                 f"in opset {opset} this control flow scans each image of a batch, in no later one",
                 f"export it again with opset {_SCAN_LOST_THE_BATCH} or later",
             )
         elif node.op_type == "Hardmax" and opset < _HARDMAX_GOT_ONE_AXIS:
             raise ModelError(
-                place,
+                location,
                 f"in opset {opset} it flattens its operand, which no later one does",
                 f"export it again with opset {_HARDMAX_GOT_ONE_AXIS} or later",
             )
 
 
-def _place(node: onnx.NodeProto, where: str) -> str:
+def _location(node: onnx.NodeProto, where: str) -> str:
     return f"{where}: node {node.name!r} ({node.op_type})"
 
 
-def _mend_resize(node: onnx.NodeProto, scales: np.ndarray | None, place: str) -> None:
+def _set_resize_modes(node: onnx.NodeProto, scales: np.ndarray | None, location: str) -> None:
     """Set the coordinate and rounding modes of a Resize of opset 10 or an Upsample.
 
     They sample at x / scale. Mode nearest rounds down when it enlarges and up when it shrinks.
@@ -79,7 +80,7 @@ def _mend_resize(node: onnx.NodeProto, scales: np.ndarray | None, place: str) ->
         return
     if scales is None or (np.any(scales > 1.0) and np.any(scales < 1.0)):
         raise ModelError(
-            place,
+            location,
             "whether it enlarges or shrinks decides how it rounds, but its scales are "
             + ("computed" if scales is None else "of both kinds"),
             f"export it again with opset {_RESIZE_GOT_MODES} or later",

@@ -14,10 +14,16 @@ import onnx.inliner
 from msgspec import Struct
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.importing.old_opsets import check_modes, mend
+from opu_fuse.frontend.importing.old_opsets import check_modes, restore_semantics
 from opu_fuse.frontend.importing.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
-from opu_fuse.process.sandbox import ForeignError, beside, complaints, first_line, in_child
+from opu_fuse.process.sandbox import (
+    ForeignError,
+    complaints,
+    first_line,
+    in_child,
+    in_child_concurrently,
+)
 
 
 class Findings(Struct, frozen=True, kw_only=True):
@@ -38,8 +44,8 @@ class Findings(Struct, frozen=True, kw_only=True):
 def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Generator[Findings]:
     """Check a model, upgrade it to TARGET_OPSET if it is older, and infer its shapes.
 
-    Inference runs concurrently with the block. The functions of the model get its operator sets, in
-    place. sized: whether the user has set sizes (for messages). Raises ModelError if onnx rejects
+    Inference runs concurrently with the block. The functions of the model get its operator
+    sets. sized: whether the user has set sizes (for messages). Raises ModelError if onnx rejects
     the model, crashes, or exceeds its time limit.
     """
     declared = _declared(proto.graph)
@@ -52,7 +58,7 @@ def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Gene
     with _about(where, sized=sized):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
     converted = onnx.ModelProto.FromString(upgraded) if upgraded else None
-    with beside(lambda: infer(converted or weightless), **limits) as answer:
+    with in_child_concurrently(lambda: infer(converted or weightless), **limits) as answer:
         _share_opsets(proto)
 
         def shapes() -> Shapes:
@@ -65,7 +71,7 @@ def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Gene
 def _declared(graph: onnx.GraphProto) -> Shapes:
     """Types that the file declares for inner values and outputs.
 
-    An output that is also an input gets the type of the input, in place.
+    An output that is also an input gets the type of the input (mutates the graph).
     """
     declared = {v.name: v.type for v in graph.value_info}
     input_types = {v.name: v.type for v in graph.input}
@@ -79,10 +85,10 @@ def _declared(graph: onnx.GraphProto) -> Shapes:
 
 @contextmanager
 def _about(where: str, *, sized: bool) -> Generator[None]:
-    """Turn a ForeignError inside the block into a ModelError about the graph."""
+    """Raise a ModelError about the graph for a ForeignError inside the block."""
     what, help_ = "the graph is invalid", "check the export with onnx.checker"
     if sized:
-        what = f"{what} at the sizes given"
+        what = f"{what} at these sizes"
         help_ = f"give sizes that it can take (often multiples of 32), or {help_}"
     try:
         yield
@@ -129,12 +135,12 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
         proto = onnx.inliner.inline_local_functions(proto)
     check_modes(proto, where, opset)
     proto = _converted(proto, where, opset)
-    mend(proto, where, opset)
+    restore_semantics(proto, where, opset)
     return proto.SerializeToString()
 
 
 def _share_opsets(proto: onnx.ModelProto) -> None:
-    """Set the opset versions of functions to those of the model, in place.
+    """Set the opset versions of functions to those of the model (mutates it).
 
     The inliner requires equal versions. The checker has verified before that the operators of the
     functions are the same in both versions.

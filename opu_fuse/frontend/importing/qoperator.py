@@ -56,12 +56,12 @@ _PER_AXIS = 13
 
 
 def has_integer_operators(model: ir.Model) -> bool:
-    """Whether a model has integer operators that `spell_out` converts."""
+    """Whether a model has integer operators that `convert_to_qdq` converts."""
     return any(_form(n) is not None or _moves_integers(n) for n in model.graph)
 
 
-def spell_out(model: ir.Model) -> None:
-    """Convert all integer operators to QDQ form, in place.
+def convert_to_qdq(model: ir.Model) -> None:
+    """Convert all integer operators to QDQ form (mutates the model).
 
     Shapes and names have to be inferred again afterwards. Unsupported variants (channels last, a
     computed bias) are not changed.
@@ -69,7 +69,7 @@ def spell_out(model: ir.Model) -> None:
     for node in list(model.graph):
         form = _form(node)
         if form is not None:
-            _spell_out(model.graph, node, form)
+            _convert(model.graph, node, form)
         elif _moves_integers(node):
             _move_reals(node)
 
@@ -85,11 +85,11 @@ def _form(node: ir.Node) -> Form | None:
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
     if (biased and _step_of_products(node) is None) or (scale is None) != (zero is None):
         return None
-    known = [operand(node, i + j) is not None for i in _places(node, form) for j in (0, 1)]
+    known = [operand(node, i + j) is not None for i in _indices(node, form) for j in (0, 1)]
     return form if known and all(known) else None
 
 
-def _places(node: ir.Node, form: Form) -> Sequence[int]:
+def _indices(node: ir.Node, form: Form) -> Sequence[int]:
     return range(2, len(node.inputs), 3) if form.reals is None else form.reals
 
 
@@ -104,7 +104,7 @@ def _step_of_products(node: ir.Node) -> np.ndarray | None:
     return node.attributes.get_float("alpha", 1.0) * x_scale.reshape(()) * w_scale
 
 
-def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
+def _convert(graph: ir.Graph, node: ir.Node, form: Form) -> None:
     """Convert one integer operator: DequantizeLinear, float operator, QuantizeLinear."""
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
     weights = OPERATORS[form.op_type].weights
@@ -113,7 +113,7 @@ def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
         axis = 1
     reals = [
         _dequantised(node, *(operand(node, i + j) for j in range(3)), axis=axis)
-        for i in _places(node, form)
+        for i in _indices(node, form)
     ]
     bias = None if form.bias is None else operand(node, form.bias)
     if bias is not None:

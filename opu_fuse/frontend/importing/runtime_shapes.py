@@ -18,17 +18,18 @@ from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
 _log = logging.getLogger(__name__)
 _RUNS = 2
+"""One on zeros, one on noise: a shape that differs depends on the data."""
 
 Found = dict[str, tuple[str, tuple[int, ...]]]
 
 
-def ask_shapes(model: ir.Model) -> bool:
+def measure_shapes(model: ir.Model) -> bool:
     """Set types and shapes of results of non-standard operators from runs of ONNX Runtime.
 
-    In place. Returns whether any was set. Run shape inference afterwards for the standard operators
+    Returns whether any was set. Run shape inference afterwards for the standard operators
     that read these results.
     """
-    values = _to_ask(model)
+    values = _values_of_unknown_shape(model)
     if not values:
         return False
     names = [value.name or "" for value in values]
@@ -37,7 +38,7 @@ def ask_shapes(model: ir.Model) -> bool:
             lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS)
         )
     except ForeignError as error:
-        _log.info("ONNX Runtime tells no shapes behind %s: %s", names[0], error)
+        _log.info("ONNX Runtime gives no shapes after %s: %s", names[0], error)
         return False
     for value in values:
         if value.name in computed:
@@ -46,7 +47,7 @@ def ask_shapes(model: ir.Model) -> bool:
     return any(value.name in computed for value in values)
 
 
-def _to_ask(model: ir.Model) -> list[ir.Value]:
+def _values_of_unknown_shape(model: ir.Model) -> list[ir.Value]:
     """Results of non-standard operators with an unknown shape that is not data-dependent.
 
     A shape is data-dependent if a standard operator has known operand shapes, but its result cannot
@@ -60,7 +61,7 @@ def _to_ask(model: ir.Model) -> list[ir.Value]:
             continue
         read = [v for v in node.inputs if v is not None]
         after_tainted = not tainted.isdisjoint(read)
-        data_dependent = node.domain in STANDARD and all(_is_given(v) for v in read)
+        data_dependent = node.domain in STANDARD and all(_is_known(v) for v in read)
         if after_tainted or data_dependent:
             tainted.update(unknown)
         elif node.domain not in STANDARD:
@@ -68,7 +69,7 @@ def _to_ask(model: ir.Model) -> list[ir.Value]:
     return asked
 
 
-def _is_given(value: ir.Value) -> bool:
+def _is_known(value: ir.Value) -> bool:
     """Whether a value is constant, or has a known type and static shape."""
     return value.const_value is not None or (
         value.dtype is not None and static_shape(value) is not None
@@ -86,9 +87,9 @@ def _computed(model: ir.Model, names: list[str]) -> Found:
         proto = ir.to_proto(model)
         outputs = {output.name for output in proto.graph.output}
         run = session(proto, [name for name in names if name not in outputs])
-        both = [run.run(names, sample) for sample in (zeros, noise)]
+        results = [run.run(names, sample) for sample in (zeros, noise)]
     return {
         name: (ir.DataType.from_numpy(first.dtype).name, first.shape)
-        for name, first, second in zip(names, *both, strict=True)
+        for name, first, second in zip(names, *results, strict=True)
         if isinstance(first, np.ndarray) and first.shape == np.shape(second)
     }

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def infer_shapes(model: ir.Model, where: str = "model") -> None:
-    """Infer types and shapes of all results in place. Raises ModelError for an invalid model."""
+    """Infer types and shapes of all results. Raises ModelError for an invalid model."""
     try:
         infer(model)
     except ForeignError as error:
@@ -28,7 +28,7 @@ def infer_shapes(model: ir.Model, where: str = "model") -> None:
 
 
 def set_inferred(model: ir.Model, shapes: Shapes) -> None:
-    """Replace the declared shapes of all results by the inferred ones, in place."""
+    """Replace the declared shapes of all results by the inferred ones."""
     for node in model.graph:
         for value in node.outputs:
             value.shape = None
@@ -36,7 +36,7 @@ def set_inferred(model: ir.Model, shapes: Shapes) -> None:
                 adopt(value, shapes[value.name])
 
 
-def believe_declared(model: ir.Model, declared: Shapes) -> bool:
+def adopt_declared(model: ir.Model, declared: Shapes) -> bool:
     """Set declared shapes of results that have no inferred one. Return whether any was set."""
     believed = False
     for node in model.graph:

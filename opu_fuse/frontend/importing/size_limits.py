@@ -11,12 +11,14 @@ import math
 
 import onnx_ir as ir
 
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import is_standard
 from opu_fuse.model.effort import multiplications
 from opu_fuse.model.operator_sets import POOLS
 
 VALUE_ELEMENTS = 1 << 25
+"""Elements of one result."""
 CONSTANT_ELEMENTS = 1 << 27
 """Higher than for values: a dense layer of VGG-16 has 103 million weights."""
 ALL_ELEMENTS = 1 << 29
@@ -25,6 +27,7 @@ INSTRUCTIONS = 1 << 20
 """Instructions of compute and post, without loads and stores. Scheduling takes minutes then."""
 
 _LARGE_BUDGET = 1 << 40
+"""A network that needs a larger factor has wrong sizes."""
 
 
 def check_budget(model: ir.Model, where: str, factor: float) -> None:
@@ -46,11 +49,11 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
             and products <= MULTIPLICATIONS * factor
         ):
             continue
-        place = f"{where}: node {node.name!r} ({node.op_type})"
+        location = f"{where}: node {node.name!r} ({node.op_type})"
         usual = VALUE_ELEMENTS if _is_computed(node) else CONSTANT_ELEMENTS
-        _require(place, largest, usual, factor)
-        _require(place, elements, ALL_ELEMENTS, factor, "in all values up to here")
-        _require(place, products, MULTIPLICATIONS, factor, "up to here", "multiplications")
+        _require(location, largest, usual, factor)
+        _require(location, elements, ALL_ELEMENTS, factor, "in all values up to here")
+        _require(location, products, MULTIPLICATIONS, factor, "up to here", "multiplications")
 
 
 def check_instructions(count: int, where: str, machine: str, factor: float) -> None:
@@ -58,8 +61,8 @@ def check_instructions(count: int, where: str, machine: str, factor: float) -> N
 
     count: lower bound of the instructions of compute and post on the machine.
     """
-    scope, instead = f"or more on {machine}", "a smaller network or a larger machine"
-    _require(where, count, INSTRUCTIONS, factor, scope, "instructions", instead)
+    where_counted, instead = f"or more on {machine}", "a smaller network or a larger machine"
+    _require(where, count, INSTRUCTIONS, factor, where_counted, "instructions", instead)
 
 
 def _is_computed(node: ir.Node) -> bool:
@@ -108,11 +111,11 @@ def _product(dims: tuple[int | ir.SymbolicDim, ...]) -> int:
 
 
 def _require(
-    place: str,
+    location: str,
     count: int,
     usual: int,
     factor: float,
-    scope: str = "",
+    where_counted: str = "",
     what: str = "elements",
     instead: str = "a smaller network",
 ) -> None:
@@ -120,8 +123,10 @@ def _require(
     if count <= usual * factor:
         return
     needed = math.ceil(count / usual)
-    help_ = f"use {instead}, or raise the limit with --budget {needed}"
+    help_ = f"use {instead}, or raise the limit with {option('budget', needed)}"
     if needed > _LARGE_BUDGET:
         help_ = "check the sizes in the model"
-    counted = f"{count:,} {what}{' ' if scope else ''}{scope}"
-    raise ModelError(place, f"{counted} are more than the {int(usual * factor):,} allowed", help_)
+    counted = f"{count:,} {what}{' ' if where_counted else ''}{where_counted}"
+    raise ModelError(
+        location, f"{counted} are more than the {int(usual * factor):,} allowed", help_
+    )

@@ -16,14 +16,14 @@ _HOLDERS = BODIES | {"Constant"}
 
 
 def make_dense(graph: onnx.GraphProto, where: str, budget: float = 1.0) -> None:
-    """Expand all sparse weights of a graph and its subgraphs, in place.
+    """Expand all sparse weights of a graph and its subgraphs (mutates them).
 
     budget: factor on the size limit of a constant. Raises ModelError, naming the weight, if its
     indices and values do not match.
     """
     for weight in graph.sparse_initializer:
-        place = f"{where}: sparse weight {weight.values.name!r}"
-        graph.initializer.append(_dense(weight, place, budget))
+        location = f"{where}: sparse weight {weight.values.name!r}"
+        graph.initializer.append(_dense(weight, location, budget))
     graph.ClearField("sparse_initializer")
     for node in graph.node:
         if node.op_type not in _HOLDERS:
@@ -33,35 +33,35 @@ def make_dense(graph: onnx.GraphProto, where: str, budget: float = 1.0) -> None:
                 if inner.node or inner.output:
                     make_dense(inner, where, budget)
             if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-                place = f"{where}: node {node.name!r} (Constant)"
-                dense = _dense(attribute.sparse_tensor, place, budget)
+                location = f"{where}: node {node.name!r} (Constant)"
+                dense = _dense(attribute.sparse_tensor, location, budget)
                 attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
 
 
-def _dense(weight: onnx.SparseTensorProto, place: str, budget: float) -> onnx.TensorProto:
-    """Expand one weight. place: its name in messages. Raises ModelError.
+def _dense(weight: onnx.SparseTensorProto, location: str, budget: float) -> onnx.TensorProto:
+    """Expand one weight. location: its name in messages. Raises ModelError.
 
     The indices of its values are either flat offsets [values] or coordinates [values, rank].
     """
     shape = tuple(weight.dims)
     if any(size < 0 for size in shape) or math.prod(shape) > CONSTANT_ELEMENTS * budget:
         what = f"its shape {list(shape)} has no size, or too large a one"
-        raise ModelError(place, what, "check the export")
+        raise ModelError(location, what, "check the export")
     try:
         with complaints():
             values = numpy_helper.to_array(weight.values).reshape(-1)
             indices = numpy_helper.to_array(weight.indices)
     except ForeignError as error:
-        raise ModelError(place, f"its data are damaged ({error})", "export it again") from error
+        raise ModelError(location, f"its data are damaged ({error})", "export it again") from error
     limits = np.asarray(shape if indices.ndim == 2 else [math.prod(shape)], np.int64)
     rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
     well_formed = indices.ndim == 1 or (indices.ndim == 2 and rows.shape[1] == len(shape) > 0)
     if not well_formed or len(indices) != len(values) or rows.dtype != np.int64:
-        what = f"it has {len(values)} values, and places of shape {list(indices.shape)}"
-        raise ModelError(place, what, "check the export with onnx.checker")
+        what = f"it has {len(values)} values, and indices of shape {list(indices.shape)}"
+        raise ModelError(location, what, "check the export with onnx.checker")
     if np.any((rows < 0) | (rows >= limits)):
         what = f"it has a value outside its shape {list(shape)}"
-        raise ModelError(place, what, "check the export with onnx.checker")
+        raise ModelError(location, what, "check the export with onnx.checker")
     offsets = rows[:, 0] if indices.ndim == 1 else np.ravel_multi_index(tuple(rows.T), shape)
     dense = np.zeros(math.prod(shape), values.dtype)
     dense[offsets] = values

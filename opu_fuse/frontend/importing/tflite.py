@@ -16,6 +16,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.importing.validate import TARGET_OPSET
 
 SECONDS = 600.0
+"""Time limit of a conversion, the import of TensorFlow included."""
 _MAGIC = slice(4, 8), b"TFL3"
 _PREFIX = "TFL_"
 _PACKAGES = ("tf2onnx", "tensorflow")
@@ -36,7 +37,7 @@ def to_onnx(data: bytes, where: str) -> bytes:
         what = "TFLite files are read through tf2onnx and TensorFlow, which are not installed"
         raise ModelError(where, what, "pip install 'opu-fuse[tflite]'")
     with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "given.tflite", Path(folder) / "made.onnx"
+        source, target = Path(folder) / "source.tflite", Path(folder) / "converted.onnx"
         source.write_bytes(data)
         files = (source, source.with_name("rewritten.tflite"), target)
         process = [sys.executable, "-m", "opu_fuse.frontend.importing.tflite_process"]
@@ -51,14 +52,14 @@ def to_onnx(data: bytes, where: str) -> bytes:
             lines = completed.stderr.strip().splitlines()
             raise _refused(where, lines[-1] if lines else f"exit status {completed.returncode}")
         converted = target.read_bytes()
-    if foreign := _left_over(converted):
-        what = f"tf2onnx knows nothing in ONNX for some of its operators ({', '.join(foreign)})"
+    if unknown := _unconverted(converted):
+        what = f"tf2onnx knows nothing in ONNX for some of its operators ({', '.join(unknown)})"
         help_ = "leave the part with these out of the export, or export the network to ONNX"
         raise ModelError(where, what, help_)
     return converted
 
 
-def _left_over(converted: bytes) -> list[str]:
+def _unconverted(converted: bytes) -> list[str]:
     """TFLite operators that tf2onnx could not convert and left in its result."""
     nodes = onnx.ModelProto.FromString(converted).graph.node
     unconverted = {n.op_type for n in nodes if n.op_type.startswith(_PREFIX)}

@@ -26,7 +26,7 @@ _TYPES = {"FLOAT32": np.float32, "FLOAT16": np.float16, "INT8": np.int8}
 
 
 def main() -> None:
-    """Rewrite and convert a file. The last line of stderr tells why it failed."""
+    """Rewrite and convert a file. The last line of stderr says why it failed."""
     source, rewritten, target, opset = sys.argv[1:]
     Path(rewritten).write_bytes(rewrite(Path(source).read_bytes()))
     sys.argv[1:] = ["--tflite", rewritten, "--output", target, "--opset", opset]
@@ -42,7 +42,7 @@ def rewrite(data: bytes) -> bytes:
     model = schema.ModelT.InitFromPackedBuf(data, 0)
     if state := stateful(schema, model):
         sys.exit(f"it keeps something from one run to the next: {', '.join(state)}")
-    changed = [_densify(schema, model), _spell_out_transposed(schema, model)]  # Case 1, Case 2
+    changed = [_densify(schema, model), _replace_transposed(schema, model)]  # Case 1, Case 2
     if not any(changed):
         return data
     builder = importlib.import_module("flatbuffers").Builder(len(data))
@@ -60,7 +60,7 @@ def stateful(schema: Any, model: Any) -> list[str]:
 
 
 def _densify(schema: Any, model: Any) -> bool:
-    """Case 1: expand sparse weights and remove DENSIFY, in place. Return whether any changed."""
+    """Case 1: expand sparse weights and remove DENSIFY. Return whether any changed."""
     types = {getattr(schema.TensorType, name): kind for name, kind in _TYPES.items()}
     changed = False
     for graph in model.subgraphs:
@@ -124,8 +124,8 @@ def dense(values: np.ndarray, shape: Iterable[int], sparsity: Any) -> np.ndarray
     return result
 
 
-def _spell_out_transposed(schema: Any, model: Any) -> bool:
-    """Case 2: replace Convolution2DTransposeBias, in place. Return whether any was replaced."""
+def _replace_transposed(schema: Any, model: Any) -> bool:
+    """Case 2: replace Convolution2DTransposeBias. Return whether any was replaced."""
     changed = False
     for graph in model.subgraphs:
         operators = []
@@ -160,7 +160,7 @@ def _transposed(schema: Any, model: Any, graph: Any, op: Any, options: bytes) ->
     model.buffers.append(shape)
     graph.tensors += [inner, size]
     first, second = schema.OperatorT(), schema.OperatorT()
-    first.opcodeIndex = _code(schema, model, schema.BuiltinOperator.TRANSPOSE_CONV)
+    first.opcodeIndex = _add_operator_code(schema, model, schema.BuiltinOperator.TRANSPOSE_CONV)
     first.inputs, first.outputs = (
         [len(graph.tensors) - 1, weight, x],
         [len(graph.tensors) - 2],
@@ -170,7 +170,7 @@ def _transposed(schema: Any, model: Any, graph: Any, op: Any, options: bytes) ->
     chosen.strideW, chosen.strideH = stride_w, stride_h
     first.builtinOptionsType = schema.BuiltinOptions.TransposeConvOptions
     first.builtinOptions = chosen
-    second.opcodeIndex = _code(schema, model, schema.BuiltinOperator.ADD)
+    second.opcodeIndex = _add_operator_code(schema, model, schema.BuiltinOperator.ADD)
     second.inputs, second.outputs = [len(graph.tensors) - 2, bias], [y]
     second.builtinOptionsType = schema.BuiltinOptions.AddOptions
     second.builtinOptions = schema.AddOptionsT()
@@ -182,7 +182,7 @@ def _is(model: Any, op: Any, code: int) -> bool:
     return code == max(kind.builtinCode, kind.deprecatedBuiltinCode)
 
 
-def _code(schema: Any, model: Any, code: int) -> int:
+def _add_operator_code(schema: Any, model: Any, code: int) -> int:
     """Append an operator code to the file's table and return its index."""
     kind = schema.OperatorCodeT()
     kind.builtinCode = kind.deprecatedBuiltinCode = code

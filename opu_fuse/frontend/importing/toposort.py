@@ -4,7 +4,7 @@ import onnx
 
 
 def sort_nodes(graph: onnx.GraphProto) -> str | None:
-    """Sort the nodes of a graph topologically in place. Nodes that need not move keep their order.
+    """Sort the nodes of a graph topologically. Nodes that need not move keep their order.
 
     If the graph has a cycle, it is not changed, and the name of a node of the cycle is returned.
     """

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import (
     constant,
@@ -45,6 +46,7 @@ _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _NAMED = 3
+"""Most operators that a message names; the others are counted."""
 _LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
@@ -54,9 +56,9 @@ EVALUATION = "export the network in evaluation mode (model.eval() in PyTorch)"
 def check_file(
     proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES, *, budget: float = 1.0
 ) -> None:
-    """Check the message of a model file, and fix its input shapes in place.
+    """Check the message of a model file, and fix its input shapes (mutates it).
 
-    Dynamic dimensions get the given sizes, a dynamic batch becomes 1, and sparse weights become
+    Dynamic dimensions get those of `sizes`, a dynamic batch becomes 1, and sparse weights become
     dense (up to `budget` times the usual size). Raises ModelError for an invalid file.
     """
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
@@ -75,7 +77,7 @@ def check_file(
     name, times = outputs.most_common(1)[0]
     if times > 1:
         raise ModelError(
-            where, f"output {name!r} stands {times} times among its outputs", "list it once"
+            where, f"output {name!r} is listed {times} times as an output", "list it once"
         )
     _check_weights(proto.graph, where)
 
@@ -96,12 +98,12 @@ def _check_texts(message: Any, where: str) -> None:
             continue
         kind = field.type
         if kind == field.TYPE_STRING:
-            for one in (value,) if type(value) is bytes else value:
-                if type(one) is bytes:
-                    raise not_onnx(where, f"{one!r} in it is no text")
+            for text in (value,) if type(value) is bytes else value:
+                if type(text) is bytes:
+                    raise not_onnx(where, f"{text!r} in it is no text")
         elif kind == field.TYPE_MESSAGE and field.name != "initializer":
-            for one in (value,) if hasattr(value, "ListFields") else value:
-                _check_texts(one, where)
+            for inner in (value,) if hasattr(value, "ListFields") else value:
+                _check_texts(inner, where)
 
 
 def opset_of(proto: onnx.ModelProto) -> int | None:
@@ -142,12 +144,12 @@ def _check_layouts(graph: onnx.GraphProto, where: str) -> None:
             where,
             f"ONNX Runtime's optimiser has packed it for one kind of processor ({domain}: {named})",
             "save it with graph_optimization_level=ORT_ENABLE_BASIC (or ORT_ENABLE_EXTENDED) "
-            "instead of ORT_ENABLE_ALL, or give the model that it was made from",
+            "instead of ORT_ENABLE_ALL, or give the model that it was converted from",
         )
 
 
 def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
-    """Set a dynamic batch to 1, in place. Raises ModelError unless the input is a static tensor."""
+    """Set a dynamic batch to 1. Raises ModelError unless the input is a static tensor."""
     kind = value.type.WhichOneof("value")
     tensor = value.type.tensor_type
     if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
@@ -157,7 +159,9 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
         )
     if not tensor.HasField("shape"):
         raise ModelError(
-            where, f"input {value.name!r} has no shape", f"give one with --shape {value.name}=1,…"
+            where,
+            f"input {value.name!r} has no shape",
+            f"give one with {option('shapes', '1,…', key=value.name)}",
         )
     for axis, dim in enumerate(tensor.shape.dim):
         if not dim.HasField("dim_value") and axis == 0:
@@ -178,9 +182,9 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
 
 
 def _options(value: onnx.ValueInfoProto, dim: onnx.TensorShapeProto.Dimension) -> str:
-    """Command line options that fix a dynamic dimension."""
-    by_name = f"--dim {dim.dim_param}=… or " if dim.dim_param else ""
-    return f"{by_name}--shape {value.name}={shape_text(value)}, all in numbers"
+    """The options that fix a dynamic dimension."""
+    by_name = f"{option('dims', '…', key=dim.dim_param)} or " if dim.dim_param else ""
+    return f"{by_name}{option('shapes', shape_text(value), key=value.name)}, all in numbers"
 
 
 def _check_weights(graph: onnx.GraphProto, where: str) -> None:
@@ -242,12 +246,12 @@ def _check_domains(model: ir.Model, where: str) -> None:
     instead of the operator.
     """
     refuse_left_over(model, where)
-    foreign = Counter(
+    unknown = Counter(
         f"{n.domain}:{n.op_type}" for n in model.graph if n.domain not in HOST_DOMAINS
     )
-    if foreign:
-        named = ", ".join(f"{name} ({count})" for name, count in foreign.most_common(_NAMED))
-        more = f" and {len(foreign) - _NAMED} others" if len(foreign) > _NAMED else ""
+    if unknown:
+        named = ", ".join(f"{name} ({count})" for name, count in unknown.most_common(_NAMED))
+        more = f" and {len(unknown) - _NAMED} others" if len(unknown) > _NAMED else ""
         raise ModelError(
             where,
             f"it has operators of a library that ONNX Runtime cannot load: {named}{more}",
@@ -332,11 +336,11 @@ def _check_machine_operators(model: ir.Model, where: str, batches: Collection[st
             what = f"input {value.name!r} has batch {shape[0]}, networks are compiled for batch 1"
             help_ = (
                 "export it with batch 1 or a dynamic batch, and let the program run "
-                f"{shape[0]} images together with compile --batch {shape[0]}"
+                f"{shape[0]} images together with {option('batch', shape[0])}"
             )
             if value.name in batches:
                 help_ = (
-                    "the file leaves it open: give no size for it (1 in --shape), and let a "
-                    f"program run several images together with compile --batch {shape[0]}"
+                    f"the file leaves it open: give no size for it (1 in {option('shapes')}), and "
+                    f"let a program run several images together with {option('batch', shape[0])}"
                 )
             raise ModelError(where, what, help_)

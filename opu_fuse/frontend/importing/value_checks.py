@@ -105,7 +105,7 @@ def _indices(node: ir.Node) -> str | None:
         return None
     size, ends = shape[axis], (int(indices.min()), int(indices.max()))
     wrong = [index for index in ends if not -size <= index < size]
-    return f"it takes place {wrong[0]} of axis {axis}, which has {size}" if wrong else None
+    return f"it reads index {wrong[0]} of axis {axis}, which has {size}" if wrong else None
 
 
 def _is_real(value: ir.Value) -> bool:

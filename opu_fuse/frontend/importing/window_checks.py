@@ -28,7 +28,7 @@ def mistake_of_window(node: ir.Node) -> str | None:
 
 
 _Shape = tuple[int, ...] | None
-_Given = Mapping[str, Any]
+_Attributes = Mapping[str, Any]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -46,46 +46,53 @@ def _mistake(
     if wrong is None and op_type in POOLS:
         wrong = _padding(values, len(size) - 2)
     elif wrong is None and weight is not None:
-        wrong = _weight(values, size, weight, bias, turned=op_type == "ConvTranspose")
+        wrong = _weight(values, size, weight, bias, transposed=op_type == "ConvTranspose")
     return wrong or (None if op_type == "ConvTranspose" else _reach(values, size[2:], weight))
 
 
-def _lists(given: _Given, rank: int) -> str | None:
+def _lists(attributes: _Attributes, rank: int) -> str | None:
     """Error text for attributes of a wrong length or range. rank: of the window."""
     for name, least in _AT_LEAST.items():
-        if name not in given:
+        if name not in attributes:
             continue
-        values, count = given[name], 2 * rank if name == "pads" else rank
+        values, count = attributes[name], 2 * rank if name == "pads" else rank
         if len(values) != count:
             return f"{name} is {list(values)}, {count} numbers are needed"
         if not all(least <= v <= _LARGEST for v in values):
             return f"{name} is {list(values)}, each must be at least {least}"
-    mode = given.get("auto_pad", "NOTSET")
+    mode = attributes.get("auto_pad", "NOTSET")
     return None if mode in _AUTOMATIC else f"auto_pad is {mode!r}"
 
 
-def _padding(given: _Given, rank: int) -> str | None:
+def _padding(attributes: _Attributes, rank: int) -> str | None:
     """Error text if a window of a pool could cover padding only, which ONNX Runtime rejects."""
-    if "kernel_shape" not in given:
+    if "kernel_shape" not in attributes:
         return "kernel_shape is missing"
-    pads, spans = _pads(given, rank), _spans(given, given["kernel_shape"])
+    pads, spans = _pads(attributes, rank), _spans(attributes, attributes["kernel_shape"])
     if any(p >= s for p, s in zip(pads, spans * 2, strict=True)):
         return f"pads {list(pads)} are not smaller than the window {_text(spans)}"
     return None
 
 
 def _weight(
-    given: _Given, size: Sequence[int], weight: tuple[int, ...], bias: _Shape, *, turned: bool
+    attributes: _Attributes,
+    size: Sequence[int],
+    weight: tuple[int, ...],
+    bias: _Shape,
+    *,
+    transposed: bool,
 ) -> str | None:
     """Error text for a weight, group or bias that does not fit the operand of shape `size`."""
-    group = given.get("group", 1)
+    group = attributes.get("group", 1)
     if len(weight) != len(size) or math.prod(weight) == 0:
         return f"its weight is {_text(weight)}, its operand {_text(size)}"
-    if tuple(given.get("kernel_shape", weight[2:])) != weight[2:]:
+    if tuple(attributes.get("kernel_shape", weight[2:])) != weight[2:]:
         return f"kernel_shape differs from its weight of {_text(weight)}"
     if group < 1:
         return f"group is {group}"
-    channels, outputs = (weight[0], weight[1] * group) if turned else (weight[1] * group, weight[0])
+    channels, outputs = (
+        (weight[0], weight[1] * group) if transposed else (weight[1] * group, weight[0])
+    )
     if channels != size[1] or channels % group or outputs % group:
         groups = f"its weight is {_text(weight)} in {group} groups"
         return f"{groups}, its operand has {size[1]} channels"
@@ -94,30 +101,30 @@ def _weight(
     return None
 
 
-def _reach(given: _Given, size: Sequence[int], weight: _Shape) -> str | None:
+def _reach(attributes: _Attributes, size: Sequence[int], weight: _Shape) -> str | None:
     """Error text if the dilated window is larger than the padded map.
 
     onnx does not report it: its division rounds towards zero.
     """
-    kernel = given.get("kernel_shape", weight[2:] if weight else None)
-    automatic = given.get("auto_pad") in {"SAME_UPPER", "SAME_LOWER"}
+    kernel = attributes.get("kernel_shape", weight[2:] if weight else None)
+    automatic = attributes.get("auto_pad") in {"SAME_UPPER", "SAME_LOWER"}
     if kernel is None or automatic or 0 in size:
         return None
     rank = len(size)
-    pads, spans = _pads(given, rank), _spans(given, kernel)
+    pads, spans = _pads(attributes, rank), _spans(attributes, kernel)
     padded = [n + a + b for n, a, b in zip(size, pads[:rank], pads[rank:], strict=True)]
     if any(s > n for s, n in zip(spans, padded, strict=True)):
         return f"its window {_text(spans)} is larger than its padded operand {_text(padded)}"
     return None
 
 
-def _pads(given: _Given, rank: int) -> Sequence[int]:
-    return given.get("pads", (0,) * 2 * rank)
+def _pads(attributes: _Attributes, rank: int) -> Sequence[int]:
+    return attributes.get("pads", (0,) * 2 * rank)
 
 
-def _spans(given: _Given, kernel: Sequence[int]) -> list[int]:
+def _spans(attributes: _Attributes, kernel: Sequence[int]) -> list[int]:
     """Extent of the dilated window along each axis, in rows and columns."""
-    dilations = given.get("dilations", (1,) * len(kernel))
+    dilations = attributes.get("dilations", (1,) * len(kernel))
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
 
 

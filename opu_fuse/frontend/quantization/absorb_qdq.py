@@ -58,7 +58,7 @@ from opu_fuse.frontend.qdq import (
     spread_scales,
 )
 from opu_fuse.frontend.quantization.per_channel_activations import level_channels
-from opu_fuse.frontend.quantization.propagate_qparams import finish_biases, spread_rounding
+from opu_fuse.frontend.quantization.propagate_qparams import finish_biases, propagate_qparams
 from opu_fuse.frontend.unrounded import split_inputs
 from opu_fuse.model.operator_sets import WEIGHTED
 from opu_fuse.quant import META_KEY, QuantParams
@@ -68,7 +68,7 @@ _LARGEST_RATIO = 2.0**15
 
 
 def ready(model: ir.Model) -> ir.Model:
-    """Prepare a QDQ model from a library for `absorb`, in place. Returns the model."""
+    """Prepare a QDQ model from a library for `absorb` (mutates it). Returns the model."""
     own_tensors(model)
     fold_constants(model)
     if not shapes_known(model):
@@ -78,7 +78,7 @@ def ready(model: ir.Model) -> ir.Model:
 
 
 def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
-    """Convert a QDQ model (ours or a foreign one) to the canonical int8 model, in place.
+    """Convert a QDQ model (ours or another tool's) to the canonical int8 model (mutates it).
 
     Expects the form that `load_model` returns: static shapes, unique names, constants as
     initialisers. Values retain the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`.
@@ -108,11 +108,11 @@ def _absorb(model: ir.Model) -> None:
         if is_dequantize(node):
             _absorb_input(node)  # Cases 3 and 6
     for value in _values(graph):
-        _round_anew(value)  # Case 5
+        _requantise_by_clips(value)  # Case 5
 
 
 def _finish(model: ir.Model) -> None:
-    spread_rounding(model)
+    propagate_qparams(model)
     finish_biases(model)
 
 
@@ -121,11 +121,11 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
 
 
 def dequantise(model: ir.Model) -> None:
-    """Convert a model with only constants and inputs quantised to a float model, in place."""
+    """Convert a model with only constants and inputs quantised to a float model (mutates it)."""
     _quantise_float_constants(model.graph)
     for node in list(model.graph):
         if is_dequantize(node) and constant(node.inputs[0]) is None:
-            _spell_out(node)
+            _convert(node)
         elif is_dequantize(node):
             _replace_by(node, dequantised(node))
     fold_constants(model)  # operators on the weights
@@ -138,7 +138,7 @@ def _quantise_float_constants(graph: ir.Graph) -> None:
             _replace_by(node, quantised(node))
 
 
-def _spell_out(node: ir.Node) -> None:
+def _convert(node: ir.Node) -> None:
     """Replace a DequantizeLinear by (x - zero point) * scale in float operators.
 
     ONNX Runtime's quantiser quantises no successor of a DequantizeLinear. It does not terminate if
@@ -225,7 +225,7 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
     if result.is_graph_output() or source is None:
         return
     name = (source.name or "constant").removesuffix("_quantized")
-    decoded = constant_params(node, any_zero=_is_filter(result))
+    decoded = constant_params(node, any_zero=_is_filter(result), keep_zero=_is_added_map(result))
     if decoded is not None and _usable(result, decoded[1]):
         data, params = decoded
         if _is_weight(result):
@@ -251,6 +251,12 @@ def _usable(value: ir.Value, params: QuantParams) -> bool:
 
 def _is_filter(value: ir.Value) -> bool:
     return all(is_standard(u.node, *WEIGHTED) and u.idx == 1 for u in value.uses())
+
+
+def _is_added_map(value: ir.Value) -> bool:
+    """Whether only Adds read a constant, which differs along several axes: a map of a machine."""
+    wide = [size for size in static_shape(value) or () if size != 1]
+    return len(wide) > 1 and all(is_standard(u.node, "Add") for u in value.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:
@@ -301,7 +307,7 @@ def _absorb_again(value: ir.Value) -> None:
         pending += [u.node for u in value.uses() if u.node not in known]
 
 
-def _round_anew(value: ir.Value) -> None:
+def _requantise_by_clips(value: ir.Value) -> None:
     """Case 5: one Clip per scale in which the value is read, then the same for its result."""
     pending = [value]
     while pending:

@@ -18,7 +18,8 @@ from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
 from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
-KEPT_PER_TENSOR = 1 << 17
+VALUES_PER_TENSOR = 1 << 17
+"""Values of a tensor that are stored over all samples: half a megabyte as float32."""
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -27,13 +28,13 @@ class Range(Struct, frozen=True, kw_only=True):
     """Observed values of a tensor.
 
     low, high: extremes over all samples.
-    kept: float32 vector, a regular subset of the values.
+    samples: float32 vector, a regular subset of the values.
     means, largest_of: mean and largest magnitude per channel (axis 1), if requested.
     """
 
     low: float
     high: float
-    kept: np.ndarray
+    samples: np.ndarray
     means: np.ndarray | None = None
     largest_of: np.ndarray | None = None
 
@@ -61,7 +62,7 @@ def collect(
     Raises ModelError, naming the tensor, if the float model computes NaN, infinity or another
     shape; and with ONNX Runtime's message if it cannot run the model.
     """
-    share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
+    share = max(VALUES_PER_TENSOR // max(len(samples), 1), 64)
     counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
     subsets = _shared(sum(counts) * len(samples))
     ends = np.cumsum(np.multiply(counts, len(samples)))
@@ -83,7 +84,7 @@ def collect(
         name: Range(
             low=low,
             high=high,
-            kept=parts[name],
+            samples=parts[name],
             means=channels[name][0] if name in channels else None,
             largest_of=channels[name][1] if name in channels else None,
         )
@@ -137,14 +138,14 @@ def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[flo
         )
         raise ModelError(
             f"tensor {name!r}",
-            f"ONNX Runtime computes {computed} there, the model says {expected}",
+            f"ONNX Runtime computes {computed} for it, the model says {expected}",
             "let the exporter infer shapes again",
         )
     low, high = float(array.min()), float(array.max())
     if not np.isfinite(low) or not np.isfinite(high):
         raise ModelError(
             f"tensor {name!r}",
-            "the float model computes NaN or infinity there",
+            "the float model computes NaN or infinity for it",
             "check the weights, or calibrate with inputs that the network is for",
         )
     return low, high

@@ -3,7 +3,7 @@
 The quantisation errors of an output channel's weights do not cancel. They shift its results at
 every pixel by the sum of each weight's error times the mean of its input channel over the
 calibration samples. Borders are treated like any other pixel, although padding replaces values
-there.
+in their windows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ def corrected(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def give_biases(graph: ir.Graph, nodes: Iterable[ir.Node]) -> None:
-    """Add a bias of zeros to each of these layers that has none, in place."""
+    """Add a bias of zeros to each of these layers that has none."""
     for node in corrected(nodes):
         weight = constant(node.inputs[1])
         if operand(node, 2) is None and weight is not None:
@@ -37,7 +37,7 @@ def give_biases(graph: ir.Graph, nodes: Iterable[ir.Node]) -> None:
 def correct_biases(
     qdq: onnx.GraphProto, nodes: Iterable[ir.Node], ranges: Mapping[str, Range]
 ) -> None:
-    """Change the int32 biases of a quantised graph in place.
+    """Change the int32 biases of a quantised graph (mutates it).
 
     nodes: those of the float model. ranges: of their operands, with channel means.
     """

@@ -17,7 +17,7 @@ from opu_fuse.frontend.choice_names import Method
 from opu_fuse.frontend.quantization.activation_ranges import Range
 
 COVERED = 99.99
-"""Percent of the values, as in ONNX Runtime's calibrators (99.999 there, of all values)."""
+"""Percent of the values, as in ONNX Runtime's calibrators (which use 99.999, of all values)."""
 SHARES = np.linspace(1.0, 0.3, 36)
 """Fractions of the extremes that `entropy` tries."""
 _LEVELS = 256
@@ -37,13 +37,13 @@ def _extremes(r: Range) -> tuple[float, float]:
 
 def _percentile(r: Range) -> tuple[float, float]:
     cut = (100.0 - COVERED) / 2.0
-    low, high = np.percentile(r.kept, [cut, 100.0 - cut])
+    low, high = np.percentile(r.samples, [cut, 100.0 - cut])
     return float(low), float(high)
 
 
 def _entropy(r: Range) -> tuple[float, float]:
     low, high = min(r.low, 0.0), max(r.high, 0.0)
-    values = r.kept[r.kept != 0.0]  # exact in every span
+    values = r.samples[r.samples != 0.0]  # exact in every span
     if not values.size or high <= low:
         return low, high
     counts, edges = np.histogram(values, _BINS, range=(low, high))

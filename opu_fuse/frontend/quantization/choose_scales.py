@@ -35,12 +35,15 @@ from opu_fuse.model.products import is_product
 from opu_fuse.quant import LEAST, QuantParams, covering
 
 MAX_CLIPPED = 0.01
+"""Largest share of a tensor's values that a scale may saturate."""
 MAX_SHIFT = 31
+"""Largest shift of the requantiser that scales may need."""
 BIAS_LIMIT = float(1 << 30)
 """Half of int32: the other half is headroom for the sum of products."""
 NORM_BITS = 23
 """Bits of a normalisation's shift: with a product of 15 + 7 bits the sum fits float32's 24."""
 _LEAST_SLOPE = 2.0**-15
+"""The finest step of a slope."""
 _INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
 """Number of candidate scales: the one that clips nothing and its halvings."""
@@ -188,7 +191,7 @@ def _pow2_span(read: Sequence[Range]) -> QuantParams:
         for zero in (0, _zero_point(-128.0 - low / scale), _zero_point(127.0 - high / scale)):
             quant = QuantParams(scale=(scale,), zero_point=zero)
             if quant not in tried:
-                tried[quant] = sum(relative_error(r.kept, scale, zero) for r in read)
+                tried[quant] = sum(relative_error(r.samples, scale, zero) for r in read)
     return min(tried, key=tried.__getitem__)
 
 
@@ -207,7 +210,7 @@ def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
         scale = widest * 2.0**-step
         if step and any(_clipped(r, scale) > MAX_CLIPPED for r in members):
             break
-        error = sum(relative_error(r.kept, scale) for r in read)
+        error = sum(relative_error(r.samples, scale) for r in read)
         if error < best_error:
             best, best_error = scale, error
     while any(_clipped(r, best) > MAX_CLIPPED for r in members):
@@ -219,7 +222,7 @@ def _clipped(r: Range, scale: float) -> float:
     """Fraction of the values that int8 saturates at this scale."""
     if r.largest <= 127.5 * scale:
         return 0.0
-    return float(np.mean(np.abs(r.kept) > 127.5 * scale))
+    return float(np.mean(np.abs(r.samples) > 127.5 * scale))
 
 
 def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray:
@@ -286,7 +289,7 @@ def _row_scales(rows: np.ndarray) -> np.ndarray:
 
 
 def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) -> None:
-    """Round scale and shift of every BatchNormalization, in place, to numbers a machine can encode.
+    """Round scale and shift of every BatchNormalization to numbers a machine can encode.
 
     Per channel these are `scale = a / 2**k` and `shift = b * x_scale / 2**k`, with a in int16 and b
     in NORM_BITS bits. Their sums are then exact in float32, too. scales: powers of two by tensor.
@@ -301,12 +304,12 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
         with np.errstate(divide="ignore"):
             room = np.minimum(np.log2(_INT16_MAX / abs(scale)), NORM_BITS - np.log2(abs(steps)))
         fine = np.exp2(np.where(np.isfinite(room), np.floor(room), 0.0))
-        _renew(tensors[node.input[1]], np.rint(scale * fine) / fine)
-        _renew(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
+        _set_data(tensors[node.input[1]], np.rint(scale * fine) / fine)
+        _set_data(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round all slopes, constants or attributes, in place, to numbers a machine can encode.
+    """Round all slopes, constants or attributes, to numbers a machine can encode.
 
     These are int16 multiples of 2**-15 or of a coarser power of two. Their products with int8
     values are then exact in float32, too.
@@ -315,7 +318,7 @@ def round_slopes(graph: onnx.GraphProto) -> None:
     nodes = [n for n in graph.node if n.op_type in SLOPES]
     slopes = {n.input[1] for n in nodes if len(n.input) > 1} & tensors.keys()
     for name in sorted(slopes):
-        _renew(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
+        _set_data(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
     for node in nodes:
         if len(node.input) == 1:
             alpha = next((a for a in node.attribute if a.name == "alpha"), None)
@@ -330,5 +333,5 @@ def _coarse(slopes: np.ndarray) -> np.ndarray:
     return np.rint(slopes.astype(np.float64) * fine) / fine
 
 
-def _renew(tensor: onnx.TensorProto, data: np.ndarray) -> None:
+def _set_data(tensor: onnx.TensorProto, data: np.ndarray) -> None:
     tensor.CopyFrom(numpy_helper.from_array(data.astype(np.float32), tensor.name))

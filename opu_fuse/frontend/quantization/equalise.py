@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct
 
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
@@ -30,6 +31,7 @@ from opu_fuse.quant import FLOAT_KEY
 FURTHEST = 12
 """Largest exponent of a factor, so that nearly dead channels are not amplified further."""
 _TINY = 1e-30
+"""Avoids a division by zero where a whole map is zero."""
 
 
 class _Link(Struct, frozen=True, kw_only=True):
@@ -45,14 +47,16 @@ class _Link(Struct, frozen=True, kw_only=True):
 
 
 def equalise(model: ir.Model, calibration: Calibration) -> None:
-    """Change weights and biases of a canonical float model in place.
+    """Change weights and biases of a canonical float model (mutates it).
 
     Channel ranges are measured on the calibration data. Raises ModelError if there are none or if
     they are unusable.
     """
     if calibration is None:
         raise ModelError(
-            "calibration", "equalisation measures the channels of maps", "pass --calibration"
+            "calibration",
+            "equalisation measures the channels of maps",
+            f"pass {option('calibration')}",
         )
     links = list(_links(model.graph))
     if not links:
@@ -163,14 +167,14 @@ def _scale(link: _Link, factors: np.ndarray) -> None:
         if value is not None and data is not None:
             shape = [1] * data.ndim
             shape[axis] = -1
-            _renew(value, data / small.reshape(shape))
+            _set_data(value, data / small.reshape(shape))
     for reader in link.readers:
         rows = _by_input(reader, len(small))
         weight = reader.inputs[1]
         assert weight is not None
         scaled = rows * small.reshape(len(rows), 1, -1, 1)
-        _renew(weight, scaled.reshape(tuple(weight.const_value.shape)))  # type: ignore[union-attr]  # a constant, as `_links` saw
+        _set_data(weight, scaled.reshape(tuple(weight.const_value.shape)))  # type: ignore[union-attr]  # a constant, as `_links` saw
 
 
-def _renew(value: ir.Value, data: np.ndarray) -> None:
+def _set_data(value: ir.Value, data: np.ndarray) -> None:
     value.const_value = ir.tensor(np.ascontiguousarray(data, np.float32), name=value.name)

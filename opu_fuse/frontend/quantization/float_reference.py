@@ -54,7 +54,7 @@ class FloatModel:
         return _session(proto)
 
     def run(self, sample: Sample) -> Sample:
-        """The tensors and all outputs of one sample, inputs among them."""
+        """The tensors and all outputs of one sample, also those that are inputs."""
         return self._run(self._whole, [*dict.fromkeys((*self._computed, *self.outputs))], sample)
 
     def from_operands(self, sample: Sample, tensors: Mapping[str, np.ndarray]) -> Sample:

@@ -16,6 +16,7 @@ has as much range below zero as above).
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -44,11 +45,18 @@ _TOLERANCES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
 _FAR = 2.0 ** np.arange(-10, 10, 1 / 16)
 """Points at which a function is sampled, in spans of its result, on both sides of zero."""
 
-_Found = tuple[ir.Value, QuantParams, float, float]
-"""The value to quantise, its parameters, and `steps` and `off` of `_Added` for the next result."""
 _Function = Callable[[np.ndarray], np.ndarray]
 _Read = tuple[ir.Value, Sequence[ir.Node]]
 """The value that a function reads, and all its nodes."""
+
+
+class _Candidate(NamedTuple):
+    """A value to quantise. steps, off: those of `_Added`, for the next result."""
+
+    value: ir.Value
+    quant: QuantParams
+    steps: float
+    off: float
 
 
 class _Added(Struct, frozen=True, kw_only=True):
@@ -65,8 +73,8 @@ class _Added(Struct, frozen=True, kw_only=True):
     off: float
 
 
-def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
-    """Insert the missing pairs, in place. Returns the model and the warnings, at most one line.
+def insert_missing_pairs(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
+    """Insert the missing pairs. Returns the model and the warnings, at most one line.
 
     Nodes are visited in reverse order: a pair inserted before a sum is the quantisation that
     determines the scale before the preceding function.
@@ -92,17 +100,17 @@ def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
     if not added:
         return model, ()
     fix_names(model)
-    return model, (_told([*added.values()][::-1]),)
+    return model, (_warning([*added.values()][::-1]),)
 
 
-def _told(added: Sequence[_Added]) -> str:
+def _warning(added: Sequence[_Added]) -> str:
     first = added[0]
     worst = math.ceil(max(a.off for a in added) * 10 - 1e-6) / 10  # a bound is not rounded down
     results = f"{len(added)} results are" if added[1:] else "a result is"
     return (
-        f"{results} rounded to int8 where the model rounds only what it makes of them, since "
-        f"machines read int8 there (the first: {first.value.name}, read by {first.reader.op_type}"
-        f" {first.reader.name}); what is rounded behind may move by {worst:.1f} steps, with pairs "
+        f"{results} rounded to int8, though the model rounds only a result after it, since "
+        f"machines read int8 here (the first: {first.value.name}, read by {first.reader.op_type}"
+        f" {first.reader.name}); the next rounded result may move by {worst:.1f} steps, with pairs "
         "of the model's own by less; --check compares with the model that has these roundings"
     )
 
@@ -118,9 +126,11 @@ def _functions(graph: ir.Graph) -> Iterator[tuple[ir.Node, _Read]]:
             yield node, (x, (node,))
 
 
-def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) -> _Found | None:
+def _before_function(
+    last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]
+) -> _Candidate | None:
     """Case 1, for the operand of a function."""
-    result_quant = _rounding_behind(last.outputs[0])
+    result_quant = _quant_after(last.outputs[0])
     read_only_here = all(use.node in nodes for use in source.uses())
     if result_quant is None or not read_only_here or not _is_layer(source):
         return None
@@ -129,16 +139,16 @@ def _before_function(last: ir.Node, source: ir.Value, nodes: Sequence[ir.Node]) 
     if best is None:
         return None
     quant, off = best
-    return source, quant, quant.per_tensor / result_quant.per_tensor, off
+    return _Candidate(source, quant, quant.per_tensor / result_quant.per_tensor, off)
 
 
-def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | None:
+def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Candidate | None:
     """Case 2, for the result of a layer or of a function of it."""
-    result_quant, (a, b) = _rounding_behind(node.outputs[0]), node.inputs
+    result_quant, (a, b) = _quant_after(node.outputs[0]), node.inputs
     if result_quant is None or a is None or b is None or static_shape(a) != static_shape(b):
         return None
-    value, other = (b, a) if _rounding_of(a) is not None else (a, b)
-    other_quant = _rounding_of(other)
+    value, other = (b, a) if _quant_of_pair(a) is not None else (a, b)
+    other_quant = _quant_of_pair(other)
     if other_quant is None or len(value.uses()) != 1 or not _is_layer(_read_by(value, functions)):
         return None
     (low, high), (lowest, highest) = _ends(result_quant), _ends(other_quant)
@@ -148,7 +158,7 @@ def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | N
         lowest, highest = -highest, -lowest
     quant = _between(low - highest, high - lowest, like=(result_quant, other_quant))
     steps = quant.per_tensor / result_quant.per_tensor
-    return (value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None
+    return _Candidate(value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None
 
 
 def _read_by(value: ir.Value, functions: Mapping[ir.Node, _Read]) -> ir.Value:
@@ -176,12 +186,12 @@ def _between(low: float, high: float, *, like: Sequence[QuantParams]) -> QuantPa
     return covering(low, high)
 
 
-def _scale_before(function: _Function, behind: QuantParams) -> tuple[QuantParams, float] | None:
+def _scale_before(function: _Function, after: QuantParams) -> tuple[QuantParams, float] | None:
     """The inner scale with the least error, and the bound on it in steps; None above `LIMIT`.
 
-    function: computes the result in steps of `behind`, not rounded.
+    function: computes the result in steps of `after`, not rounded.
     """
-    magnitudes = _FAR * 255 * behind.per_tensor
+    magnitudes = _FAR * 255 * after.per_tensor
     points = np.concatenate([-magnitudes[::-1], [0.0], magnitudes])
     results = function(points)
     best = None
@@ -190,31 +200,31 @@ def _scale_before(function: _Function, behind: QuantParams) -> tuple[QuantParams
             _flat_until(points, results, tolerance),
             _flat_until(-points, results, tolerance),
         )
-        quant = _between(low, -high, like=(behind,))
+        quant = _between(low, -high, like=(after,))
         error = _moved(function, quant, points, results)
         if error <= LIMIT and (best is None or error < best[1]):  # NaN compares false
             best = quant, error
     return best
 
 
-def _flat_until(places: np.ndarray, results: np.ndarray, tolerance: float) -> float:
+def _flat_until(points: np.ndarray, results: np.ndarray, tolerance: float) -> float:
     """The last point, from the left, up to which all results are within `tolerance` of its own.
 
-    With negated `places` the search runs from the right.
+    With negated points the search runs from the right.
     """
-    order = np.argsort(places)
-    places, results = places[order], results[..., order]
+    order = np.argsort(points)
+    points, results = points[order], results[..., order]
     lowest = np.minimum.accumulate(results, axis=-1)
     highest = np.maximum.accumulate(results, axis=-1)
     flat = np.maximum(highest - results, results - lowest) <= tolerance
-    rows = flat.reshape(-1, len(places)).all(axis=0)
+    rows = flat.reshape(-1, len(points)).all(axis=0)
     return float(
-        places[np.flatnonzero(rows)[-1]] if rows.all() else places[max(rows.argmin() - 1, 0)]
+        points[np.flatnonzero(rows)[-1]] if rows.all() else points[max(rows.argmin() - 1, 0)]
     )
 
 
 def _moved(
-    function: _Function, quant: QuantParams, places: np.ndarray, results: np.ndarray
+    function: _Function, quant: QuantParams, points: np.ndarray, results: np.ndarray
 ) -> float:
     """Bound on the change of a function's result when its operand is quantised, in steps.
 
@@ -225,15 +235,15 @@ def _moved(
     inner, middles = step_results[..., 1::2], step_results[..., ::2]
     errors = [np.abs(middles[..., :-1] - inner), np.abs(middles[..., 1:] - inner)]
     low, high = _ends(quant)
-    saturated = np.where(places < low, inner[..., :1], inner[..., -1:]) - results
-    errors.append(np.abs(saturated[..., (places < low) | (places > high)]))
+    saturated = np.where(points < low, inner[..., :1], inner[..., -1:]) - results
+    errors.append(np.abs(saturated[..., (points < low) | (points > high)]))
     return float(max(a.max(initial=0.0) for a in errors))
 
 
 def _steps_of(
-    nodes: Sequence[ir.Node], source: ir.Value, result: ir.Value, behind: QuantParams
+    nodes: Sequence[ir.Node], source: ir.Value, result: ir.Value, after: QuantParams
 ) -> _Function | None:
-    """The function that the nodes compute, in steps of `behind` and clipped to int8.
+    """The function that the nodes compute, in steps of `after` and clipped to int8.
 
     It is evaluated per channel if slopes differ. None if the nodes read any other computed value.
     """
@@ -252,7 +262,7 @@ def _steps_of(
         size = (*lead, *[1] * (len(shape) - len(lead) - 1), len(x))
         with np.errstate(all="ignore"):
             y = run(np.broadcast_to(x.astype(np.float32), size)).astype(np.float64)
-            return np.clip(y / behind.per_tensor + behind.zero_point, -128, 127)
+            return np.clip(y / after.per_tensor + after.zero_point, -128, 127)
 
     return function
 
@@ -286,7 +296,7 @@ def _number(value: ir.Value) -> np.ndarray | None:
     return dequantised(producer) if producer and is_dequantize(producer) else constant(value)
 
 
-def _rounding_behind(value: ir.Value) -> QuantParams | None:
+def _quant_after(value: ir.Value) -> QuantParams | None:
     """The quantisation of a value whose readers all quantise it alike.
 
     Operators that commute with rounding are skipped. None if the readers differ.
@@ -302,7 +312,7 @@ def _rounding_behind(value: ir.Value) -> QuantParams | None:
     return None
 
 
-def _rounding_of(value: ir.Value) -> QuantParams | None:
+def _quant_of_pair(value: ir.Value) -> QuantParams | None:
     """The quantisation of a value that a Q/DQ pair produced, through monotone operators."""
     node = value.producer()
     while node is not None and is_standard(node, *MONOTONE) and node.inputs[0]:

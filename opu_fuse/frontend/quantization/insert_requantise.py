@@ -42,8 +42,8 @@ _COMMUTING = MOVES_VALUES | MONOTONE
 """Operators that commute with quantisation: before or after them it gives the same integers."""
 
 
-def spell_out_requantisations(model: ir.Model) -> None:
-    """Insert the pairs, in place. Expects a QDQ model as `load` returns it."""
+def insert_requantisations(model: ir.Model) -> None:
+    """Insert the pairs (mutates the model). Expects a QDQ model as `load` returns it."""
     old_size = len(model.graph)
     _Requantising(model.graph).run()
     if len(model.graph) != old_size:
@@ -101,7 +101,8 @@ class _Requantising:
             return
         for value in results:
             self._note(value)
-        result_quants = {self.wanted.get(value) for value in results if value.uses()}
+        read = [value for value in results if value.uses() or value.is_graph_output()]
+        result_quants = {self.wanted.get(value) for value in read}
         if len(result_quants) == 1 and is_standard(node, *_BEFORE, "Split"):
             (result_quant,) = result_quants
             if result_quant is not None:

@@ -46,7 +46,7 @@ _COMMUTES = HOMOGENEOUS - AVERAGES
 
 
 def level_channels(graph: ir.Graph) -> None:
-    """Convert such maps to one scale, in place. Weights must be annotated already."""
+    """Convert such maps to one scale. Weights must be annotated already."""
     for node in list(graph):
         value = node.inputs[0] if is_quantize(node) and node.graph is not None else None
         quant = channel_params(node) if value is not None else None

@@ -1,4 +1,4 @@
-"""Propagation of quantisation parameters, where a foreign QDQ model has one pair for a chain.
+"""Propagation of quantisation parameters, where another tool's QDQ model has one pair for a chain.
 
 Upwards: an operator that commutes with rounding (Relu, Clip, MaxPool, Reshape, Transpose, Concat,
 SpaceToDepth) passes its result's parameters to operands that only it reads. Quantising before or
@@ -29,8 +29,8 @@ from opu_fuse.quant import META_KEY, QuantParams, finer_by
 _INT32_MAX = 2**31 - 1
 
 
-def spread_rounding(model: ir.Model) -> None:
-    """Annotate values in place: first upwards, against the data flow, then downwards."""
+def propagate_qparams(model: ir.Model) -> None:
+    """Annotate values: first from results to operands, then from operands to results."""
     for node in reversed(model.graph):
         if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -38,14 +38,14 @@ def spread_rounding(model: ir.Model) -> None:
                 if value is not None and _can_round(value, node):
                     value.meta[META_KEY] = quant
     for node in model.graph:
-        quant = _kept(node) if is_standard(node, *KEEPS_NUMBERS) else None
+        quant = _common_quant(node) if is_standard(node, *KEEPS_NUMBERS) else None
         results = node.outputs if node.op_type == "Split" else node.outputs[:1]
         for result in results if quant is not None else ():  # not the indices of a MaxPool
             if quant_of(result) is None:
                 result.meta[META_KEY] = quant
 
 
-def _kept(node: ir.Node) -> QuantParams | None:
+def _common_quant(node: ir.Node) -> QuantParams | None:
     """The common int8 annotation of all operands; None if the result has other values."""
     values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     quant, *others = {None if value is None else quant_of(value) for value in values}
@@ -68,11 +68,11 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
 
 
 def finish_biases(model: ir.Model) -> None:
-    """Quantise every bias of an int8 layer to int32 in the accumulator's scale, in place.
+    """Quantise every bias of an int8 layer to int32 in the accumulator's scale (mutates it).
 
     If the scales are powers of two and the bias is no multiple of a step, the weight scale becomes
     finer, as far as int8 holds the weights. A layer whose bias does not fit int32 retains a float
-    bias and so runs on the host. The bias of a layer that runs there anyway does not change.
+    bias and so runs on the host. The bias of a layer that the host runs anyway does not change.
     """
     for node in model.graph:
         if is_standard(node, "Conv", "ConvTranspose", "Gemm"):
@@ -91,16 +91,20 @@ def _finish_bias(graph: ir.Graph, node: ir.Node) -> None:
     if bias.size != weight.shape[axis]:  # groups of a ConvTranspose that no machine takes
         return
     w_quant = per_row(w_quant, weight.shape[axis], axis)
-    scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
+    with np.errstate(over="ignore"):
+        scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
     bias_quant = quant_of(b)
     bias_scale = np.asarray(
         bias_quant.scale if bias_quant and bias_quant.bits == 32 else np.nan, np.float32
     )
     if np.array_equal(bias_scale, scale):
         return
+    steps: np.ndarray | None
     if np.allclose(bias_scale, scale, rtol=1e-4, atol=0):
         steps = constant(b)
         assert steps is not None
+    elif not np.all((scale > 0) & np.isfinite(scale)):  # float32 does not hold the product
+        steps = np.full(bias.shape, np.nan)
     else:
         steps = bias.astype(np.float64) / scale
         if x_quant.is_pow2 and w_quant.is_pow2:
@@ -109,10 +113,11 @@ def _finish_bias(graph: ir.Graph, node: ir.Node) -> None:
                 node.replace_input_with(1, _finer_weight(graph, w, w_quant, bits, axis))
                 steps, scale = np.ldexp(steps, bits), np.ldexp(scale, -bits)
         steps = np.rint(steps)
-    fits = np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX)  # NaN does not
-    quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
     # What does not fit becomes real numbers: int32 would be read as the accumulator's.
-    data, quant = (steps.astype(np.int32), quant) if fits else (bias, None)
+    data, quant = bias, None
+    if np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # NaN is not
+        data = steps.astype(np.int32)
+        quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
     name = b.name or f"{node.name}/bias"
     node.replace_input_with(2, add_constant(graph, name, data, quant))
 

@@ -22,7 +22,7 @@ def free_quant(read: Sequence[Range]) -> QuantParams:
     high = max(0.0, *(r.high for r in read))
     if high - low < LEAST:
         return QuantParams(scale=(1.0,))
-    parts = [r.kept.astype(np.float64) for r in read]
+    parts = [r.samples.astype(np.float64) for r in read]
     lows, highs = np.unique(low * SHARES), np.unique(high * SHARES)
     losses = sum(_losses(part, lows, highs) for part in parts)
     i, j = np.unravel_index(np.argmin(losses), (len(lows), len(highs)))

@@ -157,7 +157,7 @@ def quantise_with(
     unround(qdq.graph, names)
     if bias_correction:
         correct_biases(qdq.graph, nodes, ranges)
-    _give_outputs_back(qdq.graph, outputs)
+    _restore_outputs(qdq.graph, outputs)
     part_names(qdq.graph)
     if (node := sort_nodes(qdq.graph)) is not None:
         raise InternalError(stage="quantise", what=f"node {node!r} reads its own result")
@@ -167,7 +167,7 @@ def quantise_with(
 
 
 def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Remove model inputs from the outputs of a graph, in place. Returns the former outputs.
+    """Remove model inputs from the outputs of a graph. Returns the former outputs.
 
     The quantiser would name the quantised form of an input that is also an output like the input.
     """
@@ -178,7 +178,7 @@ def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoPr
     return outputs
 
 
-def _give_outputs_back(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
+def _restore_outputs(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
     graph.ClearField("output")
     graph.output.extend(outputs)
 
@@ -192,17 +192,19 @@ def check_quantised(qdq: onnx.ModelProto) -> None:
         if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
             raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
         row = np.atleast_1d(data)[:1]  # the fill of a Pad is a single number
-        saturated = data.dtype == np.int8 and _all_at_the_ends(row) and _all_at_the_ends(data)
+        saturated = (
+            data.dtype == np.int8 and _saturates_everywhere(row) and _saturates_everywhere(data)
+        )
         if saturated and np.unique(row).size > 2:
             raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
 
 
-def _all_at_the_ends(data: np.ndarray) -> bool:
+def _saturates_everywhere(data: np.ndarray) -> bool:
     return bool(np.all((data >= 127) | (data <= -127)))
 
 
 def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
-    """What is quantised in a graph.
+    """The quantised nodes and values of a graph.
 
     Returns the nodes that ONNX Runtime's quantiser handles and all quantised values, both in graph
     order, and the set of nodes that read or write quantised values.
@@ -225,7 +227,7 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
             continue  # empty, or of unknown size
         if any(is_dequantize(v.producer()) for v in operands):
             continue  # ONNX Runtime quantises no reader of a DequantizeLinear
-        if node in wholes:
+        if node in wholes and not wholes[node].is_norm:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
                 continue
@@ -254,7 +256,7 @@ def _leave_float(idle: set[ir.Node]) -> set[ir.Node]:
 
 
 def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
-    """Duplicate values that are read both quantised and as float, in place (`unrounded.py`).
+    """Duplicate values that are read both quantised and as float (`unrounded.py`).
 
     Run it before a float model is quantised, or fused as a float model (quantised=False).
     """
@@ -308,7 +310,7 @@ def _is_map(value: ir.Value) -> bool:
 
 
 def _own_constants(model: ir.Model) -> None:
-    """Copy shared biases and weights, in place, so that each layer can quantise its own.
+    """Copy shared biases and weights, so that each layer can quantise its own.
 
     An int32 bias depends on the layer's input scale, so none is shared. A weight has scales along
     one axis, so only layers with the same output channel axis share it.

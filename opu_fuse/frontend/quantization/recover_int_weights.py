@@ -33,8 +33,8 @@ _TOLERANCE = 2.0**-14
 """Bound in steps: a float32 multiple up to 255 of a scale has an error of at most 2^-15 steps."""
 
 
-def unbake(model: ir.Model) -> None:
-    """Recover the integer weights of a quantised model, in place.
+def recover_int_weights(model: ir.Model) -> None:
+    """Recover the integer weights of a quantised model (mutates it).
 
     Only layers with a quantised result get them; those on the host do not change. Other readers of
     such a constant still read the float one.

@@ -15,7 +15,7 @@ from opu_fuse.fuse.matching.partial_group import (
 )
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
 from opu_fuse.fuse.rules.refusal import Refusal, Words, refuse
-from opu_fuse.fuse.strategies.grouping import Apart, no_reason
+from opu_fuse.fuse.strategies.grouping import OwnReason, no_reason
 
 
 def host_operand(words: Words) -> Words | None:
@@ -53,7 +53,7 @@ def one_operator(words: Words) -> Words | None:
 
 
 def search_order(words: Words) -> Words | None:
-    """{target} was not next to {source} in the published algorithm's walk
+    """{target} was not next to {source} in the published algorithm's traversal
 
     Change: use --strategy matched
     """
@@ -66,11 +66,11 @@ def boundaries(
     host: Sequence[HostOp],
     strategy: str,
     forbid: Forbid,
-    apart: Apart = no_reason,
+    own_reason: OwnReason = no_reason,
 ) -> tuple[Boundary, ...]:
     """One boundary per edge that leaves a group or enters one from the host.
 
-    The order is by target, then by operand. apart: the strategy's own reasons.
+    The order is by target, then by operand. own_reason: of the strategy, where no rule forbids it.
     """
     nodes = context.dfg.nodes
     group_of = {m.node: g for g in groups for m in g.matches}
@@ -101,7 +101,7 @@ def boundaries(
                     forbid,
                     weighing,
                 ) or (
-                    apart(source, node.index)
+                    own_reason(source, node.index)
                     or refuse(
                         one_operator if strategy == "none" else search_order,
                         {"source": nodes[source].name, "target": node.name},

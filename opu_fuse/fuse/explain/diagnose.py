@@ -61,7 +61,7 @@ def _no_module(context: MatchContext, state: MatcherState, node: Node) -> Refusa
 
 
 def _whole(case: Sequence[Refusal]) -> Refusal:
-    """All objections against one module as one refusal."""
+    """All objections to one module as one refusal."""
     first, *joint = case
     return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint))
 
@@ -97,20 +97,20 @@ def forbidden_words(context: MatchContext, matches: Sequence[Match]) -> Words:
 def objections(
     context: MatchContext, state: MatcherState, node: Node, module: str
 ) -> Iterator[Refusal]:
-    """All reasons against running an operator on this module next; empty if it can."""
+    """All reasons that forbid an operator on this module next; empty if it can run."""
     if module not in state.candidates(context.runs_as(node)):
-        yield no_way(context, state, context.runs_as(node), module)
+        yield why_unreachable(context, state, context.runs_as(node), module)
     yield from module_refusals(context, node, module)
 
 
-def no_way(context: MatchContext, state: MatcherState, op: str, module: str) -> Refusal:
+def why_unreachable(context: MatchContext, state: MatcherState, op: str, module: str) -> Refusal:
     """Why a module is out of reach: it has no use left, or the data cannot pass to it."""
     key = (state, op, module)
-    if key not in context.ways:
-        context.ways[key] = _used_once(context, state, op, module) or _pipeline_path(
+    if key not in context.unreachable:
+        context.unreachable[key] = _used_once(context, state, op, module) or _pipeline_path(
             context, state, op, module
         )
-    return context.ways[key]
+    return context.unreachable[key]
 
 
 def _used_once(context: MatchContext, state: MatcherState, op: str, module: str) -> Refusal | None:
@@ -130,12 +130,12 @@ def _used_once(context: MatchContext, state: MatcherState, op: str, module: str)
 
 def _pipeline_path(context: MatchContext, state: MatcherState, op: str, module: str) -> Refusal:
     modules = context.modules
-    words: dict[str, object] = {"op": op, "tail": state.tail or "the memory read", "behind": ""}
+    words: dict[str, object] = {"op": op, "tail": state.tail or "the memory read", "detail": ""}
     blocked = _blocked(modules, state, module)
     at = state.tail or modules.root
     if blocked is not None:
         words["blocked"] = blocked
-        words["behind"] = f": {module} comes after {blocked}, which cannot be bypassed"
+        words["detail"] = f": {module} comes after {blocked}, which cannot be bypassed"
     if at != module:
         words |= {"at": at, "edges": f"[{', '.join((*modules.edges[at], module))}]"}
     words["new"] = _second(context, state, module)

@@ -49,10 +49,10 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
         known = self.context.remedies
         key = (self.state, self.context.forms[self.node.index], lever.text)
         if key not in known:
-            known[key] = self._tried(lever)
+            known[key] = self._first_buildable(lever)
         return known[key]
 
-    def _tried(self, lever: Lever) -> Lever | None:
+    def _first_buildable(self, lever: Lever) -> Lever | None:
         """The first form of a remedy that can be built, else the first for partitioning only."""
         unbuilt: Lever | None = None
         for placed in self._placed(lever):
@@ -74,8 +74,8 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
             return
         reachable = modules.search(state.tail, state.full)
         positions_after = [module for module in reversed(reachable) if modules.passable(module)]
-        places = tuple(dict.fromkeys((*positions_after, state.tail or modules.root)))
-        for form in forms(self.context.hw, new, places):
+        predecessors = tuple(dict.fromkeys((*positions_after, state.tail or modules.root)))
+        for form in forms(self.context.hw, new, predecessors):
             yield replace(lever, text=lever.text.replace(str(new), str(form)), added=form)
 
     def _runs_on(self, hw: HwSpec) -> bool:

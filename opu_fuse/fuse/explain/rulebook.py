@@ -34,7 +34,7 @@ RULEBOOK = (
         rules=module_rules.MODULE_RULES,
     ),
     Section(
-        about="a view (reshape) behind a group",
+        about="a view (reshape) after a group",
         otherwise="the host makes the view",
         rules=legality.VIEW_RULES,
     ),
@@ -44,7 +44,7 @@ RULEBOOK = (
         rules=legality.EDGE_RULES,
     ),
     Section(
-        about="the place in the group",
+        about="the position in the group",
         otherwise="a group of its own is tried, then the host",
         rules=legality.GROUP_RULES,
     ),
@@ -67,7 +67,7 @@ RULEBOOK = (
     ),
     Section(
         about="an operator that a strategy leaves to the host",
-        otherwise="it runs there",
+        otherwise="the host runs it",
         rules=(matched.owner_on_host, greedy.unreachable, optimal.fits_no_tile),
     ),
     Section(

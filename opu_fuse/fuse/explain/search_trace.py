@@ -16,7 +16,12 @@ from opu_fuse.fuse.explain.boundaries import host_operand, joined_other
 from opu_fuse.fuse.explain.remedies import operator_refusal
 from opu_fuse.fuse.matching.context import MatchContext, data_operands
 from opu_fuse.fuse.matching.modules import MatcherState
-from opu_fuse.fuse.matching.partial_group import PartialGroup, edge_refusal, partial_group, place
+from opu_fuse.fuse.matching.partial_group import (
+    PartialGroup,
+    edge_refusal,
+    match_next,
+    partial_group,
+)
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.fuse.rules.module_rules import module_refusals
 from opu_fuse.fuse.rules.refusal import Refusal, Words, refuse
@@ -35,7 +40,7 @@ class Outcome(StrEnum):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """A module that the breadth-first search visited. why: all rules against it, if refused."""
+    """A module that the breadth-first search visited. why: all rules that it breaks, if refused."""
 
     module: str
     outcome: Outcome
@@ -43,11 +48,13 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """An attempt to place the operator in one group.
+    """An attempt to match the operator in one group.
 
-    source: operand whose group it would continue, None for a group of its own; group: index of the
-    operand's group; at: module that ran last, None before the first; trials: modules visited; why:
-    the rule against it, None where it runs.
+    source: operand whose group it would continue, None for a group of its own.
+    group: index of the operand's group.
+    at: module that ran last, None before the first.
+    trials: modules visited.
+    why: the rule that forbids it, None where it runs.
     """
 
     source: int | None
@@ -60,9 +67,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
 class SearchTrace(Struct, frozen=True, kw_only=True):
     """The search trace of one operator.
 
-    node: DFG index; kinds: module kinds that the operator map names; attempts: in search order;
-    next: readers that did not join its group, and why; misfits: groups that the scheduler forbade,
-    as sentences; unfit: why no tile fits its group, None when one does.
+    node: DFG index.
+    kinds: module kinds that the operator map names.
+    attempts: in search order.
+    next: readers that did not join its group, and why.
+    misfits: groups that the scheduler forbade, as sentences.
+    unfit: why no tile fits its group, None when one does.
     """
 
     node: int
@@ -126,7 +136,7 @@ def _of_bias(context: MatchContext, partition: Partition, node: Node) -> Iterato
         members = [m.node for m in group.matches]
         if node.index in members and node.owner in members:
             prefix = partial_group(context, group.matches[: members.index(node.owner) + 1])
-            yield _behind(context, prefix, group, node, None)
+            yield _attempt_after(context, prefix, group, node, None)
 
 
 def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterator[Attempt]:
@@ -144,12 +154,12 @@ def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterat
             continue
         group, at = place_of[source]
         prefix = partial_group(context, group.matches[: at + 1])
-        attempt = _behind(context, prefix, group, node, cuts.get(source))
+        attempt = _attempt_after(context, prefix, group, node, cuts.get(source))
         joined = joined or attempt.why is None
         yield attempt
     if not joined and not node.is_virtual:
         alone = PartialGroup(context.modules.start)
-        placed = place(context, alone, node, frozenset(partition.misfits))
+        placed = match_next(context, alone, node, frozenset(partition.misfits))
         yield Attempt(
             source=None,
             trials=tuple(trials(context, alone.state, node)),
@@ -157,10 +167,10 @@ def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterat
         )
 
 
-def _behind(
+def _attempt_after(
     context: MatchContext, before: PartialGroup, group: Group, node: Node, cut: Refusal | None
 ) -> Attempt:
-    """The attempt to continue an operand in the part of its group that ends there.
+    """The attempt to continue an operand in the part of its group that ends with it.
 
     cut: why the edge was not fused.
     """

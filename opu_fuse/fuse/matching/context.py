@@ -44,8 +44,8 @@ class MatchContext(Struct, frozen=True, kw_only=True):
     """Forms for which all operator rules hold, except those about rounding."""
     placements: dict[tuple[int, str], bool] = field(default_factory=dict)
     """Memo of `module_rules.fits`, by form and module."""
-    ways: dict[tuple[MatcherState, str, str], Refusal] = field(default_factory=dict)
-    """Memo of `diagnose.no_way`, by state, operator and module."""
+    unreachable: dict[tuple[MatcherState, str, str], Refusal] = field(default_factory=dict)
+    """Memo of `diagnose.why_unreachable`, by state, operator and module."""
     remedies: dict[tuple[MatcherState, int, str], Lever | None] = field(default_factory=dict)
     """Memo of `remedies.Trial`, by state, form and text."""
     changed: dict[HwSpec, "MatchContext"] = field(default_factory=dict)
@@ -113,7 +113,9 @@ def _roles(dfg: Dfg, modules: Modules) -> list[str]:
         if node.kind is not Kind.CALL or node.is_virtual:
             runs[node.index] = read
             continue
-        if _only_normalises(dfg, modules, node) and (read or _ends_there(dfg, modules, node)):
+        if _only_normalises(dfg, modules, node) and (
+            read or _is_output_of_machine(dfg, modules, node)
+        ):
             roles[node.index] = "batch_norm"
         runs[node.index] = bool(modules.runners(roles[node.index]))
     return roles
@@ -128,7 +130,7 @@ def _only_normalises(dfg: Dfg, modules: Modules, node: Node) -> bool:
     return all((m.kind, m.domain_in) != suitable for m in runners)
 
 
-def _ends_there(dfg: Dfg, modules: Modules, node: Node) -> bool:
+def _is_output_of_machine(dfg: Dfg, modules: Modules, node: Node) -> bool:
     """Whether a node computes a model output from values that the machine holds."""
     sources = [dfg[i] for i in data_operands(dfg, node)]
     on_machine = all(s.kind is Kind.VAR or modules.runners(s.op) for s in sources)

@@ -1,6 +1,6 @@
 """Enumerates all partial groups of a chain of operators, one per assignment of modules.
 
-`partial_group.place` takes the nearest module. This search follows every module that fits, and
+`partial_group.match_next` takes the nearest module. This search follows every module that fits, and
 checks whether a group may end only when it ends. A chain is therefore extensible exactly when some
 assignment of modules satisfies the verifier.
 """
@@ -100,9 +100,9 @@ def _placements(context: MatchContext, partial: PartialGroup, node: Node) -> lis
     extensions = [partial]
     for placed in nodes:
         extensions = [
-            _with(one, Match(node=placed.index, module=module))
-            for one in extensions
-            for module in one.state.candidates(context.runs_as(placed))
+            _with(extension, Match(node=placed.index, module=module))
+            for extension in extensions
+            for module in extension.state.candidates(context.runs_as(placed))
             if fits(context, placed, module)
         ]
     return extensions

@@ -39,7 +39,7 @@ class MatcherState(Struct, kw_only=True, eq=False):
     _after: dict[str, "MatcherState"] = field(default_factory=dict)
     _candidates: dict[str, tuple[str, ...]] = field(default_factory=dict)
     nearest: dict[int, str | None] = field(default_factory=dict)
-    """Memo of `partial_group.place`: the nearest fitting module, by form of operator."""
+    """Memo of `partial_group.match_next`: the nearest fitting module, by form of operator."""
 
     def after(self, module: str) -> "MatcherState":
         """The state after one more operator on this module."""

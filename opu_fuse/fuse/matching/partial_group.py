@@ -63,7 +63,7 @@ def partial_group(context: MatchContext, matches: Iterable[Match]) -> PartialGro
     return partial
 
 
-def place(
+def match_next(
     context: MatchContext, group: PartialGroup, node: Node, forbid: Forbid = NOTHING_FORBIDDEN
 ) -> tuple[Match, ...] | Refusal:
     """The matches with which a node (and the bias it owns) can run next in a group.
@@ -114,7 +114,7 @@ def extend(
         clash = fill_clash(source, node)
         if clash is not None:
             return clash
-    return place(context, group, node, forbid)
+    return match_next(context, group, node, forbid)
 
 
 def edge_refusal(context: MatchContext, source: Node, node: Node) -> Refusal | None:

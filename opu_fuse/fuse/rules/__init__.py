@@ -1,1 +1,1 @@
-"""What may be fused. A rule is a predicate; its docstring is its message."""
+"""The legality rules. A rule is a predicate; its docstring is its message."""

@@ -13,29 +13,29 @@ _SENTENCES: Mapping[HostReason, str] = {
         "puts single values elsewhere: a machine reads and writes words of all channels of a "
         "pixel, and takes channels as a whole"
     ),
-    HostReason.COMPUTED_PLACES: (
-        "reads or writes at places that are computed: a machine walks through memory by "
+    HostReason.COMPUTED_ADDRESSES: (
+        "reads or writes at addresses that are computed: a machine's addresses advance by "
         "strides that are known when the network is compiled"
     ),
     HostReason.ACROSS_CHANNELS: (
         "needs a sum, an order or the largest of values of several channels or of a whole "
-        "map, most also a division by it: behind the array each channel goes its own way"
+        "map, most also a division by it: after the array each channel is computed alone"
     ),
     HostReason.COMPUTED_FACTORS: (
         "multiplies values by others that are computed: the array's second operand are "
         "weights, laid out in memory when the network is compiled"
     ),
     HostReason.CONTROL_FLOW: (
-        "reads in each step what the step before made, or goes another way by what it reads: "
+        "reads in each step the result of the step before, or branches on what it reads: "
         "a program has neither loops nor branches"
     ),
     HostReason.NOT_REAL: (
-        "works on integers, truth values or bits, or tells them from numbers: a machine's "
-        "values are int8 that stand for real numbers, with scales known when the network is "
+        "reads integers, truth values or bits, or separates them from numbers: a machine's "
+        "values are int8 that represent real numbers, with scales known when the network is "
         "compiled"
     ),
     HostReason.MAKES_NUMBERS: (
-        "makes numbers of a shape or of nothing, which happens when the network is compiled; "
+        "computes numbers of a shape or of nothing, which happens when the network is compiled; "
         "left is what depends on data or chance"
     ),
     HostReason.COMPLEX: ("is a transform with complex numbers"),
@@ -44,8 +44,8 @@ _SENTENCES: Mapping[HostReason, str] = {
         "a number for each channel of the other"
     ),
     HostReason.UNBOUNDED: (
-        "is a function without value in places or without bound, or one that networks hardly "
-        "use: no table is made for it"
+        "is a function that is undefined for some numbers or unbounded, or one that networks "
+        "hardly use: no table is computed for it"
     ),
     HostReason.NOT_TENSORS: (
         "handles sequences, texts or files, which a network's tensors are not"

@@ -5,7 +5,7 @@ message. Its docstring *is* the user message, with the changes that would help (
 edit of it changes what users read, and `python -OO` would drop it. The tables:
 `OPERATOR_RULES` in `operator_rules.py` (can a machine hold this operator at all), `MODULE_RULES` in
 `module_rules.py` (can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of
-this operand) and `GROUP_RULES` (what the group's place in the pipeline forbids).
+this operand) and `GROUP_RULES` (what the group's position in the pipeline forbids).
 
 A float model and its quantised form get the same partition: rules read no scales, except to check
 that registers can hold them (`held_numbers`).
@@ -23,11 +23,11 @@ MOST_NAMES = 3
 """Names written out in a message."""
 
 
-# May this view (reshape) join the group that computed the bytes of `base`? (scope, base, view)
+# May this view (reshape) join the group that computed the bytes of `base`? (context, base, view)
 
 
 def view_readers(context: MatchContext, base: Node, view: Node) -> Words | None:
-    """{reader} cannot read {view} as {shape}: its values lie in memory as {size}
+    """{reader} cannot read {view} as {shape}: its values are stored as {size}
 
     Change: keep channels, rows and columns in {view:own}
     """
@@ -43,7 +43,7 @@ def view_readers(context: MatchContext, base: Node, view: Node) -> Words | None:
     return None
 
 
-# May this node join the group of this operand? (scope, source, node)
+# May this node join the group of this operand? (context, source, node)
 
 
 def single_reader(context: MatchContext, source: Node, node: Node) -> Words | None:
@@ -107,7 +107,7 @@ def one_window(words: Words) -> Words | None:
 
 
 def pipeline_path(words: Words) -> Words | None:
-    """{op} cannot follow {tail} in this machine's pipeline{behind}
+    """{op} cannot follow {tail} in this machine's pipeline{detail}
 
     Change: set `dataflow.modules.{blocked}.bypass` to true
     Change: set `dataflow.edges.{at}` to {edges}
@@ -117,7 +117,7 @@ def pipeline_path(words: Words) -> Words | None:
 
 
 def group_exit(words: Words) -> Words | None:
-    """{module} is no exit, a group cannot end there
+    """{module} is no exit, a group cannot end with it
 
     Change: set `dataflow.modules.{module}.exit` to true
     """

@@ -129,14 +129,19 @@ def constant_operand(context: MatchContext, node: Node, name: str) -> Words | No
 
 
 def computed_operand(context: MatchContext, node: Node, name: str) -> Words | None:
-    """{operand} is a constant; module {module} takes computed feature maps
+    """{operand} is a constant; module {module} takes feature maps
 
     Change: add {new}
     Change: make {map:own} an input of the model
     """
     if not _takes_maps(context, name):
         return None
-    constants = [context.dfg[i].called for i in node.operands if context.dfg[i].kind is Kind.CONST]
+    reads_maps = context.modules.by_name[name].kind is ModuleKind.RES_ADDER
+    constants = [
+        context.dfg[i].called
+        for i, access in zip(node.operands, node.access, strict=True)
+        if context.dfg[i].kind is Kind.CONST and not (reads_maps and access is Access.FULL)
+    ]
     if not constants:
         return None
     words: Words = {"module": name, "operand": constants[0]}
@@ -189,7 +194,7 @@ def repeats(context: MatchContext, node: Node, name: str) -> Words | None:  # no
 
 
 def only_clamps(context: MatchContext, node: Node, name: str) -> Words | None:
-    """{node} rounds to another scale; module {module}, in front of the array, only clamps"""
+    """{node} rounds to another scale; module {module}, before the array, only clamps"""
     front = name in context.modules.front
     return {"node": node.name, "module": name} if front and node.is_requantisation else None
 

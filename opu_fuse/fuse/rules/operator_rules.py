@@ -60,7 +60,7 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def known_shape(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
-    """{value} has a shape that is unknown behind {culprit} ({kind})
+    """{value} has a shape that is unknown after {culprit} ({kind})
 
     Change: declare the shape of {value} in the model (`value_info`)
     Change: export {culprit} in operators of the ONNX standard, with constant sizes
@@ -102,7 +102,7 @@ def known_operator(context: MatchContext, node: Node) -> Words | None:
     Change: set `dataflow.operators.{key}` to {kinds}
     Change: add {new}
     Change: compile the float model (the scales of {dynamic} are chosen anew for each image)
-    Change: replace {foreign} by operators that the machine runs (it {why})
+    Change: replace {unsupported} by operators that the machine runs (it {why})
     Change: replace {unknown} by operators that the machine runs
     """
     if context.modules.runners(context.runs_as(node)):
@@ -118,7 +118,7 @@ def known_operator(context: MatchContext, node: Node) -> Words | None:
         why = HOST_REASONS.get(op)
         if why is None:
             return {"op": op, "unknown": op if node.is_host else node.called.own or None}
-        return {"op": op, "foreign": op, "why": why}
+        return {"op": op, "unsupported": op, "why": why}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in context.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]
@@ -150,19 +150,21 @@ def kind_for(context: MatchContext, node: Node) -> ModuleKind | None:
     if not any(constants) and set(node.access) == {Access.FULL}:
         return ModuleKind.RES_ADDER if node.op == "add" else ModuleKind.SE
     operand = node.access[constants.index(True)] if constants.count(True) == 1 else None
+    if operand is Access.FULL and node.op == "add":
+        return ModuleKind.RES_ADDER  # it reads a constant map as any other
     if operand not in {Access.PER_TENSOR, Access.PER_CHANNEL}:
         return None
     return AFFINE_KINDS[node.op]
 
 
 def integer_values(context: MatchContext, node: Node) -> Words | None:
-    """{why}, so it stays in floating point
+    """{why}, so it remains in floating point
 
     Change: leave out --keep-float {asked:own}
     Change: round what {rounded:own} reads and writes to int8 in the model, with one scale
     Change: round the factors of {factors:own} in the model to int8 with zero point 0
     Change: round the weights of {weights:own} in the model to int8 with zero point 0
-    Change: quantise {given:own} in the model (QuantizeLinear, DequantizeLinear)
+    Change: quantise {unquantised:own} in the model (QuantizeLinear, DequantizeLinear)
     Change: hand over the {float} model, which is then quantised throughout
     """
     dfg = context.dfg
@@ -171,9 +173,9 @@ def integer_values(context: MatchContext, node: Node) -> Words | None:
         return None
     if left_float(node) is not None:
         return {"why": why, "asked": node.called if is_asked(node) else None}
-    if not dfg.given:  # the compiler quantised the model, except what the host computes
+    if not dfg.prequantised:  # the compiler quantised the model, except what the host computes
         return {"why": why}
-    how = next((fact for words, fact in _UNLIKE.items() if words in why), "given")
+    how = next((fact for words, fact in _UNLIKE.items() if words in why), "unquantised")
     return {"why": why, "float": "float", how: node.called}
 
 
@@ -186,7 +188,7 @@ def held_numbers(context: MatchContext, node: Node) -> Words | None:
     if error is None:
         return None
     # No remedy for scales that the compiler chose: the user cannot change them.
-    return {"what": error.what, "help": error.help if context.dfg.given else None}
+    return {"what": error.what, "help": error.help if context.dfg.prequantised else None}
 
 
 def feature_maps(context: MatchContext, node: Node) -> Words | None:

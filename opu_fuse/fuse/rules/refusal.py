@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from opu_fuse.summaries import summary
+
 Words = Mapping[str, object]
 Rule = Callable[..., Words | None]
 
@@ -42,11 +44,14 @@ _MOST_TRIED = 8
 class Refusal(Struct, frozen=True, kw_only=True):
     """A broken rule.
 
-    predicate: the rule; facts: the names and numbers of this case, among them other refusals that
-    the message quotes. joint: further rules that this module breaks, all of which must change;
-    also: refusals of other candidate modules; further: refusals of modules that the text leaves
-    out, whose changes are offered only where no other one helps. trial: maps a change to the form
-    in which it is shown, or to None where it does not help; None where changes cannot be tried.
+    predicate: the rule.
+    facts: the names and numbers of this case, and other refusals that the message quotes.
+    joint: further rules that this module breaks, all of which must change.
+    also: refusals of other candidate modules.
+    further: refusals of modules that the text leaves out, whose changes are offered only where no
+    other one helps.
+    trial: maps a change to the form in which it is shown, or to None where it does not help; None
+    where changes cannot be tried.
     """
 
     predicate: Rule
@@ -55,6 +60,9 @@ class Refusal(Struct, frozen=True, kw_only=True):
     also: tuple["Refusal", ...] = ()
     further: tuple["Refusal", ...] = ()
     trial: Trial | None = None
+
+    def __repr__(self) -> str:
+        return summary(self, self.rule, self.text)
 
     @property
     def rule(self) -> str:

@@ -70,17 +70,17 @@ class NewModule(Struct, frozen=True, kw_only=True):
         )
 
 
-def forms(hw: HwSpec, new: NewModule, places: Sequence[str]) -> Iterator[NewModule]:
+def forms(hw: HwSpec, new: NewModule, predecessors: Sequence[str]) -> Iterator[NewModule]:
     """Every form that a new module could have, with the buffers that the machine lacks.
 
-    places: possible predecessors. Kinds that may precede the array are also tried right after the
+    predecessors: the possible ones. Kinds that may precede the array are also tried right after the
     root of the data flow.
     """
     edges = hw.dataflow.edges.get(hw.dataflow.root, ())
     for operand in OPERAND_KINDS.get(new.kind, (None,)):
         formed = replace(new, operand=operand)
         buffers = _missing(hw, "table") if new.kind is ModuleKind.TABLE else ()
-        yield from (replace(formed, at=at, buffers=buffers) for at in places)
+        yield from (replace(formed, at=at, buffers=buffers) for at in predecessors)
         if new.kind in PRE_KINDS and new.domain is Domain.ACT:
             buffers = _missing(hw, "pre")
             yield replace(formed, at=hw.dataflow.root, feeds=edges, buffers=buffers)

@@ -1,1 +1,1 @@
-"""Ways to choose groups, behind one interface (`registry.py`)."""
+"""Ways to choose groups, with one interface (`registry.py`)."""

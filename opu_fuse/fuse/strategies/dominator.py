@@ -35,7 +35,7 @@ def dominator(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Grou
     def wanted(group: PartialGroup, node: Node) -> bool:
         return function[group.base] == function[node.index]
 
-    def apart(source: int, target: int) -> Refusal | None:
+    def own_reason(source: int, target: int) -> Refusal | None:
         nodes, base = context.dfg.nodes, context.dfg.base(source)
         words = {
             "source": nodes[base].name,
@@ -45,4 +45,4 @@ def dominator(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Grou
         }
         return refuse(other_function, words) if function[base] != function[target] else None
 
-    return replace(grow(context, forbid, wanted), apart=apart)
+    return replace(grow(context, forbid, wanted), own_reason=own_reason)

@@ -21,7 +21,7 @@ def greedy(context: MatchContext, forbid: Forbid = NOTHING_FORBIDDEN) -> Groupin
     The algorithm ignores `forbid`.
     """
     del forbid
-    traversal = _Walk(context.dfg, context.hw)
+    traversal = _Traversal(context.dfg, context.hw)
     traversal.run()
     groups = _merge_channel_pads(context.dfg, traversal.groups)
     return Grouping(groups=[group for group in groups if group], host=traversal.host)
@@ -35,7 +35,7 @@ def unreachable(words: Words) -> Words | None:
     return words
 
 
-class _Walk:
+class _Traversal:
     """The depth-first traversal of the graph.
 
     Invariant: `grouped[n]` is the group of every node taken so far, constants and inputs included.

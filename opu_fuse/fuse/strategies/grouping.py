@@ -13,7 +13,7 @@ from opu_fuse.fuse.rules.refusal import Refusal
 if TYPE_CHECKING:
     from opu_fuse.fuse.strategies.search_report import Search  # of one strategy only
 
-Apart = Callable[[int, int], Refusal | None]
+OwnReason = Callable[[int, int], Refusal | None]
 """(source, target) -> reason of the strategy's own."""
 
 
@@ -25,13 +25,15 @@ def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001  as e
 class Grouping(Struct, frozen=True, kw_only=True):
     """The groups and host operators that a strategy chose.
 
-    groups: operators in pipeline order; host: operators with reasons; apart: why the strategy did
-    not fuse an edge, called only where no rule forbids it; search: report of a searching strategy.
+    groups: operators in pipeline order.
+    host: operators with reasons.
+    own_reason: why the strategy did not fuse an edge, called only where no rule forbids it.
+    search: report of a searching strategy.
     """
 
     groups: list[list[Match]]
     host: list[HostOp]
-    apart: Apart = no_reason
+    own_reason: OwnReason = no_reason
     search: "Search | None" = None
 
 

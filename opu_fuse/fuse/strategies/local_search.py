@@ -39,9 +39,9 @@ class Refined(Struct, frozen=True, kw_only=True):
     timed: Timed
     plans: Plans
 
-    def with_joined(self, group: Raw, behind: Raw, joined: Raw) -> int | None:
+    def with_joined(self, group: Raw, successor: Raw, joined: Raw) -> int | None:
         """Cycles of the network with two groups joined into one; None when that has no plan."""
-        others = [g for g in self.grouping.groups if g[0] not in (group[0], behind[0])]
+        others = [g for g in self.grouping.groups if g[0] not in (group[0], successor[0])]
         units = self.plans.units([*others, joined], self.grouping.host)
         return None if units is None else round(cycles(units, self.plans.hw))
 

@@ -18,7 +18,7 @@ from opu_fuse.fuse.matching.partial_group import (
     Forbid,
     PartialGroup,
     extend,
-    place,
+    match_next,
 )
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.rules.legality import no_group
@@ -105,7 +105,7 @@ def _find(
         source_name = context.dfg[node.operands[0]].name
         return refused or refuse(no_group, {"node": node.called, "source": source_name})
     alone = PartialGroup(context.modules.start)
-    placed = place(context, alone, node, forbid)
+    placed = match_next(context, alone, node, forbid)
     return placed if isinstance(placed, Refusal) else (alone, placed)
 
 

@@ -28,7 +28,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Kind, Node
-from opu_fuse.fuse.explain.optimal_reasons import apart, host_ops
+from opu_fuse.fuse.explain.optimal_reasons import host_ops, reasons_not_fused
 from opu_fuse.fuse.explain.remedies import operator_refusal
 from opu_fuse.fuse.matching.context import MatchContext
 from opu_fuse.fuse.matching.enumerate_groups import Chain, continued, extended, opened, tail_of
@@ -55,7 +55,7 @@ def optimal(
     most_open: bound on the partial groups per operator.
     """
     costs = GroupCosts(context.dfg, context.hw)
-    program = _Walk(context, costs, forbid, most_open)
+    program = _DynamicProgram(context, costs, forbid, most_open)
     program.run()
     roots = program.roots()
     longest = matched(context, forbid)
@@ -77,23 +77,24 @@ def optimal(
     if refined is not None:
         summed = refined.grouping
         search = replace(search, timed=refined.timed)
-    return replace(summed, apart=apart(context, costs, forbid, summed, refined), search=search)
+    own_reason = reasons_not_fused(context, costs, forbid, summed, refined)
+    return replace(summed, own_reason=own_reason, search=search)
 
 
 def _grouping(
-    walk: "_Walk",
+    program: "_DynamicProgram",
     costs: GroupCosts,
     longest: Grouping,
     roots: Mapping[int, int],
-    kept: Collection[int],
+    as_longest: Collection[int],
 ) -> Grouping:
-    """The grouping of the dynamic program, with the regions in `kept` as in `longest`.
+    """The grouping of the dynamic program, with the groups of `longest` in some regions.
 
-    kept: regions, each by its last spot.
+    as_longest: those regions, each by its last spot.
     """
-    nodes = {n for n, root in roots.items() if root in kept}
-    groups, on_host = walk.read_off(longest, nodes)
-    host = host_ops(walk.context, costs, walk.forbid, groups, on_host)
+    nodes = {n for n, root in roots.items() if root in as_longest}
+    groups, on_host = program.read_off(longest, nodes)
+    host = host_ops(program.context, costs, program.forbid, groups, on_host)
     return Grouping(groups=groups, host=host)
 
 
@@ -115,7 +116,7 @@ class _Spot(Struct, kw_only=True):
         return not self.lost and self.best < other
 
 
-class _Walk:
+class _DynamicProgram:
     """The dynamic program over the fusion forest.
 
     Invariant: `joined[s]` is the operator that may continue the group ending in s; spots linked
@@ -147,16 +148,18 @@ class _Walk:
             root_of[index] = root_of[self.spots[index].node] = root
         return root_of
 
-    def read_off(self, longest: Grouping, kept: set[int]) -> tuple[list[list[Match]], list[int]]:
+    def read_off(
+        self, longest: Grouping, as_longest: set[int]
+    ) -> tuple[list[list[Match]], list[int]]:
         """Step 3: groups, and the operators on the host (without owned biases).
 
-        kept: nodes that are grouped as in `longest`.
+        as_longest: nodes that are grouped as in `longest`.
         """
-        groups = [g for g in longest.groups if g[-1].node in kept]
+        groups = [g for g in longest.groups if g[-1].node in as_longest]
         dfg = self.context.dfg
-        hosted = [h.node for h in longest.host if h.node in kept]
+        hosted = [h.node for h in longest.host if h.node in as_longest]
         on_host = [i for i in hosted if dfg[i].owner is None]
-        done = set(kept)
+        done = set(as_longest)
         for index in reversed(self.spots):
             spot = self.spots[index]
             if index in done:
@@ -223,7 +226,7 @@ class _Walk:
 
 
 def _search(
-    walk: _Walk, roots: dict[int, int], best: dict[int, Cost], other: dict[int, Cost]
+    program: _DynamicProgram, roots: dict[int, int], best: dict[int, Cost], other: dict[int, Cost]
 ) -> Search:
     """The search report: both groupings, region by region.
 
@@ -232,12 +235,12 @@ def _search(
     nodes: dict[int, list[int]] = {}
     for index in sorted(roots):
         nodes.setdefault(roots[index], []).append(index)
-    decisions = Counter(roots[index] for index in walk.joined)
+    decisions = Counter(roots[index] for index in program.joined)
     regions = [
         Region(
             nodes=tuple(nodes[root]),
             decisions=count,
-            exact=not walk.spots[root].lost,
+            exact=not program.spots[root].lost,
             best=best[root],
             matched=other[root],
         )

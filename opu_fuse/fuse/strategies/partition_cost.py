@@ -16,16 +16,16 @@ from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.layout.data_layout import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.layout.shape import Shape
-from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, places_of
+from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, storages_of
 from opu_fuse.tile_schedule.residency import count_reads
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import OutputRange, output_ranges
 from opu_fuse.tiling.estimate import Estimate
-from opu_fuse.tiling.im2row import im2row_place
+from opu_fuse.tiling.im2row import im2row_storage
 from opu_fuse.tiling.stored_view import stored_shape
-from opu_fuse.tiling.tile import Tile, ceil_div, unfold
+from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
@@ -35,7 +35,7 @@ class Plans:
 
     def __init__(self, context: MatchContext) -> None:
         self.hw = context.hw
-        self._scope = context
+        self._context = context
         self._lanes: LaneMap = ()
         self._geometries: dict[tuple[Match, ...], Geometry | None] = {}
         self._tiles: dict[tuple[Shape, bool], Tiled] = {}
@@ -55,7 +55,7 @@ class Plans:
     def _units(
         self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
     ) -> tuple[Unit[TiledLayer], ...]:
-        dfg, hw = self._scope.dfg, self._scope.hw
+        dfg, hw = self._context.dfg, self._context.hw
         members = [[m.node for m in group] for group in groups]
         layout = lay_out(dfg, members, {op.node for op in host}, hw)
         if layout.lanes != self._lanes:  # cached geometries count channels in the old lanes
@@ -67,45 +67,47 @@ class Plans:
         passes = {group: geometry for group, geometry in geometries.items() if geometry is not None}
         layout = pack(dfg, layout, passes.values(), hw)
         reads = count_reads(dfg, layout, passes.values(), [op.node for op in host])
-        tiled_layers = {group: self._works(layout, g, reads) for group, g in passes.items()}
-        beside = self._companions(members, tiled_layers)
+        tiled_layers = {group: self._tile_layers(layout, g, reads) for group, g in passes.items()}
+        co_scheduled = self._co_schedule(members, tiled_layers)
         units: list[Unit[TiledLayer]] = []
         for group, layers in tiled_layers.items():
-            if group in beside:
+            if group in co_scheduled:
                 layer_pair = (
                     *layers,
-                    *self._works(layout, passes[beside[group]], reads, beside=True),
+                    *self._tile_layers(
+                        layout, passes[co_scheduled[group]], reads, co_scheduled=True
+                    ),
                 )
-                units.append(Unit(works=layer_pair, beside=True))
-            elif group not in beside.values():
-                units.append(Unit(works=layers))
+                units.append(Unit(layers=layer_pair, interleaved=True))
+            elif group not in co_scheduled.values():
+                units.append(Unit(layers=layers))
         return tuple(units)
 
     def _geometry(self, group: Sequence[Match]) -> Geometry | None:
         key = tuple(group)
         if key not in self._geometries:
-            dfg, hw = self._scope.dfg, self._scope.hw
-            placed = after_array(self._scope.modules, dfg, list(group))
+            dfg, hw = self._context.dfg, self._context.hw
+            placed = after_array(self._context.modules, dfg, list(group))
             front = {m.node for m in placed if m.module in chain_of(hw).front}
             members = [m.node for m in placed]
             self._geometries[key] = group_geometry(dfg, members, hw, self._lanes, front)
         return self._geometries[key]
 
-    def _works(
+    def _tile_layers(
         self,
         layout: DataLayout,
         geometry: Geometry,
         read: Mapping[int, int],
         *,
-        beside: bool = False,
+        co_scheduled: bool = False,
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
-        dfg, hw = self._scope.dfg, self._scope.hw
-        reads, writes = places_of(dfg, layout, geometry, hw)
+        dfg, hw = self._context.dfg, self._context.hw
+        reads, writes = storages_of(dfg, layout, geometry, hw)
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
             shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
-            tile, _, ranges = self._tiled(shape, beside=beside)
+            tile, _, ranges = self._tiled(shape, co_scheduled=co_scheduled)
             layer = TiledLayer(
                 shape=shape,
                 source=geometry.source,
@@ -113,10 +115,10 @@ class Plans:
                 output=geometry.output,
                 tile=tile,
                 ranges=ranges,
-                unfold=unfold(shape, hw.array.modes[tile.mode], hw),
-                reads=im2row_place(reads, shape),
+                cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
+                reads=im2row_storage(reads, shape),
                 writes=writes,
-                readers=read[writes.home],
+                readers=read[writes.alias_root],
                 phase=phase,
                 gate=geometry.gate,
                 second=geometry.second,
@@ -124,22 +126,22 @@ class Plans:
             layers.append(layer)
         return tuple(layers)
 
-    def _tiled(self, shape: Shape, *, beside: bool) -> Tiled:
-        key = shape, beside
+    def _tiled(self, shape: Shape, *, co_scheduled: bool) -> Tiled:
+        key = shape, co_scheduled
         if key not in self._tiles:
-            hw = self._scope.hw
-            tile, estimate = choose_tile("", shape, hw, beside=beside)
+            hw = self._context.hw
+            tile, estimate = choose_tile("", shape, hw, co_scheduled=co_scheduled)
             self._tiles[key] = tile, estimate, output_ranges(shape, tile, hw)
         return self._tiles[key]
 
-    def _companions(
-        self, members: Sequence[Sequence[int]], works: Mapping[int, tuple[TiledLayer, ...]]
+    def _co_schedule(
+        self, members: Sequence[Sequence[int]], tiled_layers: Mapping[int, tuple[TiledLayer, ...]]
     ) -> dict[int, int]:
         idle: dict[int, Estimate] = {}
         busy: dict[int, Estimate] = {}
-        for group, (layer, *other_phases) in works.items():
+        for group, (layer, *other_phases) in tiled_layers.items():
             shape, tile = layer.shape, layer.tile
-            _, estimate, ranges = self._tiled(shape, beside=False)
+            _, estimate, ranges = self._tiled(shape, co_scheduled=False)
             rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
             if other_phases:
                 continue
@@ -147,5 +149,5 @@ class Plans:
                 idle[group] = estimate
             elif rects * len(ranges) > 1:
                 busy[group] = estimate
-        context = self._scope
-        return find_co_scheduled(context.dfg, members, list(works), idle, busy, context.hw)
+        context = self._context
+        return find_co_scheduled(context.dfg, members, list(tiled_layers), idle, busy, context.hw)

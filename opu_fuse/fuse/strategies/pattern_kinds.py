@@ -1,4 +1,4 @@
-"""Pattern kinds, and the graph on which TVM's FuseOps works.
+"""Pattern kinds, and the graph that TVM's FuseOps reads.
 
 A pattern kind says how an operator's result elements depend on its operands' elements; an edge has
 one too. FuseOps decides by these and the graph's structure only, independently of the machine.
@@ -20,10 +20,12 @@ Edge = tuple[int, Pattern]
 class FusionGraph(Struct, frozen=True, kw_only=True):
     """Nodes in post-DFS order (operands before users), named by position.
 
-    patterns: one per node; users: the edges that leave a node, one per use, in traversal
-    order; extern: nodes whose value is needed outside (results and inputs of the function);
-    operands: what a node reads, each once; parameter: whether a node's value is passed to a
-    function that reads it (scalar constants are inlined into its body).
+    patterns: one per node.
+    users: the edges that leave a node, one per use, in traversal order.
+    extern: nodes whose value is needed outside (results and inputs of the function).
+    operands: what a node reads, each once.
+    parameter: whether a node's value is passed to a function that reads it (scalar constants are
+    inlined into its body).
     """
 
     patterns: Sequence[Pattern]

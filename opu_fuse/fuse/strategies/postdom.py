@@ -1,6 +1,6 @@
 """The post-dominator tree: for every value, the first node where all paths from it join.
 
-Common ancestors are found with jump pointers (each node also points to an ancestor some distance
+Common ancestors are reached by jump pointers (each node also points to an ancestor some distance
 further up). Long skip connections, as in DenseNet or U-Net, then cost the logarithm of their
 length.
 """

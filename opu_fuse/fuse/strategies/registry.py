@@ -5,7 +5,7 @@ reasons, verify.
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
-from opu_fuse.choices import require_choice
+from opu_fuse.choices import option, require_choice
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.explain.boundaries import boundaries
@@ -38,8 +38,8 @@ def partition(
 ) -> Partition:
     """Groups of a DFG on a machine, with reasons at all boundaries and the verifier's findings.
 
-    forbid: groups that must not be formed because the scheduler found that they do not fit. Each is
-    a tuple of node indices (views are ignored); a mapping also gives the scheduler's errors.
+    forbid: groups that must not be formed because the scheduler reported that they do not fit. Each
+    is a tuple of node indices (views are ignored); a mapping also gives the scheduler's errors.
     `greedy` ignores it. Raises UserError for an unknown strategy.
     """
     require_choice("strategy", strategy, STRATEGIES)
@@ -67,7 +67,7 @@ def _partition(context: MatchContext, strategy: str, forbidden: Forbid) -> Parti
         strategy=strategy,
         groups=groups,
         host=host_ops,
-        boundaries=boundaries(context, groups, host_ops, strategy, forbidden, grouping.apart),
+        boundaries=boundaries(context, groups, host_ops, strategy, forbidden, grouping.own_reason),
         violations=verify(context, groups, host_ops),
         search=grouping.search,
         misfits=context.misfits,
@@ -80,7 +80,9 @@ def require_legal(dfg: Dfg, result: Partition) -> None:
         return
     first, more = result.violations[0], len(result.violations) - 1
     what = f"{first.text}{f' (and {more} more violations)' if more else ''}"
-    raise PartitionError(f"{dfg.name}, strategy {result.strategy}", what, "use --strategy matched")
+    raise PartitionError(
+        f"{dfg.name}, strategy {result.strategy}", what, f"use {option('strategy', 'matched')}"
+    )
 
 
 def in_order(

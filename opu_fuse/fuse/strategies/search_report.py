@@ -13,9 +13,10 @@ from opu_fuse.timing.group_cost import Cost
 class Region(Struct, frozen=True, kw_only=True):
     """Operators between values that every grouping stores in memory.
 
-    nodes: DFG indices, ascending, owned biases included; decisions: edges that some legal group
-    fuses; exact: False where the search gave up and took `matched`; best, matched: cost of the
-    grouping found, and of `matched`.
+    nodes: DFG indices, ascending, owned biases included.
+    decisions: edges that some legal group fuses.
+    exact: False where the search gave up and took `matched`.
+    best, matched: cost of the search's grouping, and of `matched`.
     """
 
     nodes: tuple[int, ...]

@@ -1,6 +1,7 @@
 """Names of the strategies, for callers that list them without importing them."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class StrategyName(StrEnum):
@@ -16,6 +17,10 @@ class StrategyName(StrEnum):
     """The legal grouping with the fewest predicted cycles."""
     DOMINATOR = "dominator"
     """TVM's FuseOps, cut where the machine needs it."""
+
+
+StrategyLike = StrategyName | Literal["none", "greedy", "matched", "optimal", "dominator"]
+"""As an argument; the names are those above (`tests/api/test_public_api.py`)."""
 
 
 DEFAULT_STRATEGY = StrategyName.MATCHED

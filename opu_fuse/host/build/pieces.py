@@ -20,7 +20,7 @@ from opu_fuse.host.build.segment import HostModel, constant_model, host_model
 INEXACT = "{op}: numpy and ONNX Runtime round it differently"
 FORM = "{op}: not with these types, shapes and attributes"
 UNKNOWN = "{op}: kernels have no such operator"
-ALONE = "nothing beside it may be fused with it"
+ALONE = "no neighbour may be fused with it"
 
 
 def host_segment(
@@ -38,7 +38,7 @@ def host_segment(
     name = f"{number:03d}"
     whole = host_model(dfg, nodes, f"host_{name}", types)
     parts, plan = split_host_model(whole.model)
-    members = [_member(f"host/{name}.{place}", part) for place, part in enumerate(parts)]
+    members = [_member(f"host/{name}.{position}", part) for position, part in enumerate(parts)]
     why_not = _why_not(whole.model)
     pieces = [
         HostPiece(

@@ -2,7 +2,7 @@
 
 Inside such a model values are real numbers under their own names; int8 values enter and leave as
 `<name>:int8` through DequantizeLinear and QuantizeLinear, and a result the model rounds is
-rounded, and shown, there too. Values of types that numpy has not enter and leave as `<name>:wide`.
+rounded and shown in it. Values of types that numpy has not enter and leave as `<name>:wide`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,12 +16,13 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
 from opu_fuse.dfg.ort_operator import body_of, result_types
 from opu_fuse.dfg.value_types import ValueType
-from opu_fuse.dtypes import carried
+from opu_fuse.dtypes import container_dtype
 from opu_fuse.errors import ModelError
 from opu_fuse.model.opsets import KNOWN
 from opu_fuse.quant import QuantParams
 
 IR_VERSION = 10
+"""IR version of the models. Newer ones have no feature that is needed here."""
 
 
 class HostModel(Struct, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ def host_model(
     """The model of one host segment: its nodes in order, values from outside as inputs, values
     read outside and rounded results as outputs.
 
-    types: of values that earlier segments have made and inference does not know, by name; those of
+    types: of values that earlier segments computed and inference does not know, by name; those of
     this one are added. Raises ModelError where nobody knows the type of an input.
     """
     types = {} if types is None else types
@@ -66,7 +67,7 @@ def host_model(
         node = dfg[index]
         for operand in _operands(dfg, node):
             if operand not in draft.known:
-                _bring_in(draft, dfg[operand])
+                _add_input(draft, dfg[operand])
         if node.ir_node is None or node.ir_node in names or not _is_last_of(dfg, node, inside):
             continue
         names[node.ir_node] = (*(part.name or "" for part in node.body[:-1]), node.name)
@@ -77,8 +78,10 @@ def host_model(
     for node in outputs:
         if _is_narrow(node):
             assert node.type is not None
-            _cast(draft, node.value, _outer(node), node.type.carried)
-    shown = dict.fromkeys([*map(_outer, outputs), *(f"{value}:int8" for value in draft.rounded)])
+            _cast(draft, node.value, _boundary_name(node), node.type.container)
+    shown = dict.fromkeys(
+        [*map(_boundary_name, outputs), *(f"{value}:int8" for value in draft.rounded)]
+    )
     graph = helper.make_graph(
         draft.nodes,
         name,
@@ -94,7 +97,7 @@ def host_model(
     return HostModel(
         model=model,
         inputs=tuple(draft.names.items()),
-        outputs=tuple((_outer(n), n.value) for n in outputs),
+        outputs=tuple((_boundary_name(n), n.value) for n in outputs),
         rounded=tuple(draft.rounded.items()),
         nodes={n: names[ir_node] for n in nodes if (ir_node := dfg[n].ir_node) in names},
     )
@@ -104,7 +107,7 @@ def constant_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
     """The model of outputs that are constants: it has no inputs and no operators."""
     outputs = {dfg[i].value: real_data(dfg[i]) for i in nodes}
     tensors = [
-        numpy_helper.from_array(data.astype(carried(data.dtype.name)), value)
+        numpy_helper.from_array(data.astype(container_dtype(data.dtype.name)), value)
         for value, data in outputs.items()
     ]
     shown = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
@@ -132,7 +135,7 @@ def _operands(dfg: Dfg, node: Node) -> Iterable[int]:
     return results
 
 
-def _outer(node: Node) -> str:
+def _boundary_name(node: Node) -> str:
     if node.quant is not None:
         return f"{node.value}:int8"
     return f"{node.value}:wide" if _is_narrow(node) else node.value
@@ -163,13 +166,13 @@ def _readers(dfg: Dfg, index: int) -> Iterable[int]:
             yield user
 
 
-def _bring_in(draft: _Draft, node: Node) -> None:
+def _add_input(draft: _Draft, node: Node) -> None:
     """A constant becomes an initialiser of real numbers, a computed value an input."""
     draft.known.add(node.index)
     if node.kind is Kind.CONST:
         draft.initializers[node.value] = numpy_helper.from_array(real_data(node), node.value)
         return
-    name = _outer(node)
+    name = _boundary_name(node)
     known = node.type or draft.types.get(node.value)
     if known is None:
         raise ModelError(
@@ -182,7 +185,7 @@ def _bring_in(draft: _Draft, node: Node) -> None:
         draft.inputs[name] = known.info(name, ir.DataType.INT8)
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
         return
-    draft.inputs[name] = known.info(name, known.carried)
+    draft.inputs[name] = known.info(name, known.container)
     if _is_narrow(node):
         _cast(draft, name, node.value, known.dtype)
 
@@ -224,7 +227,7 @@ def _convert(draft: _Draft, op: str, source: str, target: str, quant: QuantParam
 
 
 def _cast(draft: _Draft, source: str, target: str, dtype: ir.DataType) -> None:
-    """A Cast that is exact both ways; infinities of 8-bit floats remain infinities."""
+    """A Cast that is exact in both directions; infinities of 8-bit floats remain infinities."""
     node = helper.make_node("Cast", [source], [target], name=f"{target}:Cast", to=int(dtype))
     if dtype.name.startswith("FLOAT8"):
         node.attribute.append(helper.make_attribute("saturate", 0))

@@ -80,8 +80,8 @@ def _step_by_step(
         for number, i in enumerate(op.body, op.first_instr):
             if number not in now:
                 now[number] = evaluate(op, i, now, None, Scratch())
-        made = [np.array(now[op.yields[k]]) for k in gathered]  # read all before writing any
-        for k, value in zip(gathered, made, strict=True):
+        values_read = [np.array(now[op.yields[k]]) for k in gathered]  # before writing any
+        for k, value in zip(gathered, values_read, strict=True):
             np.copyto(stores[k], value, casting="no")
 
 

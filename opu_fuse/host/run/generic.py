@@ -2,7 +2,7 @@
 
 An operand becomes a strided view with one axis per loop, of size 1 where the loop does not move it,
 so that a value is computed only along the loops it depends on. Work is cut along one parallel loop
-into blocks that stay in the processor's cache: this is what fusing is for.
+into blocks that fit the processor's cache: this is what fusing is for.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,6 +17,7 @@ from opu_fuse.host.run.gather import gather
 from opu_fuse.host.run.scalars import Block, Scratch, Value, cut, evaluate, view
 
 BLOCK_ELEMENTS = 1 << 16
+"""Elements of a block: several arrays of this size fit a processor's cache."""
 
 
 def run_kernel(kernel: Kernel, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -53,7 +54,7 @@ def _expect(
 ) -> np.ndarray:
     data = values.get(name)
     if data is None:
-        raise InternalError("host kernel", f"{op.name} needs {name}, which nothing has made")
+        raise InternalError("host kernel", f"{op.name} needs {name}, which nothing has computed")
     what = f"{name} is {data.dtype}{list(data.shape)}, {op.name} reads {dtype}{list(shape)}"
     if data.dtype != np.dtype(dtype):
         raise InternalError("host kernel", what)
@@ -85,11 +86,13 @@ def blocks(op: GenericOp) -> list[Block]:
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """What all blocks share.
+    """Facts that all blocks share.
 
-    gathered: results that are read, or made from some that are, in an operator that gathers; ready:
-    the others. known: instructions' values that are the same everywhere; later: instructions that
-    need a gathered result. dead: per instruction the values nothing needs after it.
+    gathered: results that are read, or computed from some that are, in an operator that gathers
+    ready: the other results
+    known: instructions' values that are the same everywhere
+    later: instructions that need a gathered result
+    dead: per instruction the values nothing needs after it
     """
 
     op: GenericOp
@@ -126,14 +129,14 @@ def _run_block(
     block: Block,
     scratch: Scratch,
 ) -> None:
-    """Compute and store one block, given its views."""
+    """Compute and store one block through its views."""
     op = plan.op
     values: dict[int, Value] = {**dict(enumerate((*inputs, *results))), **plan.known}
-    made: list[int] = []
+    computed: list[int] = []
     for number, (i, dead) in enumerate(zip(op.body, plan.dead, strict=True), op.first_instr):
         if number not in plan.known and number not in plan.later:
             values[number] = evaluate(op, i, values, block, scratch)
-            made.append(number)
+            computed.append(number)
         _give_back(values, [n for n in dead if n not in plan.known], scratch)
     ready = [values[op.yields[k]] for k in plan.ready]
     if len(ready) > 1 and any(op.reads_result(k) for k in plan.ready):
@@ -142,7 +145,7 @@ def _run_block(
         np.copyto(results[k], np.asarray(value), casting="no")
     if plan.gathered:
         gather(op, plan.gathered, values, results)
-    _give_back(values, [n for n in made if n in values], scratch)
+    _give_back(values, [n for n in computed if n in values], scratch)
 
 
 def _give_back(values: dict[int, Value], numbers: Iterable[int], scratch: Scratch) -> None:

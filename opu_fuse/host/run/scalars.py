@@ -43,10 +43,10 @@ def _select(condition: np.ndarray, a: np.ndarray, b: np.ndarray, *, out: np.ndar
     bits = np.dtype(f"u{out.dtype.itemsize}")
     unless = np.asarray(condition).astype(bits)
     unless -= bits.type(1)  # all ones where it does not hold
-    first, found = a.view(bits), out.view(bits)
-    np.bitwise_xor(first, b.view(bits), out=found)
-    found &= unless
-    found ^= first
+    a_bits, out_bits = a.view(bits), out.view(bits)
+    np.bitwise_xor(a_bits, b.view(bits), out=out_bits)
+    out_bits &= unless
+    out_bits ^= a_bits
 
 
 FUNCTIONS: Mapping[str, Callable[..., object]] = {
@@ -108,7 +108,7 @@ def view(
 ) -> np.ndarray:
     """The elements of `data` by loop: an axis per loop, of size 1 where it does not move the index.
 
-    The map must stay inside the array (`kernel_check`).
+    The map must index inside the array (`kernel_check`).
     """
     factors = [0] * index.dims
     for e, stride in zip(index.results, data.strides, strict=True):

@@ -40,11 +40,11 @@ class Hosts:
         self._runners: dict[str, _Runner] = {}
 
     def run(self, segment: HostSegment, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Results by value name, what is rounded inside included, given the segment's inputs by
-        value name.
+        """Results by value name, from the segment's inputs by value name; values rounded inside are
+        included.
 
-        Raises RunError when ONNX Runtime stops at the values it is given, InternalError when a
-        kernel gets values that it does not take: the compiler has made them.
+        Raises RunError when ONNX Runtime rejects the values, InternalError when a kernel gets
+        values that it does not take: they come from the compiler.
         """
         known = {name: values[value] for name, value in segment.inputs}
         for piece in segment.pieces:
@@ -61,8 +61,8 @@ class Hosts:
         try:
             result = run(list(piece.outputs), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
-            what = f"ONNX Runtime cannot run it on these values: {_said(error)}"
-            raise RunError(_named(piece), what, "check the inputs that are given") from error
+            what = f"ONNX Runtime cannot run it on these values: {_one_line(error)}"
+            raise RunError(_named(piece), what, "check the inputs") from error
         return {n: np.asarray(value) for n, value in zip(piece.outputs, result, strict=True)}
 
     def _kernel(self, member: str) -> Kernel:
@@ -76,7 +76,7 @@ class Hosts:
             try:
                 run = session(model).run
             except Exception as error:  # ONNX Runtime raises classes of its own
-                what = f"ONNX Runtime cannot load it: {_said(error)}"
+                what = f"ONNX Runtime cannot load it: {_one_line(error)}"
                 help_ = "compile the model again, for the ONNX Runtime that is installed"
                 raise RunError(_named(piece), what, help_) from error
             self._runners[piece.member] = partial(_run_in_child, model) if may_trap(model) else run
@@ -145,7 +145,7 @@ def require_runnable(bundle: Bundle) -> None:
         try:
             session(bundle.hosts[piece.member])
         except Exception as error:  # ONNX Runtime raises classes of its own
-            what = f"ONNX Runtime cannot run it on the host: {_said(error)}"
+            what = f"ONNX Runtime cannot run it on the host: {_one_line(error)}"
             help_ = "replace it by operators that ONNX Runtime runs"
             raise ModelError(_named(piece), what, help_) from error
 
@@ -156,9 +156,9 @@ def _named(piece: HostPiece) -> str:
     return f"host operator {', '.join(names[:_SHOWN])}{more}"
 
 
-def _said(error: Exception) -> str:
-    """ONNX Runtime's complaint in one line, without its code and the places in its sources."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+def _one_line(error: Exception) -> str:
+    """ONNX Runtime's complaint in one line, without its code and its source locations."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or ["without a reason"]
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", lines[0])
     text = text.removeprefix("Exception during initialization: ")
     return re.sub(r"^/\S+:\d+ .*?\) ", "", text).strip(" .")

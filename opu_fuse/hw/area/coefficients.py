@@ -26,8 +26,8 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "lut": {
                 "one": 867.1,
                 "port bits": 0.9924,
-                "unfolds": 467.4,
-                "unfolded lanes": 19.72,
+                "im2row": 467.4,
+                "im2row lanes": 19.72,
             },
             "dsp": {},
         },
@@ -204,8 +204,8 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "lut": {
                 "one": 1321.0,
                 "port bits": 0.8589,
-                "unfolds": 500.6,
-                "unfolded lanes": 43.58,
+                "im2row": 500.6,
+                "im2row lanes": 43.58,
             },
             "dsp": {},
         },

@@ -11,9 +11,10 @@ from opu_fuse.hw.spec.problem import did_you_mean
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """has: all there is of it, block RAM in blocks of the family. clock_mhz: at which machines are
-    compared unless told otherwise; memory_bytes: of the board's memory, a second. fill: share of
-    the tables that a machine may take unless told otherwise, since no router fills a device.
+    """has: all resources of the device, block RAM in blocks of the family.
+    clock_mhz: default clock at which machines are compared.
+    memory_bytes: bandwidth of the board's memory, bytes per second.
+    fill: default share of the tables that a machine may use, since no router fills a device.
     source: where the numbers are from.
     """
 

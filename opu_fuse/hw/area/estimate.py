@@ -1,8 +1,8 @@
-"""What a machine takes of an FPGA, in closed form: tables, multipliers and block RAM.
+"""FPGA resources that a machine uses, in closed form: tables, multipliers and block RAM.
 
 A machine is a few parts, each the sum of physical terms (bits that an adder or a multiplexer has,
-lanes that a stage has, blocks that a memory is made of). Terms follow from the spec, here; what one
-of them costs on a family of devices was fitted to Yosys (`benchmarks/area.py`) and stands in
+lanes that a stage has, blocks that a memory consists of). Terms follow from the spec, here; the
+cost of one on a family of devices was fitted to Yosys (`benchmarks/area.py`), see
 `coefficients.py`. Memories need no fit: their tables and blocks are counted.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from opu_fuse.errors import SpecError
-from opu_fuse.hw.im2row_window import unfolds
+from opu_fuse.hw.im2row_window import supports_im2row
 from opu_fuse.hw.memories import Family, blocks, memories
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec
@@ -28,7 +28,7 @@ SLICED_BITS = 9
 
 
 class Area(Struct, frozen=True, kw_only=True):
-    """What a device has, or something takes, in cells of its family."""
+    """Resources of a device or a part, in cells of its family."""
 
     lut: float = 0
     dsp: float = 0
@@ -54,7 +54,7 @@ def parts(spec: HwSpec, family: Family) -> dict[str, Area]:
 
 
 def priced(spec: HwSpec, family: Family, costs: Costs) -> dict[str, Area]:
-    """As `parts`, with costs of one's own."""
+    """`parts` with costs of the caller."""
     if not spec.build:
         raise SpecError(
             spec.name,
@@ -92,7 +92,7 @@ def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
     port = 8 * max(spec.word_bytes, spec.buffers.weight.width)
     edges = sum(map(len, chain.follow.values())) + len(chain.ends)
     window, buffers, residuals = spec.array.depthwise, spec.buffers, chain.banks(Stage.RESIDUAL)
-    sides, unfold = spec.residual_lanes * residuals, unfolds(spec)
+    sides, im2row = spec.residual_lanes * residuals, supports_im2row(spec)
     return {
         "control": {"one": 1, "bus bits": bus},
         "fetch": {"one": 1, "bus bits": bus},
@@ -101,10 +101,10 @@ def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
             "one": 1,
             "bus bits": bus,
             "port bits": port,
-            "unfolds": unfold,
-            "unfolded lanes": word * unfold,
+            "im2row": im2row,
+            "im2row lanes": word * im2row,
         },
-        "buffers": {"one": 1, "lanes": word, "lanes written alone": word * unfold},
+        "buffers": {"one": 1, "lanes": word, "lanes written alone": word * im2row},
         "affine": {
             "units": chain.pre_units,
             "lanes": word * chain.pre_units,
@@ -180,7 +180,7 @@ def _array_terms(spec: HwSpec, family: Family) -> Terms:
 
     Where these are 25 bits wide, two units that read the same operands in every mode share them
     (`pairs`), so that one multiplies two weights, and two slices add their products up; the others
-    stand alone. With multipliers of 18 bits (ECP5: `OPU_SHORT_SLICES`) all do.
+    share nothing. With multipliers of 18 bits (ECP5: `OPU_SHORT_SLICES`) none shares.
     """
     array, word = spec.array, spec.word_channels
     units, terms = array.units, array.multipliers

@@ -7,8 +7,8 @@
     post.run psum=64 order=requant,act out_rows=4 … wait=compute signal=compute,store
 
 `engine.opcode`, then `register=value` (decimal, 0x…, negative where signed; a register that is not
-named is 0), then the engines whose token is awaited and those that get one. `dram` and `hash` stand
-for their LO/HI pairs, `order` takes names of stages of a machine (`hw/spec/chain.py`), `pool_kind`
+named is 0), then the engines whose token is awaited and those that get one. `dram` and `hash` set
+their LO/HI pairs, `order` takes names of stages of a machine (`hw/spec/chain.py`), `pool_kind`
 max or average, `res_kind` add, multiply or maximum.
 """
 
@@ -40,7 +40,7 @@ from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 
 _PAIRS = {"dram": ("dram_lo", "dram_hi"), "hash": ("hash_lo", "hash_hi")}
-"""Names that stand for two registers, lower 22 bits first."""
+"""Names that set two registers, lower 22 bits first."""
 
 _TOKENS = ("wait", "signal")
 _Symbol = tuple[Callable[[int], str], Callable[[str], int]]
@@ -56,7 +56,7 @@ def disassemble(
     spec: HwSpec | None = None,
 ) -> str:
     """Instructions -> text. comments: lines put before an instruction, by its index; positions:
-    word indices shown behind; spec: the machine, for the names of its stages.
+    word indices, as comments after each; spec: the machine, for the names of its stages.
     """
     lines: list[str] = []
     for number, instruction in enumerate(instructions):
@@ -125,7 +125,7 @@ def _instruction(words: list[str], spec: HwSpec | None) -> Instruction:
         if not (name and equals and value):
             raise _LineError(f"{word!r} is not name=value", "write it without blanks around `=`")
         if name in named:
-            raise _LineError(f"{name!r} stands twice", "remove one of them")
+            raise _LineError(f"{name!r} appears twice", "remove one of them")
         named.add(name)
         if name in tokens:
             tokens[name] = _engines(name, value)

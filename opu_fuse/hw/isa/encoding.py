@@ -1,7 +1,7 @@
-"""Instructions <-> 32-bit words, both ways in linear time.
+"""Instructions <-> 32-bit words, encoded and decoded in linear time.
 
 The encoder emits only registers that change (they keep their values and start at 0) and then the
-C-type. The decoder is strict: every word that the machine would refuse by itself it refuses too,
+C-type. The decoder is strict: it refuses every word that the machine would refuse,
 with the word's index. Word formats: `table.py`.
 """
 
@@ -32,7 +32,8 @@ from opu_fuse.hw.isa.table import (
 
 _VALUE_MASK = (1 << VALUE_BITS) - 1
 _ENGINES = 8
-_REMADE = "the program is damaged or was made by another version; compile it again"
+"""Values of the engine field (three bits)."""
+_COMPILE_AGAIN = "the program is damaged or of another version; compile it again"
 
 
 class UType(Struct, frozen=True, kw_only=True):
@@ -164,7 +165,7 @@ def decode(words: np.ndarray) -> list[Instruction]:
 
 
 def decode_with_positions(words: np.ndarray) -> tuple[list[Instruction], np.ndarray]:
-    """As `decode`, and the word index (int64) of every instruction's C-type."""
+    """Instructions as `decode` gives them, and the word index (int64) of each one's C-type."""
     words = np.ascontiguousarray(words, np.uint32)
     fault = _faults(words)
     if fault is not None:
@@ -210,7 +211,7 @@ def _staged(engine: Engine, name: str) -> bool:
 
 
 def _set_of_unit(params: dict[str, int], key: str, value: int) -> None:
-    """Registers of further units are there when they are not 0."""
+    """Registers of further units are entries only when they are not 0."""
     if value:
         params[key] = value
     else:
@@ -275,7 +276,7 @@ def _register_names(wrong: Iterable[str], known: Iterable[str]) -> str:
 
 
 def _program_error(index: int, what: str) -> ProgramError:
-    return ProgramError(f"program word {index}", what, _REMADE)
+    return ProgramError(f"program word {index}", what, _COMPILE_AGAIN)
 
 
 def _engines(mask: int) -> tuple[Engine, ...]:

@@ -1,6 +1,6 @@
-"""What stops a machine: illegal instructions, and accesses that leave their memory.
+"""Faults of a machine: illegal instructions, and accesses outside their memory.
 
-Tiles of a layer differ in their addresses only. So an instruction is looked at with all addresses
+Tiles of a layer differ in their addresses only. So an instruction is analysed with all addresses
 zero, once for all that are alike; then each of them costs a few comparisons.
 """
 
@@ -48,8 +48,8 @@ _COUNT = max(len(parameters_of(engine)) for engine in Engine)
 
 
 class _Reach(Struct, frozen=True):
-    """Words (bytes of DRAM) from `start` to `end` behind the base in a register; limit: of the
-    memory.
+    """Words (bytes of DRAM) from `start` to `end`, relative to the base in a register; limit: size
+    of the memory.
     """
 
     space: Space
@@ -61,7 +61,7 @@ class _Reach(Struct, frozen=True):
 
 
 class Faults:
-    """What stops one machine with one memory window."""
+    """Faults of one machine with one memory window."""
 
     def __init__(self, spec: HwSpec, window_bytes: int) -> None:
         self._spec, self._window = spec, window_bytes
@@ -77,13 +77,13 @@ class Faults:
         shape = (instruction.opcode, instruction.waits, instruction.signals, registers)
         result = self._known.get(shape)
         if result is None:
-            result = self._known[shape] = self._look_at(instruction)
+            result = self._known[shape] = self._accesses_from_zero(instruction)
         if isinstance(result, str):
             return result
         return self._misplaced(instruction) or self._outside(instruction, result)
 
-    def _look_at(self, instruction: Instruction) -> str | tuple[_Reach, ...]:
-        """What is wrong whatever the addresses, else all accesses with addresses of zero."""
+    def _accesses_from_zero(self, instruction: Instruction) -> str | tuple[_Reach, ...]:
+        """A fault that does not depend on addresses, else all accesses with addresses of zero."""
         wrong = illegal(instruction, self._spec)
         if wrong is not None:
             return wrong
@@ -121,9 +121,9 @@ class Faults:
             start, end = base + r.start, base + r.end
             if end > r.limit or start < 0:
                 verb = "writes" if r.write else "reads"
-                unit, home = ("byte", "memory window") if dram else ("word", f"{r.space} buffer")
+                unit, memory = ("byte", "memory window") if dram else ("word", f"{r.space} buffer")
                 bad = start if start < 0 else max(start, r.limit)
-                return f"{verb} {unit} {bad} of the {home}, which holds {r.limit} {unit}s"
+                return f"{verb} {unit} {bad} of the {memory}, which holds {r.limit} {unit}s"
         return None
 
 

@@ -1,4 +1,4 @@
-"""What an instruction touches: words of every on-chip memory, bytes of DRAM.
+"""Footprint of an instruction: words of every on-chip memory and bytes of DRAM that it accesses.
 
 The scheduler inserts dependencies by it, the race proof checks them by it, the functional engine
 checks bounds by it. Both ends of every interval are really touched (an interval reaches outside a
@@ -48,7 +48,7 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     """
     match instruction.engine:
         case Engine.LOAD if instruction.opcode == UNFOLD:
-            result = _unfold(instruction.load)
+            result = _im2row(instruction.load)
         case Engine.LOAD | Engine.STORE:
             result = _transfer(instruction, spec)
         case Engine.COMPUTE:
@@ -113,7 +113,7 @@ def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     )
 
 
-def _unfold(p: LoadParams) -> tuple[Access, ...]:
+def _im2row(p: LoadParams) -> tuple[Access, ...]:
     rows = {
         r * p["row_pitch"] + k * p["run"]
         for r in range(p["rows"])
@@ -133,7 +133,7 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     s = sweep(instruction.opcode, p, spec)
     slot = 1 << p["slot_log2"]
     first, width = 0, 1
-    if slot < spec.word_bytes:  # lanes go on into right-hand neighbours
+    if slot < spec.word_bytes:  # lanes continue in right-hand neighbours
         first = s.used.start // slot
         width = -(-s.used.stop // slot) - first
     ys = _visited(
@@ -210,7 +210,7 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
 
 
 class _Outputs(Struct, frozen=True):
-    """What stages read that see every output pixel once (`units.base.Reach`)."""
+    """Reads of stages that process every output pixel once (`units.base.Reach`)."""
 
     p: PostParams
 
@@ -226,7 +226,7 @@ class _Outputs(Struct, frozen=True):
 
 
 class _Visits(Struct, frozen=True):
-    """What stages read that see the positions of windows; absent ones do not read."""
+    """Reads of stages that process the positions of windows; absent ones do not read."""
 
     p: PostParams
     ys: tuple[Interval, ...]

@@ -1,8 +1,7 @@
-"""What makes an instruction illegal.
+"""Rules that make an instruction illegal.
 
-The RTL stops with an error code in the same cases; here it is said in words. Addresses are no
-matter of these rules: whether accesses stay inside their memories is looked at in
-`hw/isa/faults.py`.
+The RTL stops with an error code in the same cases; here it is said in words. Addresses are not
+checked here: `hw/isa/faults.py` compares accesses with the sizes of their memories.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from opu_fuse.hw.isa.table import (
 )
 from opu_fuse.hw.spec.chain import chain_of, pool_kind
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.unit_rates import post_visits, visit_cycles
+from opu_fuse.hw.unit_rates import iteration_cycles, post_iterations
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Space, Stage, StageContext
@@ -38,7 +37,7 @@ _WINDOW = (
 )
 COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
     **{(Engine.LOAD, memory.space.value): _TRANSFER for memory in MEMORIES if memory.loads},
-    (Engine.LOAD, "unfold"): ("run", "rows", "stride_y"),
+    (Engine.LOAD, UNFOLD): ("run", "rows", "stride_y"),
     (Engine.COMPUTE, "conv"): (*_WINDOW, "oc_steps"),
     (Engine.COMPUTE, "depthwise"): (*_WINDOW, "oc_steps"),
     (Engine.COMPUTE, "copy"): ("out_rows", "out_cols", *_STRIDES, "ic_steps"),
@@ -71,7 +70,7 @@ def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             yield f"has {name} = 0, at least 1 is needed"
     if instruction.opcode == UNFOLD and p["kernel_rows"] not in COLUMN_BYTES:
         known = ", ".join(map(str, COLUMN_BYTES))
-        yield f"has kernel_rows = {p['kernel_rows']}, it unfolds {known}"
+        yield f"has kernel_rows = {p['kernel_rows']}, im2row supports {known}"
     if instruction.engine is Engine.STORE:
         yield from _store(instruction, spec)
     elif instruction.engine is Engine.COMPUTE:
@@ -105,8 +104,8 @@ def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
         (post and instruction.post["keep"], spec.post.keep, "a way to keep maps"),
     )
-    for needed, there, name in needs:
-        if needed and not there:
+    for needed, available, name in needs:
+        if needed and not available:
             yield f"needs {name}, {spec.name} has none"
 
 
@@ -153,13 +152,13 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 def _gate(p: ComputeParams, spec: HwSpec) -> Iterator[str]:
     """The one unit before the array multiplies by a gate, where it can."""
     if not chain_of(spec).gates:
-        yield f"multiplies by a gate before the array, {spec.name} has none there"
+        yield f"multiplies by a gate before the array, {spec.name} has none"
     if p["gate_shift"] > MAX_SHIFT:
         yield f"has gate_shift = {p['gate_shift']}, at most {MAX_SHIFT}"
 
 
 def _slotted(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    """Slots fill whole words; what lies in them is one segment of one block."""
+    """Slots fill whole words; their content is one segment of one block."""
     p, word = instruction.compute, spec.word_bytes
     if word != spec.word_channels:
         yield f"has slots in words of {spec.word_channels} channels, which take {word} bytes"
@@ -183,9 +182,11 @@ def _mode(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     lanes = (p["oc_first"] + p["oc_steps"]) * mode.oc
     if lanes > spec.word_channels // mode.px:
         yield f"packs {lanes} lanes a pixel, {mode.px} pixels a word of {spec.word_channels}"
-    apart = (mode.px - 1) * p["stride_x"]
-    if apart > 1 if slot == word else apart * slot + mode.ic > word + slot:
-        yield f"reads {mode.px} pixels {p['stride_x']} apart, more than two neighbouring words"
+    distance = (mode.px - 1) * p["stride_x"]  # from the first pixel to the last
+    if distance > 1 if slot == word else distance * slot + mode.ic > word + slot:
+        yield (
+            f"reads {mode.px} pixels with stride {p['stride_x']}, more than two neighbouring words"
+        )
 
 
 def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
@@ -196,13 +197,13 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         yield f"has order {order:#x}, which the graph of {spec.name} has not: {mistake}"
     stages = chain.unpack(order)
     for stage in stages:
-        place = StageContext(
+        context = StageContext(
             module=stage.name,
             machine=spec.name,
             product=stage.product,
             shifts=not spec.numeric.multiplier_bits,
         )
-        yield from BY_STAGE[stage.stage].mistakes(unit_params(p, stage.bank), place)
+        yield from BY_STAGE[stage.stage].mistakes(unit_params(p, stage.bank), context)
     pools = [stage for stage in stages if BY_STAGE[stage.stage].windows]
     if p["pool_slots"]:
         yield from _slots(p, spec, pools=bool(pools))
@@ -222,19 +223,22 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 
 def _spreads(p: PostParams, spec: HwSpec, stages: list[Stage]) -> Iterator[str]:
-    """Pixels of a word go to words of their own behind a chain that sees each of them once and
-    brings no other map to it.
+    """Pixels of a word go to words of their own after a chain that reads each of them once and
+    reads no second map.
     """
     yield from _packed("spread", p["spread"], spec)
     for stage in (Stage.POOL, Stage.RESIDUAL):
         if stage in stages:
             yield f"spreads pixels, but has {stage.name} in its chain"
     if (p["origin_x"], p["stride_x"]) != (0, 1):
-        yield f"spreads pixels from column {p['origin_x']}, {p['stride_x']} apart, only all of them"
+        yield (
+            f"spreads pixels from column {p['origin_x']} with stride {p['stride_x']}, "
+            "only all of them"
+        )
 
 
 def _slots(p: PostParams, spec: HwSpec, *, pools: bool) -> Iterator[str]:
-    """Packed pixels pool among each other only where the array packs them, and a pool is there."""
+    """Packed pixels are pooled only where the array packs them and the chain has a pool."""
     yield from _packed("pool_slots", p["pool_slots"], spec)
     if not pools:
         yield "has pool_slots, but no maximum in its chain"
@@ -260,6 +264,6 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
         kind = pool_kind(p, spec)
         second = Stage.RESIDUAL in chain_of(spec).stages(order_of(p))
-        each = visit_cycles(spec, second_operand=second)
-        return each * p["blocks"] * post_visits(**shape, window=window, kind=kind)
+        each = iteration_cycles(spec, second_operand=second)
+        return each * p["blocks"] * post_iterations(**shape, window=window, kind=kind)
     return 0

@@ -1,5 +1,5 @@
 """The types of instruction parameters, generated from the ISA table as the SystemVerilog structs
-are: a register that does not exist is found by the type checker.
+are: the type checker reports a register that does not exist.
 """
 
 from opu_fuse.hw.isa.table import Engine, Register, parameters_of
@@ -31,12 +31,12 @@ def _engine(engine: Engine) -> str:
     units = {_name(stage): [r for r in registers if r.stage is stage] for stage in stages}
     name, own = f"{_name(engine)}Params", [r for r in registers if r.stage is None]
     return "".join(
-        _type(f"{unit}Registers", ["TypedDict"], f"Of a {unit.upper()} unit.", of)
+        _type(f"{unit}Registers", ["TypedDict"], f"Registers of one {unit.upper()} unit.", of)
         for unit, of in units.items()
     ) + _type(
         name,
         [f"{unit}Registers" for unit in units] or ["TypedDict"],
-        f"Of {engine.name.lower()}.",
+        f"Parameters of the {engine.name.lower()} engine's instructions.",
         own,
     )
 

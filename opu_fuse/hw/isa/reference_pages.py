@@ -1,4 +1,4 @@
-"""Markdown reference pages made from the ISA table and the control registers."""
+"""Markdown reference pages generated from the ISA table and the control registers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -55,23 +55,23 @@ counters are those of the program that was started last.
 
 _ORDER = """\
 `order` holds five codes of four bits, first stage lowest; 0 ends the chain. Code 1 is the
-requantiser (`requant`), with the multiplier and adder of accumulators; it is there when the array
-ran, and first. The codes from 2 on are the modules of the spec behind the array that are
+requantiser (`requant`), with the multiplier and adder of accumulators; it comes first, exactly
+when the array ran. The codes from 2 on are the modules of the spec after the array that are
 comparators, slopes, pools, residual adders, products or tables, in the spec's order, each as often
 as a pass `uses` it (`compare`, `compare@1`). Legal are the orders that the graph has: a stage is
 reached from the one before along edges over modules with `bypass`, the last one is an exit or
 reaches one in that way; modules that name the same `unit` are one stage of a pass together.
-Multiplier and adder of accumulators behind the array, paddings (which join the window of the pool)
+Multiplier and adder of accumulators after the array, paddings (which join the window of the pool)
 and the upsample (which the store does) are passed like modules with `bypass`.
-All else stops the machine.
+Any other order is an illegal instruction.
 """
 
 
 _ASSEMBLY = """\
 ## Assembly
 
-`opu-fuse asm` turns text into words, `opu-fuse inspect --asm` shows words as text. A line is an
-instruction with all its registers, or empty; what stands behind `#` is a comment. The text of one
+`opu-fuse asm` assembles text into words, `opu-fuse inspect --asm` shows words as text. A line is an
+instruction with all its registers, or empty; text after `#` is a comment. The text of one
 machine segment is one program: at its start all registers are 0.
 
 ```
@@ -95,7 +95,7 @@ _ASSEMBLY_ROWS = (
     ("value", "decimal, `0x…`, `0o…` or `0b…`; negative where the register is signed"),
     (
         "register that is not named",
-        "it is 0, whatever the line before says; words are made only for registers that change",
+        "it is 0, whatever the line before says; only registers that change become words",
     ),
     (
         "`wait=compute,store`, `signal=load`",
@@ -111,7 +111,7 @@ _ASSEMBLY_ROWS = (
     ("`order=compare,res_add,compare@1`", "`@1` is the second use of a module with `uses: 2`"),
     (
         "`act_lo@1=5`",
-        "of unit 1 of its stage, without `@` of unit 0; `bank` is made, not written",
+        "of unit 1 of its stage, without `@` of unit 0; the assembler sets `bank`",
     ),
     ("`pool_kind=average`, `res_kind=add`", "names as in the tables above, or numbers"),
 )

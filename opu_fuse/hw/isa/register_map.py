@@ -1,7 +1,7 @@
 """The AXI4-Lite control registers and the machine's error codes, once.
 
 SystemVerilog package, C header, documentation and the simulation drivers read these tables. All
-registers are 32 bit at multiples of four; 64-bit values lie in a LO and a HI register. Overlaps are
+registers are 32 bit at multiples of four; 64-bit values take a LO and a HI register. Overlaps are
 refused when the module loads (`_check`).
 """
 
@@ -51,8 +51,8 @@ ERROR_DOC: dict[ErrorCode, str] = {
     ErrorCode.ILLEGAL_INSTRUCTION: "unknown opcode or register, non-zero reserved bits, "
     "value out of range, zero count, misaligned address, a module that the machine has not, "
     "or a wait on or signal to itself or an absent engine",
-    ErrorCode.SPEC_MISMATCH: "`check` found another spec hash than the machine's: "
-    "the program was made for another machine",
+    ErrorCode.SPEC_MISMATCH: "`check` read another spec hash than the machine's: "
+    "the program was compiled for another machine",
     ErrorCode.WINDOW: "an access outside the memory window",
     ErrorCode.AXI_READ: "the memory answered a read with SLVERR or DECERR",
     ErrorCode.AXI_WRITE: "the memory answered a write with SLVERR or DECERR",
@@ -231,7 +231,7 @@ _ROWS: tuple[_Row, ...] = (
         "WINDOW_BASE_HI",
         _RW,
         0,
-        "bits 63:32 of that address; a window that ends behind 2^40 is empty",
+        "bits 63:32 of that address; a window that ends above 2^40 is empty",
         (),
     ),
     ("WINDOW_SIZE_LO", _RW, 0, "bits 31:0 of the bytes of the memory window", ()),
@@ -315,7 +315,7 @@ _ROWS: tuple[_Row, ...] = (
             ("pre", 6, 1, "constants before the array"),
             ("depthwise", 7, 1, "windows over single channels"),
             ("upsample", 8, 1, "stores that repeat pixels"),
-            ("keep", 9, 1, "results that stay in the feature buffer"),
+            ("keep", 9, 1, "results written to the feature buffer"),
             ("gates", 10, 1, "gates before the array"),
         ),
     ),
@@ -332,7 +332,7 @@ OFFSET: dict[str, int] = {r.name: r.offset for r in CONTROL_REGISTERS}
 
 
 def _check() -> None:
-    assert len(OFFSET) == len(CONTROL_REGISTERS), "a control register stands twice"
+    assert len(OFFSET) == len(CONTROL_REGISTERS), "a control register appears twice"
     assert max(OFFSET.values()) < 1 << ADDRESS_BITS, "control registers exceed the address bits"
     assert set(ERROR_DOC) == set(ErrorCode), "an error code has no description"
     for register in CONTROL_REGISTERS:

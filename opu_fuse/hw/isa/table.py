@@ -183,7 +183,7 @@ REGISTERS: tuple[Register, ...] = (
     *_registers(
         Engine.FETCH,
         _numbered(
-            ("hash_lo", 22, "bits 21:0 of the spec hash the program was made for"),
+            ("hash_lo", 22, "bits 21:0 of the spec hash the program was compiled for"),
             ("hash_hi", 22, "bits 43:22 of the spec hash"),
         ),
     ),
@@ -197,7 +197,7 @@ REGISTERS: tuple[Register, ...] = (
                 "first word written in the destination buffer, the others follow it",
             ),
             *_SHAPE,
-            ("image", -22, "unfold: image word of output row 0, kernel row 0 (there or not)"),
+            ("image", -22, "unfold: image word of output row 0, kernel row 0 (inside or not)"),
             ("in_rows", 16, "unfold: rows of the image; rows outside read as pad_value"),
             ("origin_y", -17, "unfold: image row of output row 0, kernel row 0"),
             ("stride_y", 8, "unfold: image rows between output rows, >= 1"),
@@ -222,14 +222,14 @@ REGISTERS: tuple[Register, ...] = (
                 ("dilation_x", 8, "tile columns between kernel columns, >= 1"),
                 ("out_rows", 16, "output rows of the tile"),
                 ("out_cols", 16, "output columns of the tile"),
-                ("kernel_rows", 16, "kernel rows visited"),
-                ("kernel_cols", 16, "kernel columns visited"),
+                ("kernel_rows", 16, "kernel rows"),
+                ("kernel_cols", 16, "kernel columns"),
                 (
                     "ic_steps",
                     16,
-                    "input channel segments visited (of the mode's ic channels; copy: blocks)",
+                    "input channel segments (of the mode's ic channels; copy: blocks)",
                 ),
-                ("oc_steps", 16, "output channel groups visited; depthwise: output rows at once"),
+                ("oc_steps", 16, "output channel groups; depthwise: output rows at once"),
                 ("mode", 4, "index into the spec's array modes"),
                 ("weight", 22, "weight buffer word of the first weight row"),
                 ("psum", 22, "partial sum word of output pixel (0, 0), block 0"),
@@ -237,12 +237,12 @@ REGISTERS: tuple[Register, ...] = (
                 (
                     "accumulate",
                     1,
-                    "1: add to the partial sums; 0: a lane's first visit overwrites",
+                    "1: add to the partial sums; 0: a lane's first iteration overwrites",
                 ),
                 ("pad_value", -8, "int8 read outside the tile"),
                 ("slot_log2", 4, "log2 of the bytes a pixel takes in a feature word"),
-                ("ic_first", 16, "first input segment visited"),
-                ("oc_first", 16, "first output channel group visited"),
+                ("ic_first", 16, "first input segment"),
+                ("oc_first", 16, "first output channel group"),
                 ("pre", 3, "units of the pre chain that features pass"),
                 (
                     "pre_param",
@@ -263,7 +263,7 @@ REGISTERS: tuple[Register, ...] = (
             *_SHAPE,
             ("word_gap", 16, "DRAM words left out between words of a run"),
             ("repeat_rows", 8, "further times every run is written, each a row_pitch on"),
-            ("repeat_cols", 8, "further times every word is written, each behind the last"),
+            ("repeat_cols", 8, "further times every word is written, consecutively"),
             ("skip_low", 8, "bytes at the low end of every word that are not written"),
             ("skip_high", 8, "bytes at the high end of every word that are not written"),
         ),
@@ -283,7 +283,7 @@ PRE_UNITS = 6
 
 ORDER_REGISTERS = ("order", "order_2", "order_3")
 ORDER_BITS, ORDER_CODE_BITS, ORDER_STAGES = 20, 4, 15
-"""Of each of these registers and of a code; codes in all of them, 0 behind the last stage."""
+"""Bits of each of these registers and of a code; codes in all of them, 0 after the last stage."""
 
 
 def _check() -> None:
@@ -299,7 +299,7 @@ def _check() -> None:
         assert len(registers) <= REGISTERS_PER_ENGINE, (
             f"{engine.name}: more than {REGISTERS_PER_ENGINE} registers"
         )
-        assert len(set(names)) == len(names), f"{engine.name}: a register name stands twice"
+        assert len(set(names)) == len(names), f"{engine.name}: a register name appears twice"
         assert all(0 < r.bits <= VALUE_BITS for r in registers), (
             f"{engine.name}: register wider than {VALUE_BITS}"
         )
@@ -336,7 +336,7 @@ def order_registers(order: int) -> dict[str, int]:
 
 
 def unit_register(name: str, bank: int) -> str:
-    """What a register of a unit is called in the parameters of an instruction."""
+    """Name of a unit's register in the parameters of an instruction."""
     return name if bank == 0 else f"{name}@{bank}"
 
 
@@ -344,6 +344,6 @@ def unit_params(params: OfUnits, bank: int) -> OfUnits:
     """Parameters with the stage registers of one unit under their plain names."""
     if bank == 0:
         return params
-    given = cast("Mapping[str, int]", params)
-    own = {n: given.get(unit_register(n, bank), 0) for n in _OF_UNITS if n in given}
-    return cast("OfUnits", {**given, **own})
+    registers = cast("Mapping[str, int]", params)
+    own = {n: registers.get(unit_register(n, bank), 0) for n in _OF_UNITS if n in registers}
+    return cast("OfUnits", {**registers, **own})

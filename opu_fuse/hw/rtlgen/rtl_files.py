@@ -33,8 +33,8 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
     """The files that modules need, packages first. generated: text of those that are no file, by
     name.
     """
-    home = resources.rtl_dir()
-    own = (path for folder in _FOLDERS for path in sorted((home / folder).rglob("opu_*")))
+    rtl_dir = resources.rtl_dir()
+    own = (path for folder in _FOLDERS for path in sorted((rtl_dir / folder).rglob("opu_*")))
     files = {path.stem: path for path in own if path.suffix in _SUFFIXES}
     results: dict[str, Path] = {}
     todo = list(tops)
@@ -44,7 +44,7 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
             continue
         results[name] = files[name]
         text = files[name].read_text(encoding="utf-8")
-        text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
+        text += "".join(code for file, code in generated.items() if f'"{file}"' in text)
         code = _COMMENT.sub("", text)
         names = re.findall(r"\bopu_\w+", code) + _LINKED.findall(text)
         todo += sorted(set(names) & files.keys() - results.keys())
@@ -65,8 +65,8 @@ def rtl_files(spec: HwSpec) -> dict[str, str]:
     modules = source_files(generated, TOP)
     units = ["opu_pkg.sv", *(path.name for path in modules if path.suffix == ".sv")]
     headers = [*(path.name for path in modules if path.suffix == ".svh"), "opu_units.svh"]
-    home = resources.rtl_dir()
-    more = (home / "tb" / f"{PROBE}.sv", home / "driver" / "opu_driver.h")
+    rtl_dir = resources.rtl_dir()
+    more = (rtl_dir / "tb" / f"{PROBE}.sv", rtl_dir / "driver" / "opu_driver.h")
     files = {path.name: path.read_text(encoding="utf-8") for path in (*modules, *more)}
     return {
         **files,

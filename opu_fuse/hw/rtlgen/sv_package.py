@@ -6,7 +6,7 @@ module needs to know about a machine is here; the RTL itself holds no size and n
 """
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.im2row_window import unfolds
+from opu_fuse.hw.im2row_window import supports_im2row
 from opu_fuse.hw.isa.register_map import (
     ADDRESS_BITS,
     CONTROL_REGISTERS,
@@ -97,7 +97,7 @@ def _sizes(spec: HwSpec) -> str:
         ("ROW_WORDS", spec.row_words, "weight buffer words of a weight row"),
         ("POST_LANES", spec.post.lanes, "channels of the post chain"),
         ("RESIDUAL_LANES", spec.residual_lanes, "of its units with a second operand"),
-        ("RESIDUAL_TABLES", int(spec.post.residual_tables), "1: its products stand in tables"),
+        ("RESIDUAL_TABLES", int(spec.post.residual_tables), "1: their products use look-up tables"),
         *(_words_row(spec, memory) for memory in MEMORIES if memory.needs is None),
         ("PARAM_BLOCK_WORDS", PARAM_WORDS, "parameter words of one channel block"),
         ("QUEUE_LOAD", spec.queues.load, "instruction queue depth in words"),
@@ -141,7 +141,7 @@ def _words_row(spec: HwSpec, memory: Memory) -> tuple[str, int, str]:
 
 
 def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
-    """What the machine has besides load, conv, copy, requantise and store."""
+    """Features of the machine in addition to load, conv, copy, requantise and store."""
     chain = chain_of(spec)
     by_bit = {
         3: ("PRODUCT", chain.products, "res_kind 1"),
@@ -149,11 +149,11 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
     }
     for stage, unit in BY_STAGE.items():
         if unit.capability is not None:
-            there = chain.banks(stage) > 0
-            by_bit[unit.capability.bit] = (stage.name, there, f"stage {stage.name}")
+            present = chain.banks(stage) > 0
+            by_bit[unit.capability.bit] = (stage.name, present, f"stage {stage.name}")
     return (
         *(by_bit[bit] for bit in sorted(by_bit)),
-        ("UNFOLD", unfolds(spec), "opcodes image and unfold"),
+        ("UNFOLD", supports_im2row(spec), "opcodes image and unfold"),
         ("GATES", chain.gates, "gates before the array"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),

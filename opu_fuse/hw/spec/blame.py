@@ -22,28 +22,28 @@ def blamed(tree: Tree, problems: Sequence[Problem], check: Check) -> tuple[SpecE
     inherited keys follow from them. For each override at fault, only its first problem is returned.
     check: validates a merged tree; None if it cannot be checked.
     """
-    here = [p for p in problems if _is_own(tree, tree.place(p.path))]
+    here = [p for p in problems if _is_own(tree, tree.location(p.path))]
     if tree.base is None or here:
         reported = here or problems
-        return tuple(SpecError(tree.place(p.path), p.what, p.help) for p in reported)
+        return tuple(SpecError(tree.location(p.path), p.what, p.help) for p in reported)
     reverted = {path: _without(tree, path) for path in _leaves(tree.own, ())}
     remaining = {path: check(value) for path, value in reverted.items()} if problems else {}
     errors: dict[KeyPath, SpecError] = {}
     for problem in problems:
         culprit = next((path for path, others in remaining.items() if _cures(others, problem)), ())
         inherited = f"{problem.what} (`{'.'.join(map(str, problem.path))}` is inherited)"
-        place = tree.place(culprit or problem.path)
+        location = tree.location(culprit or problem.path)
         key = culprit or problem.path
-        errors.setdefault(key, SpecError(place, inherited, problem.help))
+        errors.setdefault(key, SpecError(location, inherited, problem.help))
     return tuple(errors.values())
 
 
-def _cures(found: Sequence[Problem] | None, problem: Problem) -> bool:
-    return found is not None and problem.what not in {other.what for other in found}
+def _cures(remaining: Sequence[Problem] | None, problem: Problem) -> bool:
+    return remaining is not None and problem.what not in {other.what for other in remaining}
 
 
-def _is_own(tree: Tree, place: str) -> bool:
-    return place.rpartition(":")[0] == tree.places.get((), "").rpartition(":")[0]
+def _is_own(tree: Tree, location: str) -> bool:
+    return location.rpartition(":")[0] == tree.locations.get((), "").rpartition(":")[0]
 
 
 def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[KeyPath]:
@@ -60,13 +60,13 @@ def _without(tree: Tree, path: KeyPath) -> dict[str, Any]:
     assert tree.base is not None
     value = copy.deepcopy(tree.value)
     old: dict[Any, Any] = tree.base.value
-    place: dict[Any, Any] = value
+    parent: dict[Any, Any] = value
     for key in path[:-1]:
-        place = place.setdefault(key, {})
+        parent = parent.setdefault(key, {})
         inside = old.get(key)
         old = inside if isinstance(inside, dict) else {}
     if path[-1] in old:
-        place[path[-1]] = old[path[-1]]
+        parent[path[-1]] = old[path[-1]]
     else:
-        place.pop(path[-1], None)
+        parent.pop(path[-1], None)
     return value

@@ -3,8 +3,8 @@
 A code of `order` is a module. What may follow what is what the graph says: a stage is reached along
 edges over modules that data may pass unused, and the last one is an exit or reaches one so. The
 head (code 1) is in every machine: the requantiser, with the multiplier and adder of accumulators.
-Paddings are part of the pool behind them, an upsample of the store. Before the array modules need
-no codes: each unit there does the same, the first ones are used.
+Paddings are part of the pool after them, an upsample of the store. Modules before the array need
+no codes: all units do the same, and a pass uses the first ones.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,9 +42,14 @@ STAGE_OF = {kind: unit.stage for unit in POST if unit.stage for kind in unit.run
 
 
 class PostModule(Struct, frozen=True, kw_only=True):
-    """A stage of one machine. code: in `order`; name: of the stage; module: of the spec, which is
-    as many stages as a pass may use it; unit: the hardware, by the first stage that uses it; bank:
-    of the unit's registers; product: of two maps.
+    """A stage of one machine.
+
+    code: in `order`
+    name: of the stage
+    module: of the spec, which is as many stages as a pass may use it
+    unit: the hardware, by the first stage that uses it
+    bank: of the unit's registers
+    product: of two maps
     """
 
     code: int
@@ -62,11 +67,14 @@ class PostModule(Struct, frozen=True, kw_only=True):
 
 
 class PostChain:
-    """Stages by code, and the orders that the graph has. units: the first module of every piece of
-    hardware, the requantiser included; follow: code -> codes that may come next
-    (key `START`: without the array); ends: codes behind which a pass may leave the chain; front:
-    modules before the array; gates: whether one of them multiplies by a gate; products: whether a
-    stage multiplies two maps.
+    """Stages by code, and the orders that the graph has.
+
+    units: the first module of every piece of hardware, the requantiser included
+    follow: code -> codes that may come next (key `START`: without the array)
+    ends: codes after which a pass may leave the chain
+    front: modules before the array
+    gates: whether one of them multiplies by a gate
+    products: whether a stage multiplies two maps
     """
 
     def __init__(self, spec: HwSpec) -> None:
@@ -80,23 +88,25 @@ class PostChain:
         self.units = tuple(m for m in self.modules if first.setdefault(m.unit, m) is m)
         self.by_code = {m.code: m for m in self.modules}
         self.by_name = {m.name: m for m in self.modules}
-        ways = _Ways(spec, frozenset(stages))
+        paths = _Paths(spec, frozenset(stages))
         arrays = [name for name, module in flow.modules.items() if module.kind is K.IPA]
         starts = {
             START: [flow.root],
             HEAD: arrays,
             **{m.code: [m.module] for m in self.modules[1:]},
         }
-        found = {code: ways.behind(names, at_root=code == START) for code, names in starts.items()}
+        reached = {
+            code: paths.after(names, at_root=code == START) for code, names in starts.items()
+        }
         self.follow = {
             code: frozenset(m.code for m in self.modules if m.module in next_)
-            for code, (next_, _) in found.items()
+            for code, (next_, _) in reached.items()
         }
         self.pre_units = _pre_units(spec)
         self.front = frozenset(flow.modules) - set(after_array(spec)) - set(arrays)
         self.gates = any(flow.modules[name].kind is K.SE for name in self.front)
         self.products = any(module.product for module in self.modules)
-        self.ends = frozenset(code for code, (_, ends) in found.items() if ends)
+        self.ends = frozenset(code for code, (_, ends) in reached.items() if ends)
 
     def banks(self, stage: Stage | None) -> int:
         """Units that do a kind of stage."""
@@ -116,16 +126,16 @@ class PostChain:
         """Value of a legal `order` -> what its stages do."""
         return tuple(self.by_code[code].stage for code in codes_of(order))
 
-    def larger_behind(self, names: Sequence[str]) -> PostModule | None:
-        """A unit that takes the larger of what these stages make and a second map, behind them as
-        the last stage; None without one.
+    def trailing_maximum(self, names: Sequence[str]) -> PostModule | None:
+        """A unit that takes the maximum of the result of these stages and a second map, after them
+        as the last stage; None without one.
         """
         adders = (m for m in self.modules if m.stage is Stage.RESIDUAL and not m.product)
         orders = ((m, self.mistake(self.pack((*names, m.name)))) for m in adders)
         return next((module for module, mistake in orders if mistake is None), None)
 
     @property
-    def carries(self) -> bool:
+    def supports_pooling_halo(self) -> bool:
         """Whether every pool has such a unit after it."""
         adders = {m.code for m in self.modules if m.stage is Stage.RESIDUAL and not m.product}
         pools = [m for m in self.modules if m.stage is Stage.POOL]
@@ -135,7 +145,7 @@ class PostChain:
         """Why the graph has no such order, to follow "has order"; None if it has."""
         codes = codes_of(order)
         if order >> (ORDER_CODE_BITS * len(codes)):
-            return "codes behind its end"
+            return "codes after its end"
         at, used = START, dict[str, str]()
         for code in codes:
             module = self.by_code.get(code)
@@ -144,28 +154,28 @@ class PostChain:
             if module.resource in used:
                 other = used[module.resource]
                 if other == module.name:
-                    return f"{module.name} stands twice"
-                return f"{other} and {module.name} are used in turn, not in one pass"
+                    return f"{module.name} appears twice"
+                return f"{other} and {module.name} share a unit, which a pass uses once"
             used[module.resource] = module.name
             if code == HEAD and at == START:
                 at = HEAD
                 continue
             if code not in self.follow[at]:
-                return f"{self._place(at)} does not lead to {module.name}"
+                return f"{self._stage_text(at)} does not lead to {module.name}"
             at = code
-        return None if at in self.ends else f"{self._place(at)} does not lead to an exit"
+        return None if at in self.ends else f"{self._stage_text(at)} does not lead to an exit"
 
-    def _place(self, code: int) -> str:
+    def _stage_text(self, code: int) -> str:
         return "the start without the array" if code == START else self.by_code[code].name
 
 
-class _Ways:
+class _Paths:
     """Path searches over the graph of a spec."""
 
     def __init__(self, spec: HwSpec, stages: frozenset[str]) -> None:
         self._modules, self._next, self._stages = spec.dataflow.modules, successors(spec), stages
 
-    def behind(self, names: Sequence[str], *, at_root: bool) -> tuple[set[str], bool]:
+    def after(self, names: Sequence[str], *, at_root: bool) -> tuple[set[str], bool]:
         """Stages that can follow one of these modules, and whether a pass may end there."""
         ends = any(self._modules[n].exit for n in names)
         next_: set[str] = set()
@@ -190,8 +200,8 @@ class _Ways:
         )
 
     def _carries(self, name: str, *, at_root: bool) -> bool:
-        """Whether a pass uses a module without a stage for it: what the head, the walk of a pool,
-        the store and, in front of the array, data fetch do.
+        """Whether a pass uses a module without a stage for it: what the head, the address generator
+        of a pool, the store and, before the array, data fetch do.
         """
         module = self._modules[name]
         if module.bypass or module.kind in (K.PAD, K.UPSAMPLE, K.MEM_WR, K.NOP):
@@ -214,7 +224,7 @@ def chain_of(spec: HwSpec) -> PostChain:
 
 
 def pool_kind(p: PostParams, spec: HwSpec) -> PoolKind:
-    """What the pool of a legal pass does; without one as the first unit is set."""
+    """Kind of the pool of a legal pass; without one that of the first unit's registers."""
     pools = [m for m in chain_of(spec).unpack(order_of(p)) if m.stage is Stage.POOL]
     return PoolKind(unit_params(p, pools[0].bank if pools else 0)["pool_kind"])
 
@@ -231,7 +241,7 @@ def exclusive(spec: HwSpec) -> dict[str, tuple[str, ...]]:
 
 
 def stage_name(module: str, use: int) -> str:
-    """What a module is called where a pass comes to it: once more is a stage of its own."""
+    """Name of a module's stage; each further use in a pass is a stage of its own."""
     return f"{module}@{use}" if use else module
 
 
@@ -250,7 +260,7 @@ def _pre_units(spec: HwSpec) -> int:
     array = {n for n, m in flow.modules.items() if m.kind is K.IPA}.union(after_array(spec))
     uses = {n: m.uses for n, m in flow.modules.items() if n not in array and m.kind in PRE_KINDS}
 
-    def behind(name: str) -> set[str]:
+    def next_modules(name: str) -> set[str]:
         """Modules that come next, over others that are not used."""
         result, todo = set[str](), [name]
         while todo:
@@ -276,7 +286,7 @@ def _pre_units(spec: HwSpec) -> int:
 
     if spec.buffers.pre is None or flow.root not in edges or sum(uses.values()) > PRE_UNITS:
         return 0
-    follow = {name: behind(name) for name in (flow.root, *uses)}
+    follow = {name: next_modules(name) for name in (flow.root, *uses)}
     return longest(flow.root, frozenset())
 
 

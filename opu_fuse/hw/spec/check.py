@@ -68,7 +68,7 @@ def _array(spec: HwSpec) -> Iterator[Problem]:
                 "make ic x oc x px equal units x multipliers",
             )
         if mode in array.modes[:index]:
-            yield bad(path, f"mode {index} stands twice", "remove one")
+            yield bad(path, f"mode {index} appears twice", "remove one")
 
 
 def _param_words(spec: HwSpec) -> int:

@@ -29,7 +29,7 @@ def _names(spec: HwSpec) -> Iterator[Problem]:
     """
     for name in spec.dataflow.modules:
         if name == HEAD_NAME:
-            what = f"module name {name!r} stands for the requantiser in programs"
+            what = f"module name {name!r} is the requantiser in programs"
             yield bad(("dataflow", "modules", name), what, "use another name")
         if not (name.isascii() and name.isidentifier()):
             yield bad(
@@ -54,7 +54,7 @@ def _edges(spec: HwSpec) -> Iterator[Problem]:
             elif target == source:
                 yield bad((*path, index), f"module {source!r} feeds itself", "remove the edge")
             elif target in targets[:index]:
-                yield bad((*path, index), f"edge {source} -> {target} stands twice", "remove one")
+                yield bad((*path, index), f"edge {source} -> {target} appears twice", "remove one")
 
 
 def _root(spec: HwSpec) -> Iterator[Problem]:
@@ -87,7 +87,7 @@ def _reachable(spec: HwSpec) -> Iterator[Problem]:
         elif name not in ending:
             yield bad(
                 path,
-                f"no exit can be reached from module {name!r}: no group could end behind it",
+                f"no exit can be reached from module {name!r}: no group could end after it",
                 "set `exit: true` on it or on a module that it feeds",
             )
 

@@ -1,4 +1,4 @@
-"""What the RTL can build: rules for `build: true`, in addition to those of `check.py`."""
+"""Limits of the RTL: rules for `build: true`, in addition to those of `check.py`."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ _PRE, _PAD, _IPA, _ACC, _POST, _UPSAMPLE = range(1, 7)
 
 
 def _rank(spec: HwSpec, name: str) -> int | None:
-    """Position of a module in the RTL's order; None for what it cannot have there. Modules before
-    the array form the pre chain, those behind it without accumulators the post chain.
+    """Position of a module in the RTL's order; None for what it cannot have. Modules before
+    the array form the pre chain, those after it without accumulators the post chain.
     """
     module = spec.dataflow.modules[name]
     upstream = name in _before_array(spec)
@@ -61,14 +61,14 @@ def edges_back(spec: HwSpec) -> Iterator[Problem]:
     """No edge leads from a module after the array to the array or to a module before it."""
     flow, follow = spec.dataflow, successors(spec)
     arrays = {n for n, m in flow.modules.items() if m.kind is K.IPA}
-    behind = reachable(follow, [t for name in arrays for t in follow[name]])
+    after = reachable(follow, [t for name in arrays for t in follow[name]])
     cut = {n: [] if n in arrays else targets for n, targets in follow.items()}
     before = reachable(cut, [flow.root] if flow.root in flow.modules else [])
     for source, targets in flow.edges.items():
         for index, target in enumerate(targets):
-            if source not in behind or target not in flow.modules:
+            if source not in after or target not in flow.modules:
                 continue
-            around = {n: [] if n == source else found for n, found in follow.items()}
+            around = {n: [] if n == source else others for n, others in follow.items()}
             if target in arrays or (target in before and reachable(around, [target]) & arrays):
                 yield unbuilt(
                     ("dataflow", "edges", source, index),
@@ -82,23 +82,23 @@ def _extras(spec: HwSpec) -> Iterator[Problem]:
     pre = [n for n in spec.dataflow.modules if _rank(spec, n) == _PRE]
     tables = [n for n, m in spec.dataflow.modules.items() if m.kind is K.TABLE]
     for name, users in (("pre", pre), ("table", tables)):
-        there = getattr(spec.buffers, name) is not None
-        if users and not there:
+        present = getattr(spec.buffers, name) is not None
+        if users and not present:
             size = PROPOSED[name](spec)
             yield unbuilt(
                 ("dataflow", "modules", users[0]),
                 f"no {name} buffer for the constants of {', '.join(users)}",
                 f"add `buffers.{name}: {{words: {size.words}, banks: {size.banks}}}`",
             )
-        elif there and not users:
+        elif present and not users:
             what = "is before the array" if name == "pre" else "is a table"
             said = f"buffer {name}, and no module that {what}"
             yield unbuilt(("buffers", name), said, f"set `{name}: null`")
 
 
 def _tables(spec: HwSpec) -> Iterator[Problem]:
-    """Products of a sum of two maps stand in slices or in tables, those of a product of two maps in
-    both; powers of two are no products.
+    """Products of a sum of two maps use slices or tables, those of a product of two maps use both;
+    powers of two are no products.
     """
     if not spec.post.residual_tables:
         return
@@ -122,14 +122,14 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
         path = ("dataflow", "modules", name)
         rank = _rank(spec, name)
         if rank is None:
-            what = f"module {name!r}: no {module.kind} there"
+            what = f"module {name!r}: no {module.kind} at this position"
             yield unbuilt((*path, "kind"), what, f"keep to the order {ORDER}")
             continue
         other = seen.setdefault((module.kind, rank), name)
         if other != name and rank not in (_PRE, _POST):
             yield unbuilt(
                 path,
-                f"{other!r} and {name!r} are both {module.kind}, the RTL has one there",
+                f"{other!r} and {name!r} are both {module.kind}, the RTL has one",
                 "remove one",
             )
         domain = Domain.ACC if rank in (_IPA, _ACC) else Domain.ACT
@@ -221,10 +221,10 @@ def _gates(spec: HwSpec) -> Iterator[Problem]:
             module = flow.modules[name]
             yield unbuilt(
                 ("dataflow", "modules", name),
-                f"module {name!r} ({module.kind}) stands before the array, where a pass can come "
-                f"to {units} units",
-                "leave out edges between it and multipliers or adders there, and from comparators "
-                "to it",
+                f"module {name!r} ({module.kind}) is before the array, where a pass can reach "
+                f"{units} units",
+                "leave out edges between it and multipliers or adders before the array, and from "
+                "comparators to it",
             )
 
 
@@ -242,12 +242,12 @@ def _order(spec: HwSpec) -> Iterator[Problem]:
                 continue
             if before < after or before == after in (_PRE, _ACC, _POST):
                 continue
-            against = f"runs against the order of the RTL ({ORDER})"
+            why = f"violates the order of the RTL ({ORDER})"
             if (before, after) == (_PAD, _PRE):
-                against = "leads from a pad to the pre chain, which padding does not pass"
+                why = "leads from a pad to the pre chain, which padding does not pass"
             yield unbuilt(
                 ("dataflow", "edges", source, index),
-                f"edge {source} -> {target} {against}",
+                f"edge {source} -> {target} {why}",
                 "remove it",
             )
 

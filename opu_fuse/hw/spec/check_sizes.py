@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from opu_fuse.hw.im2row_window import LEAST_WORD, unfolds
+from opu_fuse.hw.im2row_window import LEAST_WORD, supports_im2row
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.problem import Problem, unbuilt
 
@@ -68,7 +68,7 @@ def _pixels(spec: HwSpec, index: int) -> Iterator[Problem]:
 
 def _widths(spec: HwSpec) -> Iterator[Problem]:
     """Eights divide a word, bus, weight words and rows each other, depthwise parts and post lanes a
-    word; partial sums lie in two equal memories.
+    word; partial sums take two equal memories.
     """
     width, bus = spec.buffers.weight.width, spec.dram.bus_bytes
     if spec.word_channels % 8:
@@ -114,12 +114,12 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _lanes(spec: HwSpec) -> Iterator[Problem]:
-    """Behind the array lie all channels of a word, a half, a quarter or an eighth of them, in a
-    multiple of 8; units with a second operand have such a share where the chain takes whole words.
+    """The post chain has lanes for all channels of a word, a half, a quarter or an eighth of them,
+    a multiple of 8; units with a second operand have such a share where the chain has whole words.
     """
     word, lanes = spec.word_channels, spec.post.lanes
     shares = [part for part in (word, word // 2, word // 4, word // 8) if part and part % 8 == 0]
-    for field, given, fit, what in (
+    for field, count, fit, what in (
         ("lanes", lanes, shares, f"words of {word} channels"),
         (
             "residual_lanes",
@@ -128,20 +128,20 @@ def _lanes(spec: HwSpec) -> Iterator[Problem]:
             f"{lanes} post lanes",
         ),
     ):
-        if shares and given not in fit:
+        if shares and count not in fit:
             yield unbuilt(
                 ("post", field),
-                f"{given} {'post ' * (field == 'lanes')}{field.replace('_', ' ')} for {what}",
+                f"{count} {'post ' * (field == 'lanes')}{field.replace('_', ' ')} for {what}",
                 f"use {' or '.join(map(str, fit))}",
             )
 
 
 SUMMED_IN_SLICES = 32
-"""Products of a unit whose sum is there when products in tables are."""
+"""Products of a unit that slices can sum by the time products in tables are ready."""
 
 
 def _table_terms(spec: HwSpec) -> Iterator[Problem]:
-    """Products of the array stand in tables by twos, and in slices, two at least."""
+    """Products of the array use tables in pairs, and at least two use slices."""
     products, tables = spec.array.multipliers, spec.array.table_terms
     most = products - 2 - products % 2
     least = max(products - SUMMED_IN_SLICES, 2)
@@ -156,12 +156,12 @@ def _table_terms(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _image(spec: HwSpec) -> Iterator[Problem]:
-    """Words of an image can be unfolded."""
+    """Words of an image suit im2row."""
     channels = spec.word_channels
-    if unfolds(spec) and (channels != spec.word_bytes or channels < LEAST_WORD):
+    if supports_im2row(spec) and (channels != spec.word_bytes or channels < LEAST_WORD):
         yield unbuilt(
             ("buffers", "image"),
-            f"unfolds images in words of {channels} channels",
+            f"im2row of images in words of {channels} channels",
             f"use a power of two, at least {LEAST_WORD}, or `image: null`",
         )
 

@@ -1,4 +1,4 @@
-"""What two machines differ in, key by key."""
+"""Differences of two machines, key by key."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ _NOT_COMPARED = ("name", "description")
 
 
 def difference_lines(one: HwSpec, other: HwSpec) -> Iterator[str]:
-    """A line for every key with another value; `-` stands for a key that one of them has not."""
+    """A line for every key with another value; `-` is a key that one of them does not have."""
     first, second = (dict(_flat(spec.to_tree(), "")) for spec in (one, other))
     for key in dict.fromkeys((*first, *second)):
         before, after = first.get(key, "-"), second.get(key, "-")

@@ -21,7 +21,7 @@ _COLOURS = ("#0b5fa5", "#c0392b", "#1e7d34", "#7d3c98", "#b9770e", "#117a8b", "#
 _LEGEND = (
     "dashed: data may pass it unused",
     "double frame: a group may end",
-    "shaded: works on accumulators",
+    "shaded: computes on accumulators",
     "line of one colour: from one module",
 )
 _LEGEND_LINE, _LEGEND_WIDTH = 16, 230
@@ -72,18 +72,21 @@ def draw_svg(
     *,
     legend: bool = False,
 ) -> str:
-    """The HDFG as SVG, top down; dashed: may be bypassed, double: a group may end, shaded: works on
-    accumulators. Edges that pass modules run on the right, those of a cycle that lead back on the
-    left; edges from one module share a line until they branch off. fills: module -> colour instead;
-    notes: module -> a word behind its kind; legend: say below what the strokes mean.
+    """The HDFG as SVG, top down; dashed: may be bypassed, double: a group may end, shaded:
+    computes on accumulators. Edges that pass modules run on the right, those of a cycle that lead
+    back on the left; edges from one module share a line until they branch off.
+
+    fills: module -> colour instead
+    notes: module -> a word after its kind
+    legend: say below what the strokes mean
     """
     fills, notes = fills or {}, notes or {}
     graph = build_hdfg(spec)
     names = _ordered(graph)
     lines = sorted((names.index(source), names.index(target)) for source, target in graph.edges)
-    ahead = [line for line in lines if line[1] > line[0] + 1]
+    forward = [line for line in lines if line[1] > line[0] + 1]
     back = [line for line in lines if line[1] < line[0]]
-    right, left = _lanes(ahead), _lanes(back)
+    right, left = _lanes(forward), _lanes(back)
     x = _MARGIN + _LANE * (1 + max(left.values(), default=-1))
     width = x + _BOX_WIDTH + _LANE * (1 + max(right.values(), default=-1)) + _MARGIN
     height = 2 * _MARGIN + len(names) * (_BOX_HEIGHT + _GAP) - _GAP
@@ -99,7 +102,7 @@ def draw_svg(
             points = [(middle, _top(source) + _BOX_HEIGHT), (middle, _top(target))]
         elif target > source:
             side = x + _BOX_WIDTH
-            points = _around(side, side + _LANE * (1 + right[source]), (source, target), ahead)
+            points = _around(side, side + _LANE * (1 + right[source]), (source, target), forward)
         else:
             points = _around(x, x - _LANE * (1 + left[source]), (source, target), back)
         parts.append(_svg_line(points, colour))
@@ -133,12 +136,12 @@ def _ordered(graph: "nx.DiGraph[str]") -> list[str]:
         cycles,
         key=lambda cycle: min(nearest.index(name) for name in cycles.nodes[cycle]["members"]),
     )
-    place = {name: i for i, cycle in enumerate(order) for name in cycles.nodes[cycle]["members"]}
-    return sorted(nearest, key=lambda name: place[name])
+    row = {name: i for i, cycle in enumerate(order) for name in cycles.nodes[cycle]["members"]}
+    return sorted(nearest, key=lambda name: row[name])
 
 
-def _top(place: int) -> float:
-    return _MARGIN + place * (_BOX_HEIGHT + _GAP)
+def _top(row: int) -> float:
+    return _MARGIN + row * (_BOX_HEIGHT + _GAP)
 
 
 def _lanes(lines: list[Line]) -> dict[int, int]:
@@ -168,13 +171,13 @@ def _around(side: float, lane: float, line: Line, lines: list[Line]) -> list[Poi
     source, target = line
     down = target > source
 
-    def port(place: int, name: int) -> float:
-        others = sorted({s for s, t in lines if t == place and s != place}, reverse=True)
-        leaves = any(s == place for s, _ in lines)
-        ports = [*others, place] if down else [place, *others]
+    def port(row: int, name: int) -> float:
+        others = sorted({s for s, t in lines if t == row and s != row}, reverse=True)
+        leaves = any(s == row for s, _ in lines)
+        ports = [*others, row] if down else [row, *others]
         if not leaves:
-            ports.remove(place)
-        return _top(place) + _BOX_HEIGHT * (ports.index(name) + 1) / (len(ports) + 1)
+            ports.remove(row)
+        return _top(row) + _BOX_HEIGHT * (ports.index(name) + 1) / (len(ports) + 1)
 
     start, end = port(source, source), port(target, source)
     return [(side, start), (lane, start), (lane, end), (side, end)]

@@ -52,7 +52,7 @@ def breadth_first(
 
     Without `last`: from the root on, the root included. With it: from its successors on, `last`
     itself excluded. Modules that are yielded but not taken are passed by the data; with
-    `bypass_only` the search goes on only behind modules that can be passed unused (the entry, of
+    `bypass_only` the search continues only after modules that can be passed unused (the entry, of
     kind mem_rd, always can).
     """
     visited = set() if last is None else {last}

@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, MAX_LATENCY, MIN_SPEED, SLOWEST_CLOCK
 from opu_fuse.quant import Domain
+from opu_fuse.summaries import counted, summary
 from opu_fuse.units import RUNS
 from opu_fuse.units.base import Access, ModuleKind, Space
 from opu_fuse.units.memory import Memory, Word
@@ -42,7 +43,7 @@ OF_THE_ARRAY = ("dataflow.operators.matmul", "dataflow.operators.transpose")
 """Operators that need nothing of a machine but its array: they are for the compiler to know."""
 
 ADDED_LATER = ("buffers.image",)
-"""Keys that count only where they are given: machines without have the identity that they had."""
+"""Keys that enter the spec hash only where a spec has them: other machines retain theirs."""
 
 OPERATORS = tuple(RUNS)
 """DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
@@ -75,7 +76,7 @@ class Array:
     """The inner-product array: `units` adder trees over `multipliers` int8 products each.
 
     depthwise: the array can also run one filter per channel, several taps at a time. table_terms:
-    of each unit's products that stand in look-up tables instead of DSP slices.
+    those of each unit's products that use look-up tables instead of DSP slices.
     """
 
     units: Count
@@ -107,7 +108,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Buffer:
-    """words: all flat words; banks: equal parts used in turn by the scheduler (2 = double
+    """words: all flat words; banks: equal parts that the scheduler uses round robin (2 = double
     buffering).
     """
 
@@ -131,7 +132,7 @@ class Buffers:
     """Words: feature, residual, output and table W int8, partial sums W int32, param and pre W
     bytes, weight `width` bytes. pre: parameters of the modules before the array; table: entries of
     unary functions, 256 words each; None on machines without such modules. image: rows of images
-    whose windows load unfolds (`hw/im2row_window.py`); None: load does not.
+    for im2row on load (`hw/im2row_window.py`); None: load has no im2row.
     """
 
     feature: Buffer
@@ -148,7 +149,7 @@ class Buffers:
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Post:
     """lanes: channels the post chain takes per cycle; residual_lanes: those that units with a
-    second operand take, None for as many; residual_tables: their products stand in look-up tables
+    second operand take, None for as many; residual_tables: their products use look-up tables
     instead of DSP slices; keep: its words can go into the feature buffer, too.
     """
 
@@ -184,7 +185,7 @@ class Dram:
     @property
     def rate(self) -> float:
         """Bytes a cycle that a long transfer gets: of the memory, of the bus, and of as many bursts
-        as may be open until the first one is there.
+        as may be outstanding until the first one arrives.
         """
         most, burst = min(self.bytes_per_cycle, self.bus_bytes), self.max_burst * self.bus_bytes
         return min(most, self.outstanding * burst / (self.latency + burst / most))
@@ -220,11 +221,14 @@ class Limits:
 class Module:
     """One module instance of the HDFG.
 
-    domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on
-    every edge acc -> act). operand: how the second operand is read, None without one. unit: the
-    hardware, shared with the modules that name the same one and used once per pass. uses:
-    operators it can run per pass. bypass: data may pass it unused. exit: a group may end here. tap:
-    its value can be stored besides the exit value.
+    domain_in, domain_out: domains of the input and output values (a requantiser is on every edge
+        acc -> act)
+    operand: how the second operand is read, None without one
+    unit: the hardware, shared with the modules that name the same one and used once per pass
+    uses: operators it can run per pass
+    bypass: data may pass it unused
+    exit: a group may end here
+    tap: its value can be stored in addition to the exit value
     """
 
     kind: ModuleKind
@@ -253,7 +257,7 @@ class Dataflow:
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)  # no slots: it remembers its hash
 class HwSpec:
-    """One machine. build: the RTL can be made for it (False: partitioning only). clock_on: the
+    """One machine. build: the RTL can be generated for it (False: partitioning only). clock_on: the
     device on which the clock was measured, None where it is assumed.
     """
 
@@ -275,6 +279,23 @@ class HwSpec:
     def __hash__(self) -> int:
         return self.spec_hash
 
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            self.name,
+            f"{self.macs:,} MAC/cycle",
+            f"{self.clock_mhz:g} MHz",
+            counted(len(self.dataflow.modules), "module"),
+            f"{self.on_chip_bytes:,} bytes on chip",
+            "" if self.build else "partitioning only",
+        )
+
+    def _repr_svg_(self) -> str:
+        """The drawing of `hw draw`, for notebooks."""
+        from opu_fuse.hw.spec.draw import draw_svg
+
+        return draw_svg(self, legend=True)
+
     @property
     def clock(self) -> str:
         """The clock and what is known of it."""
@@ -287,7 +308,7 @@ class HwSpec:
         return 1 << (self.word_channels - 1).bit_length()
 
     @property
-    def post_turns(self) -> int:
+    def cycles_per_word(self) -> int:
         """Cycles that a word takes in the post chain, `post.lanes` channels in each."""
         return self.word_channels // self.post.lanes
 

@@ -8,8 +8,8 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 
 
 def json_schema() -> dict[str, Any]:
-    """Of the files that people write: keys may be inherited (`extends`) or removed (`null`), and
-    modules have `domain` for both sides.
+    """JSON schema of the files that users write: keys may be inherited (`extends`) or removed
+    (`null`), and modules have `domain` for both sides.
     """
     tree = TypeAdapter(HwSpec).json_schema()
     tree["properties"]["extends"] = {"type": "string", "description": "name or path of a spec"}

@@ -1,5 +1,5 @@
-"""What a clock and a memory may be, in a spec and where a command asks for others. Imports nothing:
-options of commands say it.
+"""Limits of clocks and memories, in a spec and in options of commands. Imports nothing, so that
+defining options is quick.
 """
 
 SLOWEST_CLOCK, FASTEST_CLOCK = 0.001, 100_000

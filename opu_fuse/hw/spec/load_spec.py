@@ -1,7 +1,7 @@
 """From a name or a YAML file to a checked `HwSpec`.
 
-Order: YAML with places (`yamltree`) -> schema (`spec`) -> meaning (`check`). The first mistake is
-raised as `SpecError` with file, line and key; `problems` gives all of them.
+Order: YAML with source lines (`yaml_tree`) -> schema (`hw_spec`) -> meaning (`check`). The first
+mistake is raised as `SpecError` with file, line and key; `problems` gives all of them.
 """
 
 import functools
@@ -111,8 +111,8 @@ def _validate(tree: Tree) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
         # JSON mode: here pydantic's strict schema takes lists for tuples and text for enums.
         text = json.dumps(tree.value, allow_nan=False)
     except ValueError:
-        place, key = _not_a_number(tree)
-        return None, (SpecError(place, f"{key} is not a finite number", "give a number"),)
+        location, key = _first_non_finite(tree)
+        return None, (SpecError(location, f"{key} is not a finite number", "give a number"),)
     try:
         spec = _adapter().validate_json(text)
     except ValidationError as error:
@@ -121,7 +121,7 @@ def _validate(tree: Tree) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
 
 
 def _again(value: dict[str, Any]) -> tuple[Problem, ...] | None:
-    """What is wrong with another tree; None where it does not fit the schema."""
+    """Problems of another tree; None where it does not fit the schema."""
     try:
         return check_spec(spec_of_tree(value))
     except ValidationError:
@@ -141,16 +141,16 @@ def _expand_domains(tree: Tree) -> None:
         if not isinstance(module, dict) or "domain" not in module:
             continue
         path = ("dataflow", "modules", name)
-        place = tree.place((*path, "domain"))
+        location = tree.location((*path, "domain"))
         both = [k for k in ("domain_in", "domain_out") if module.get(k) is not None]
         if both:
             raise SpecError(
-                place, f"module {name!r} has `domain` and `{both[0]}`", "keep one of them"
+                location, f"module {name!r} has `domain` and `{both[0]}`", "keep one of them"
             )
         domain = module.pop("domain")
         for key in ("domain_in", "domain_out"):
             module[key] = domain
-            tree.places[(*path, key)] = place
+            tree.locations[(*path, key)] = location
 
 
 def _default_limits(value: dict[str, Any]) -> None:
@@ -164,8 +164,10 @@ def _default_limits(value: dict[str, Any]) -> None:
                 limits.setdefault("dilation", 1)
 
 
-def _not_a_number(tree: Tree) -> tuple[str, str]:
-    def walk(value: Any, path: KeyPath) -> KeyPath | None:
+def _first_non_finite(tree: Tree) -> tuple[str, str]:
+    """Source line and dotted key of a number that is NaN or infinite."""
+
+    def first_path(value: Any, path: KeyPath) -> KeyPath | None:
         if isinstance(value, float) and not math.isfinite(value):
             return path
         items = (
@@ -175,7 +177,7 @@ def _not_a_number(tree: Tree) -> tuple[str, str]:
             if isinstance(value, list)
             else ()
         )
-        return next((p for k, v in items if (p := walk(v, (*path, k)))), None)
+        return next((p for k, v in items if (p := first_path(v, (*path, k)))), None)
 
-    path = walk(tree.value, ()) or ()
-    return tree.place(path), ".".join(map(str, path))
+    path = first_path(tree.value, ()) or ()
+    return tree.location(path), ".".join(map(str, path))

@@ -20,7 +20,7 @@ def bad(path: tuple[str | int, ...], what: str, help_: str) -> Problem:
 
 
 def unbuilt(path: tuple[str | int, ...], what: str, fix: str) -> Problem:
-    """What the RTL has not, though the machine can be thought of."""
+    """A problem of a machine that is valid but that the RTL does not support."""
     return Problem(
         path=path,
         what=f"the RTL cannot build this: {what}",

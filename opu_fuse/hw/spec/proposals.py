@@ -1,4 +1,4 @@
-"""What a spec could say where it has to say something."""
+"""Buffers to propose in messages about specs that lack them."""
 
 from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec
 from opu_fuse.units.array import PARAM_WORDS

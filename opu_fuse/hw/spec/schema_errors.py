@@ -19,20 +19,20 @@ def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
     """One detail of a pydantic `ValidationError`, worded for whoever wrote the YAML."""
     path: KeyPath = tuple(detail["loc"])
     key = _dotted(path)
-    place = tree.place(path)
+    location = tree.location(path)
     match detail["type"]:
         case "unexpected_keyword_argument":
             *folders, name = path
             known = _keys_at(tuple(folders))
             inside = f" in {_dotted(tuple(folders))}" if folders else ""
             return SpecError(
-                place,
+                location,
                 f"unknown key {name!r}{inside}",
                 f"known keys: {', '.join(known)}{did_you_mean(str(name), known)}",
             )
         case "missing" | "missing_keyword_only_argument":
             return SpecError(
-                place, f"key {key!r} is missing", "add it, or extend a spec that has it"
+                location, f"key {key!r} is missing", "add it, or extend a spec that has it"
             )
         case "enum":
             known = tuple(
@@ -40,31 +40,31 @@ def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
                 for e in detail.get("ctx", {})["expected"].replace(" or ", ",").split(",")
             )
             return SpecError(
-                place,
+                location,
                 f"{key} is {detail['input']!r}, which is not known",
                 f"known: {', '.join(known)}{did_you_mean(str(detail['input']), known)}",
             )
         case _:
             shown = "" if isinstance(detail["input"], dict) else f" {detail['input']!r}"
             what, advice = _in_yaml(detail)
-            return SpecError(place, f"{key}{shown}: {what}", advice)
+            return SpecError(location, f"{key}{shown}: {what}", advice)
 
 
 def _in_yaml(detail: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong with a value, and what to write instead, in the words of YAML."""
-    kind, given = str(detail["type"]), detail["input"]
-    text = isinstance(given, str)
-    if kind in {"int_type", "float_type"} and text and _NUMBER.fullmatch(given):
-        return "is text, not a number", f"remove the quotes: write {given}"
-    if kind == "int_type" and isinstance(given, float) and given.is_integer():
-        return "is no whole number", f"write {int(given)}"
+    """The mistake of a value, and what to write instead, in the words of YAML."""
+    kind, value = str(detail["type"]), detail["input"]
+    text = isinstance(value, str)
+    if kind in {"int_type", "float_type"} and text and _NUMBER.fullmatch(value):
+        return "is text, not a number", f"remove the quotes: write {value}"
+    if kind == "int_type" and isinstance(value, float) and value.is_integer():
+        return "is no whole number", f"write {int(value)}"
     if kind == "bool_type":
         written = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-        return "is neither true nor false", f"write {written.get(str(given), 'true or false')}"
+        return "is neither true nor false", f"write {written.get(str(value), 'true or false')}"
     if kind in {"tuple_type", "list_type"}:
-        return "is no list", "write it in brackets" if not text else f"write [{given}]"
+        return "is no list", "write it in brackets" if not text else f"write [{value}]"
     if kind == "string_type":
-        return "is no text", f'put it in quotes: write "{given}"' if not text else "write a text"
+        return "is no text", f'put it in quotes: write "{value}"' if not text else "write a text"
     if kind in {"dict_type", "dataclass_type", "mapping_type"}:
         return (
             "is a value, not keys with values",
@@ -77,7 +77,7 @@ def _in_yaml(detail: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _keys_at(path: KeyPath) -> tuple[str, ...]:
-    """Field names of the dataclass found by following `path` from HwSpec."""
+    """Field names of the dataclass reached by following `path` from HwSpec."""
     kind: Any = HwSpec
     for part in path:
         if dataclasses.is_dataclass(kind):

@@ -28,7 +28,7 @@ def sizes_table(spec: HwSpec) -> Table:
         ("clock", spec.clock),
         ("array", f"{array.units} units x {array.multipliers} = {spec.macs} MAC per cycle"),
         ("modes (ic x oc x px)", modes),
-        ("maps kept on chip", "yes" if spec.post.keep else "no"),
+        ("resident maps", "yes" if spec.post.keep else "no"),
         ("depthwise windows", f"up to {side} x {side}" if array.depthwise else "no"),
         ("feature word", f"{spec.word_channels} channels, {spec.word_bytes} bytes"),
         ("weight row", f"{array.row_bytes} bytes, {spec.row_words} words"),
@@ -48,8 +48,8 @@ def sizes_table(spec: HwSpec) -> Table:
 
 
 def area_table(spec: HwSpec) -> Table:
-    """What the parts of a machine take on each family of FPGAs, and its share of devices."""
-    found = {family: parts(spec, family) for family in Family}
+    """Resources that a machine's parts use on each family of FPGAs, and its share of devices."""
+    by_family = {family: parts(spec, family) for family in Family}
     table = Table("part", title=f"{spec.name}: area, estimated")
     for family, kind in product(Family, ("LUT", "DSP", "BRAM")):
         table.add_column(f"{family} {kind}", justify="right")
@@ -58,8 +58,8 @@ def area_table(spec: HwSpec) -> Table:
         numbers = (n for own in areas for n in (round(own.lut), round(own.dsp), own.bram))
         table.add_row(name, *(f"{n:,}".removesuffix(".0") for n in numbers))
 
-    for part in found[Family.XC7]:
-        add(part, *(own[part] for own in found.values()))
+    for part in by_family[Family.XC7]:
+        add(part, *(own[part] for own in by_family.values()))
     table.add_section()
     add("whole", *(area(spec, family) for family in Family))
     return table

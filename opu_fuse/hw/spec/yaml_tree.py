@@ -1,7 +1,7 @@
 """YAML files as plain trees that record the source line of every key; `extends:` is resolved.
 
 A stricter YAML: duplicate keys, merge keys, anchors and non-text keys are refused, only
-`true`/`false` are booleans and dates stay text. Under `extends`, mappings merge key by key,
+`true`/`false` are booleans and dates are text. Under `extends`, mappings merge key by key,
 everything else is replaced, and `null` removes an inherited key.
 """
 
@@ -68,20 +68,22 @@ class _QuickLoader(_Strict, _Quickest):
 
 
 class Tree(Struct, kw_only=True):
-    """value: nested dicts, lists and scalars. places: `file:line` of every key and list element.
-    base: what the file extends, own: what it says itself; None and empty where it extends none.
+    """value: nested dicts, lists and scalars.
+    locations: `file:line` of every key and list element.
+    base: the tree that the file extends, None without one.
+    own: the file's own keys, empty where it extends none.
     """
 
     value: dict[str, Any]
-    places: dict[KeyPath, str] = field(default_factory=dict)
+    locations: dict[KeyPath, str] = field(default_factory=dict)
     base: "Tree | None" = None
     own: dict[str, Any] = field(default_factory=dict)
 
-    def place(self, path: KeyPath) -> str:
+    def location(self, path: KeyPath) -> str:
         """`file:line` of `path`, or of its nearest ancestor with a recorded line."""
-        while path and path not in self.places:
+        while path and path not in self.locations:
             path = path[:-1]
-        return self.places.get(path, "")
+        return self.locations.get(path, "")
 
 
 def read_tree(path: Path, find: Callable[[str, Path], Path], each: Callable[[Tree], None]) -> Tree:
@@ -105,27 +107,27 @@ def _resolve(
     base_name = own.value.pop("extends", None)
     if base_name is None:
         return own
-    place = own.places[("extends",)]
+    location = own.locations[("extends",)]
     if not isinstance(base_name, str):
         raise SpecError(
-            place, f"extends is {base_name!r}, not a name or path", "name one spec or file"
+            location, f"extends is {base_name!r}, not a name or path", "name one spec or file"
         )
     try:
         base_path = find(base_name, path.parent)
     except SpecError as error:
-        raise SpecError(place, f"extends: {error.what}", error.help) from None
+        raise SpecError(location, f"extends: {error.what}", error.help) from None
     chain = (*above, path.resolve())
     if base_path.resolve() in chain:
         raise SpecError(
-            place, f"the spec extends itself through {base_name!r}", "remove one `extends`"
+            location, f"the spec extends itself through {base_name!r}", "remove one `extends`"
         )
     if "name" not in own.value:  # machines are identified by name
-        raise SpecError(place, "the spec has no `name` of its own", "give it one")
+        raise SpecError(location, "the spec has no `name` of its own", "give it one")
     base = _resolve(base_path, find, each, chain)
     base.value.pop("clock_on", None)  # measured on the base machine, not on this one
-    places = {**base.places, **own.places}
+    locations = {**base.locations, **own.locations}
     merged = _merged(base.value, own.value)
-    return Tree(value=merged, places=places, base=base, own=own.value)
+    return Tree(value=merged, locations=locations, base=base, own=own.value)
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def _parse(path: Path) -> Tree:
 
 
 def parse_tree(text: str, file: str) -> Tree:
-    """YAML text -> tree; `file` is what messages call it. `extends` stays an ordinary key. Raises
+    """YAML text -> tree; `file` is what messages call it. `extends` is an ordinary key here. Raises
     SpecError.
     """
     with suppress(yaml.YAMLError):
@@ -180,8 +182,8 @@ def _tree_of(loader: _Loader | _QuickLoader, file: str) -> Tree:
             raise _error(
                 file, 0, "is not a mapping of keys to values", "docs/hw-spec.md describes the keys"
             )
-        places: dict[KeyPath, str] = {(): f"{file}:1"}
-        return Tree(value=_mapping(loader, node, (), places), places=places)
+        locations: dict[KeyPath, str] = {(): f"{file}:1"}
+        return Tree(value=_mapping(loader, node, (), locations), locations=locations)
     except RecursionError:
         raise _error(file, 0, "YAML: nested too deeply", "a spec needs four levels") from None
     finally:
@@ -189,7 +191,7 @@ def _tree_of(loader: _Loader | _QuickLoader, file: str) -> Tree:
 
 
 def _mapping(
-    loader: _Strict, node: yaml.MappingNode, path: KeyPath, places: dict[KeyPath, str]
+    loader: _Strict, node: yaml.MappingNode, path: KeyPath, locations: dict[KeyPath, str]
 ) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
@@ -203,26 +205,26 @@ def _mapping(
             raise _error(loader.file, line, "merge keys are not supported", "use `extends`")
         here = (*path, key)
         if key in result:
-            first = places[here].rpartition(":")[2]
+            first = locations[here].rpartition(":")[2]
             raise _error(
                 loader.file,
                 line,
-                f"key {_dotted(here)!r} stands twice (first in line {first})",
+                f"key {_dotted(here)!r} appears twice (first in line {first})",
                 "remove one of them",
             )
-        places[here] = f"{loader.file}:{line + 1}"
-        result[key] = _value(loader, value_node, here, places)
+        locations[here] = f"{loader.file}:{line + 1}"
+        result[key] = _value(loader, value_node, here, locations)
     return result
 
 
-def _value(loader: _Strict, node: yaml.Node, path: KeyPath, places: dict[KeyPath, str]) -> Any:
+def _value(loader: _Strict, node: yaml.Node, path: KeyPath, locations: dict[KeyPath, str]) -> Any:
     if isinstance(node, yaml.MappingNode):
-        return _mapping(loader, node, path, places)
+        return _mapping(loader, node, path, locations)
     if isinstance(node, yaml.SequenceNode):
         items = []
         for index, item in enumerate(node.value):
-            places[(*path, index)] = f"{loader.file}:{item.start_mark.line + 1}"
-            items.append(_value(loader, item, (*path, index), places))
+            locations[(*path, index)] = f"{loader.file}:{item.start_mark.line + 1}"
+            items.append(_value(loader, item, (*path, index), locations))
         return items
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if kind not in ("str", "int", "float", "bool", "null"):

@@ -12,7 +12,6 @@ from bokeh.embed import components
 from bokeh.model import Model
 from bokeh.resources import Resources
 
-from opu_fuse.hw.spec.draw import draw_svg
 from opu_fuse.hw.spec.load_spec import load_hw_text
 from opu_fuse.report.page import charts
 from opu_fuse.report.page.network import network
@@ -22,11 +21,11 @@ from opu_fuse.report.page.tables import (
     strategies_table,
     summary_table,
 )
+from opu_fuse.report.pipeline_drawing import pipeline_svg
 
 Tree = Mapping[str, Any]
 
 _LIBRARY = Resources(mode="inline", components=["bokeh", "bokeh-widgets", "bokeh-tables"])
-_BOUNDING, _BUSY = "#f5b7b1", "#d6eaf8"
 
 
 def document(programs: Sequence[Tree]) -> str:
@@ -90,6 +89,7 @@ def _section(program: Tree, number: int, places: Mapping[str, str]) -> str:
     def place(name: str) -> str:
         return f'<div class="wide" id="{name}-{number}">{places[f"{name}-{number}"]}</div>'
 
+    pipeline = pipeline_svg(load_hw_text(program["spec"]), program["modules"])
     waits = (
         "A click on <i>waits</i> hides them."
         if program["timeline"]["whole"]
@@ -109,7 +109,7 @@ that other engines work for. A click on a heading sorts, one on a row shows the 
 <div><h3>Roofline</h3><p>A point a group, larger the longer it takes; green: bound by the array,
 violet: by the post chain, red: by memory.</p>{place("roofline")}</div>
 <div><h3>Pipeline</h3><p>How much of the time each module's engine works for groups that use it;
-red: the module that bounds.</p>{_pipeline(program)}</div>
+red: the module that bounds.</p>{pipeline}</div>
 </div>
 <h3>Engines over time</h3>
 <p>The wheel zooms, dragging moves. {waits}</p>
@@ -142,13 +142,3 @@ def _numbers(program: Tree) -> str:
     }
     cells = (f"<div>{what}<b>{value}</b></div>" for what, value in numbers.items())
     return f'<div class="numbers">{"".join(cells)}</div>'
-
-
-def _pipeline(program: Tree) -> str:
-    modules = {m["name"]: m for m in program["modules"]}
-    used = {name: m for name, m in modules.items() if m["busy_cycles"]}
-    return draw_svg(
-        load_hw_text(program["spec"]),
-        {name: _BOUNDING if m["bounds"] else _BUSY for name, m in used.items()},
-        {name: f"{100 * m['busy_share']:.1f} %" for name, m in used.items()},
-    )

@@ -19,6 +19,8 @@ from bokeh.models import (
 )
 from msgspec import Struct, field
 
+from opu_fuse.report.html_tables import html_table
+
 Tree = Mapping[str, Any]
 
 _ROW_PIXELS, _MOST_PIXELS = 25, 420
@@ -82,7 +84,9 @@ def summary_table(programs: Sequence[Tree]) -> str:
     """What a person wants first, a column a program; after the others the ratio to the first."""
     rows = [_summary_row(title, programs, *how) for title, *how in _SUMMARY]
     heads = [f"{p['model']} on {p['machine']}" for p in programs]
-    return _table(["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary")
+    return html_table(
+        ["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary"
+    )
 
 
 def strategies_table(program: Tree) -> str:
@@ -98,7 +102,7 @@ def strategies_table(program: Tree) -> str:
         row = [name, *counts, *numbers, "runs" if outcome["legal"] else "is not legal"]
         rows.append([f"<b>{cell}</b>" for cell in row] if outcome["this"] else row)
     heads = ["strategy", "groups", "host operators", "cycles, closed form", "DRAM bytes", ""]
-    return _table(heads, rows, "strategies")
+    return html_table(heads, rows, "strategies")
 
 
 def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
@@ -114,7 +118,7 @@ def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
         for name, each in shown
     ]
     heads = ["groups", *(f"cycles on {p['machine']}" for p in programs)]
-    return _table([*heads, "difference"], rows, "differences")
+    return html_table([*heads, "difference"], rows, "differences")
 
 
 def _spread(row: tuple[str, Sequence[int | None]]) -> int:
@@ -220,13 +224,3 @@ def _accuracy(outputs: Iterable[Tree] | None) -> str:
         right = "" if o["right"] is None else f", right {o['right']:.1%}"
         texts.append(f"{escape(o['name'])}: SNR {ratio}{agreement}{right}")
     return "<br>".join(texts)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> str:
-    """Cells are HTML already, headings are not."""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table class="{name}"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )

@@ -79,19 +79,19 @@ def allowed_differences(
             if added and added & graph.hidden_before(node.input[0], results, ()).keys():
                 own = Allowed(steps=own.steps + ADDED_STEPS, why=own.why or ADDED)
             hidden = {} if shown is None else graph.hidden_before(node.input[0], results, shown)
-            results[node.output[0]] = graph.carried(node, own, hidden)
+            results[node.output[0]] = graph.allowed_after_hidden(node, own, hidden)
     return results
 
 
 def allowed_of_outputs(
     model: onnx.ModelProto, allowed: Mapping[str, Allowed], shown: Collection[str]
 ) -> dict[str, float]:
-    """For every output of the model, by name: what it may be off by, in its own numbers, since a
-    hidden rounding before it is. allowed: `allowed_differences` with the same `shown`.
+    """For every output of the model, by name: largest error in its own numbers that the errors of
+    hidden roundings before it cause. allowed: `allowed_differences` with the same `shown`.
     """
     graph = _Graph(model)
     names = [output.name for output in model.graph.output]
-    return {name: graph.off(name, graph.hidden_before(name, allowed, shown)) for name in names}
+    return {name: graph.error(name, graph.hidden_before(name, allowed, shown)) for name in names}
 
 
 class _Graph:
@@ -110,7 +110,7 @@ class _Graph:
         if not operators and rounding.output[0] in self.looked_up:
             return EXACT
         scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
-        offs = [self._bias_off(n) for n in operators]
+        bias_errors = [self._bias_error(n) for n in operators]
         if not all(scale is not None and is_power_of_two(scale) for scale in scales):
             units = {s.tobytes() for s in scales if s is not None}
             if _only_move(operators) and len(units) == 1:
@@ -118,76 +118,82 @@ class _Graph:
             why = SCALES
         elif any(not self._divides_exactly(n, shapes) for n in operators):
             why = AVERAGES
-        elif any(offs) or None in offs or not all(self._holds_constants(n) for n in operators):
+        elif (
+            any(bias_errors)
+            or None in bias_errors
+            or not all(self._holds_constants(n) for n in operators)
+        ):
             why = CONSTANTS
         else:
             return EXACT
         # Whatever moves a value by less than a step moves the rounded one by a step at most.
         gain = float(np.prod([self._gain(n) for n in operators if not _is_sum(n)]))
-        off = sum(off or 0.0 for off in offs) * gain + sum(map(self._factor_off, operators))
-        return Allowed(steps=_steps(off, scales[0], self._ends(rounding)), why=why)
+        error = sum(e or 0.0 for e in bias_errors) * gain + sum(map(self._factor_error, operators))
+        return Allowed(steps=_steps(error, scales[0], self._ends(rounding)), why=why)
 
     def hidden_before(
-        self, name: str, found: Mapping[str, Allowed], shown: Collection[str]
+        self, name: str, allowed: Mapping[str, Allowed], shown: Collection[str]
     ) -> dict[str, Allowed]:
         """The tensors that a value is computed from and that are not shown."""
         read = [n.input[0] for n in self._between(name) if n.op_type == "DequantizeLinear"]
-        return {name: found[name] for name in read if name in found and name not in shown}
+        return {name: allowed[name] for name in read if name in allowed and name not in shown}
 
-    def carried(
+    def allowed_after_hidden(
         self, rounding: onnx.NodeProto, own: Allowed, hidden: Mapping[str, Allowed]
     ) -> Allowed:
-        """What a result may be off by if the hidden ones before it are off by theirs."""
+        """Allowed steps of a result if the hidden ones before it differ by theirs."""
         before = rounding.input[0]
-        off, step = self.off(before, hidden), self._constant(rounding.input[1])
-        if not off:
+        error, step = self.error(before, hidden), self._constant(rounding.input[1])
+        if not error:
             return own
-        why = own.why or next(found.why for found in hidden.values() if found.steps)
+        why = own.why or next(other.why for other in hidden.values() if other.steps)
         most = self._ends(rounding)
-        if step is None or not (off < np.inf and step.min() > 0):
+        if step is None or not (error < np.inf and step.min() > 0):
             return Allowed(steps=most, why=why)
-        apart = off / float(step.min())
+        error_steps = error / float(step.min())
         # A result may be a tie: 0.5 and 1.5 differ by one step, and round to 0
         # and 2.
-        rounded = np.ceil(apart) if _only_move(self._between(before)) else np.floor(apart) + 1
+        rounded = (
+            np.ceil(error_steps) if _only_move(self._between(before)) else np.floor(error_steps) + 1
+        )
         return Allowed(steps=min(most, own.steps + min(most, int(rounded))), why=why)
 
-    def off(self, name: str, hidden: Mapping[str, Allowed]) -> float:
-        """By how much a value may differ if the hidden ones before it are off by theirs; infinity
-        where a scale is not known.
+    def error(self, name: str, hidden: Mapping[str, Allowed]) -> float:
+        """Largest error of a value if the hidden ones before it have theirs; infinity where a
+        scale is not known.
         """
-        offs: dict[str, float] = {}
+        errors: dict[str, float] = {}
         stack = [name]
         while stack:
             value = stack[-1]
             node = self.producer.get(value)
             if node is None or node.op_type == "DequantizeLinear":
-                offs[value] = self._read_off(node, hidden)
-            elif left := [v for v in node.input if v not in offs]:
+                errors[value] = self._operand_error(node, hidden)
+            elif left := [v for v in node.input if v not in errors]:
                 stack += left
                 continue
             else:
-                total = sum(offs[v] for v in node.input)
-                gained = total and total * self._gain(node)  # which may be no number
-                offs[value] = gained if gained < np.inf else np.inf
+                total = sum(errors[v] for v in node.input)
+                enlarged = total and total * self._gain(node)  # which may be no number
+                errors[value] = enlarged if enlarged < np.inf else np.inf
             stack.pop()
-        return offs[name]
+        return errors[name]
 
-    def _read_off(self, pair: onnx.NodeProto | None, hidden: Mapping[str, Allowed]) -> float:
-        """By how much the result of a DequantizeLinear may differ; None: of a constant or input."""
+    def _operand_error(self, pair: onnx.NodeProto | None, hidden: Mapping[str, Allowed]) -> float:
+        """Largest error of a DequantizeLinear's result; pair is None for a constant or input."""
         steps = hidden[pair.input[0]].steps if pair is not None and pair.input[0] in hidden else 0
         scale = self._constant(pair.input[1]) if pair is not None and steps else np.zeros(1)
         return np.inf if scale is None else steps * float(scale.max())
 
     def _gain(self, node: onnx.NodeProto) -> float:
-        """By how much an operator enlarges a difference of one in what it reads, at most."""
+        """Largest factor by which an operator enlarges an error of its operands."""
         if node.op_type in NONEXPANSIVE or node.op_type == "DequantizeLinear":
             return 1.0
-        made_by = self.producer.get(node.input[1]) if node.input[1:] else None
-        weight = None if made_by is None else self._constant(made_by.input[0])
-        if node.op_type not in LAYERS or weight is None or made_by is None:
+        pair = self.producer.get(node.input[1]) if node.input[1:] else None
+        weight = None if pair is None else self._constant(pair.input[0])
+        if node.op_type not in LAYERS or weight is None or pair is None:
             return float(_ANY)
-        scale = self._constant(made_by.input[1])
+        scale = self._constant(pair.input[1])
         rows = np.abs(np.moveaxis(weight.astype(np.float64), _output_axis(node), 0))
         sums = rows.reshape(len(rows), -1).sum(axis=1)
         return float((sums * (1.0 if scale is None else scale.max())).max())
@@ -198,7 +204,7 @@ class _Graph:
         return _ANY if zero is None else max(_ANY, 2 ** (8 * zero.dtype.itemsize) - 1)
 
     def _between(self, name: str) -> Iterator[onnx.NodeProto]:
-        """What a value is computed by, back to the roundings before it."""
+        """Nodes that compute a value, back to the roundings before it."""
         stack, seen = [name], set()
         while stack:
             node = self.producer.get(stack.pop())
@@ -240,8 +246,8 @@ class _Graph:
         """Axes of a mean; None where they are computed."""
         if node.op_type == "GlobalAveragePool":
             return range(2, rank)
-        given = "".join(node.input[1:])
-        axes = self._constant(given) if given else np.array(attributes.get("axes", ()))
+        name = "".join(node.input[1:])
+        axes = self._constant(name) if name else np.array(attributes.get("axes", ()))
         if axes is None or axes.size or attributes.get("noop_with_empty_axes", 0):
             return axes
         return range(rank)
@@ -255,10 +261,10 @@ class _Graph:
             return self._has_exact_slopes(node)
         return True
 
-    def _bias_off(self, node: onnx.NodeProto) -> float | None:
-        """By how much rounding to the unit of the sums moves what an operator adds to them, at
-        most; None where the unit is not known. Scales that are powers of two become as fine as it
-        takes, if int8 holds the weights so (`quant.finer_by`).
+    def _bias_error(self, node: onnx.NodeProto) -> float | None:
+        """Largest error of an operator's bias by rounding to the unit of the sums; None where the
+        unit is not known. Scales that are powers of two become as fine as it takes, if int8 holds
+        the weights so (`quant.finer_by`).
         """
         sums, name = node, node.input[2] if node.op_type in LAYERS and node.input[2:] else ""
         if node.op_type in SUMS and len(node.input) == 2:
@@ -267,12 +273,12 @@ class _Graph:
         bias = self._real(name) if _is_sum(sums) else None
         if bias is None or sums is None:
             return 0.0
-        found = self._filters(sums)
-        if found is None:
-            return self._off_of_floats(sums)
-        if bias.size % found[1].size or not np.all(found[1] > 0):
+        filters = self._filters(sums)
+        if filters is None:
+            return self._float_error(sums)
+        rows, unit = filters
+        if bias.size % unit.size or not np.all(unit > 0):
             return None
-        rows, unit = found
         if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
             unit = np.repeat(unit, bias.size // unit.size)
         steps = bias.reshape(-1).astype(np.float64) / unit
@@ -281,9 +287,9 @@ class _Graph:
             steps, unit = np.ldexp(steps, bits), np.ldexp(unit, -bits)
         return float(np.abs((steps - np.rint(steps)) * unit).max(initial=0.0))
 
-    def _factor_off(self, node: onnx.NodeProto) -> float:
-        """By how much its 16-bit factors move the results of a normalisation, at most: each is off
-        by 2**-15 of itself, with 255 steps of what is read and half of that for the offset.
+    def _factor_error(self, node: onnx.NodeProto) -> float:
+        """Largest error of a normalisation by its 16-bit factors: each has an error of 2**-15 of
+        itself, with 255 steps of what is read and half of that for the offset.
         """
         factor = self._factors(node) if node.op_type == "BatchNormalization" else None
         pair = None if factor is None else self._pair_before(node.input[0])
@@ -298,11 +304,11 @@ class _Graph:
         """
         pairs, scales = [], []
         for name in node.input[:2]:
-            made_by = self._pair_before(name)
-            scale = None if made_by is None else self._constant(made_by.input[1])
+            pair = self._pair_before(name)
+            scale = None if pair is None else self._constant(pair.input[1])
             if scale is None:
                 return None
-            pairs.append(made_by)
+            pairs.append(pair)
             scales.append(scale.astype(np.float64).reshape(-1))
         maps, filters = (scale.size for scale in scales)
         if 1 < maps < filters and filters % maps == 0:  # several filters for a channel
@@ -314,7 +320,7 @@ class _Graph:
             return None, unit
         return np.moveaxis(weight, _output_axis(node), 0), unit
 
-    def _off_of_floats(self, node: onnx.NodeProto) -> float | None:
+    def _float_error(self, node: onnx.NodeProto) -> float | None:
         """Half a step of the sums of a layer whose integer weights are written as floats.
 
         The largest weight of a channel is 64 or more, which bounds its scale from above.
@@ -327,22 +333,22 @@ class _Graph:
 
     def _pair_before(self, name: str) -> onnx.NodeProto | None:
         """The DequantizeLinear that a value is computed from."""
-        made_by = self.producer.get(name)
-        while made_by is not None and made_by.op_type in {*MOVES_VALUES, "Clip"}:
-            made_by = self.producer.get(made_by.input[0])
-        return made_by if made_by is not None and made_by.op_type == "DequantizeLinear" else None
+        node = self.producer.get(name)
+        while node is not None and node.op_type in {*MOVES_VALUES, "Clip"}:
+            node = self.producer.get(node.input[0])
+        return node if node is not None and node.op_type == "DequantizeLinear" else None
 
     def _real(self, name: str) -> np.ndarray | None:
         """The real numbers of a constant, also of one that passes a DequantizeLinear."""
-        made_by = self.producer.get(name)
-        if made_by is None or made_by.op_type != "DequantizeLinear":
+        pair = self.producer.get(name)
+        if pair is None or pair.op_type != "DequantizeLinear":
             return self._constant(name)
-        data, scale = self._integers(made_by), self._constant(made_by.input[1])
+        data, scale = self._integers(pair), self._constant(pair.input[1])
         return None if data is None or scale is None else data * scale.astype(np.float64)
 
     def _integers(self, pair: onnx.NodeProto) -> np.ndarray | None:
-        """What a DequantizeLinear reads, moved by its zero points; None where they are computed or
-        blocks have their own.
+        """Integers that a DequantizeLinear reads, minus its zero points; None where they
+        are computed or blocks have their own.
         """
         zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1)
         data = self._constant(pair.input[0])
@@ -360,11 +366,11 @@ class _Graph:
         """The integers that a QuantizeLinear makes of a constant, as simulated rounding of weights
         is written; None where it makes none, or blocks have scales of their own.
         """
-        made_by = self.producer.get(name)
-        if made_by is None or made_by.op_type != "QuantizeLinear":
+        pair = self.producer.get(name)
+        if pair is None or pair.op_type != "QuantizeLinear":
             return None
-        data, scale = self._constant(made_by.input[0]), self._constant(made_by.input[1])
-        zero = self._constant(made_by.input[2]) if made_by.input[2:] else np.zeros(1, np.uint8)
+        data, scale = self._constant(pair.input[0]), self._constant(pair.input[1])
+        zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1, np.uint8)
         if data is None or scale is None or zero is None or zero.dtype.kind not in "iu":
             return None
         if not np.all(zero == zero.reshape(-1)[:1]) or not scale.min() > 0:
@@ -372,7 +378,7 @@ class _Graph:
         if scale.size > 1 and scale.ndim > 1:
             return None
         if scale.size > 1:
-            axis = next((a.i for a in made_by.attribute if a.name == "axis"), 1)
+            axis = next((a.i for a in pair.attribute if a.name == "axis"), 1)
             scale = np.moveaxis(scale.reshape(-1, *[1] * (data.ndim - 1)), 0, axis)
         limits = np.iinfo(zero.dtype)
         steps = np.rint(data / scale) + zero.reshape(-1)[0]
@@ -403,7 +409,7 @@ class _Graph:
         return bool(np.all(np.ldexp(mantissa, _CONSTANT_BITS) % 1 == 0))
 
     def _factors(self, node: onnx.NodeProto) -> np.ndarray | None:
-        """What a normalisation multiplies channels by, as float64."""
+        """Factors of a normalisation, by channel, as float64."""
         scale, variance = self._constant(node.input[1]), self._constant(node.input[4])
         if scale is None or variance is None:
             return None
@@ -411,11 +417,11 @@ class _Graph:
         return scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
 
 
-def _steps(off: float, scale: np.ndarray | None, most: int) -> int:
-    """By how many steps a rounded value may be off if the value is, by so much, before it."""
-    if scale is None or not (off < np.inf and scale.min() > 0):
-        return 1 if off == 0 else most
-    return min(most, int(off / float(scale.min())) + 1)
+def _steps(error: float, scale: np.ndarray | None, most: int) -> int:
+    """Largest error of a rounded value, in steps, for an error before the rounding."""
+    if scale is None or not (error < np.inf and scale.min() > 0):
+        return 1 if error == 0 else most
+    return min(most, int(error / float(scale.min())) + 1)
 
 
 def _only_move(nodes: Iterable[onnx.NodeProto]) -> bool:

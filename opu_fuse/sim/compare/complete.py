@@ -44,17 +44,17 @@ def whole_tensors(bundle: Bundle) -> tuple[Whole, ...]:
 
 def surviving(wholes: Sequence[Whole], segment: int) -> tuple[Tensor, ...]:
     """Tensors that a machine segment completes and that no later group of it overwrites."""
-    made = [w for w in wholes if w.segment == segment and w.groups]
+    completed = [w for w in wholes if w.segment == segment and w.groups]
 
     def overwritten(w: Whole) -> bool:
         return any(
             max(u.groups) > max(w.groups)
             and u.tensor.home != w.tensor.home
             and overlap(u.tensor, w.tensor)
-            for u in made
+            for u in completed
         )
 
-    return tuple(w.tensor for w in made if not overwritten(w))
+    return tuple(w.tensor for w in completed if not overwritten(w))
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
@@ -64,7 +64,7 @@ def overlap(a: Tensor, b: Tensor) -> bool:
 
 def _writers(bundle: Bundle) -> Mapping[str, tuple[int, int]]:
     """Value name -> (segment, group) that writes it; group -1 for inputs and the host."""
-    made = {name: g.index for g in bundle.groups for name in g.outputs}
+    writing_group = {name: g.index for g in bundle.groups for name in g.outputs}
     source = {INPUTS: INPUTS}
     results = {port.value: (INPUTS, -1) for port in bundle.inputs}
     for number, segment in enumerate(bundle.segments):
@@ -73,5 +73,5 @@ def _writers(bundle: Bundle) -> Mapping[str, tuple[int, int]]:
         if isinstance(segment, HostSegment):
             results |= dict.fromkeys(segment.results.values(), (number, -1))
     return results | {
-        name: (source[group], group) for name, group in made.items() if group in source
+        name: (source[group], group) for name, group in writing_group.items() if group in source
     }

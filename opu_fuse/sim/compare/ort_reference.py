@@ -43,8 +43,8 @@ class Reference:
             self.model = onnx.load_from_string(bundle.qdq)
             self._types = _rounded_types(self.model)
             self._session = session(_showing(self.model, self._types).SerializeToString())
-        made = {o.name for o in self.model.graph.output}
-        if missing := [port.name for port in bundle.outputs if port.name not in made]:
+        outputs = {o.name for o in self.model.graph.output}
+        if missing := [port.name for port in bundle.outputs if port.name not in outputs]:
             raise ProgramError(
                 self._where, f"has no output {missing[0]!r}, the program has", "compile it again"
             )
@@ -72,11 +72,11 @@ class Reference:
             feeds[name] = _from_int8(array, self._types[name][1])
         names = [o.name for o in model.graph.output]
         with _sound(self._where, "does not run in ONNX Runtime on the program's tensors"):
-            found = session(model.SerializeToString()).run(names, feeds)
-        made = dict(zip(names, found, strict=True))
-        own = {n: made[n + _OWN] if n in tensors else made[n] for n in self.names}
+            arrays = session(model.SerializeToString()).run(names, feeds)
+        results = dict(zip(names, arrays, strict=True))
+        own = {n: results[n + _OWN] if n in tensors else results[n] for n in self.names}
         outputs = {
-            o.name: made[o.name + _OWN if o.name in tensors else o.name]
+            o.name: results[o.name + _OWN if o.name in tensors else o.name]
             for o in self.model.graph.output
         }
         return Expected(tensors={n: as_int8(a) for n, a in own.items()}, outputs=outputs)
@@ -141,17 +141,19 @@ def _showing(
 
 
 def _cut(
-    model: onnx.ModelProto, types: Mapping[str, tuple[int, int]], given: Collection[str]
+    model: onnx.ModelProto, types: Mapping[str, tuple[int, int]], substituted: Collection[str]
 ) -> onnx.ModelProto:
     """The model with the substituted tensors as inputs; their producers write `<name>:own`."""
-    cut = _showing(model, types, given)
+    cut = _showing(model, types, substituted)
     graph = cut.graph
     for node in graph.node:
-        if node.op_type == "QuantizeLinear" and node.output[0] in given:
+        if node.op_type == "QuantizeLinear" and node.output[0] in substituted:
             node.output[0] += _OWN
-    kept = [o for o in graph.output if o.name not in given]
-    own = [onnx.helper.make_tensor_value_info(n + _OWN, types[n][1], None) for n in given]
+    others = [o for o in graph.output if o.name not in substituted]
+    own = [onnx.helper.make_tensor_value_info(n + _OWN, types[n][1], None) for n in substituted]
     graph.ClearField("output")
-    graph.output.extend([*kept, *own])
-    graph.input.extend(onnx.helper.make_tensor_value_info(n, types[n][1], None) for n in given)
+    graph.output.extend([*others, *own])
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(n, types[n][1], None) for n in substituted
+    )
     return cut

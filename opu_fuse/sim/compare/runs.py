@@ -1,4 +1,4 @@
-"""Holding one run against another, or against ONNX Runtime, tensor by tensor in group order."""
+"""Compares one run with another, or with ONNX Runtime, tensor by tensor in group order."""
 
 import dataclasses
 from collections import Counter
@@ -26,6 +26,7 @@ from opu_fuse.sim.compare.writer import writer
 DISTINCT_VALUES = 32
 SATURATED_SHARE = 0.05
 _COUNTED_AT_ONCE = 1 << 20
+"""Elements compared at once: larger temporary arrays fill the memory."""
 
 
 class Pair(Struct, frozen=True, kw_only=True):
@@ -56,36 +57,36 @@ def check(
     feeds = [{name: array[n, ...] for name, array in samples.items()} for n in range(count)]
     expected = [reference.run(feed) for feed in feeds]
     shapes = {name: array.shape for name, array in expected[0].tensors.items()}
-    here = [
+    captured = [
         p
         for p in tensor_sources(bundle)
         if p.name in result.tensors and p.qdq_name in reference.zero_points
     ]
-    shown = {p.qdq_name for p in here}
+    shown = {p.qdq_name for p in captured}
     tables = {name for g in bundle.groups if g.ops[-1].op == "table" for name in g.outputs}
-    looked_up = {p.qdq_name for p in here if p.name in tables}
+    looked_up = {p.qdq_name for p in captured if p.name in tables}
     allowed = allowed_differences(reference.model, shapes, shown, looked_up)
     pairs = [
         replace(pair, zero_point=reference.zero_points[p.qdq_name], allowed=allowed[p.qdq_name])
-        for p, pair in zip(here, _tensor_pairs(here, expected, result), strict=True)
+        for p, pair in zip(captured, _tensor_pairs(captured, expected, result), strict=True)
     ]
     # Where the machine does nothing, no run can show what the host rounds on its way.
     left = tuple(n for n in reference.names if n not in shown) if bundle.groups else ()
     whole = _compare(bundle, NAME, pairs, left)
     if whole.mismatches:
-        given = [_filled(pairs, n) for n in range(count)]
-        expected = [reference.from_operands(f, g) for f, g in zip(feeds, given, strict=True)]
+        operands = [_filled(pairs, n) for n in range(count)]
+        expected = [reference.from_operands(f, o) for f, o in zip(feeds, operands, strict=True)]
         own = [
             replace(pair, expected=alone.expected)
-            for pair, alone in zip(pairs, _tensor_pairs(here, expected, result), strict=True)
+            for pair, alone in zip(pairs, _tensor_pairs(captured, expected, result), strict=True)
         ]
         whole = dataclasses.replace(whole, first=_compare(bundle, NAME, own, left).first)
-    off = allowed_of_outputs(reference.model, allowed, shown)
-    return _with_outputs(whole, expected, result, allowed, off)
+    output_errors = allowed_of_outputs(reference.model, allowed, shown)
+    return _with_outputs(whole, expected, result, allowed, output_errors)
 
 
 def _tensor_pairs(
-    here: Sequence[TensorSource], expected: Sequence[Expected], result: RunResult
+    captured: Sequence[TensorSource], expected: Sequence[Expected], result: RunResult
 ) -> list[Pair]:
     return [
         Pair(
@@ -94,7 +95,7 @@ def _tensor_pairs(
             got=result.tensors[p.name],
             mask=result.masks.get(p.name),
         )
-        for p in here
+        for p in captured
     ]
 
 
@@ -121,24 +122,24 @@ def _with_outputs(
     expected: Sequence[Expected],
     result: RunResult,
     allowed: Mapping[str, Allowed],
-    off: Mapping[str, float],
+    output_errors: Mapping[str, float],
 ) -> CheckResult:
-    """The model's outputs beside what ONNX Runtime gives, floats within a tolerance. off: by what
-    they may differ besides.
+    """Compare the model's outputs with ONNX Runtime's, floats within a tolerance.
+    output_errors: further error that each may have.
     """
     first = whole.first
     for name, array in result.outputs.items():
-        wanted = _samples([found.outputs[name] for found in expected]).reshape(array.shape)
+        wanted = _samples([sample.outputs[name] for sample in expected]).reshape(array.shape)
         if first is None:
             steps = allowed.get(name, EXACT).steps
-            first = _output_difference(name, wanted, array, steps, off.get(name, 0.0))
+            first = _output_difference(name, wanted, array, steps, output_errors.get(name, 0.0))
     return dataclasses.replace(whole, first=first, outputs=len(result.outputs))
 
 
 def _output_difference(
-    name: str, wanted: np.ndarray, got: np.ndarray, steps: int, off: float
+    name: str, wanted: np.ndarray, got: np.ndarray, steps: int, error: float
 ) -> Difference | None:
-    near = _near(wanted, got, steps, off)
+    near = _near(wanted, got, steps, error)
     if np.all(near):
         return None
     index = tuple(int(i) for i in np.argwhere(~near)[0])
@@ -154,7 +155,7 @@ def _output_difference(
     )
 
 
-def _near(wanted: np.ndarray, got: np.ndarray, steps: int, off: float) -> np.ndarray:
+def _near(wanted: np.ndarray, got: np.ndarray, steps: int, error: float) -> np.ndarray:
     """Where an output is what it should be, to so many steps, or so much of a float; piece by
     piece, as large ones fill the memory.
     """
@@ -163,15 +164,19 @@ def _near(wanted: np.ndarray, got: np.ndarray, steps: int, off: float) -> np.nda
         parts = _parts(wanted)
         largest = max(float(np.abs(p).max(initial=0, where=np.isfinite(p))) for p in parts)
     near = np.empty(wanted.shape, bool)
-    for to, one, other in zip(_parts(near), _parts(wanted), _parts(got), strict=True):
+    for close, wanted_piece, got_piece in zip(
+        _parts(near), _parts(wanted), _parts(got), strict=True
+    ):
         if wanted.dtype.kind == "f":
-            tolerance = FLOAT_TOLERANCE * largest + off
+            tolerance = FLOAT_TOLERANCE * largest + error
             with np.errstate(over="ignore"):  # an infinite tolerance or gap is one
-                to[...] = np.isclose(other, one, rtol=0, atol=tolerance, equal_nan=True)
+                close[...] = np.isclose(
+                    got_piece, wanted_piece, rtol=0, atol=tolerance, equal_nan=True
+                )
         elif steps:
-            to[...] = np.abs(other.astype(np.int64) - one.astype(np.int64)) <= steps
+            close[...] = np.abs(got_piece.astype(np.int64) - wanted_piece.astype(np.int64)) <= steps
         else:
-            to[...] = other == one
+            close[...] = got_piece == wanted_piece
     return near
 
 
@@ -182,7 +187,7 @@ def _parts(array: np.ndarray) -> list[np.ndarray]:
 
 def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
     """Two runs on the same inputs: the tensors both captured, then the outputs, bit for bit."""
-    both = [
+    common = [
         p for p in tensor_sources(bundle) if p.name in expected.tensors and p.name in got.tensors
     ]
     pairs = [
@@ -192,13 +197,13 @@ def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
             got=got.tensors[p.name],
             mask=expected.masks.get(p.name),
         )
-        for p in both
+        for p in common
     ]
     for name, array in expected.outputs.items():
         source = TensorSource(name=name, qdq_name="", group=len(bundle.groups), stage=None)
         pairs.append(Pair(source=source, expected=_bits(array), got=_bits(got.outputs[name])))
     left = tuple(
-        p.name for p in tensor_sources(bundle) if p not in both and p.name in expected.tensors
+        p.name for p in tensor_sources(bundle) if p not in common and p.name in expected.tensors
     )
     result = _compare(bundle, f"{expected.engine} engine", pairs, left)
     return dataclasses.replace(result, outputs=len(expected.outputs))

@@ -19,7 +19,7 @@ class TensorSource(Struct, frozen=True, kw_only=True):
 
 
 def tensor_sources(bundle: Bundle) -> tuple[TensorSource, ...]:
-    """Every quantised tensor of a program, each once, in the order in which they are made."""
+    """Every quantised tensor of a program, each once, in the order in which they are computed."""
     results: dict[str, TensorSource] = {}
     for group in bundle.groups:
         for stage in group.stages:
@@ -36,19 +36,19 @@ def tensor_sources(bundle: Bundle) -> tuple[TensorSource, ...]:
                 stage=known.stage if known else None,
             )
 
-    made_after: dict[str, float] = {}
+    computed_after: dict[str, float] = {}
     last = -1
     for segment in bundle.segments:
         if isinstance(segment, MachineSegment):
             last = max((last, *segment.groups))
             continue
         for name, qdq_name in segment.rounded:
-            made_after[name] = last + 0.5
+            computed_after[name] = last + 0.5
             source = TensorSource(name=name, qdq_name=qdq_name, group=-1, stage=None)
             results.setdefault(name, source)
 
     def order(source: TensorSource) -> tuple[float, int]:
         stage = source.stage.stage if source.stage else 0
-        return made_after.get(source.name, source.group), stage
+        return computed_after.get(source.name, source.group), stage
 
     return tuple(sorted(results.values(), key=order))

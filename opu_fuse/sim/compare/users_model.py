@@ -5,8 +5,8 @@ from quantisation nor mistakes of the front end. The program file holds only the
 model. The model is searched for next to the program and in the current folder.
 
 For a model in floats the ratio of signal to noise is information. One that came quantised has
-bounds: what `bounds` allows each tensor, and each rounding that the compiler added, carried to the
-outputs. With scales that are powers of two that is nothing.
+bounds: what `bounds` allows each tensor, and each rounding that the compiler added, propagated to
+the outputs. With scales that are powers of two that is nothing.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ import onnx
 
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import CheckResult, OfModel, OutputMatch, RunResult
+from opu_fuse.choices import option
 from opu_fuse.errors import RunError
 from opu_fuse.host.run.segment import session
 from opu_fuse.process.sandbox import first_line
@@ -36,12 +37,12 @@ _KERNELS = ("QLinear", "QGemm", "ConvInteger", "MatMulInteger", "DynamicQuantize
 
 
 def check_run(
-    bundle: Bundle, inputs: Mapping[str, np.ndarray], result: RunResult, given: Path | None
+    bundle: Bundle, inputs: Mapping[str, np.ndarray], result: RunResult, model_path: Path | None
 ) -> CheckResult:
-    """`compare.check`, and beside the file that was compiled, where it is given. Raises RunError
-    for one that is another model, and what `check` raises.
+    """`compare.check`, and a comparison with the file that was compiled, where `model_path` names
+    it. Raises RunError for another model, and what `check` raises.
     """
-    path = None if given is None else find_model(bundle, given, given)
+    path = None if model_path is None else find_model(bundle, model_path, model_path)
     outcome = check(bundle, inputs, result)
     return (
         outcome
@@ -50,27 +51,29 @@ def check_run(
     )
 
 
-def find_model(bundle: Bundle, program: Path, given: Path | None = None) -> Path | None:
+def find_model(bundle: Bundle, program: Path, model_path: Path | None = None) -> Path | None:
     """The model file that a program was compiled from, None where no file matches.
 
-    given: the file to use; without it, files next to the program and in the current folder are
-    matched by hash. Raises RunError where `given` is no file or another model.
+    model_path: the file to use; without it, files next to the program and in the current folder are
+    matched by hash. Raises RunError where `model_path` is no file or another model.
     """
-    if given is None:
-        return next(filter(lambda path: _is_it(path, bundle), _candidates(program)), None)
-    if not given.is_file():
-        raise RunError(str(given), "there is no such file", "name the model that was compiled")
-    if not _is_it(given, bundle):
+    if model_path is None:
+        return next(filter(lambda path: _has_hash_of(path, bundle), _candidates(program)), None)
+    if not model_path.is_file():
+        raise RunError(str(model_path), "there is no such file", "name the model that was compiled")
+    if not _has_hash_of(model_path, bundle):
         what = f"is not the model of this program (sha256 {bundle.model_hash[:12]}…)"
-        raise RunError(str(given), what, "name the file that was compiled, or compile this one")
-    return given
+        raise RunError(
+            str(model_path), what, "name the file that was compiled, or compile this one"
+        )
+    return model_path
 
 
 def _candidates(program: Path) -> Iterator[Path]:
     """Model files, those that are called like the program first."""
     folders = dict.fromkeys((program.resolve().parent, Path.cwd()))
-    found = [p for f in folders for p in sorted(f.iterdir()) if p.suffix.lower() in SUFFIXES]
-    files = [p for p in found if p.is_file()]
+    named = [p for f in folders for p in sorted(f.iterdir()) if p.suffix.lower() in SUFFIXES]
+    files = [p for p in named if p.is_file()]
     files.sort(key=lambda path: path.stem != program.stem)
     seen = 0
     for path in files:
@@ -79,7 +82,7 @@ def _candidates(program: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_it(path: Path, bundle: Bundle) -> bool:
+def _has_hash_of(path: Path, bundle: Bundle) -> bool:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == bundle.model_hash
@@ -90,12 +93,12 @@ def _is_it(path: Path, bundle: Bundle) -> bool:
 def of_model(
     bundle: Bundle, inputs: Mapping[str, np.ndarray] | None, result: RunResult, path: Path | None
 ) -> OfModel:
-    """The outputs of a run beside those of the user's model, for the inputs given to `run`. path:
-    of the file, None where nobody knows it. What cannot be compared is told, not raised.
+    """Compare the outputs of a run with those of the user's model, for the inputs of `run`. path:
+    of the file, None where nobody knows it. What cannot be compared is reported, not raised.
     """
     if path is None:
-        why = f"its file (sha256 {bundle.model_hash[:12]}…) is neither beside the program nor here"
-        return OfModel(why=f"{why}: name it with --model")
+        why = f"its file (sha256 {bundle.model_hash[:12]}…) is neither next to the program nor here"
+        return OfModel(why=f"{why}: name it with {option('model')}")
     try:
         model = onnx.load(path, load_external_data=False)
         running = session(str(path))
@@ -105,17 +108,17 @@ def of_model(
     feeds = [{name: array[n, ...] for name, array in samples.items()} for n in range(count)]
     names = [port.name for port in bundle.outputs]
     try:
-        made = [_run(running, names, feed) for feed in feeds]
+        outputs = [_run(running, names, feed) for feed in feeds]
     except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
         return OfModel(model=path.name, why=f"ONNX Runtime cannot run it ({first_line(error)})")
     limits = _limits(bundle, model, feeds[0])
     matches: list[OutputMatch] = []
     for index, name in enumerate(names):
         got = result.outputs[name]
-        right = [np.asarray(found[index]) for found in made]
+        right = [np.asarray(sample[index]) for sample in outputs]
         if sum(array.size for array in right) != got.size:
             shape = list(right[0].shape)
-            why = f"output {name!r} has shape {list(got.shape)}, there it has {shape}"
+            why = f"output {name!r} has shape {list(got.shape)}, the model gives {shape}"
             return OfModel(model=path.name, why=why)
         whole = np.concatenate([array.reshape(-1) for array in right])
         matches.append(_match(name, whole, got.reshape(-1), limits.get(name)))
@@ -126,8 +129,8 @@ def _run(running: Any, names: list[str], feed: Mapping[str, np.ndarray]) -> list
     """One sample. A model of a fixed batch gets it as every image, and shows the first."""
     batch = 1
     for declared in running.get_inputs():
-        first, given = (declared.shape or [None])[0], feed[declared.name]
-        if isinstance(first, int) and given.ndim and given.shape[0] == 1 < first:
+        first, array = (declared.shape or [None])[0], feed[declared.name]
+        if isinstance(first, int) and array.ndim and array.shape[0] == 1 < first:
             batch = first
     fed = {n: np.repeat(a, batch, 0) if a.ndim else a for n, a in feed.items()}
     result = running.run(names, fed if batch > 1 else dict(feed))
@@ -141,19 +144,19 @@ def _match(name: str, right: np.ndarray, got: np.ndarray, limit: float | None) -
     a, b = (array.astype(np.float64) for array in (right, got))
     same = (right == got) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore", over="ignore"):
-        off = np.where(same, 0.0, b - a)
-        noise, signal = (float(np.square(x[np.isfinite(x)]).sum()) for x in (off, a))
+        difference = np.where(same, 0.0, b - a)
+        noise, signal = (float(np.square(x[np.isfinite(x)]).sum()) for x in (difference, a))
     allowed = None
     if limit is not None:
         largest = float(np.abs(a).max(initial=0.0, where=np.isfinite(a)))
         allowed = limit + (FLOAT_TOLERANCE * largest if right.dtype.kind == "f" else 0.0)
-    finite = bool(np.isfinite(off).all())
+    finite = bool(np.isfinite(difference).all())
     return OutputMatch(
         name=name,
         snr_db=None if noise == 0.0 or right.dtype.kind != "f" else _decibels(signal, noise),
         differing=int(np.count_nonzero(~same)),
         elements=same.size,
-        max_abs_diff=float(np.abs(off).max(initial=0.0)) if finite else math.inf,
+        max_abs_diff=float(np.abs(difference).max(initial=0.0)) if finite else math.inf,
         limit=allowed,
     )
 
@@ -179,11 +182,11 @@ def _limits(
         return {}
     shapes = {name: array.shape for name, array in reference.run(feed).tensors.items()}
     allowed = allowed_differences(reference.model, shapes, (), added=added)
-    off = allowed_of_outputs(reference.model, allowed, ())
+    errors = allowed_of_outputs(reference.model, allowed, ())
     limits: dict[str, float] = {}
     for port in bundle.outputs:
         if port.name in allowed:
             limits[port.name] = allowed[port.name].steps
-        elif port.dtype.startswith("float") or not off[port.name]:
-            limits[port.name] = off[port.name]
+        elif port.dtype.startswith("float") or not errors[port.name]:
+            limits[port.name] = errors[port.name]
     return limits

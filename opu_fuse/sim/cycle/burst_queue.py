@@ -5,7 +5,7 @@ from math import inf
 
 from opu_fuse.hw.unit_rates import LOAD_SETUP_CYCLES, UNFOLD_CYCLES
 from opu_fuse.sim.cycle.bursts import Burst, Transfer
-from opu_fuse.sim.cycle.instruction_costs import InstructionCost, Unfold
+from opu_fuse.sim.cycle.instruction_costs import Im2Row, InstructionCost
 
 INSIDE = -1
 """Instruction that a burst inside of one completes."""
@@ -98,36 +98,36 @@ class BurstQueue:
 
 
 class Loads(BurstQueue):
-    """Load: transfers, and unfolds, which start when all that was started before is done; nothing
-    starts before they are.
+    """Load: transfers, and im2row, which starts when all that was started before is done; nothing
+    starts before it is.
     """
 
     def __init__(self) -> None:
         super().__init__(lead=LOAD_SETUP_CYCLES)
         self._open = 0  # transfers that are not done
         self._done = 0  # the last instruction was
-        self._unfolded = 0  # the last unfold was
-        self._words = 0  # of unfolds
+        self._im2row_done = 0  # the last im2row was
+        self._words = 0  # of im2row
 
     @property
     def worked(self) -> int:
-        """Beats, and words of unfolds."""
+        """Beats, and words of im2row."""
         return self.beats + self._words
 
     def run(self, number: int, work: InstructionCost, start: int) -> int | None:
-        """As `BurstQueue.run`; an unfold is done in the cycle that is returned."""
-        if not isinstance(work, Unfold):
+        """As `BurstQueue.run`; im2row is done in the cycle that is returned."""
+        if not isinstance(work, Im2Row):
             self._open += 1
             return super().run(number, work, start)
         self._words += work.words
-        self._done = self._unfolded = start + work.words + UNFOLD_CYCLES
+        self._done = self._im2row_done = start + work.words + UNFOLD_CYCLES
         return self._done
 
     def ready(self, work: InstructionCost) -> int | None:
         """Cycle from which `work` may start; None: not known yet."""
-        if isinstance(work, Unfold):
+        if isinstance(work, Im2Row):
             return None if self._open else self._done
-        return None if self.free is None else max(self.free, self._unfolded)
+        return None if self.free is None else max(self.free, self._im2row_done)
 
     def arrive(self, at: int) -> None:
         """The last word of a transfer has come: it is done in cycle `at`."""

@@ -43,8 +43,11 @@ def transfer(
     page: int,
     longest: int,
 ) -> Transfer:
-    """Bursts of `blocks` x `rows` runs of `run` beats. All sizes in beats: at: first one's place
-    in its page; page: beats of a page; longest: of the longest burst.
+    """Bursts of `blocks` x `rows` runs of `run` beats. All sizes in beats.
+
+    at: offset of the first one in its page
+    page: of a page
+    longest: of the longest burst
     """
     bursts: list[Burst] = []
     begin, end, first = at, at + run, 0  # the stretch, and its first run
@@ -55,11 +58,11 @@ def transfer(
         if number < runs and start == end:
             end += run
             continue
-        place, last = begin, number - 1
-        while place < end:
-            piece = min(longest, page - place % page, end - place)
-            place += piece
-            inside = place - begin
+        offset, last = begin, number - 1
+        while offset < end:
+            piece = min(longest, page - offset % page, end - offset)
+            offset += piece
+            inside = offset - begin
             needs = min(last, first + (inside - 1) // run)
             bursts.append(Burst(beats=piece, needs=needs, grown=first + inside // run, last=last))
         begin, end, first = start, start + run, number

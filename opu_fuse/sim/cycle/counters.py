@@ -1,4 +1,4 @@
-"""What every engine did with its cycles, from the times of its instructions."""
+"""Counters of busy and waiting cycles of each engine, from the times of its instructions."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def engine_counters(machine: CycleMachine, cycles: int) -> dict[str, int]:
 
     busy_<engine>: cycles with an open instruction (fetch: words passed on); stall_<engine>: the
     next instruction waited for a token, or a retirement for room in a counter (fetch: for room in
-    a queue). More than the RTL counts: work_<engine>, cycles in which beats, steps or visits went;
+    a queue). More than the RTL counts: work_<engine>, cycles with a beat, step or iteration;
     idle_<engine>_<reason>: nothing was open, for want of words or of an engine's token.
     """
     counters = {

@@ -9,7 +9,7 @@ from math import inf
 
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.unit_rates import INSTRUCTION_WORD_BYTES, fetch_ahead_beats
+from opu_fuse.hw.unit_rates import INSTRUCTION_WORD_BYTES, prefetch_beats
 from opu_fuse.sim.cycle.instruction_costs import Step
 from opu_fuse.sim.cycle.issue import Issue
 
@@ -41,7 +41,7 @@ class Fetch:
         self._issues = issues
         self._pieces = list(_pieces(steps, bus, base % bus // INSTRUCTION_WORD_BYTES))
         self._base = base // bus
-        self._ahead = fetch_ahead_beats(hw)
+        self._ahead = prefetch_beats(hw)
         limit = min(self._ahead // 4, hw.dram.max_burst)
         self._burst = 1 << (limit.bit_length() - 1)
         self.words = steps[-1].pc + 1

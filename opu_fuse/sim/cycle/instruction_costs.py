@@ -1,4 +1,4 @@
-"""What the instructions of a program ask of the engines, as the cycle engine sees it."""
+"""Costs of a program's instructions on their engines, for the cycle engine."""
 
 import numpy as np
 from msgspec import Struct
@@ -50,27 +50,27 @@ class Windows(Struct, frozen=True, kw_only=True):
 
 
 class Chain(Struct, frozen=True, kw_only=True):
-    """post: `blocks` blocks, one per `period` cycles; iterations of a block take `turns` cycles.
+    """post: `blocks` blocks, one per `period` cycles; all iterations of one take `iterations`.
 
-    words: parameter words of a block; hold: cycles from the first turn of a block until the next
-    words may come; drain: cycles from the last turn to done.
+    words: parameter words of a block; hold: cycles from the first iteration of a block until the
+    next words may come; drain: cycles from the last iteration to done.
     """
 
     blocks: int
-    turns: int
+    iterations: int
     period: int
     words: int
     hold: int
     drain: int
 
 
-class Unfold(Struct, frozen=True, kw_only=True):
-    """load without the bus: `words` words of the feature buffer, one a cycle."""
+class Im2Row(Struct, frozen=True, kw_only=True):
+    """load.unfold, which does not use the bus: `words` words of the feature buffer, one a cycle."""
 
     words: int
 
 
-InstructionCost = Sweeps | Windows | Chain | Transfer | Unfold | None
+InstructionCost = Sweeps | Windows | Chain | Transfer | Im2Row | None
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -95,10 +95,10 @@ def steps_of(
     no instructions or do not end, RunError for instructions at which the machine stops.
     """
     instructions, positions = decode_with_positions(words)
-    steps, before, stops = [], -1, Faults(hw, window_bytes)
+    steps, before, faults = [], -1, Faults(hw, window_bytes)
     computed: Instruction | None = None
     for number, (x, pc) in enumerate(zip(instructions, positions.tolist(), strict=True)):
-        why = stops.reason(x)
+        why = faults.reason(x)
         if why is not None:
             raise stop_error(x, number, why)
         steps.append(
@@ -125,7 +125,7 @@ def _work(x: Instruction, hw: HwSpec, computed: Instruction | None) -> Instructi
     match x.engine, x.opcode:
         case Engine.LOAD, opcode if opcode == UNFOLD:
             p = x.load
-            return Unfold(words=unit_rates.im2row_cycles(p["run"], p["rows"], p["kernel_rows"]))
+            return Im2Row(words=unit_rates.im2row_cycles(p["run"], p["rows"], p["kernel_rows"]))
         case Engine.LOAD | Engine.STORE, _:
             return _transfer(x, hw)
         case Engine.COMPUTE, "depthwise":
@@ -177,7 +177,7 @@ def _sweeps(opcode: str, p: ComputeParams, hw: HwSpec, *, continues_accumulation
         )
     s = sweep(opcode, p, hw)
     period = unit_rates.row_cycles(hw, pixels, s.px)
-    # A block's parameters come in while the sweeps of the block before go on.
+    # A block's parameters are loaded during the sweeps of the block before.
     lasting = [period * s.weight_rows // len(s.steps) * parts for parts in _parts(s)[:-1]]
     gate = bool(p["pre"] and p["gate"])
     coming = unit_rates.pre_block_cycles(pre=p["pre"], gate=gate)
@@ -217,8 +217,8 @@ def _parts(s: Sweep) -> tuple[int, ...]:
 def _chain(p: PostParams, hw: HwSpec) -> Chain:
     stages = chain_of(hw).stages(order_of(p))
     words, hold = unit_rates.post_words(stages), unit_rates.post_hold_cycles(hw, stages)
-    each = unit_rates.visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
-    turns = each * unit_rates.post_visits(
+    each = unit_rates.iteration_cycles(hw, second_operand=Stage.RESIDUAL in stages)
+    iterations = each * unit_rates.post_iterations(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),
@@ -227,8 +227,8 @@ def _chain(p: PostParams, hw: HwSpec) -> Chain:
     )
     return Chain(
         blocks=p["blocks"],
-        turns=turns,
-        period=unit_rates.post_block_cycles(turns=turns, words=words, hold=hold),
+        iterations=iterations,
+        period=unit_rates.post_block_cycles(iterations=iterations, words=words, hold=hold),
         words=words,
         hold=hold,
         drain=unit_rates.post_drain_cycles(hw, stages),

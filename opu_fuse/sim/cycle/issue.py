@@ -13,18 +13,18 @@ from opu_fuse.sim.cycle.instruction_costs import Step
 
 
 class Counters:
-    """Dependency counters: cycles at which tokens were signalled (`given`) and consumed (`taken`).
+    """Dependency counters: cycles at which tokens were signalled and consumed.
 
     Both are keyed by (source engine, drain engine). limit: most tokens a counter holds.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.given: dict[tuple[int, int], list[int]] = {}
-        self.taken: dict[tuple[int, int], list[int]] = {}
+        self.signalled: dict[tuple[int, int], list[int]] = {}
+        self.consumed: dict[tuple[int, int], list[int]] = {}
         for source in Engine:
             for drain in Engine:
-                self.given[source, drain], self.taken[source, drain] = [], []
+                self.signalled[source, drain], self.consumed[source, drain] = [], []
 
 
 class Issue:
@@ -63,11 +63,11 @@ class Issue:
         step = self.steps[number]
         token, source = 0, 0
         for other in step.waits:
-            given, taken = self._tokens(other)
-            if len(given) <= len(taken):
+            signalled, consumed = self._tokens(other)
+            if len(signalled) <= len(consumed):
                 return None
-            if given[len(taken)] >= token:
-                token, source = given[len(taken)] + 1, other
+            if signalled[len(consumed)] >= token:
+                token, source = signalled[len(consumed)] + 1, other
         headed = self.arrived[number] + 1
         if number:
             headed = max(headed, self.starts[-1] + step.words)
@@ -81,7 +81,7 @@ class Issue:
 
     def _tokens(self, source: int) -> tuple[list[int], list[int]]:
         key = source, self.engine
-        return self._counters.given[key], self._counters.taken[key]
+        return self._counters.signalled[key], self._counters.consumed[key]
 
     def retire(self) -> tuple[Step, ...]:
         """Retire what is done, as far as the counters have room."""
@@ -95,19 +95,19 @@ class Issue:
             step, free = self.steps[number], at
             for drain in step.signals:
                 key = self.engine, drain
-                full = len(self._counters.given[key]) - self._counters.limit
+                full = len(self._counters.signalled[key]) - self._counters.limit
                 if full >= 0:
-                    if full >= len(self._counters.taken[key]):
+                    if full >= len(self._counters.consumed[key]):
                         return tuple(self.steps[before:number])
-                    free = max(free, self._counters.taken[key][full] + 1)
+                    free = max(free, self._counters.consumed[key][full] + 1)
             self.held += free - at
             for drain in step.signals:
-                self._counters.given[self.engine, drain].append(free)
+                self._counters.signalled[self.engine, drain].append(free)
             self.ends.append(free)
         return tuple(self.steps[before : len(self.ends)])
 
     def waits_for(self) -> str:
-        """Why the engine does not go on, for an error message."""
+        """Why the engine makes no progress, for an error message."""
         name = Engine(self.engine).name.lower()
         if len(self.dones) > len(self.ends):
             return f"{name} cannot signal from instruction {self.steps[len(self.ends)].number}"

@@ -29,7 +29,7 @@ END_CYCLES = 4
 """From the last retirement to done."""
 
 LOWEST_LATENCY = 2
-"""Of the memory of the RTL simulation."""
+"""Cycles of latency of the memory of the RTL simulation, at least."""
 
 WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
 """From a burst of store to the first grant of the memory, and to its first beat."""
@@ -39,11 +39,11 @@ _BEAT, _LAST_BEAT = -2, -3
 
 
 class Unit(Protocol):
-    """What executes instructions of one engine."""
+    """Executes instructions of one engine."""
 
     @property
     def worked(self) -> int:
-        """Beats, words, steps or visits so far."""
+        """Beats, words, steps or iterations so far."""
         ...
 
     def ready(self, work: InstructionCost) -> int | None:
@@ -182,7 +182,7 @@ class CycleMachine:
             self.memory.plan()
 
     def _move(self) -> None:
-        """Let the memory go on to its next change, and see what has come to its end."""
+        """Advance the memory to its next change, and finish the transfers that end there."""
         memory = self.memory
         read, write = memory.move()
         if read is not None:

@@ -6,11 +6,21 @@ A phase in which one direction is active is one step; so is one in which both al
 
 from collections import deque
 from math import inf
+from typing import NamedTuple
 
 RATE_STEPS = 256
 """Steps of a byte per cycle in which the memory takes its bandwidth."""
 
 _NEVER = 1 << 60
+
+
+class _Burst(NamedTuple):
+    """at: earliest cycle of its first grant. data: cycle from which its beats are ready."""
+
+    at: int
+    data: int
+    beats: int
+    tag: int
 
 
 class Stream:
@@ -23,12 +33,12 @@ class Stream:
     __slots__ = ("_bursts", "at", "data", "end", "left")
 
     def __init__(self) -> None:
-        self._bursts: deque[tuple[int, int, int, int]] = deque()
+        self._bursts: deque[_Burst] = deque()
         self.at, self.data, self.left, self.end = _NEVER, 0, 0, 0
 
     def add(self, at: int, data: int, beats: int, tag: int) -> bool:
         """Append a burst to the queue; True if it becomes the current one."""
-        self._bursts.append((at, data, beats, tag))
+        self._bursts.append(_Burst(at, data, beats, tag))
         if len(self._bursts) > 1:
             return False
         self.at, self.data, self.left = at, data, beats
@@ -40,7 +50,7 @@ class Stream:
         self.left = left
         if left:
             return None
-        tag = self._bursts.popleft()[3]
+        tag = self._bursts.popleft().tag
         at, self.data, self.left, _ = self._bursts[0] if self._bursts else (_NEVER, 0, 0, 0)
         self.at = max(self.at, at)
         return tag
@@ -137,12 +147,12 @@ class Memory:
                 budget += rate * wait
             wants = write_at <= cycle
             if wants and rate <= beat and budget < 2 * beat:  # from here on they alternate
-                turns = min(2 * write_left - write_first, 2 * read_left - (not write_first))
-                last = cycle + max(0, -(-(turns * beat - budget) // rate))
-                budget += rate * (last - cycle) - turns * beat
-                write_left -= (turns + write_first) // 2
-                read_left -= (turns + (not write_first)) // 2
-                write_first ^= bool(turns % 2)
+                count = min(2 * write_left - write_first, 2 * read_left - (not write_first))
+                last = cycle + max(0, -(-(count * beat - budget) // rate))
+                budget += rate * (last - cycle) - count * beat
+                write_left -= (count + write_first) // 2
+                read_left -= (count + (not write_first)) // 2
+                write_first ^= bool(count % 2)
                 cycle = last
                 break
             if wants and write_first:

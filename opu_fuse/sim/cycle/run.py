@@ -24,7 +24,7 @@ ENGINE_NAME = "cycle"
 
 
 class MemoryOptions(Struct, frozen=True, kw_only=True):
-    """The memory behind the port: latency (cycles) and bytes_per_cycle, None: the spec's."""
+    """The memory at the port: latency (cycles) and bytes_per_cycle, None: the spec's."""
 
     latency: int | None = None
     bytes_per_cycle: float | None = None
@@ -90,13 +90,13 @@ def _segment(
 
 def _retired(machine: CycleMachine, number: int, segment: MachineSegment) -> Iterator[Retire]:
     """Retire records in the order of the RTL's: by cycle, then by engine."""
-    found = [
+    retired = [
         (end, engine, start, step.number)
         for engine, issue in machine.issues.items()
         for step, start, end in zip(issue.steps, issue.starts, issue.ends, strict=True)
     ]
-    found += [(at, int(Engine.FETCH), at, step.number) for step, at in machine.fetch.own]
-    for end, engine, start, instruction in sorted(found):
+    retired += [(at, int(Engine.FETCH), at, step.number) for step, at in machine.fetch.own]
+    for end, engine, start, instruction in sorted(retired):
         yield Retire(
             segment=number,
             group=segment.groups[instruction],

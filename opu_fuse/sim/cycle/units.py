@@ -58,7 +58,7 @@ class ComputeUnit:
         first = max(start + setup, self._window_free)
         if work.accumulate:
             first = max(first, self._drained())
-        found = window_timing(
+        timing = window_timing(
             out_rows=work.out_rows,
             out_cols=work.out_cols,
             kernel=work.kernel,
@@ -69,10 +69,10 @@ class ComputeUnit:
             columns=self._columns,
             busy=max(self._stepped - first, 0),
         )
-        self._stepped = first + found.stepped
+        self._stepped = first + timing.stepped
         self._pixels_free = self._stepped + 1
-        self._window_free = first + found.read + 1
-        self._ready = first + found.begun + 1
+        self._window_free = first + timing.read + 1
+        self._ready = first + timing.begun + 1
         self.worked += sum(work.parts) * work.out_rows * work.out_cols
 
 
@@ -96,9 +96,9 @@ class PostUnit:
         if work.words:
             loaded = max(start + unit_rates.POST_LOAD_CYCLES, self._held + 1) + work.words
             first = max(first, loaded)
-        last = first + (work.blocks - 1) * work.period + work.turns - 1
+        last = first + (work.blocks - 1) * work.period + work.iterations - 1
         self._held = first + (work.blocks - 1) * work.period + work.hold
         self._ready = last + 1
         self._empty = last + work.drain
-        self.worked += work.blocks * work.turns
+        self.worked += work.blocks * work.iterations
         return self._empty

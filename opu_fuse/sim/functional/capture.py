@@ -69,13 +69,13 @@ class Capture:
             values = self._values(executed)
             for stage in group.stages:
                 if not stage.stored and stage.stage in values:
-                    self._place(stage, values[stage.stage], executed)
+                    self._put_tile(stage, values[stage.stage], executed)
         if self._left[index] == 0:
             self._read_whole(index)
 
     def _values(self, executed: Executed) -> dict[int, StageValues]:
-        """By number of the stage. A maximum behind the last one is part of it: of a tile's first
-        row the tile above has found some.
+        """By number of the stage. A maximum after the last one is part of it: the tile above has
+        computed some of the maxima of a tile's first row.
         """
         p, result = executed.instruction.post, {v.stage: v for v in executed.stages}
         last = chain_of(self._hw).unpack(order_of(p))[-1]
@@ -89,13 +89,13 @@ class Capture:
         """The tensors for which a group was the last to end."""
         for whole in self._wholes:
             if ended in whole.groups and not any(self._left[g] for g in whole.groups):
-                found = read_tensor(self._window, whole.tensor, self._images)
-                self._whole[whole.tensor.name] = found
+                array = read_tensor(self._window, whole.tensor, self._images)
+                self._whole[whole.tensor.name] = array
 
-    def _place(self, stage: StageTensor, made: StageValues, executed: Executed) -> None:
+    def _put_tile(self, stage: StageTensor, result: StageValues, executed: Executed) -> None:
         """Put one tile of a stage's results into its tensor."""
-        ys, xs, block = positions(stage, made, self._tile[executed.number])
-        values = made.values
+        ys, xs, block = positions(stage, result, self._tile[executed.number])
+        values = result.values
         if stage.px > 1:
             xs = xs[:1] + np.arange(len(xs) * stage.px)
             values = values.reshape(*values.shape[:2], len(xs), values.shape[3] // stage.px)
@@ -113,15 +113,15 @@ class Capture:
 
 
 def positions(
-    stage: StageTensor, made: StageValues, tile: tuple[int, int, int, int, int]
+    stage: StageTensor, result: StageValues, tile: tuple[int, int, int, int, int]
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Rows and columns of a stage's tensor that a tile's results cover, and its first block."""
     tile_row, tile_col, out_row, out_col, block = tile
     if not stage.pooled:
-        return made.ys + tile_row, made.xs + tile_col, block
-    if made.pooled:
-        return made.ys + out_row, made.xs + out_col, block
-    return np.arange(len(made.ys)) + out_row, np.arange(len(made.xs)) + out_col, block
+        return result.ys + tile_row, result.xs + tile_col, block
+    if result.pooled:
+        return result.ys + out_row, result.xs + out_col, block
+    return np.arange(len(result.ys)) + out_row, np.arange(len(result.xs)) + out_col, block
 
 
 class Totals:

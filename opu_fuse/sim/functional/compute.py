@@ -1,6 +1,6 @@
 """`conv`, `copy` and `depthwise` on numpy memories (docs/machine.md, compute).
 
-A whole instruction is one gather and one product; integer sums stay exact.
+A whole instruction is one gather and one product; integer sums are exact.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the array sees of the feature buffer: padding, slots and the pre chain."""
+"""The array's reads of the feature buffer: padding, slots and the pre chain."""
 
 from functools import lru_cache
 
@@ -57,8 +57,8 @@ def _pre_chain(
     c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))
     word = p["feature"] + c[:, None, None] * p["block_pitch"] + y[:, None] * p["row_pitch"] + x
     words = mem.feature.take(word, axis=0)[..., :lanes]
-    made = _gated(mem, p, words, blocks) if p["gate"] else _scaled(mem, p, words, blocks)
-    return np.append(made.reshape(-1, lanes), np.zeros((1, lanes), np.int8), axis=0)
+    scaled = _gated(mem, p, words, blocks) if p["gate"] else _scaled(mem, p, words, blocks)
+    return np.append(scaled.reshape(-1, lanes), np.zeros((1, lanes), np.int8), axis=0)
 
 
 def _gated(mem: Memories, p: ComputeParams, features: np.ndarray, blocks: range) -> np.ndarray:
@@ -77,23 +77,23 @@ def _gated(mem: Memories, p: ComputeParams, features: np.ndarray, blocks: range)
     return product.clip(p["pre_lo"], p["pre_hi"])
 
 
-def _scaled(mem: Memories, p: ComputeParams, made: np.ndarray, blocks: range) -> np.ndarray:
+def _scaled(mem: Memories, p: ComputeParams, features: np.ndarray, blocks: range) -> np.ndarray:
     """Features (blocks, rows, cols, lanes) after the units that apply channel constants."""
     units = p["pre"]
     first = p["pre_param"] + PARAM_WORDS * units * blocks.start
-    found = mem.records(Space.PRE, AFFINES, first, len(blocks) * units, PARAM_WORDS)
+    records = mem.records(Space.PRE, AFFINES, first, len(blocks) * units, PARAM_WORDS)
     for unit in range(units):
-        own, given = unit_params(p, unit), found[unit::units, None, None]
-        made = fixedpoint.channel_affine(
-            made,
-            mult=given["mult"],
-            bias=given["bias"],
-            shift=given["shift"],
+        own, constants = unit_params(p, unit), records[unit::units, None, None]
+        features = fixedpoint.channel_affine(
+            features,
+            mult=constants["mult"],
+            bias=constants["bias"],
+            shift=constants["shift"],
             y_zero=own["pre_zero"],
             lo=own["pre_lo"],
             hi=own["pre_hi"],
         )
-    return made
+    return features
 
 
 def _span(positions: np.ndarray, limit: int) -> range:

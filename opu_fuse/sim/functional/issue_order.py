@@ -33,9 +33,9 @@ def shuffled(
 ) -> None:
     """Execute in a random order among those that the counters allow.
 
-    Every engine takes its own instructions in order; among the engines that can go on, a seeded
+    Every engine takes its own instructions in order; among the engines that are ready, a seeded
     generator chooses. A full counter (counter_limit tokens) holds the retirement. Raises RunError
-    when no engine can go on, naming what each waits for.
+    when no engine is ready, naming what each waits for.
     """
     rng = np.random.default_rng(seed)
     tokens: Tokens = Counter()

@@ -37,7 +37,7 @@ _COMPUTE = {"conv": compute.conv, "copy": compute.copy, "depthwise": compute.dep
 class Machine:
     """A machine's memories and what executes on them; they survive from program to program.
 
-    spec: the machine; dram: the memory window, uint8, changed in place. Methods raise RunError for
+    spec: the machine; dram: the memory window, uint8, written by stores. Methods raise RunError for
     anything at which the machine faults.
     """
 
@@ -91,7 +91,7 @@ class Machine:
             case Engine.FETCH, "check":
                 self._check_hash(instruction, number)
             case Engine.LOAD, "unfold":
-                transfer.unfold(mem, instruction.load)
+                transfer.im2row(mem, instruction.load)
             case Engine.LOAD, _:
                 transfer.load(mem, instruction)
                 read = moved_bytes(instruction, self.spec)
@@ -116,5 +116,5 @@ class Machine:
         p = instruction.fetch
         asked = p["hash_lo"] | p["hash_hi"] << 22
         if asked != self._hash:
-            what = f"was made for spec {asked:011x}, {self.spec.name} is {self._hash:011x}"
+            what = f"was compiled for spec {asked:011x}, {self.spec.name} is {self._hash:011x}"
             raise stop_error(instruction, number, what)

@@ -15,6 +15,7 @@ from opu_fuse.units.base import Space
 from opu_fuse.units.memory import MEMORIES, Memory, Word
 
 _UNWRITTEN = 0xA5
+"""Byte of memory that no instruction wrote: unlike 0, a wrong read of it changes results."""
 _MOST_VALUES, _ROOM = 1 << 24, 4
 """How many values an instruction may work on at once: so many, or so many times what a memory holds
 (windows reach into the padding).
@@ -22,7 +23,7 @@ _MOST_VALUES, _ROOM = 1 << 24, 4
 
 
 class Memories:
-    """Window of DRAM (the caller's uint8 array, changed in place) and on-chip buffers.
+    """Window of DRAM (the caller's uint8 array, which stores write) and on-chip buffers.
 
     feature: int8 (words + 1, word_bytes), the last row is padding; residual, output, table, image:
     int8 (words, word_bytes); param and pre: uint8 (words, word_bytes); weight: int8 (words, width);
@@ -32,23 +33,27 @@ class Memories:
     def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
         self.spec = spec
         self.dram = dram
-        made = {memory.space: _unwritten(memory, spec) for memory in MEMORIES}
-        self.feature, self.weight = made[Space.FEATURE], made[Space.WEIGHT]
-        self.param, self.pre = made[Space.PARAM], made[Space.PRE]
-        self.residual, self.output = made[Space.RESIDUAL], made[Space.OUTPUT]
-        self.psum, self.table, self.image = made[Space.PSUM], made[Space.TABLE], made[Space.IMAGE]
+        by_space = {memory.space: _unwritten(memory, spec) for memory in MEMORIES}
+        self.feature, self.weight = by_space[Space.FEATURE], by_space[Space.WEIGHT]
+        self.param, self.pre = by_space[Space.PARAM], by_space[Space.PRE]
+        self.residual, self.output = by_space[Space.RESIDUAL], by_space[Space.OUTPUT]
+        self.psum, self.table, self.image = (
+            by_space[Space.PSUM],
+            by_space[Space.TABLE],
+            by_space[Space.IMAGE],
+        )
 
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""
         return getattr(self, space.value)
 
     def require_room(self, where: str, words: int) -> None:
-        """Raises RunError where an instruction works on far more words at once than memories hold:
+        """Raises RunError where an instruction reads far more words at once than memories hold:
         with pitches of zero it can. The machine handles words one at a time and has no such limit.
         """
         most = max(_MOST_VALUES, _ROOM * self.psum.size, _ROOM * self.feature.size)
         if words * self.spec.word_channels > most:
-            what = f"works on {words:,} words at once, more than the functional engine can"
+            what = f"reads {words:,} words at once, more than the functional engine can"
             raise RunError(where, what, "compile the model again for this machine")
 
     def records(

@@ -1,7 +1,7 @@
 """`run` of the post engine on numpy memories (docs/machine.md, post).
 
 Stages before POOL depend only on the tile position, so they are computed once per position and then
-gathered into windows; the machine computes them on every visit, with the same result.
+gathered into windows; the machine computes them in every iteration, with the same result.
 """
 
 from functools import lru_cache
@@ -72,8 +72,8 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
 
 
 class _Site(Struct, frozen=True):
-    """What a stage sees (`units.base.Site`). first: number of its first parameter word of a block;
-    pitch: words from block to block.
+    """View of a stage on the engine (`units.base.Site`). first: number of its first parameter word
+    of a block; pitch: words from block to block.
     """
 
     mem: Memories

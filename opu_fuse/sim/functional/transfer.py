@@ -26,24 +26,24 @@ def load(mem: Memories, instruction: Instruction) -> None:
     target.view(np.uint8)[:] = source.reshape(words, word)
 
 
-def unfold(mem: Memories, p: LoadParams) -> None:
+def im2row(mem: Memories, p: LoadParams) -> None:
     """Image buffer to feature buffer. Bounds have been checked."""
     rows, kernel = p["rows"], p["kernel_rows"]
     columns = p["run"] * mem.spec.word_bytes // IMAGE_SLOT
     y = p["origin_y"] + np.arange(rows)[:, None] * p["stride_y"] + np.arange(kernel)
     word = p["image"] + np.arange(rows)[:, None] * p["row_pitch"] + np.arange(kernel) * p["run"]
-    there = (y >= 0) & (y < p["in_rows"])
-    found = mem.image[np.where(there, word, 0)[..., None] + np.arange(p["run"])]
-    pixels = found.reshape(rows, kernel, columns, IMAGE_SLOT)[..., :IMAGE_CHANNELS]
-    pixels = np.where(there[..., None, None], pixels, np.int8(p["pad_value"]))
+    inside = (y >= 0) & (y < p["in_rows"])
+    image_words = mem.image[np.where(inside, word, 0)[..., None] + np.arange(p["run"])]
+    pixels = image_words.reshape(rows, kernel, columns, IMAGE_SLOT)[..., :IMAGE_CHANNELS]
+    pixels = np.where(inside[..., None, None], pixels, np.int8(p["pad_value"]))
     words = row_words(p["run"], kernel)
     target = mem.feature[p["dst"] : p["dst"] + rows * words].reshape(rows, -1)
-    made = as_strided(
+    windows = as_strided(
         target,
         shape=(rows, columns, kernel, IMAGE_CHANNELS),
         strides=(target.strides[0], COLUMN_BYTES[kernel], IMAGE_CHANNELS, 1),
     )
-    made[:] = pixels.transpose(0, 2, 1, 3)
+    windows[:] = pixels.transpose(0, 2, 1, 3)
 
 
 def store(mem: Memories, instruction: Instruction) -> None:
@@ -58,23 +58,23 @@ def store(mem: Memories, instruction: Instruction) -> None:
     )
     words = mem.output[p["src"] : p["src"] + blocks * rows * run].view(np.uint8)
     source = np.broadcast_to(words.reshape(blocks, rows, 1, run, 1, word), target.shape)
-    kept = (..., slice(p["skip_low"], word - p["skip_high"]))
+    written = (..., slice(p["skip_low"], word - p["skip_high"]))
     if _disjoint(counts, pitches):
-        target[kept] = source[kept]
+        target[written] = source[written]
     else:  # the last write wins
-        for place in np.ndindex(blocks, rows, down):
-            target[place][kept] = source[place][kept]
+        for index in np.ndindex(blocks, rows, down):
+            target[index][written] = source[index][written]
 
 
 def stored_bytes(instruction: Instruction, spec: HwSpec) -> np.ndarray:
     """Offsets in the memory window of all bytes that a store writes, int64, ascending."""
     counts, pitches = _store_loops(instruction)
     p, word = instruction.store, spec.word_bytes
-    places = np.zeros(1, np.int64)
+    word_offsets = np.zeros(1, np.int64)
     for count, pitch in zip(counts, pitches, strict=True):
-        places = np.add.outer(places, np.arange(count) * pitch * word).reshape(-1)
-    kept = np.arange(p["skip_low"], word - p["skip_high"])
-    return instruction.dram + np.unique(np.add.outer(places, kept))
+        word_offsets = np.add.outer(word_offsets, np.arange(count) * pitch * word).reshape(-1)
+    written = np.arange(p["skip_low"], word - p["skip_high"])
+    return instruction.dram + np.unique(np.add.outer(word_offsets, written))
 
 
 def _store_loops(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -12,7 +12,7 @@ from opu_fuse.sim.rtl.segment_runs import Segments
 from opu_fuse.sim.runner import RtlOptions, SegmentRun
 
 _LONG_CYCLES = 3_000_000
-"""Of a program, predicted. There a simulator that is built for speed has made up for its longer
+"""Predicted cycles of a program from which a simulator built for speed repays its longer
 build: at 1,024 multipliers it takes 2 us a cycle less.
 """
 
@@ -42,10 +42,10 @@ class RtlRunner:
         return self._machine.window
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
-        found = self._machine.run(segment.program_offset, segment.words)
-        if isinstance(found, MachineStop):
-            raise self._segments.stopped(number, segment, found)
-        ran = self._segments.ran(number, segment, found, found.retired)
+        outcome = self._machine.run(segment.program_offset, segment.words)
+        if isinstance(outcome, MachineStop):
+            raise self._segments.stopped(number, segment, outcome)
+        ran = self._segments.ran(number, segment, outcome, outcome.retired)
         return ran if sample == 0 else replace(ran, trace=())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What one program's run on RTL tells: counters and retire records, or why the machine stopped."""
+"""Results of one program's run on RTL: counters and retire records, or why the machine stopped."""
 
 from collections.abc import Mapping
 

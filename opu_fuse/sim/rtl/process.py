@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 REPLY = "@opu "
 _LONGEST_RUN_CYCLES = 1 << 40
+"""Far beyond any program: the watchdog ends one that hangs."""
 
 
 class RtlMachine:
@@ -87,7 +88,7 @@ class RtlMachine:
                 str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
                 *("--orders", str(orders)),
                 *("--seed", str(seed)),
-                *(("--waves", str(self._waves_beside())) if waves else ()),
+                *(("--waves", str(self._temporary_waves())) if waves else ()),
                 *(("--fast",) if fast else ()),
                 *(f"--define={name}" for name in defines),
             ]
@@ -186,19 +187,19 @@ class RtlMachine:
         window[:] = image
         return np.asarray(window)
 
-    def _waves_beside(self) -> Path:
+    def _temporary_waves(self) -> Path:
         """Where the simulator writes waves: they get their name when they are complete."""
         assert self._waves is not None
-        place = Path(os.path.realpath(self._waves))
-        return place.with_name(f".{self._folder.name}{place.suffix}")
+        path = Path(os.path.realpath(self._waves))
+        return path.with_name(f".{self._folder.name}{path.suffix}")
 
     def _place_waves(self, *, whole: bool) -> None:
-        if self._waves is None or not self._waves_beside().exists():
+        if self._waves is None or not self._temporary_waves().exists():
             return
         if whole:
-            self._waves_beside().replace(os.path.realpath(self._waves))
+            self._temporary_waves().replace(os.path.realpath(self._waves))
         else:
-            self._waves_beside().unlink()
+            self._temporary_waves().unlink()
 
     def _write_spec(self) -> Path:
         path = self._folder / f"{self.spec.name}.yaml"

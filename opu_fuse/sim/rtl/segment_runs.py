@@ -1,4 +1,4 @@
-"""What a run of a machine segment on RTL means in terms of the program file."""
+"""A machine segment's run on RTL, in terms of the program file."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,12 +40,12 @@ class Segments:
         return self._decoded[number]
 
     def stopped(self, number: int, segment: MachineSegment, stop: MachineStop) -> Exception:
-        """The error that explains to the user why the machine faulted there."""
+        """The error that explains to the user why the machine faulted in a segment."""
         offender = _offender(self.decoded(number, segment), segment, stop.pc, self._hw)
         return stop_error(stop, f"{self._bundle.model}, segment {number}", offender)
 
     def ran(
-        self, number: int, segment: MachineSegment, found: Counters, retired: Sequence[Retired]
+        self, number: int, segment: MachineSegment, totals: Counters, retired: Sequence[Retired]
     ) -> SegmentRun:
         """A segment that reached its end."""
         program = self.decoded(number, segment)
@@ -61,8 +61,8 @@ class Segments:
             for r in retired
         )
         return SegmentRun(
-            counters=_counters(found, self._hw, trace),
-            groups=group_counters(program.instructions, segment, trace, found.cycles, self._hw),
+            counters=_counters(totals, self._hw, trace),
+            groups=group_counters(program.instructions, segment, trace, totals.cycles, self._hw),
             trace=trace,
         )
 
@@ -71,7 +71,7 @@ def _offender(program: Decoded, segment: MachineSegment, pc: int, hw: HwSpec) ->
     """The instruction a word belongs to: its own, or for a parameter the next one."""
     later = [at for at in program.numbers if at >= pc]
     if not later:
-        return "behind the last instruction"
+        return "after the last instruction"
     n = program.numbers[min(later)]
     return f"group {segment.groups[n]}, {format_instruction(program.instructions[n], hw)}"
 

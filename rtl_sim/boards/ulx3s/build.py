@@ -1,7 +1,7 @@
 """`python -m rtl_sim.boards.ulx3s.build -o DIR`: the bitstream of the board, by Yosys, nextpnr and
 ecppack, and the clock that the design holds. Fails when that is less than the PLL makes.
 
-What takes long stays in the cache of `rtl_sim.build`, found by content.
+Slow steps are cached by content in the cache of `rtl_sim.build`.
 """
 
 import argparse

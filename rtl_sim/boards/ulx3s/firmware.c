@@ -1,7 +1,7 @@
 /* What the processor of the board does: it takes commands over the serial line, moves bytes to and from the SDRAM, and starts programs
  * with the machine's driver. The other side is host.py.
  *
- * A command:  'O', a letter, three words, the checksum of letter and words; behind W its bytes and their checksum.
+ * A command:  'O', a letter, three words, the checksum of letter and words; after W its bytes and their checksum.
  * An answer:  'o', a status, the number of bytes, the bytes, the checksum of all from the status on.
  * Words are of 32 bits, the lowest byte first. Checksum: CRC-32 as of zlib. After a wrong one everything is dropped until the line has
  * been quiet for a while; the answer says BAD_CHECKSUM then, and the command may be sent again.
@@ -40,10 +40,10 @@ static void add(uint32_t byte) {
 }
 
 static uint32_t take(void) {
-    uint32_t found;
-    do found = SERIAL; while (found >> 31);
-    add(found);
-    return found;
+    uint32_t received;
+    do received = SERIAL; while (received >> 31);
+    add(received);
+    return received;
 }
 
 static uint32_t take_word(void) {

@@ -52,12 +52,12 @@ class BoardRunner:
         del sample  # the trace of the first one is nothing that a board has
         for tensor in self._written_before(number):
             self._send_tensor(tensor)
-        place = (self._size, segment.program_offset, segment.words)
-        result = self._board.run(*place, LONGEST_RUN_SECONDS)
+        launch = (self._size, segment.program_offset, segment.words)
+        result = self._board.run(*launch, LONGEST_RUN_SECONDS)
         if isinstance(result, Stopped):
             stop = MachineStop(code=result.code, engine=result.engine, pc=result.pc)
             raise self._segments.stopped(number, segment, stop)
-        for tensor in self._read_behind(number):
+        for tensor in self._read_after(number):
             self._fetch(tensor.offset, tensor.layout.size_bytes)
         return SegmentRun(counters={"cycles": result})
 
@@ -78,7 +78,7 @@ class BoardRunner:
             names.update(value for _, value in segment.outputs)
         return self._maps(names | {port.value for port in self._bundle.inputs})
 
-    def _read_behind(self, number: int) -> list[Tensor]:
+    def _read_after(self, number: int) -> list[Tensor]:
         """What the host reads in the window until the next machine segment."""
         names: set[str] = set()
         for segment in self._bundle.segments[number + 1 :]:

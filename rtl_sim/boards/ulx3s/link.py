@@ -49,10 +49,10 @@ class Descriptor:
         data, until = b"", time.monotonic() + seconds
         while len(data) < count and (left := until - time.monotonic()) > 0:
             if select.select((self._descriptor,), (), (), left)[0]:
-                found = os.read(self._descriptor, count - len(data))
-                if not found:
+                received = os.read(self._descriptor, count - len(data))
+                if not received:
                     break
-                data += found
+                data += received
         return data
 
     def close(self) -> None:

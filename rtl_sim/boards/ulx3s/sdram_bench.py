@@ -109,7 +109,7 @@ class Master:
         """
         burst = self.accepted.popleft()
         if burst.write:
-            assert burst.whole, "a write, or a read behind it, is answered before its data came"
+            assert burst.whole, "a write, or a read after it, is answered before its data came"
             self._store(burst)
             self.answers.append(burst)
             return
@@ -122,11 +122,11 @@ class Master:
         while not self.wanted:
             self._next()
         burst, n, wanted = self.wanted.popleft()
-        found = int(self.dut.rdata.value)
+        value = int(self.dut.rdata.value)
         for lane, byte in enumerate(wanted):
             if byte is not None:
                 at = burst.address + n * self.bus + lane
-                assert found >> 8 * lane & 255 == byte, f"byte {at:#x}: {found:#x}, not {byte:#x}"
+                assert value >> 8 * lane & 255 == byte, f"byte {at:#x}: {value:#x}, not {byte:#x}"
         assert int(self.dut.rid.value) == burst.id
         assert int(self.dut.rlast.value) == (n == burst.length - 1)
         if n == 0:
@@ -157,10 +157,10 @@ async def started(dut):
     return master
 
 
-def random_burst(master, places):
+def random_burst(master, bases):
     rng, bus = master.rng, master.bus
     length = rng.choice((1, 1, 2, 3, 8, 16, 32, rng.randint(1, 256)))
-    base = rng.choice(places)
+    base = rng.choice(bases)
     at = base + bus * rng.randrange(4 * ROW_BYTES // bus)
     length = min(length, (PAGE - at % PAGE) // bus)
     if rng.random() < 0.5:
@@ -177,11 +177,11 @@ def random_burst(master, places):
 async def random_bursts_read_what_was_written(dut):
     master = await started(dut)
     # Few pages, so that bursts meet: rows whose numbers differ in one bit, the first and the last.
-    places = [0, SIZE // 2, 0, SIZE // 2, PAGE, SIZE - PAGE]
+    bases = [0, SIZE // 2, 0, SIZE // 2, PAGE, SIZE - PAGE]
     pairs = (1.0, 1.0), (0.8, 0.8), (1.0, 0.1), (0.1, 1.0), (0.1, 0.1)
     for master.eager, master.taking in pairs:
         for _ in range(int(120 * min(master.eager, master.taking))):
-            master.push(random_burst(master, places))
+            master.push(random_burst(master, bases))
         await master.drain(100_000)
     for _ in range(1500):  # three refreshes with nothing to do
         await master.cycle()

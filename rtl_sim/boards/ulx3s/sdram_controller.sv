@@ -1,12 +1,17 @@
-// AXI4 slave in front of one SDR SDRAM, 16 bits wide, 32 MB (4 banks of 8,192 rows of 512 columns), CAS latency 2.
+// AXI4 slave and controller of one SDR SDRAM, 16 bits wide, 32 MB (4 banks of 8,192 rows of 512 columns), CAS latency 2.
 //
 // Bus: INCR bursts of full beats inside 4 KB, beats aligned, whatever ready does; data of a write may come before their address.
-//      Bursts are done one after the other, reads and writes in turn where both wait; answers in the order of the addresses, b
-//      when the last word has been given to the memory. Addresses wrap at 32 MB: who uses it keeps below.
-// Memory: every word is a command of its own in a row that stays open, so that 2 bytes pass in a cycle; a burst is left for a
-//      refresh and goes on behind it. Byte address: row 24:12, bank 11:10, column 9:1.
-// Pins: registers, to be brought to the pads through one register each and to the memory with a clock of its own that is a part of
-//      a cycle late; dq_i, through a register at the pad, shows a word READ_DELAY cycles after the read is on the pins.
+//      Bursts are done one after the other, reads and writes alternate where both wait; answers in the order of the addresses, b
+//      when the last word has been sent to the memory. Addresses wrap at 32 MB: the master must not exceed them.
+// Memory: every word is a command of its own in a row that remains open, so that 2 bytes pass in a cycle; a burst is left for a
+//      refresh and continues after it. Byte address: row 24:12, bank 11:10, column 9:1.
+// Pins: registers, to be connected to the pads through one register each; the memory has a clock of its own, a part of a cycle
+//      late; dq_i, through a register at the pad, shows a word READ_DELAY cycles after the read is on the pins.
+//
+//   ar, aw --> [next] --> [burst] --> commands --> [pins] --> memory
+//   w -------> [next] --> [beat] ---- 16 bits ----> [dq_o] ------^
+//   r <------- [out] <--- FIFO <--- [beat] <--- dq_i, by the tags of the reads
+//
 // From address to the first beat, row open: READ_DELAY + words of a beat + 6 cycles.
 `include "opu_assert.svh"
 
@@ -59,8 +64,8 @@ module sdram_controller #(
   function automatic int unsigned cycles(int unsigned ns);
     return (ns * (CLOCK_KHZ / 1000 + 1) + 999) / 1000;
   endfunction
-  function automatic int unsigned at_least(int unsigned least, int unsigned found);
-    return found < least ? least : found;
+  function automatic int unsigned at_least(int unsigned least, int unsigned cycles_needed);
+    return cycles_needed < least ? least : cycles_needed;
   endfunction
   localparam int unsigned T_RP = at_least(1, cycles(20));
   localparam int unsigned T_RCD = at_least(1, cycles(20));
@@ -95,7 +100,7 @@ module sdram_controller #(
     logic               write;
     logic [ID_BITS-1:0] id;
     logic [23:0]        word;   // next one
-    logic [7:0]         left;   // beats behind this one
+    logic [7:0]         left;   // beats after this one
   } burst_t;
 
   // ---- bursts: the one that is worked on and the next --------------------------------------------------------------------------
@@ -103,7 +108,7 @@ module sdram_controller #(
   logic active_q, next_valid_q, write_first_q;
   logic take_write, burst_done, issue, last_word;
 
-  // The ready of one of both is high when a place is free.
+  // Ready of either aw or ar is high when `next` is empty.
   assign take_write = awvalid_i && (write_first_q || !arvalid_i);
   assign awready_o = !next_valid_q && take_write;
   assign arready_o = !next_valid_q && !take_write;
@@ -170,7 +175,7 @@ module sdram_controller #(
   end
 
   // ---- commands ----------------------------------------------------------------------------------------------------------------
-  // wait_q: until the next command; ras_q, turn_q: until a row may be closed, and a word written. All stand for all banks.
+  // wait_q: until the next command; ras_q, turn_q: until a row may be closed, and a word written. Each is for all banks.
   logic [$clog2(POWER_UP + 1)-1:0] wait_q;
   logic [$clog2(T_RAS + T_WR + 1)-1:0] ras_q;
   logic [$clog2(TURN + 1)-1:0] turn_q;
@@ -186,7 +191,7 @@ module sdram_controller #(
   logic hit, possible;
   assign {row, bank, column} = burst_q.word;
   assign hit = open_q[bank] && row_q[bank] == row;
-  // A beat of a read is begun when there is a place for it, the last word of a write when the answer has one.
+  // A beat of a read begins when the FIFO has room for it, the last word of a write when b has room.
   assign possible = active_q && (burst_q.write
       ? w_valid_q && writable_q && !(bvalid_o && !bready_i && last_word && burst_q.left == '0)
       : room_q || burst_q.word[WORD_BITS-1:0] != '0);
@@ -290,7 +295,7 @@ module sdram_controller #(
   end
 
   // ---- data that come back -----------------------------------------------------------------------------------------------------
-  // Where a word of the pipeline belongs is told when its read goes to the pins.
+  // Tags of the words in the pipeline, set when their read is on the pins.
   typedef struct packed {
     logic               valid, last_word, last;
     logic [ID_BITS-1:0] id;
@@ -313,7 +318,7 @@ module sdram_controller #(
     end
   end
 
-  // Beats that are on their way or wait have a place each.
+  // FIFO entries are reserved for beats that are requested or wait.
   logic begun, taken;
   assign begun = command == READ && burst_q.word[WORD_BITS-1:0] == '0;
   assign taken = rvalid_o && rready_i;
@@ -357,7 +362,7 @@ module sdram_controller #(
   `OPU_STABLE(WriteAddressStable, awvalid_i, awready_o, {awid_i, awaddr_i, awlen_i})
   `OPU_STABLE(WriteDataStable, wvalid_i, wready_o, {wdata_i, wstrb_i, wlast_i})
   `OPU_STABLE(ReadAddressStable, arvalid_i, arready_o, {arid_i, araddr_i, arlen_i})
-  `OPU_ASSERT(PlaceForEveryBeat, beat_done_q |-> fifo_room)
+  `OPU_ASSERT(RoomForEveryBeat, beat_done_q |-> fifo_room)
   `OPU_ASSERT(OnePageReads, arvalid_i |-> 32'(araddr_i[11:0]) + (32'(arlen_i) + 1) * BUS_BYTES <= 4096)
   `OPU_ASSERT(OnePageWrites, awvalid_i |-> 32'(awaddr_i[11:0]) + (32'(awlen_i) + 1) * BUS_BYTES <= 4096)
   `OPU_ASSERT(FullBeats, (arvalid_i |-> araddr_i[WORD_BITS:0] == '0) and (awvalid_i |-> awaddr_i[WORD_BITS:0] == '0))

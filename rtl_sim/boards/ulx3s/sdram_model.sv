@@ -2,7 +2,7 @@
 // Simulation only. Rules of the slowest of the memories that the board was sold with; a rule that is broken is an $error with its
 // name. Contents: the image of opu_image.cpp where IMAGE (byte address: row 24:12, bank 11:10, column 9:1), else an own array.
 //
-// Reads: data stand on dq_o from ACCESS_NS behind the edge before the one at which they are due to HOLD_NS behind that one; else
+// Reads: data are on dq_o from ACCESS_NS after the edge before the one at which they are due to HOLD_NS after that one; else
 // dq_oe_o is low, and what a reader takes for data is 16'hdead.
 module sdram_model #(
     parameter bit IMAGE = 1'b0,
@@ -68,7 +68,7 @@ module sdram_model #(
     banks[b].precharged = now;
   endfunction
 
-  function automatic longint place(logic [1:0] bank, logic [12:0] row, logic [8:0] column);
+  function automatic longint byte_address(logic [1:0] bank, logic [12:0] row, logic [8:0] column);
     return longint'({row, bank, column, 1'b0});
   endfunction
 
@@ -77,7 +77,7 @@ module sdram_model #(
     automatic longint now = $time;
     automatic logic [2:0] command = cs_ni ? 3'b111 : {ras_ni, cas_ni, we_ni};
     automatic int b = int'(ba_i);
-    automatic bit [15:0] found;
+    automatic bit [15:0] stored;
     automatic longint at;
     must(now - edge_ns >= 10, "clock period of CAS latency 2");
     edge_ns = now;
@@ -124,18 +124,18 @@ module sdram_model #(
           must(banks[b].open, "access to a closed bank");
           must(now - banks[b].activated >= T_RCD, "tRCD");
           must(!a_i[10], "no auto-precharge is expected");
-          at = place(ba_i, banks[b].row, a_i[8:0]);
+          at = byte_address(ba_i, banks[b].row, a_i[8:0]);
           if (command == 3'b100) begin
             must(dq_driven_i, "a write without data");
             must(!dq_oe_o && !due_valid[1], "a write while a read is answered");
             banks[b].written = now;
-            if (IMAGE) must(opu_image_write(at, 2, dq_i, ~dqm_i) != 0, "a write behind the image");
+            if (IMAGE) must(opu_image_write(at, 2, dq_i, ~dqm_i) != 0, "a write beyond the image");
             else for (int i = 0; i < 2; i++) if (!dqm_i[i]) contents[at[24:1]][8*i+:8] = dq_i[8*i+:8];
           end else begin
             must(dqm_i == '0, "a masked read");
-            if (IMAGE) must(opu_image_read(at, 2, found) != 0, "a read behind the image");
-            else found = contents[at[24:1]];
-            due[0] = found;
+            if (IMAGE) must(opu_image_read(at, 2, stored) != 0, "a read beyond the image");
+            else stored = contents[at[24:1]];
+            due[0] = stored;
             due_valid[0] = 1'b1;
           end
         end
@@ -146,7 +146,7 @@ module sdram_model #(
   end
   /* verilator lint_on BLKSEQ */
 
-  // What is due at the next edge comes ACCESS_NS behind this one and goes HOLD_NS behind the next one, unless more follows.
+  // What is due at the next edge appears ACCESS_NS after this one and disappears HOLD_NS after the next one, unless more follows.
   initial begin
     dq_oe_o = 1'b0;
     dq_o = 16'hdead;

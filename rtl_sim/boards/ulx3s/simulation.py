@@ -42,11 +42,11 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Descriptor]:
     sources = (*tb, *design_files(), *bench)
     simulator = executable(Design(top="ulx3s_board", spec=hw, sources=sources))
     path = os.pathsep.join([str(rtl_dir().parent), os.environ.get("PYTHONPATH", "")])
-    found: list[object] = []
+    results: list[object] = []
 
     def simulate() -> None:
         try:
-            found.append(
+            results.append(
                 run_tests(
                     simulator,
                     "rtl_sim.boards.ulx3s.board_bench",
@@ -58,7 +58,7 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Descriptor]:
                 )
             )
         except RuntimeError as error:
-            found.append(error)
+            results.append(error)
 
     with listening(folder / "link") as waiting:
         thread = threading.Thread(target=simulate, daemon=True)
@@ -71,6 +71,8 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Descriptor]:
     finally:
         line.close()
         thread.join()
-    if found != [(1, 0)]:
+    if results != [(1, 0)]:
         text = (folder / "console.txt").read_text(encoding="utf-8", errors="replace")
-        raise RunError("simulated board", f"it failed: {found}\n{text[-3000:]}", "see console.txt")
+        raise RunError(
+            "simulated board", f"it failed: {results}\n{text[-3000:]}", "see console.txt"
+        )

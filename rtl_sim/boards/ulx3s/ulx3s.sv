@@ -1,6 +1,12 @@
 // The machine on the board ULX3S: processor and serial line, SDRAM shared by processor and machine, one clock for all of it. Ports are
 // named as in the board's constraint files (ulx3s.lpf). btn[1] (FIRE1) resets.
 //
+//   rxd, txd <--> ulx3s_cpu ----AXI4-Lite----> opu_top         25 MHz --> ulx3s_clocks --> clk, SDRAM clock
+//                     |  AXI4                     |  AXI4
+//                     +--------> soc_share <------+
+//                                    v
+//                            sdram_controller --> ulx3s_pads <--> SDRAM
+//
 // LEDs: 0 to 5 what the firmware writes, 6 a program runs or ended unread (irq), 7 the processor is lost.
 `include "opu_assert.svh"
 

@@ -84,10 +84,10 @@ module ulx3s_board #(
     if (begun != RESET) begin
       begun <= begun + 1;
     end else if (sent_left == 0) begin
-      automatic int found = ulx3s_link_get();
-      if (found == CLOSED) finished <= 1'b1;
-      else if (found != NONE) begin
-        sent <= (512 | found << 1) & 'h3ff;
+      automatic int value = ulx3s_link_get();
+      if (value == CLOSED) finished <= 1'b1;
+      else if (value != NONE) begin
+        sent <= (512 | value << 1) & 'h3ff;
         sent_left <= 10;
         sent_tick <= 0;
       end

@@ -1,6 +1,6 @@
 // The clocks of the board: 25 MHz of the oscillator times CLKFB_DIV / CLKI_DIV, and that for the SDRAM's pin, PHASE / CLKOP_DIV of a
-// cycle late. The PLL's own frequency, CLKOP_DIV times the clock, lies between 400 and 800 MHz. In simulation what follows is a twin
-// that makes its own clock of 1,000,000 / CLOCK_KHZ ns, rounded down.
+// cycle late. The PLL's own frequency, CLKOP_DIV times the clock, is between 400 and 800 MHz. In simulation a behavioural twin
+// generates a clock of 1,000,000 / CLOCK_KHZ ns, rounded down.
 module ulx3s_clocks #(
     parameter int unsigned CLOCK_KHZ = 60_000,
     parameter int unsigned CLKI_DIV = 5,

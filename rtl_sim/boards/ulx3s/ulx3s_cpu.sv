@@ -1,4 +1,4 @@
-// The processor of the board, PicoRV32, with its memory, the serial line, and its ways to the machine's control registers (AXI4-Lite)
+// The processor of the board, PicoRV32, with its memory, the serial line, and its buses to the machine's control registers (AXI4-Lite)
 // and to the SDRAM (AXI4, single beats of 8 bytes). Runs firmware.c; one access at a time, every one of them answered.
 //
 //   0x0000_0000  own memory, 16 KB: firmware0.hex … firmware3.hex, a byte of every word each
@@ -92,16 +92,16 @@ module ulx3s_cpu #(
     $readmemh("firmware3.hex", lane3);
   end
   logic [31:0] own_q;
-  logic [WORD_BITS-1:0] place;
+  logic [WORD_BITS-1:0] word_index;
   logic [3:0] own_write;
-  assign place = addr[WORD_BITS+1:2];
+  assign word_index = addr[WORD_BITS+1:2];
   assign own_write = start && region == 4'h0 ? wstrb : 4'h0;
   always_ff @(posedge clk_i) begin
-    own_q <= {lane3[place], lane2[place], lane1[place], lane0[place]};
-    if (own_write[0]) lane0[place] <= wdata[7:0];
-    if (own_write[1]) lane1[place] <= wdata[15:8];
-    if (own_write[2]) lane2[place] <= wdata[23:16];
-    if (own_write[3]) lane3[place] <= wdata[31:24];
+    own_q <= {lane3[word_index], lane2[word_index], lane1[word_index], lane0[word_index]};
+    if (own_write[0]) lane0[word_index] <= wdata[7:0];
+    if (own_write[1]) lane1[word_index] <= wdata[15:8];
+    if (own_write[2]) lane2[word_index] <= wdata[23:16];
+    if (own_write[3]) lane3[word_index] <= wdata[31:24];
   end
 
   // ---- serial line -------------------------------------------------------------------------------------------------------------

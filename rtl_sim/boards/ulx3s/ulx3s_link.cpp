@@ -17,7 +17,7 @@ unsigned pause_left = 0;
 
 extern "C" {
 
-// 1, or 0 when nobody listens there.
+// 1, or 0 when nobody listens at that path.
 int ulx3s_link_open(const char *path) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
@@ -34,9 +34,9 @@ int ulx3s_link_get() {
         return none;
     }
     uint8_t byte = 0;
-    const ssize_t found = recv(link_end, &byte, 1, MSG_DONTWAIT);
-    if (found == 1) return byte;
-    if (found == 0) return closed;
+    const ssize_t received = recv(link_end, &byte, 1, MSG_DONTWAIT);
+    if (received == 1) return byte;
+    if (received == 0) return closed;
     pause_left = patience;
     return errno == EAGAIN || errno == EWOULDBLOCK ? none : closed;
 }

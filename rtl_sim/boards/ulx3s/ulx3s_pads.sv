@@ -1,4 +1,4 @@
-// The pins of the SDRAM: a register at every pad, both ways, and its clock. A word that the memory gives at an edge of the delayed
+// The pins of the SDRAM: a register at every pad, in both directions, and its clock. A word that the memory gives at an edge of the delayed
 // clock is on dq_o a cycle after the register has taken it. In simulation the registers are those of a twin.
 module ulx3s_pads (
     input  logic        clk_i,
@@ -32,11 +32,11 @@ module ulx3s_pads (
     OFS1P3DX u_register (.SCLK(clk_i), .SP(1'b1), .CD(1'b0), .D(outputs[i]), .Q(outputs_q[i]));
   end
   for (genvar i = 0; i < 16; i++) begin : g_data
-    logic written, silent, found;
+    logic written, silent, pad;
     OFS1P3DX u_written (.SCLK(clk_i), .SP(1'b1), .CD(1'b0), .D(dq_i[i]), .Q(written));
     OFS1P3DX u_silent (.SCLK(clk_i), .SP(1'b1), .CD(1'b0), .D(!dq_oe_i), .Q(silent));
-    BB u_pad (.I(written), .T(silent), .O(found), .B(sdram_d_io[i]));
-    IFS1P3DX u_found (.SCLK(clk_i), .SP(1'b1), .CD(1'b0), .D(found), .Q(dq_o[i]));
+    BB u_pad (.I(written), .T(silent), .O(pad), .B(sdram_d_io[i]));
+    IFS1P3DX u_read (.SCLK(clk_i), .SP(1'b1), .CD(1'b0), .D(pad), .Q(dq_o[i]));
   end
   ODDRX1F u_clock (.SCLK(sdram_clk_i), .RST(1'b0), .D0(1'b1), .D1(1'b0), .Q(sdram_clk_o));
 `else

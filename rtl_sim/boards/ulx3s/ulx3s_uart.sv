@@ -1,6 +1,6 @@
 // Serial line, eight bits, no parity, one stop bit, DIVIDER cycles a bit.
 //
-// Sending: a byte is taken in a cycle with tx_valid_i and tx_ready_o. Receiving: the oldest byte stands on rx_data_o while rx_valid_o
+// Sending: a byte is taken in a cycle with tx_valid_i and tx_ready_o. Receiving: the oldest byte is on rx_data_o while rx_valid_o
 // and leaves with rx_ready_i; DEPTH bytes may wait, what comes then is lost.
 module ulx3s_uart #(
     parameter int unsigned DIVIDER = 60,

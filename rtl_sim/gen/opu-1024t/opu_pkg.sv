@@ -21,7 +21,7 @@ package opu_pkg;
   localparam int unsigned ROW_WORDS = 16;  // weight buffer words of a weight row
   localparam int unsigned POST_LANES = 64;  // channels of the post chain
   localparam int unsigned RESIDUAL_LANES = 64;  // of its units with a second operand
-  localparam int unsigned RESIDUAL_TABLES = 0;  // 1: its products stand in tables
+  localparam int unsigned RESIDUAL_TABLES = 0;  // 1: their products use look-up tables
   localparam int unsigned FEATURE_WORDS = 4096;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 2048;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 512;  // words of W bytes
@@ -149,13 +149,13 @@ package opu_pkg;
   localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0024, 16'h0018, 16'h0098, 16'h006c, 16'h0074, 16'h0098, 16'h00fc, 16'h00fc};
   localparam logic [15:0] POST_PRODUCT = 16'h0080;
   localparam logic [15:0] POST_END = 16'h00ff;
-  // Places of the chain: 0 its exit, 1 the requantiser, then the units; element p is
-  // place p. PLACE_FEED: places from which it takes values.
+  // Positions in the chain: 0 its exit, 1 the requantiser, then the units; element p
+  // is position p. PLACE_FEED: positions from which it takes values.
   localparam int unsigned POST_PLACES = 7;
   localparam logic [6:0][2:0] PLACE_STAGE = {STAGE_PRELU, STAGE_TABLE, STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
   localparam logic [6:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
-  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
-  // the requantiser need theirs after the first visit of the next one.
+  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages after
+  // the requantiser need theirs after the first iteration of the next one.
   localparam logic [6:0][3:0] PLACE_WORDS = {4'd2, 4'd0, 4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
   localparam int unsigned POST_HOLD = 54;
   localparam logic [6:0][6:0] PLACE_FEED = {7'b0011010, 7'b0011010, 7'b1101110, 7'b1110110, 7'b0011010, 7'b0000000, 7'b1111110};
@@ -168,7 +168,7 @@ package opu_pkg;
   localparam int unsigned PRE_UNITS = 1;
   localparam int unsigned PRELU_UNITS = 1;
 
-  localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was made for
+  localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was compiled for
   localparam logic [5:0] REG_FETCH_HASH_HI = 6'd1;  // bits 43:22 of the spec hash
   localparam logic [5:0] REG_LOAD_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_LOAD_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
@@ -178,7 +178,7 @@ package opu_pkg;
   localparam logic [5:0] REG_LOAD_ROW_PITCH = 6'd5;  // DRAM words from run to run; unfold: image words from output row to row
   localparam logic [5:0] REG_LOAD_BLOCKS = 6'd6;  // blocks, >= 1
   localparam logic [5:0] REG_LOAD_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
-  localparam logic [5:0] REG_LOAD_IMAGE = 6'd8;  // unfold: image word of output row 0, kernel row 0 (there or not)
+  localparam logic [5:0] REG_LOAD_IMAGE = 6'd8;  // unfold: image word of output row 0, kernel row 0 (inside or not)
   localparam logic [5:0] REG_LOAD_IN_ROWS = 6'd9;  // unfold: rows of the image; rows outside read as pad_value
   localparam logic [5:0] REG_LOAD_ORIGIN_Y = 6'd10;  // unfold: image row of output row 0, kernel row 0
   localparam logic [5:0] REG_LOAD_STRIDE_Y = 6'd11;  // unfold: image rows between output rows, >= 1
@@ -197,19 +197,19 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_DILATION_X = 6'd10;  // tile columns between kernel columns, >= 1
   localparam logic [5:0] REG_COMPUTE_OUT_ROWS = 6'd11;  // output rows of the tile
   localparam logic [5:0] REG_COMPUTE_OUT_COLS = 6'd12;  // output columns of the tile
-  localparam logic [5:0] REG_COMPUTE_KERNEL_ROWS = 6'd13;  // kernel rows visited
-  localparam logic [5:0] REG_COMPUTE_KERNEL_COLS = 6'd14;  // kernel columns visited
-  localparam logic [5:0] REG_COMPUTE_IC_STEPS = 6'd15;  // input channel segments visited (of the mode's ic channels; copy: blocks)
-  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups visited; depthwise: output rows at once
+  localparam logic [5:0] REG_COMPUTE_KERNEL_ROWS = 6'd13;  // kernel rows
+  localparam logic [5:0] REG_COMPUTE_KERNEL_COLS = 6'd14;  // kernel columns
+  localparam logic [5:0] REG_COMPUTE_IC_STEPS = 6'd15;  // input channel segments (of the mode's ic channels; copy: blocks)
+  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups; depthwise: output rows at once
   localparam logic [5:0] REG_COMPUTE_MODE = 6'd17;  // index into the spec's array modes
   localparam logic [5:0] REG_COMPUTE_WEIGHT = 6'd18;  // weight buffer word of the first weight row
   localparam logic [5:0] REG_COMPUTE_PSUM = 6'd19;  // partial sum word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_COMPUTE_PSUM_BLOCK_PITCH = 6'd20;  // partial sum words from output block to output block
-  localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: a lane's first visit overwrites
+  localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: a lane's first iteration overwrites
   localparam logic [5:0] REG_COMPUTE_PAD_VALUE = 6'd22;  // int8 read outside the tile
   localparam logic [5:0] REG_COMPUTE_SLOT_LOG2 = 6'd23;  // log2 of the bytes a pixel takes in a feature word
-  localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment visited
-  localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group visited
+  localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment
+  localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group
   localparam logic [5:0] REG_COMPUTE_PRE = 6'd26;  // units of the pre chain that features pass
   localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block and unit; gates: one)
   localparam logic [5:0] REG_COMPUTE_PRE_ZERO = 6'd28;  // zero point after the unit
@@ -265,7 +265,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES_KIND = 6'd41;  // 0 sum, 1 product (multiplier res_a_mult), 2 maximum
   localparam logic [5:0] REG_POST_RES_BROADCAST = 6'd42;  // 1: one residual word a block, the same for every pixel
   localparam logic [5:0] REG_POST_TABLE = 6'd43;  // table memory word of the entry for -128
-  localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that pool among each other (0, 2 or 4)
+  localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that are pooled with each other (0, 2 or 4)
   localparam logic [5:0] REG_POST_KEEP = 6'd45;  // 1: every output word goes into the feature buffer, too
   localparam logic [5:0] REG_POST_KEEP_AT = 6'd46;  // feature buffer word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_KEEP_ROW_PITCH = 6'd47;  // feature words from row to row
@@ -289,7 +289,7 @@ package opu_pkg;
   localparam logic [5:0] REG_STORE_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
   localparam logic [5:0] REG_STORE_WORD_GAP = 6'd8;  // DRAM words left out between words of a run
   localparam logic [5:0] REG_STORE_REPEAT_ROWS = 6'd9;  // further times every run is written, each a row_pitch on
-  localparam logic [5:0] REG_STORE_REPEAT_COLS = 6'd10;  // further times every word is written, each behind the last
+  localparam logic [5:0] REG_STORE_REPEAT_COLS = 6'd10;  // further times every word is written, consecutively
   localparam logic [5:0] REG_STORE_SKIP_LOW = 6'd11;  // bytes at the low end of every word that are not written
   localparam logic [5:0] REG_STORE_SKIP_HIGH = 6'd12;  // bytes at the high end of every word that are not written
 

@@ -77,7 +77,7 @@ module opu_walk #(
   // always valid.
   logic active_q, active_d, fresh_q, runs_q;
   logic idle_q;                                      // not active, for the many registers that take a shape
-  // Further ones than the next less one: negative on the last.
+  // Runs, rows and blocks after the next one, less 1: negative on the last one.
   logic signed [16:0] rows_q, rows_left_q, rows_left_d, blocks_left_q, blocks_left_d;
   logic signed [8:0] repeats_q, repeats_left_q, repeats_left_d;
   logic [LONG_BITS-1:0] run_beats;
@@ -85,8 +85,8 @@ module opu_walk #(
   pitch_t row_pitch_q, block_pitch_q;
   at_t dram_q, run_at_q, run_end_q;                  // run_*: of the run that is offered; end: from dram on
   far_t next_q, next_d, block_q, block_d;            // of the next one, of its block
-  // Beats of the window after dram; after a run that begins there: the largest offset of the other runs. Negative if
-  // nothing fits.
+  // room: beats of the window after dram. far: room less one run, the largest offset at which a run fits. Negative if
+  // none fits.
   logic signed [AT_BITS:0] room_q;
   logic signed [AT_BITS+1:0] far_d;
   at_t far_q;                                        // where the first run fits
@@ -94,7 +94,7 @@ module opu_walk #(
   logic shown_q, first_far_q, run_offered, run_last_q;  // shown_q: runs, and none after the first one is too far
   logic [PC_BITS-1:0] pc_q;
 
-  logic take, run_taken, block_ends_q, moves, refused;  // block_ends_q: the next run is the last one of its block
+  logic take, run_taken, block_ends_q, advances, refused;  // block_ends_q: the next run is the last one of its block
   assign take = start_valid_i && start_ready_o;
   assign run_offered = shown_q && !first_far_q;
   assign fault_o = runs_q && !run_offered;
@@ -108,7 +108,7 @@ module opu_walk #(
 
   // The successor of a run is computed before it is known whether the run is accepted. After the last run it is not
   // used.
-  assign moves = !runs_q || run_taken;
+  assign advances = !runs_q || run_taken;
   assign block_d = block_q + far_t'(block_pitch_q);
   assign next_d = block_ends_q ? block_d : next_q + far_t'(row_pitch_q);
   always_comb begin
@@ -139,13 +139,13 @@ module opu_walk #(
       idle_q <= !active_d;
       fresh_q <= take;
       runs_q <= active_d && (fresh_q || runs_q);
-      if (moves) shown_q <= runs_q ? !left[FAR_BITS] && !run_last_q : fresh_q;
+      if (advances) shown_q <= runs_q ? !left[FAR_BITS] && !run_last_q : fresh_q;
     end
   end
 
   // Loaded before they are used, so without reset. The fields of a shape are sampled until one is active.
   always_ff @(posedge clk_i) begin
-    if (moves) begin
+    if (advances) begin
       repeats_left_q <= repeats_left_d;
       rows_left_q <= rows_left_d;
       blocks_left_q <= blocks_left_d;
@@ -154,11 +154,11 @@ module opu_walk #(
     if (idle_q) begin
       next_q <= '0;
       block_q <= '0;
-    end else if (moves) begin
+    end else if (advances) begin
       next_q <= next_d;
       if (block_ends_q) block_q <= block_d;
     end
-    if (moves) begin
+    if (advances) begin
       run_at_q <= dram_q + at_t'(next_q);
       run_end_q <= at_t'(next_q) + (fresh_q ? at_t'(run_beats) : run_beats_q);
       run_last_q <= block_ends_q && blocks_left_q[16];
@@ -187,36 +187,36 @@ module opu_walk #(
   // position. So the frame count of the last beat says how many bursts remain: the stretch exceeds its burst if it
   // reaches into the next frame. The slack of the next frame is known before it is known whether a burst is issued and
   // what is left.
-  typedef logic [PAGE_LOG2-1:0] place_t;             // beat of its page
+  typedef logic [PAGE_LOG2-1:0] page_beat_t;             // beat of its page
   typedef logic [FRAME_LOG2-1:0] slack_t;
   typedef struct packed {
-    place_t                at;
+    page_beat_t                at;
     logic                  last;        // the burst ends with the page
     logic [FRAME_LOG2:0]   slack_less;  // its slack minus one
     slack_t                next;        // of the next frame
   } frame_t;
 
-  // Where the longest burst is a power of two, the slack is nothing or the place in the last frame of the page.
+  // Where the longest burst is a power of two, the slack is 0, or the offset in the last frame of the page.
   localparam bit EVEN = LONGEST == 1 << FRAME_LOG2;
   localparam int unsigned PAGE_FRAMES = PAGE_BEATS >> FRAME_LOG2;
-  function automatic logic ends_page(place_t at);
-    ends_page = EVEN ? 32'(at >> FRAME_LOG2) == PAGE_FRAMES - 1 : 32'(place_t'(~at)) < LONGEST;
+  function automatic logic ends_page(page_beat_t at);
+    ends_page = EVEN ? 32'(at >> FRAME_LOG2) == PAGE_FRAMES - 1 : 32'(page_beat_t'(~at)) < LONGEST;
   endfunction
-  function automatic place_t behind(place_t at);     // where the next burst begins
-    behind = ends_page(at) ? '0 : at + place_t'(LONGEST);
+  function automatic page_beat_t next_burst_at(page_beat_t at);     // where the next burst begins
+    next_burst_at = ends_page(at) ? '0 : at + page_beat_t'(LONGEST);
   endfunction
-  function automatic slack_t slack_at(place_t at);
+  function automatic slack_t slack_at(page_beat_t at);
     slack_at = ends_page(at) ? slack_t'(at) : slack_t'((1 << FRAME_LOG2) - LONGEST);
   endfunction
-  function automatic slack_t slack_behind(place_t at);      // of the next burst
-    if (EVEN) slack_behind = (32'(at >> FRAME_LOG2) + 32'd2 == PAGE_FRAMES) ? slack_t'(at) : '0;
-    else slack_behind = slack_at(behind(at));
+  function automatic slack_t slack_of_next(page_beat_t at);      // of the next burst
+    if (EVEN) slack_of_next = (32'(at >> FRAME_LOG2) + 32'd2 == PAGE_FRAMES) ? slack_t'(at) : '0;
+    else slack_of_next = slack_at(next_burst_at(at));
   endfunction
-  function automatic slack_t slack_far_behind(place_t at);  // of the one after it
-    if (EVEN) slack_far_behind = (32'(at >> FRAME_LOG2) + 32'd3 == PAGE_FRAMES) ? slack_t'(at) : '0;
-    else slack_far_behind = slack_at(behind(behind(at)));
+  function automatic slack_t slack_after_next(page_beat_t at);  // of the one after it
+    if (EVEN) slack_after_next = (32'(at >> FRAME_LOG2) + 32'd3 == PAGE_FRAMES) ? slack_t'(at) : '0;
+    else slack_after_next = slack_at(next_burst_at(next_burst_at(at)));
   endfunction
-  function automatic frame_t frame_at(place_t at, slack_t slack, slack_t next);
+  function automatic frame_t frame_at(page_beat_t at, slack_t slack, slack_t next);
     frame_at = '{at: at, last: ends_page(at), slack_less: (FRAME_LOG2 + 1)'(slack) - (FRAME_LOG2 + 1)'(1), next: next};
   endfunction
 
@@ -224,7 +224,7 @@ module opu_walk #(
   logic [AT_BITS-PAGE_LOG2-1:0] page_q;
   frame_t frame_q;
   logic [PC_BITS-1:0] cur_pc_q;
-  // The last beat from the beginning of the frame on: its frame, (frames_q + carry_q), and its place there.
+  // The last beat, counted from the start of the frame: its frame (frames_q + carry_q) and its offset in that frame.
   logic [AT_BITS-FRAME_LOG2:0] frames_q;
   logic carry_q;
   slack_t end_q;
@@ -253,10 +253,10 @@ module opu_walk #(
   assign two_frames = frames_q[AT_BITS-FRAME_LOG2:1] != '0 || (frames_q[0] && carry_q);
   // In a frame that does not end the page there is no slack, if frames are even: that is seen last.
   reach_t near_run;
-  assign near_run = reach(1'b0, slack_t'(run_less_q), EVEN ? slack_t'(run_at_q) : slack_at(place_t'(run_at_q)));
+  assign near_run = reach(1'b0, slack_t'(run_less_q), EVEN ? slack_t'(run_at_q) : slack_at(page_beat_t'(run_at_q)));
   always_comb begin
     reach_run = near_run;
-    if (EVEN && !ends_page(place_t'(run_at_q))) reach_run = '{last: slack_t'(run_less_q), default: '0};
+    if (EVEN && !ends_page(page_beat_t'(run_at_q))) reach_run = '{last: slack_t'(run_less_q), default: '0};
     reach_run.exceeds |= less_more_q;
     reach_run.fills |= EVEN ? beats_more_q : less_more_q;
   end
@@ -277,20 +277,20 @@ module opu_walk #(
 
   // Whether a burst is issued arrives last in the cycle; both successors are computed before. The stretch is replaced
   // by its rest or by the offered run, or it grows.
-  logic anew, from_run, grows;
-  assign anew = cut || !cur_valid_q;
+  logic replaces, from_run, grows;
+  assign replaces = cut || !cur_valid_q;
   assign from_run = finished || !cur_valid_q;
   assign grows = run_offered && !cur_last_q && continues_q;
   // If a run is offered, this says whether a burst is issued, without testing again whether one is offered.
-  logic goes;
-  assign goes = cur_valid_q && !halt_i && burst_ready_i && (fills_q || cur_last_q || !continues_q);
-  assign run_taken = run_offered && (goes ? finished : !cur_valid_q || (!cur_last_q && continues_q));
-  assign reach_d = anew ? (from_run ? reach_run : reach_rest) : reach_grown;
+  logic issues;
+  assign issues = cur_valid_q && !halt_i && burst_ready_i && (fills_q || cur_last_q || !continues_q);
+  assign run_taken = run_offered && (issues ? finished : !cur_valid_q || (!cur_last_q && continues_q));
+  assign reach_d = replaces ? (from_run ? reach_run : reach_rest) : reach_grown;
 
   always_comb begin
     cur_valid_d = 1'b1;
     cur_last_d = cur_last_q;
-    if (anew) begin
+    if (replaces) begin
       cur_valid_d = run_offered || !from_run;
       if (from_run) cur_last_d = run_offered && run_last_q;
     end else if (grows) begin
@@ -311,17 +311,17 @@ module opu_walk #(
   // Loaded before they are used, so without reset. Whether a run is contiguous to the one before is computed when that
   // is accepted.
   always_ff @(posedge clk_i) begin
-    if (anew) begin
-      frame_q <= from_run ? frame_at(place_t'(run_at_q), slack_at(place_t'(run_at_q)), slack_behind(place_t'(run_at_q)))
-          : frame_at(behind(frame_q.at), frame_q.next, slack_far_behind(frame_q.at));
+    if (replaces) begin
+      frame_q <= from_run ? frame_at(page_beat_t'(run_at_q), slack_at(page_beat_t'(run_at_q)), slack_of_next(page_beat_t'(run_at_q)))
+          : frame_at(next_burst_at(frame_q.at), frame_q.next, slack_after_next(frame_q.at));
       page_q <= from_run ? (AT_BITS - PAGE_LOG2)'(run_at_q >> PAGE_LOG2) : page_q + (AT_BITS - PAGE_LOG2)'(frame_q.last);
     end
-    if (anew || grows) begin
+    if (replaces || grows) begin
       exceeds_q <= reach_d.exceeds;
       fills_q <= reach_d.fills;
       carry_q <= reach_d.carry;
       end_q <= reach_d.last;
-      frames_q <= !anew ? frames_q + (AT_BITS - FRAME_LOG2 + 1)'(run_beats_q >> FRAME_LOG2) + (AT_BITS - FRAME_LOG2 + 1)'(carry_q)
+      frames_q <= !replaces ? frames_q + (AT_BITS - FRAME_LOG2 + 1)'(run_beats_q >> FRAME_LOG2) + (AT_BITS - FRAME_LOG2 + 1)'(carry_q)
           : from_run ? (AT_BITS - FRAME_LOG2 + 1)'(run_less_q >> FRAME_LOG2)
           : frames_q + '1 + (AT_BITS - FRAME_LOG2 + 1)'(carry_q);
     end

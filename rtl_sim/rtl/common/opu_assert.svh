@@ -2,7 +2,7 @@
 //
 // `OPU_ASSERT(name, property)        holds at every rising clock edge outside reset
 // `OPU_ASSERT_STATIC(name, constant) holds for the parameters (checked at elaboration)
-// `OPU_STABLE(name, valid, ready, x) while valid waits for ready, valid stays and x does not change
+// `OPU_STABLE(name, valid, ready, x) while valid waits for ready, valid is held and x does not change
 `ifndef OPU_ASSERT_SVH
 `define OPU_ASSERT_SVH
 

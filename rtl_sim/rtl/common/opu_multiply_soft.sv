@@ -36,11 +36,11 @@ module opu_multiply_soft #(
     recoded = '{positive: !x[2], once: x[1] != x[0], twice: x[1] == x[0] && x[1] != x[2]};
   endfunction
 
-  function automatic partial_t digit(partial_t given, int unsigned at, digit_t recoding);
+  function automatic partial_t digit(partial_t partial, int unsigned at, digit_t recoding);
     automatic logic signed [BITS-1:0] multiple;
-    digit = given;
-    multiple = recoding.once ? BITS'(given.factor) : recoding.twice ? BITS'(given.factor) <<< 1 : '0;
-    digit.rest = BITS'(({given.rest, 1'b0} - {multiple ^ {BITS{recoding.positive}}, recoding.positive}) >> 1);
+    digit = partial;
+    multiple = recoding.once ? BITS'(partial.factor) : recoding.twice ? BITS'(partial.factor) <<< 1 : '0;
+    digit.rest = BITS'(({partial.rest, 1'b0} - {multiple ^ {BITS{recoding.positive}}, recoding.positive}) >> 1);
     digit.settled[2*at+:2] = digit.rest[1:0];
     digit.rest = digit.rest >>> 2;
   endfunction
@@ -63,9 +63,9 @@ module opu_multiply_soft #(
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin
     for (int unsigned s = 0; s < LATENCY; s++) begin
-      automatic partial_t given = (s == 0) ? start : stage_q[(s == 0) ? 0 : s - 1];
-      if (s == LATENCY - 1) last_q <= recoded(given.x[2*DIGITS-2+:3]);
-      stage_q[s] <= digit(given, s, recoded(given.x[2*s+:3]));
+      automatic partial_t partial = (s == 0) ? start : stage_q[(s == 0) ? 0 : s - 1];
+      if (s == LATENCY - 1) last_q <= recoded(partial.x[2*DIGITS-2+:3]);
+      stage_q[s] <= digit(partial, s, recoded(partial.x[2*s+:3]));
     end
   end
   assign last = digit(stage_q[LATENCY-1], DIGITS - 1, last_q);

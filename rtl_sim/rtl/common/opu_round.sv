@@ -5,7 +5,7 @@
 //   sampled in cycle 0                      1: zero_i                       2: wraps_i, lo_i, hi_i
 //
 // Cycle 1 shifts by quarters of RANGE, then by quarters of what is left, and again. Only bits that a later shift can
-// still move into a 10-bit result are kept, so the shifters have a fifth of the value's width. `over` says that bits
+// still move into a 10-bit result pass on, so the shifters have a fifth of the value's width. `over` says that bits
 // above them matter (the result is a limit), `rest` that bits below the half were set (no tie). Cycle 2 rounds and adds
 // the zero point. Cycle 3 compares with the limits. zero_i is sampled one cycle after the value, wraps_i, lo_i and hi_i
 // two cycles after.

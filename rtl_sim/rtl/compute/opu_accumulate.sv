@@ -7,7 +7,7 @@
 // read:  the word is read in the cycle in which read_i holds its step, unless the step overwrites. psum_from_i,
 //        psum_rdata_i (see opu_psum) and sums_i belong to the second cycle after, in which step_i holds the step.
 // write: psum_we_o (one bit per lane group) three cycles after the read. The same word must not be read again before
-//        the cycle after the write: sweeps start at least 4 cycles apart. retire_o pulses with the write of the last
+//        the cycle after the write: sweeps start every 4 cycles at most. retire_o pulses with the write of the last
 //        step of an instruction.
 module opu_accumulate
   import opu_pkg::*;

@@ -107,17 +107,17 @@ module opu_array_exact
   for (genvar b = 0; b < 2 * int'(WORD_BYTES); b++) begin : g_byte
     localparam int unsigned LANE = b % WORD_BYTES;
     logic outside;
-    logic [7:0] given;
+    logic [7:0] byte_in;
     assign outside = !align_i.reads || (!align_i.whole
         && ((b < WORD_BYTES && !align_i.first_inside) || WINDOW_BITS'(b) >= align_i.end_));
     if (LANE >= WORD_CHANNELS) begin : g_hole
-      assign given = '0;
+      assign byte_in = '0;
     end else if (b < int'(WORD_BYTES)) begin : g_first
-      assign given = feature_i[8*LANE+:8];
+      assign byte_in = feature_i[8*LANE+:8];
     end else begin : g_next
-      assign given = simple ? '0 : next_i[8*LANE+:8];
+      assign byte_in = simple ? '0 : next_i[8*LANE+:8];
     end
-    always_ff @(posedge clk_i) words_q[b] <= outside ? align_i.pad : given;
+    always_ff @(posedge clk_i) words_q[b] <= outside ? align_i.pad : byte_in;
   end
 
   // Bytes of pixel p that some layout reads.
@@ -190,7 +190,7 @@ module opu_array_exact
         always_ff @(posedge clk_i) begin
           if (entered.valid && entered.line == LINE_BITS'(l)) begin
             if (entered.column == COLUMN_BITS'(c)) word_q <= first;
-            else if (entered.both && next_column == COLUMN_BITS'(c)) word_q <= next;
+            else if (entered.two_words && next_column == COLUMN_BITS'(c)) word_q <= next;
           end
         end
       end

@@ -2,10 +2,10 @@
 //
 // The whole datapath is one clocked process. It is written from the last stage to the first, with blocking assignments
 // to variables that nothing else reads (what other processes read is assigned non-blocking). So each stage sees the
-// result of its predecessor from the cycle before, as registers do. Loops are in functions and stay rolled if their
-// bodies are alike: the compiler of the simulator then sees vectors, which run an order of magnitude faster than an
-// instance per multiplier. `align` and `multiply` compute in the first of their cycles; operands and sums are delayed
-// for the others.
+// result of its predecessor from the cycle before, as registers do. Loops are in functions and remain rolled if
+// their bodies are alike: the compiler of the simulator then sees vectors, which run an order of magnitude faster than
+// an instance per multiplier. `align` and `multiply` compute in the first of their cycles; operands and sums are
+// delayed for the others. Stages: see opu_array.
 `include "opu_assert.svh"
 
 module opu_array_rolled
@@ -108,7 +108,7 @@ module opu_array_rolled
     automatic logic [WORD_BITS-1:0] first = enter_i.first_inside ? feature_i : {WORD_CHANNELS{enter_i.pad}};
     automatic logic [WORD_BITS-1:0] next = enter_i.next_inside ? next_i : {WORD_CHANNELS{enter_i.pad}};
     window[enter_i.line][enter_i.column] = first;
-    if (enter_i.both) window[enter_i.line][next_column] = next;
+    if (enter_i.two_words) window[enter_i.line][next_column] = next;
   endfunction
 
   function automatic void multiply(row_t select, int unsigned mask, int unsigned pitch);

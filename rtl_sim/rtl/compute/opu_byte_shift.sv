@@ -27,29 +27,29 @@ module opu_byte_shift #(
 
   for (genvar l = 0; l <= int'(LAYERS); l++) begin : g_layer
     localparam int unsigned BYTES = bytes_before(l);
-    /* verilator lint_off UNUSEDSIGNAL */  // bytes that no shift brings into what is left
-    logic [8*BYTES-1:0] left, kept;
+    /* verilator lint_off UNUSEDSIGNAL */  // bytes that no shift moves into the output
+    logic [8*BYTES-1:0] selected, layer_out;
     /* verilator lint_on UNUSEDSIGNAL */
-    if (l == 0) begin : g_given
-      assign left = bytes_i;
+    if (l == 0) begin : g_input
+      assign selected = bytes_i;
     end else begin : g_shifted
       localparam int unsigned STEP = 32'd1 << 2 * (LAYERS - l);
       localparam int unsigned WEIGHT = 2 * (LAYERS - l);
       logic [1:0] by;
-      logic [8*(BYTES+3*STEP)-1:0] given;
+      logic [8*(BYTES+3*STEP)-1:0] layer_in;
       assign by = 2'(((l > REGISTER) ? shift_q : shift_i) >> WEIGHT);
-      assign given = (8 * (BYTES + 3 * STEP))'(g_layer[l-1].kept);
+      assign layer_in = (8 * (BYTES + 3 * STEP))'(g_layer[l-1].layer_out);
       for (genvar b = 0; b < 8 * int'(BYTES); b++) begin : g_bit
-        assign left[b] = by[1] ? (by[0] ? given[b+24*STEP] : given[b+16*STEP]) : (by[0] ? given[b+8*STEP] : given[b]);
+        assign selected[b] = by[1] ? (by[0] ? layer_in[b+24*STEP] : layer_in[b+16*STEP]) : (by[0] ? layer_in[b+8*STEP] : layer_in[b]);
       end
     end
     if (l == REGISTER) begin : g_register
-      always_ff @(posedge clk_i) kept <= left;
+      always_ff @(posedge clk_i) layer_out <= selected;
     end else begin : g_wire
-      assign kept = left;
+      assign layer_out = selected;
     end
   end
 
-  assign bytes_o = g_layer[LAYERS].kept;
+  assign bytes_o = g_layer[LAYERS].layer_out;
 
 endmodule

@@ -12,9 +12,9 @@ module opu_choose #(
     output logic [WIDTH-1:0]       chosen_o
 );
 
-  // Leaves without a choice repeat one of the same half, so that multiplexers go.
-  function automatic int unsigned leaf(int unsigned place);
-    leaf = place;
+  // Leaves without an input repeat one of the same half, so that their multiplexers are optimised away.
+  function automatic int unsigned leaf(int unsigned index);
+    leaf = index;
     for (int b = int'(LEVELS) - 2; b >= 0; b--) if (leaf >= COUNT) leaf = leaf & ~(32'd1 << b);
   endfunction
 

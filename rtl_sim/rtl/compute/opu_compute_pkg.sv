@@ -83,7 +83,7 @@ package opu_compute_pkg;
     logic [15:0] steps;      // input steps of a word
     logic [15:0] oc_groups;  // lane groups of an output group
     logic [15:0] px_groups;  // output groups in a pixel's lanes of a partial sum word
-    logic [WORD_SHIFT:0] spare;  // bytes of a word besides the lanes of an input step
+    logic [WORD_SHIFT:0] spare;  // bytes of a word less the lanes of an input step
     logic [1:0]  px_log2;
     groups_t     groups;     // lanes of output group 0, of all pixels
   } shape_t;
@@ -105,28 +105,28 @@ package opu_compute_pkg;
     shape_of.px_log2 = px_log2(layout);
   endfunction
 
-  // An input step or an output group: its word (channel block), and its number there.
+  // An input step or an output group: its word (channel block), and its index in that word.
   typedef struct packed {
     logic [15:0] word;
     logic [15:0] index;
-  } place_t;
+  } step_position_t;
 
-  function automatic place_t input_place(layout_t layout, logic [15:0] step);
-    input_place = '0;
+  function automatic step_position_t input_position(layout_t layout, logic [15:0] step);
+    input_position = '0;
     for (int m = 0; m < int'(LAYOUTS); m++) begin
       if (layout == layout_t'(m)) begin
-        input_place.word = step / 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
-        input_place.index = step % 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
+        input_position.word = step / 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
+        input_position.index = step % 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
       end
     end
   endfunction
 
-  function automatic place_t output_place(layout_t layout, logic [15:0] group);
-    output_place = '0;
+  function automatic step_position_t output_position(layout_t layout, logic [15:0] group);
+    output_position = '0;
     for (int m = 0; m < int'(LAYOUTS); m++) begin
       if (layout == layout_t'(m)) begin
-        output_place.word = group / 16'(WORD_CHANNELS / 32'(LAYOUT_OC[m]));
-        output_place.index = group % 16'(WORD_CHANNELS / 32'(LAYOUT_OC[m]));
+        output_position.word = group / 16'(WORD_CHANNELS / 32'(LAYOUT_OC[m]));
+        output_position.index = group % 16'(WORD_CHANNELS / 32'(LAYOUT_OC[m]));
       end
     end
   endfunction
@@ -164,23 +164,23 @@ package opu_compute_pkg;
     logic [15:0]                   last_word;    // 0 without one
     logic [15:0]                   prior_word;   // the one before, modulo 2^16
     logic [WORD_SHIFT:0]           tail;         // bytes of the tile in the last word
-    logic signed [STRIDE_BITS+1:0] room;         // the largest offset in a word whose lanes do not go on into the next one
+    logic signed [STRIDE_BITS+1:0] room;         // the largest offset in a word whose lanes end in that word
   } edges_t;
 
   // Position of the lanes from byte `at` on, with one comparison per flag: short paths only.
   typedef struct packed {
     logic around;   // neither left of the tile nor farther than any tile reaches; what `low`, `below` and `ends` say holds with it
-    logic left;     // not far left of it: in the word there, with `ones`
+    logic left;     // left of the tile, near enough for its word if `ones`
     logic ones;     // and there is a tile
     logic low;      // before its end
     logic below;    // in a word before the last one
     logic ends;     // in the last word
     logic prior;    // in the word before the last one, also left of it
-    logic crosses;  // going on into the next word
+    logic crosses;  // continues into the next word
   } columns_t;
 
   // Upper bits of a coordinate that only increases: left of the tile (never farther than 2^16), or where a tile may
-  // reach. If neither, it is farther and stays so. Steps are below 2^16, so one carry updates the flags.
+  // reach. If neither, it is farther, and so are all later ones. Steps are below 2^16, so one carry updates the flags.
   typedef struct packed {
     logic left;
     logic around;
@@ -298,9 +298,9 @@ package opu_compute_pkg;
     row_t                   row_select;
     logic [7:0]             pad;
     logic [WORD_SHIFT-1:0]  offset;        // byte of lane 0 in the feature word
-    logic                   crosses;       // lanes go on into the next word
+    logic                   crosses;       // lanes continue into the next word
     logic [WORD_SHIFT:0]    pixel_x;       // bytes from pixel to pixel
-    logic [MODE_PX_MAX-1:0][WINDOW_BITS-1:0] at;  // byte of lane 0 of each pixel; opu_compute finds it from the two above
+    logic [MODE_PX_MAX-1:0][WINDOW_BITS-1:0] at;  // byte of lane 0 of each pixel; derived in opu_compute
     groups_t                groups;
     psum_addr_t             psum;
     // depthwise
@@ -317,7 +317,7 @@ package opu_compute_pkg;
     logic                   valid;
     logic [LINE_BITS-1:0]   line;          // kernel row
     logic [COLUMN_BITS-1:0] column;        // of the first word
-    logic                   both;          // the next word enters the next column
+    logic                   two_words;     // the next word enters the next column
     logic                   first_inside;  // else the first word is `pad`
     logic                   next_inside;
     logic [7:0]             pad;
@@ -359,8 +359,8 @@ package opu_compute_pkg;
     end
   endfunction
 
-  // Simulators compute fastest on whole machine words: there, int8 elements and sums are carried sign-extended to 32
-  // bits. The values are the same; a bench compares both widths.
+  // Simulators compute fastest on whole machine words: in that body, int8 elements and sums are sign-extended to
+  // 32 bits. The values are the same; a bench compares both widths.
 `ifdef OPU_EXACT_WIDTHS
   localparam bit EXACT = 1'b1;
   localparam int unsigned ELEMENT_BITS = 8;
@@ -384,9 +384,9 @@ package opu_compute_pkg;
   localparam int unsigned SLICE_TERMS = MULTIPLIERS - TABLE_TERMS;
   localparam int unsigned TABLE_STEPS = 7;
   typedef struct packed {
-    logic [1:0][7:0]             x;      // of the first step
-    logic [TABLE_STEPS-1:0][8:0] both;   // x[0] + x[1]
-    logic [TABLE_STEPS-1:0][8:0] apart;  // x[0] - x[1]
+    logic [1:0][7:0]             x;            // of the first step
+    logic [TABLE_STEPS-1:0][8:0] sums;         // x[0] + x[1]
+    logic [TABLE_STEPS-1:0][8:0] differences;  // x[0] - x[1]
   } table_operands_t;
 
   typedef logic signed [ELEMENT_BITS-1:0] element_t;

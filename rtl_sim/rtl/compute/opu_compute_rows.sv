@@ -1,23 +1,23 @@
 // Sequencer of the compute engine: accepts instructions, runs the loop nest over weight rows (conv) or channel blocks
 // (copy, depthwise), fills the weight row registers and loads the parameters of the pre chain.
 //
-//   start --> IDLE --> PREPARE --> ARRANGE --> PLACE --> SWEEP ... --> IDLE
+//   start --> IDLE --> PREPARE --> ARRANGE --> CHECK --> SWEEP ... --> IDLE
 //             latch    products    sums,       legal?    one per row or block
 //                                  compares    accept_o or illegal_o
 //
 // start_*: valid/ready, parameters are latched at the handshake. Ready as soon as the last sweep of the instruction
 //          before has begun, so its pixels hide the first fill of the next one. Three cycles after the handshake either
 //          accept_o pulses or illegal_o; an illegal instruction does nothing else.
-// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4
-//          cycles apart: the partial sum written by one is read by the next. An instruction that accumulates from its
+// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start every 4
+//          cycles at most: the partial sum written by one is read by the next. An instruction that accumulates from its
 //          start waits until the pipeline is drained of its predecessor (drained_i). If it continues the accumulation
 //          in the same sums and mode, its sweeps follow like those of one instruction. begun_i: the steps of the
 //          depthwise sweep that was accepted last begin.
 // weight_*: read port of the weight buffer. fill_o, one cycle after the read, names row register and position of the
 //          word; opu_compute delays it to the data. The row named by a sweep is complete when its first step reaches
 //          the multipliers.
-// pre_*:   read port of the parameters of the pre chain; pre_load_o, one cycle after the read, names the place of the
-//          word. Double-buffered: one bank serves the current block, the other takes those of the next one.
+// pre_*:   read port of the parameters of the pre chain; pre_load_o, one cycle after the read, names the unit and the
+//          position of the word. Double-buffered: one bank serves the current block, the other takes the next one.
 `include "opu_assert.svh"
 
 module opu_compute_rows
@@ -55,8 +55,8 @@ module opu_compute_rows
   localparam int unsigned GROUP_BITS = $clog2(GROUPS + 1);
   localparam logic [1:0] MIN_GAP = 2'd3;  // sweeps of conv: this many cycles between their starts
 
-  // PREPARE: products. ARRANGE: sums and comparisons of them. PLACE: legal? The loops are set.
-  typedef enum logic [2:0] {IDLE, PREPARE, ARRANGE, PLACE, SWEEP} state_e;
+  // PREPARE: products. ARRANGE: sums and comparisons of them. CHECK: legal? The loops are set.
+  typedef enum logic [2:0] {IDLE, PREPARE, ARRANGE, CHECK, SWEEP} state_e;
 
   state_e state_q, state_d;
   /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
@@ -83,16 +83,16 @@ module opu_compute_rows
   // Only an illegal instruction leaves a fill unfinished.
   assign start_ready_o = state_q == IDLE && room_i && reads_few && pre_few && !held_q;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = state_q == PLACE && legal_q && !refused;
-  assign illegal_o = state_q == PLACE && !(legal_q && !refused);
+  assign accept_o = state_q == CHECK && legal_q && !refused;
+  assign illegal_o = state_q == CHECK && !(legal_q && !refused);
 
   // Several blocks of partial sums need room for a tile each. Pixels of one step share a word and are read from two.
   // The first ones are computed with the parameters, so that the products begin at registers.
-  place_t first_in, first_in_q, first_out_q;
+  step_position_t first_in, first_in_q, first_out_q;
   logic [31:0] tile_product_q, tile_q;
   logic [16:0] last_place_q;           // of the words' steps or groups, from the first word on
   logic several_q, tight_q, odd_q, far_q;
-  assign first_in = is_copy ? '0 : input_place(layout, params_i.ic_first);
+  assign first_in = is_copy ? '0 : input_position(layout, params_i.ic_first);
   assign refused = (several_q && tight_q) || (conv_q && shape_q.px_log2 != '0 && (several_q || odd_q || far_q));
 
   // From pixel to pixel, from step to step: bytes. From the first pixel of a step to its last one: pixels, the same
@@ -100,7 +100,7 @@ module opu_compute_rows
   logic [WORD_SHIFT+7:0] pixel_x_q;
   logic [STRIDE_BITS-1:0] step_x_q, across_bytes_q;
   logic [9:0] across, across_q, across_less_q;
-  logic [WORD_SHIFT:0] spare_q;        // pixels' slots besides an input step in a word
+  logic [WORD_SHIFT:0] spare_q;        // bytes of a word less the lanes of an input step (shape_t)
   edges_t edges_q;
   logic [15:0] out_cols_q;
   logic empty_q;
@@ -122,7 +122,7 @@ module opu_compute_rows
 
   // Input steps: those of the first block; those after it, less one.
   logic [LANE_BITS:0] first_steps_q, few_steps_q;  // of a whole word, of a part of it; or output rows
-  logic signed [16:0] behind_q;
+  logic signed [16:0] later_steps_q;
 
   // What ends with the sweep.
   logic g_ends, kx_ends, ky_ends, new_block, new_word, take, steps_on, last_sweep;
@@ -135,8 +135,8 @@ module opu_compute_rows
   assign take = sweep_valid_o && sweep_ready_i;
   assign last_sweep = steps_on && new_block && loop_q.s_left[16];
 
-  // Coordinates of the sweep, and those that it may lead to: there a cycle after the sweep is, the next one of conv
-  // comes later. Copies and depthwise stay where they are.
+  // Coordinates of the sweep, and those of its possible successors, valid a cycle after the sweep begins; the next one
+  // of conv is valid later. Copies and depthwise do not move.
   logic signed [X_BITS-1:0] at_q, next_at_q, segment_at_q, next_segment_at_q, origin_x_q, segment_at_d;
   logic [WORD_SHIFT+7:0] dilation_x_q;
   logic [LANE_BITS-1:0] segment_q;
@@ -183,13 +183,13 @@ module opu_compute_rows
     logic                  gate;
   } sums_t;
   sums_t sums, last_sums_q;
-  logic last_conv_q, goes_on_q;
+  logic last_conv_q, continues_q;
   assign sums = '{psum: p_q.psum, block_pitch: p_q.psum_block_pitch, mode: p_q.mode, pre: p_q.pre, gate: p_q.gate};
   always_ff @(posedge clk_i) begin
     if (!rst_ni) last_conv_q <= 1'b0;
     else if (accept_o) last_conv_q <= conv_q;
     if (accept_o) last_sums_q <= sums;
-    goes_on_q <= last_conv_q && conv_q && sums == last_sums_q;  // in time for PLACE
+    continues_q <= last_conv_q && conv_q && sums == last_sums_q;  // in time for CHECK
   end
 
   // Steps after the next block. It has as many as a word if that is not negative, else the rest.
@@ -200,13 +200,13 @@ module opu_compute_rows
 
   function automatic loop_t next_loop();
     next_loop = loop_q;
-    if (state_q == PLACE) begin
-      next_loop.s_left = behind_q;
-      next_loop.block_left = (behind_q[16] ? few_steps_q : first_steps_q) - (LANE_BITS + 1)'(2);
+    if (state_q == CHECK) begin
+      next_loop.s_left = later_steps_q;
+      next_loop.block_left = (later_steps_q[16] ? few_steps_q : first_steps_q) - (LANE_BITS + 1)'(2);
       next_loop.ky_left = conv_q ? 17'(p_q.kernel_rows) - 17'sd2 : -17'sd1;
       next_loop.kx_left = conv_q ? 17'(p_q.kernel_cols) - 17'sd2 : -17'sd1;
       next_loop.g_left = conv_q ? 17'(p_q.oc_steps) - 17'sd2 : -17'sd1;
-      next_loop.waits = !copy_q && p_q.accumulate != '0 && !goes_on_q;
+      next_loop.waits = !copy_q && p_q.accumulate != '0 && !continues_q;
       next_loop.first = 1'b1;
       next_loop.enters = has_pre_q;
       next_loop.block_addr = first_addr_q + block_offset_q;
@@ -262,7 +262,7 @@ module opu_compute_rows
   function automatic logic [15:0] start_parts();
     start_parts = '0;
     if (is_depthwise) begin
-      start_parts = 16'(WORD_PARTS) - 16'd1 - input_place(DEPTHWISE, params_i.ic_first).index;
+      start_parts = 16'(WORD_PARTS) - 16'd1 - input_position(DEPTHWISE, params_i.ic_first).index;
       if (start_parts >= params_i.ic_steps) start_parts = params_i.ic_steps - 16'd1;
       if (WORD_PARTS > 1 && params_i.oc_steps > 16'd1) begin
         start_parts = (params_i.oc_steps < 16'(WORD_PARTS)) ? params_i.oc_steps - 16'd1 : 16'(WORD_PARTS) - 16'd1;
@@ -370,8 +370,8 @@ module opu_compute_rows
     unique case (state_q)
       IDLE: if (start) state_d = PREPARE;
       PREPARE: state_d = ARRANGE;
-      ARRANGE: state_d = PLACE;
-      PLACE: state_d = accept_o ? SWEEP : IDLE;
+      ARRANGE: state_d = CHECK;
+      CHECK: state_d = accept_o ? SWEEP : IDLE;
       SWEEP: if (take && last_sweep) state_d = IDLE;
       default: state_d = IDLE;
     endcase
@@ -406,7 +406,7 @@ module opu_compute_rows
       if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, spare: (WORD_SHIFT + 1)'(WORD_BYTES - WORD_CHANNELS),
                                 groups: '1, default: '0};
       first_in_q <= first_in;
-      first_out_q <= is_conv ? output_place(layout, params_i.oc_first) : first_in;
+      first_out_q <= is_conv ? output_position(layout, params_i.oc_first) : first_in;
       across_q <= is_copy ? '0 : across;
       tile_product_q <= 32'(params_i.out_rows) * 32'(params_i.out_cols);
     end
@@ -450,12 +450,12 @@ module opu_compute_rows
       edges_q.tail <= {edges_q.in_cols[WORD_SHIFT-1:0] == '0, edges_q.in_cols[WORD_SHIFT-1:0]};
       edges_q.room <= signed'((STRIDE_BITS + 2)'(shape_q.spare)) - signed'((STRIDE_BITS + 2)'(across_bytes_q));
       few_steps_q <= (LANE_BITS + 1)'(tall_q ? p_q.oc_steps : p_q.ic_steps);
-      behind_q <= 17'(p_q.ic_steps) + ~17'(first_steps_q);  // less one more
+      later_steps_q <= 17'(p_q.ic_steps) + ~17'(first_steps_q);  // less one more
       first_addr_q <= feature_addr_t'(p_q.feature) + origin_pitch_q;
       groups_q <= shape_q.groups << group_shift_q;
       psum_q <= psum_addr_t'(p_q.psum) + psum_offset_q;
     end
-    if (state_q == PLACE || take) loop_q <= next_loop();
+    if (state_q == CHECK || take) loop_q <= next_loop();
   end
 
   `OPU_ASSERT(CopyIsFree, state_q == SWEEP && copy_q |-> sweep_valid_o)

@@ -154,7 +154,7 @@ module opu_compute_window
     enter_o.valid <= fire && rst_ni;
     enter_o.line <= LINE_BITS'(line_q);
     enter_o.column <= tail_q;
-    enter_o.both <= both_q;
+    enter_o.two_words <= both_q;
     enter_o.first_inside <= row_inside_q && first_inside_q;
     enter_o.next_inside <= row_inside_q && next_inside_q;
     enter_o.pad <= read_q.pad;

@@ -4,8 +4,8 @@
 //                         --> odd words (RAM)  --+--> select --> next_*
 //
 // Even and odd words are separate memories. first_*: word raddr_i. next_*: its successor, next_raddr_i. Both arrive two
-// cycles after their enable and stay until the next one. bytes_i: byte enables of the write; only load.unfold writes
-// parts of words.
+// cycles after their enable and are held until the next one. bytes_i: byte enables of the write; only load.unfold
+// writes parts of words.
 module opu_feature
   import opu_pkg::*;
   import opu_compute_pkg::*;

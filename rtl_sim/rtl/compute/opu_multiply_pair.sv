@@ -5,7 +5,8 @@
 //   {high, low} (25 bits) x shared (8 bits) --> slice 1 --PCIN--> slice 2 (next two weights) --> opu_sum_tree x 2
 //
 // One multiplication of 25 by 8 bits, a DSP slice of most FPGAs, computes two products: both weights are in its long
-// factor, 16 bits apart. high_i comes less the borrow of a negative low_i, so that the factor is a plain concatenation.
+// factor, high_i 16 bits above low_i. high_i comes less the borrow of a negative low_i, so that the factor is a plain
+// concatenation.
 // A second slice adds its own two products to those of the first. The low sum of two is at least 2 * 128 * -127; the
 // first slice adds an offset that makes it positive, so that it borrows nothing from the high one.
 `include "opu_assert.svh"
@@ -51,22 +52,22 @@ module opu_multiply_pair #(
   logic [17*CHAINS-1:0] lows, highs;
 
   for (genvar c = 0; c < int'(CHAINS); c++) begin : g_chain
-    // The registers are those of the slices, but for second_given_q; the second slice works one cycle later.
-    logic signed [24:0] first_q, second_q, second_given_q;
-    logic signed [7:0] first_shared_q, second_shared_q, second_shared_given_q;
+    // The registers are those of the slices, but for second_early_q; the second slice computes one cycle later.
+    logic signed [24:0] first_q, second_q, second_early_q;
+    logic signed [7:0] first_shared_q, second_shared_q, second_shared_early_q;
     logic signed [32:0] first_product_q, first_sum_q, second_product_q, sum_q;
     always_ff @(posedge clk_i) begin
       if (load_i) begin
         first_q <= factor(low_i[16*c+:8], high_i[18*c+:9]);
-        second_given_q <= factor(low_i[16*c+8+:8], high_i[18*c+9+:9]);
+        second_early_q <= factor(low_i[16*c+8+:8], high_i[18*c+9+:9]);
       end
       first_shared_q <= shared_i[16*c+:8];
       first_product_q <= 33'(first_q) * 33'(first_shared_q);
       first_sum_q <= first_product_q + 33'(OFFSET);
 
-      second_q <= second_given_q;
-      second_shared_given_q <= shared_i[16*c+8+:8];
-      second_shared_q <= second_shared_given_q;
+      second_q <= second_early_q;
+      second_shared_early_q <= shared_i[16*c+8+:8];
+      second_shared_q <= second_shared_early_q;
       second_product_q <= 33'(second_q) * 33'(second_shared_q);
       sum_q <= first_sum_q + second_product_q;
     end

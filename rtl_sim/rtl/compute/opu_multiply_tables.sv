@@ -25,24 +25,27 @@ module opu_multiply_tables
 
   typedef logic signed [9:0] rest_t;
 
-  // Half of what was given and what a bit of both weights chooses; of an opposite the complement, with a carry.
-  function automatic rest_t added(logic signed [8:0] given, logic [1:0] bits, logic signed [8:0] both, logic signed [8:0] apart);
-    automatic logic signed [8:0] chosen = ((bits[0] == bits[1]) ? both : apart) ^ {9{!bits[0]}};
-    automatic logic signed [10:0] sum = 11'(signed'({given, 1'b1})) + 11'(signed'({chosen, !bits[0]}));
+  // Half the sum of the rest of the step before and the term that a bit of each weight selects. A negative term is
+  // added as its complement, with a carry.
+  function automatic rest_t added(
+      logic signed [8:0] rest_in, logic [1:0] bits, logic signed [8:0] x_sum, logic signed [8:0] x_difference
+  );
+    automatic logic signed [8:0] chosen = ((bits[0] == bits[1]) ? x_sum : x_difference) ^ {9{!bits[0]}};
+    automatic logic signed [10:0] sum = 11'(signed'({rest_in, 1'b1})) + 11'(signed'({chosen, !bits[0]}));
     added = sum[10:1];
   endfunction
 
   for (genvar s = 0; s < int'(TABLE_STEPS); s++) begin : g_step
     logic [7:s+1] first_weight_q, second_weight_q;
     logic [1:0] bits;
-    logic signed [8:0] given;
+    logic signed [8:0] rest_in;
     rest_t rest_q;
     assign bits = {second_weight_q[s+1], first_weight_q[s+1]} ^ {2{s + 1 == 7}};
-    always_ff @(posedge clk_i) rest_q <= added(given, bits, operands_i.both[s], operands_i.apart[s]);
+    always_ff @(posedge clk_i) rest_q <= added(rest_in, bits, operands_i.sums[s], operands_i.differences[s]);
 
     if (s == 0) begin : g_begin
       logic [1:0] lowest_q;
-      logic signed [7:0] one;
+      logic signed [7:0] selected_x;
       always_ff @(posedge clk_i) begin
         if (load_i[0]) begin
           first_weight_q <= weights_i[0][7:1];
@@ -50,8 +53,8 @@ module opu_multiply_tables
           lowest_q <= {weights_i[1][0], weights_i[0][0]};
         end
       end
-      assign one = lowest_q[0] ? operands_i.x[1] : operands_i.x[0];
-      assign given = (lowest_q == 2'b11) ? '1 : (lowest_q == 2'b00) ? ~operands_i.both[0] : ~9'(one);
+      assign selected_x = lowest_q[0] ? operands_i.x[1] : operands_i.x[0];
+      assign rest_in = (lowest_q == 2'b11) ? '1 : (lowest_q == 2'b00) ? ~operands_i.sums[0] : ~9'(selected_x);
     end else begin : g_on
       logic [s-1:0] settled_q;  // registers with an enable are not merged into a slow shift register
       always_ff @(posedge clk_i) begin
@@ -60,7 +63,7 @@ module opu_multiply_tables
           second_weight_q <= g_step[s-1].second_weight_q[7:s+1];
         end
       end
-      assign given = g_step[s-1].rest_q[9:1];
+      assign rest_in = g_step[s-1].rest_q[9:1];
       if (s == 1) begin : g_lowest
         always_ff @(posedge clk_i) if (moves_i[s]) settled_q <= g_step[s-1].rest_q[0];
       end else begin : g_more

@@ -1,6 +1,10 @@
 // One unit of the array: the sum of TERMS products, one DSP slice each. One step per cycle. Latency 4 + SUM_STAGES, as
 // of opu_multiply_pair: where slices can add, every second one adds its product to that of its neighbour, a cycle
 // later.
+//
+//   cycle            1            2            3           4
+//   term 2t      [inputs] --> [product] --> [copy] ----+
+//   term 2t + 1  [inputs] --> [inputs] --> [product] --+--> [sum] --> opu_sum_tree --> sum_o
 module opu_multiply_unit
   import opu_compute_pkg::SHORT_SLICES;
 #(
@@ -31,14 +35,14 @@ module opu_multiply_unit
       product_q <= 16'(operand_q) * 16'(weight_q);
     end
     if (SECOND) begin : g_second
-      logic signed [7:0] operand_given_q, weight_given_q;
+      logic signed [7:0] operand_early_q, weight_early_q;
       logic signed [15:0] first_q;
       logic signed [16:0] sum_q;
-      assign operand = operand_given_q;
-      assign weight = weight_given_q;
+      assign operand = operand_early_q;
+      assign weight = weight_early_q;
       always_ff @(posedge clk_i) begin
-        operand_given_q <= operand_i[8*t+:8];
-        weight_given_q <= weight_i[8*t+:8];
+        operand_early_q <= operand_i[8*t+:8];
+        weight_early_q <= weight_i[8*t+:8];
         first_q <= g_term[t-1].product_q;
         sum_q <= 17'(first_q) + 17'(product_q);
       end

@@ -45,7 +45,7 @@ module opu_pre_gate
     logic [FACTOR_BITS-1:0] factor [LOAD_LANES];
     logic [31:0] add [LOAD_LANES];
 
-    // x_zero * mult, there with the first gate.
+    // x_zero * mult, valid with the first gate.
     logic signed [24:0] scaled, scaled_q;
     logic signed [16:0] mult, mult_q;
     assign mult = {1'b0, gate_i.mult};

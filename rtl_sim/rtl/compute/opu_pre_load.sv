@@ -1,11 +1,16 @@
 // Address generator of the pre chain's parameters: eight words for each unit in use, once a block. Of a gate it reads
 // one word a block eight times, and waits until that is converted to parameters (opu_pre_gate).
 //
+//   cycle            0              1            2
+//   start_i, next_i  a block begins
+//   re_o, addr_o                    first word   second word
+//   load_o                                       unit and position of the first word
+//
 // open_i:  the parameters of an instruction, latched if it starts: the word of its block 0, and its first block.
 // start_i: it starts, its features pass start_units_i units. next_i: a block begins, and another one follows. The
 //          inactive bank takes the words: bank_o is the one that was loaded last.
 // few_o:   at most one word is left to be read, or of a gate to be waited for.
-// re_o, addr_o: read port, one word per cycle; load_o, one cycle after the read, names the place of the word.
+// re_o, addr_o: read port, one word per cycle; load_o, one cycle after the read, names unit and position of the word.
 `include "opu_assert.svh"
 
 module opu_pre_load
@@ -60,7 +65,7 @@ module opu_pre_load
   assign starts_late = starts_gate ? 6'(GATE_CYCLES) : '0;
 
   always_ff @(posedge clk_i) begin
-    load_o <= {re_o && rst_ni, bank_o, {next_units_i, 3'd0} + late - left_q, gate_q};  // unit and word are its place
+    load_o <= {re_o && rst_ni, bank_o, {next_units_i, 3'd0} + late - left_q, gate_q};  // unit and word, concatenated
     if (!rst_ni) begin
       left_q <= '0;
       few_o <= 1'b1;

@@ -12,7 +12,7 @@ package opu_pre_pkg;
     logic       gate;  // an eighth of a gate's word, not one of eight
   } pre_load_t;
 
-  // What a lane of a unit is given, rne((v * factor + add) / 2**shift). A gate's factor is (r - zero) * mult.
+  // Operands of a lane of a unit: rne((v * factor + add) / 2**shift). A gate's factor is (r - zero) * mult.
   localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;  // of a parameter word
   localparam int unsigned FACTOR_BITS = HAS_GATES ? 25 : 16;
   typedef struct packed {logic [7:0] shift; logic [FACTOR_BITS-1:0] factor; logic [31:0] add;} affine_record_t;

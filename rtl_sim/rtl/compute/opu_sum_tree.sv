@@ -1,5 +1,8 @@
 // Sum of TERMS signed numbers: a tree of adders with a register after every level. One sum per cycle. Latency STAGES;
 // if that is more than the number of levels, the sum is delayed.
+//
+//   term 0, term 1 --> [+] --+
+//   term 2, term 3 --> [+] --+--> [+] --> ... --> sum_o    ([ ]: registered; an odd term is delayed)
 `include "opu_assert.svh"
 
 module opu_sum_tree #(
@@ -16,13 +19,13 @@ module opu_sum_tree #(
 
   `OPU_ASSERT_STATIC(StagesFit, STAGES >= LEVELS)
 
-  // Behind level l: terms left.
+  // After level l: terms left.
   for (genvar l = 0; l <= int'(LEVELS); l++) begin : g_level
     localparam int unsigned LEFT = (TERMS + (1 << l) - 1) >> l;
     localparam int unsigned BITS = WIDTH + l;
     for (genvar t = 0; t < int'(LEFT); t++) begin : g_term
       logic signed [BITS-1:0] sum;
-      if (l == 0) begin : g_given
+      if (l == 0) begin : g_term_in
         assign sum = terms_i[WIDTH*t+:WIDTH];
       end else if (2 * t + 1 < int'((TERMS + (1 << (l - 1)) - 1) >> (l - 1))) begin : g_two
         always_ff @(posedge clk_i) sum <= BITS'(g_level[l-1].g_term[2*t].sum) + BITS'(g_level[l-1].g_term[2*t+1].sum);
@@ -34,10 +37,10 @@ module opu_sum_tree #(
 
   if (STAGES == LEVELS) begin : g_at_once
     assign sum_o = g_level[LEVELS].g_term[0].sum;
-  end else begin : g_waits
-    logic [SUM_BITS*(STAGES-LEVELS)-1:0] waiting_q;
-    always_ff @(posedge clk_i) waiting_q <= (SUM_BITS * (STAGES - LEVELS))'({waiting_q, g_level[LEVELS].g_term[0].sum});
-    assign sum_o = waiting_q[SUM_BITS*(STAGES-LEVELS-1)+:SUM_BITS];
+  end else begin : g_delayed
+    logic [SUM_BITS*(STAGES-LEVELS)-1:0] delay_q;
+    always_ff @(posedge clk_i) delay_q <= (SUM_BITS * (STAGES - LEVELS))'({delay_q, g_level[LEVELS].g_term[0].sum});
+    assign sum_o = delay_q[SUM_BITS*(STAGES-LEVELS-1)+:SUM_BITS];
   end
 
 endmodule

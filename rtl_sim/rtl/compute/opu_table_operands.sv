@@ -11,13 +11,13 @@ module opu_table_operands
 
   for (genvar k = 0; k < int'(TABLE_TERMS / 2); k++) begin : g_two
     logic signed [7:0] first, second;
-    table_operands_t kept_q;
+    table_operands_t operands_q;
     assign {second, first} = operands_i[16*k+:16];
-    assign operands_o[k] = kept_q;
+    assign operands_o[k] = operands_q;
     always_ff @(posedge clk_i) begin
-      kept_q.x <= {second, first};
-      kept_q.both <= {kept_q.both[TABLE_STEPS-2:0], 9'(first) + 9'(second)};
-      kept_q.apart <= {kept_q.apart[TABLE_STEPS-2:0], 9'(first) - 9'(second)};
+      operands_q.x <= {second, first};
+      operands_q.sums <= {operands_q.sums[TABLE_STEPS-2:0], 9'(first) + 9'(second)};
+      operands_q.differences <= {operands_q.differences[TABLE_STEPS-2:0], 9'(first) - 9'(second)};
     end
   end
 

@@ -6,9 +6,9 @@
 // instruction: bit e names engine e.
 //
 // take_*: engine d pops one token from counter (s, d) for every bit s of its mask in a cycle with take_valid_i[d]; only
-//         bits that are set in tokens_o[d] may be taken.
+//         bits that are set in tokens_o[d] may be popped.
 // give_*: engine s pushes one token to counter (s, d) for every bit d of its mask in a cycle with give_valid_i[s]; only
-//         bits that are set in space_o[s] may be given.
+//         bits that are set in space_o[s] may be pushed.
 // Latency 1: a token pushed in one cycle can be popped in the next. Every engine may pop and push once per cycle. Reset
 //            empties all counters.
 `include "opu_assert.svh"

@@ -89,7 +89,7 @@ module opu_csr
   // Address and data wait for each other in registers: neither ready depends on a valid. Accesses during a reset wait
   // for its end.
   logic aw_here_q, w_here_q;
-  // The register that the address names, found while it waits.
+  // The register that the address selects, decoded while the access waits.
   typedef struct packed {
     logic ctrl, irq_enable, irq_status, watchdog;
     logic prog_base_lo, prog_base_hi, prog_words;

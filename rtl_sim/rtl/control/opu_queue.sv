@@ -1,5 +1,7 @@
 // FIFO with valid/ready on both sides.
 //
+//   push_* --> entries, DEPTH of them --> [oldest entry, with REGISTER] --> pop_*
+//
 // push side: an entry is accepted in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries are
 //            stored.
 // pop side:  pop_data_o is the oldest entry while pop_valid_o; it is removed in a cycle with pop_ready_i.
@@ -25,7 +27,7 @@ module opu_queue #(
 );
 
   localparam int unsigned LUT_RAM_DEPTH = 64;
-  // A block RAM shows its words late in the cycle: what fits is kept in LUTs.
+  // A block RAM shows its words late in the cycle: what fits is stored in LUTs.
   /* verilator lint_off UNUSEDPARAM */  // it does not read attributes
   localparam STYLE = (DEPTH > LUT_RAM_DEPTH) ? "auto" : "distributed";
   /* verilator lint_on UNUSEDPARAM */
@@ -50,38 +52,38 @@ module opu_queue #(
   endfunction
 
   if (REGISTER) begin : g_register
-    logic behind;  // an entry after the oldest one
-    assign behind = count_q > COUNT_BITS'(1);
-    assign written = push && some_q && (behind || !pop);
-    assign read = pop && behind;
+    logic has_second;  // an entry after the oldest one
+    assign has_second = count_q > COUNT_BITS'(1);
+    assign written = push && some_q && (has_second || !pop);
+    assign read = pop && has_second;
     if (DEPTH > LUT_RAM_DEPTH) begin : g_block
       // Only a register follows the block RAM. It shows the entry after the oldest one and reads the next one when that
       // is removed. Entries that come too late for that, with two entries or less, are stored in a register next to it.
       // pop arrives late.
-      logic [WIDTH-1:0] behind_q, came_q, read_q, pushed_q;
-      logic [POINTER_BITS-1:0] ahead_q;  // after head_q
-      logic came_last, popped_q, few_q, alone_q, was_read_q;  // came_last: the next entry, if any, is in came_q
-      assign came_last = popped_q ? few_q : alone_q;
+      logic [WIDTH-1:0] second_q, late_q, read_q, pushed_q;
+      logic [POINTER_BITS-1:0] second_head_q;  // the entry after head_q
+      logic second_late, popped_q, few_q, alone_q, was_read_q;  // second_late: the second entry, if any, is in late_q
+      assign second_late = popped_q ? few_q : alone_q;
       assign pop_data_o = was_read_q ? read_q : pushed_q;
       always_ff @(posedge clk_i) begin
-        if (pop) behind_q <= entries[ahead_q];
+        if (pop) second_q <= entries[second_head_q];
         popped_q <= pop;
         few_q <= count_q < COUNT_BITS'(3);
-        alone_q <= count_q == COUNT_BITS'(1) || came_last;
-        if (pop || !(behind && came_last)) came_q <= push_data_i;
+        alone_q <= count_q == COUNT_BITS'(1) || second_late;
+        if (pop || !(has_second && second_late)) late_q <= push_data_i;
         if (pop || !some_q) begin
-          read_q <= behind_q;
-          pushed_q <= behind ? came_q : push_data_i;
-          was_read_q <= behind && !came_last;
+          read_q <= second_q;
+          pushed_q <= has_second ? late_q : push_data_i;
+          was_read_q <= has_second && !second_late;
         end
-        if (!rst_ni) ahead_q <= POINTER_BITS'(1);
-        else if (read) ahead_q <= after(ahead_q);
+        if (!rst_ni) second_head_q <= POINTER_BITS'(1);
+        else if (read) second_head_q <= after(second_head_q);
       end
     end else begin : g_table
       logic [WIDTH-1:0] oldest_q;
       assign pop_data_o = oldest_q;
       always_ff @(posedge clk_i) begin
-        if (pop || !some_q) oldest_q <= behind ? entries[head_q] : push_data_i;
+        if (pop || !some_q) oldest_q <= has_second ? entries[head_q] : push_data_i;
       end
     end
   end else begin : g_direct

@@ -8,7 +8,7 @@
 //
 // start_*: valid/ready with opcode, program index and parameters, which are latched. start_ready_o depends on op_i.
 //          Addresses are prefetched: those of an instruction precede its data and the data of earlier ones, up to
-//          IN_FLIGHT instructions and OUTSTANDING bursts. An unfold starts when all earlier loads are done, and no load
+//          IN_FLIGHT instructions and OUTSTANDING bursts. An im2row starts when all earlier loads are done, and no load
 //          starts before it is done.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
 // fault_*: level until reset: zero count, misaligned address or a buffer that the machine does not have; an access
@@ -85,20 +85,20 @@ module opu_load
   `OPU_ASSERT_STATIC(WeightPowerOfTwo, WEIGHT_BEATS == 1 << $clog2(WEIGHT_BEATS))
 
   // ---- start --------------------------------------------------------------------------------------------------------
-  logic is_weight, is_unfold, legal, start, walk_ready, word_ready, word_valid, unfolds, unfolded, unfold_beyond;
+  logic is_weight, is_im2row, legal, start, walk_ready, word_ready, word_valid, im2row_busy, im2row_done, im2row_beyond;
   logic [31:0] dram, align_mask;
   assign is_weight = op_i == OP_LOAD_WEIGHT;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
   assign align_mask = is_weight ? 32'(WEIGHT_WIDTH - 1) : 32'(WORD_BYTES - 1);
-  assign is_unfold = HAS_UNFOLD && op_i == OP_LOAD_UNFOLD;
-  logic moves, columns;                              // what the two kinds ask of their registers
+  assign is_im2row = HAS_UNFOLD && op_i == OP_LOAD_UNFOLD;
+  logic moves, columns;                              // legal registers of a transfer, of im2row
   assign moves = params_i.blocks != '0 && (dram & align_mask) == '0;
   assign columns = params_i.stride_y != '0 && params_i.kernel_rows inside {8'd3, 8'd5, 8'd7};
-  assign legal = params_i.run != '0 && params_i.rows != '0 && (is_unfold ? columns : moves)
+  assign legal = params_i.run != '0 && params_i.rows != '0 && (is_im2row ? columns : moves)
       && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE)
       && (HAS_UNFOLD || (op_i != OP_LOAD_IMAGE && op_i != OP_LOAD_UNFOLD));
-  assign start_ready_o = !unfolds && (is_unfold ? !word_valid : walk_ready && word_ready) && !halt_i;
-  // An illegal instruction is accepted like the others and then stops in opu_walk or opu_unfold: no other one follows
+  assign start_ready_o = !im2row_busy && (is_im2row ? !word_valid : walk_ready && word_ready) && !halt_i;
+  // An illegal instruction is accepted like the others and then faults in opu_walk or opu_unfold: no other one follows
   // it.
   assign start = start_valid_i && start_ready_o;
 
@@ -129,7 +129,7 @@ module opu_load
       .halt_i,
       .window_base_i,
       .window_size_i,
-      .start_valid_i(start && !is_unfold),
+      .start_valid_i(start && !is_im2row),
       .start_ready_o(walk_ready),
       .dram_i       (dram),
       .shift_i      (shift),
@@ -181,7 +181,7 @@ module opu_load
   ) u_words (
       .clk_i,
       .rst_ni,
-      .push_valid_i(start && !is_unfold),
+      .push_valid_i(start && !is_im2row),
       .push_ready_o(word_ready),
       .push_data_i ({op_i, params_i.dst}),
       .pop_valid_o (word_valid),
@@ -244,7 +244,7 @@ module opu_load
     end else begin
       if (finish) begins_q <= 1'b1;
       else if (write) begins_q <= 1'b0;
-      done_q <= done_q + DONE_BITS'(finish || unfolded) - DONE_BITS'(done_valid_o && done_ready_i);
+      done_q <= done_q + DONE_BITS'(finish || im2row_done) - DONE_BITS'(done_valid_o && done_ready_i);
       feature_we_q <= write && word_op == OP_LOAD_FEATURE;
       weight_we_q <= write && word_op == OP_LOAD_WEIGHT;
       param_we_q <= write && word_op == OP_LOAD_PARAM;
@@ -264,16 +264,16 @@ module opu_load
 
   // An address after the end of its buffer is detected in parallel to the write, which it suppresses.
   logic overflow;
-  function automatic logic lies_in(logic [SUM_BITS-1:0] at, int unsigned words);  // of a power of two without a carry
-    lies_in = (words == 1 << $clog2(words)) ? at >> $clog2(words) == '0 : at < SUM_BITS'(words);
+  function automatic logic is_below(logic [SUM_BITS-1:0] at, int unsigned words);  // powers of two: no carry chain
+    is_below = (words == 1 << $clog2(words)) ? at >> $clog2(words) == '0 : at < SUM_BITS'(words);
   endfunction
-  assign feature_we_o = feature_we_q && lies_in(at_q, FEATURE_WORDS);
-  assign weight_we_o = weight_we_q && lies_in(at_q, WEIGHT_WORDS);
-  assign param_we_o = param_we_q && lies_in(at_q, PARAM_WORDS);
-  assign residual_we_o = residual_we_q && lies_in(at_q, RESIDUAL_WORDS);
-  assign pre_we_o = pre_we_q && lies_in(at_q, PRE_WORDS);
-  assign table_we_o = table_we_q && lies_in(at_q, TABLE_WORDS);
-  assign image_we_o = image_we_q && lies_in(at_q, IMAGE_WORDS);
+  assign feature_we_o = feature_we_q && is_below(at_q, FEATURE_WORDS);
+  assign weight_we_o = weight_we_q && is_below(at_q, WEIGHT_WORDS);
+  assign param_we_o = param_we_q && is_below(at_q, PARAM_WORDS);
+  assign residual_we_o = residual_we_q && is_below(at_q, RESIDUAL_WORDS);
+  assign pre_we_o = pre_we_q && is_below(at_q, PRE_WORDS);
+  assign table_we_o = table_we_q && is_below(at_q, TABLE_WORDS);
+  assign image_we_o = image_we_q && is_below(at_q, IMAGE_WORDS);
   assign overflow = (feature_we_q && !feature_we_o) || (weight_we_q && !weight_we_o) || (param_we_q && !param_we_o)
       || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o) || (image_we_q && !image_we_o);
   assign waddr_o = at_q[VALUE_BITS-1:0];
@@ -281,18 +281,18 @@ module opu_load
   assign done_valid_o = done_q != '0;
 
   // ---- columns of images --------------------------------------------------------------------------------------------
-  logic [PC_BITS-1:0] unfold_pc_q;
-  if (HAS_UNFOLD) begin : g_unfold
-    opu_unfold u_unfold (
+  logic [PC_BITS-1:0] im2row_pc_q;
+  if (HAS_UNFOLD) begin : g_im2row
+    opu_unfold u_im2row (
         .clk_i,
         .rst_ni,
         .halt_i,
-        .start_i      (start && is_unfold),
+        .start_i      (start && is_im2row),
         .params_i,
         .legal_i      (legal_q),
-        .busy_o       (unfolds),
-        .finish_o     (unfolded),
-        .beyond_o     (unfold_beyond),
+        .busy_o       (im2row_busy),
+        .finish_o     (im2row_done),
+        .beyond_o     (im2row_beyond),
         .image_re_o,
         .image_addr_o,
         .image_rdata_i,
@@ -302,12 +302,12 @@ module opu_load
         .data_o       (unfold_data_o)
     );
     always_ff @(posedge clk_i) begin
-      if (!unfolds) unfold_pc_q <= pc_i;
+      if (!im2row_busy) im2row_pc_q <= pc_i;
     end
-  end else begin : g_no_unfold
-    assign {unfolds, unfolded, unfold_beyond, image_re_o, image_addr_o} = '0;
+  end else begin : g_no_im2row
+    assign {im2row_busy, im2row_done, im2row_beyond, image_re_o, image_addr_o} = '0;
     assign {unfold_we_o, unfold_strobe_o, unfold_addr_o, unfold_data_o} = '0;
-    assign unfold_pc_q = '0;
+    assign im2row_pc_q = '0;
     logic unused;
     assign unused = &{image_rdata_i, params_i};
   end
@@ -324,15 +324,15 @@ module opu_load
   end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) fault_q <= 1'b0;
-    else fault_q <= fault_q || failed_q || overflowed_q || unfold_beyond || walk_fault || (started_q && !legal_q);
+    else fault_q <= fault_q || failed_q || overflowed_q || im2row_beyond || walk_fault || (started_q && !legal_q);
   end
   always_ff @(posedge clk_i) begin
     if (!fault_q) begin
       read_q <= failed_q && !overflowed_q;
-      overflow_q <= overflowed_q || unfold_beyond;
+      overflow_q <= overflowed_q || im2row_beyond;
       beyond_q <= walk_fault;
-      open_pc_q <= overflowed_q ? before_pc_q : unfolds ? unfold_pc_q : write_pc_q;  // an unfold may have started meanwhile
-      other_pc_q <= walk_pc;                         // of unfolds as well: opu_walk is idle then
+      open_pc_q <= overflowed_q ? before_pc_q : im2row_busy ? im2row_pc_q : write_pc_q;  // im2row may have begun since
+      other_pc_q <= walk_pc;                         // of im2row as well: opu_walk is idle then
     end
   end
   assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;
@@ -343,7 +343,7 @@ module opu_load
   assign unused_open = open_valid;
 
   `OPU_ASSERT(DataIsExpected, r_valid_i |-> open_valid && word_valid)
-  `OPU_ASSERT(OneKindAtATime, unfolds |-> !word_valid && !open_valid)
+  `OPU_ASSERT(OneKindAtATime, im2row_busy |-> !word_valid && !open_valid)
   `OPU_ASSERT(WordsAreWhole, finish |-> beat_last)
 
 endmodule

@@ -3,22 +3,22 @@
 //
 //           A               B, C                 D                        E
 //   pass loop nest --> image buffer --> pixels of the word to --> bytes to their lanes --> [write]
-//   image address      answers, half     their first places,       (a 3:1 multiplexer
+//   image address      answers, half     the first lanes,          (a 3:1 multiplexer
 //                      into a register   marks of first bytes      per lane)
 //
-// start_i:  params_i are latched (only when idle). legal_i, a cycle later: they are legal; else it stays busy.
+// start_i:  params_i are latched (only when idle). legal_i, a cycle later: they are legal; else it remains busy.
 // busy_o:   from the cycle after the start on. It falls in the cycle in which the last word is written; finish_o is the
 //           cycle before.
-// image_*:  read port of the image buffer, latency 2, data kept until the next read.
+// image_*:  read port of the image buffer, latency 2, data held until the next read.
 // we_o:     writes the bytes strobe_o of a word of the feature buffer. Throughput: one word per cycle.
 // beyond_o: an image word or a feature word outside its memory; that word is not written. Level, a cycle later, while
 //           busy.
 // halt_i:   no more words are begun.
 //
 // An instruction is rows x kernel_rows passes without bubbles. In a pass one kernel row is written to all words of its
-// unfolded row: pixel x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets
+// im2row row: pixel x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets
 // consecutive pixels. `beta` says where the first one goes (to byte beta - 2 ...; -1 and -2 are in the word before);
-// the others follow S bytes apart. For each S a lane selects one of three bytes: the first, second or third of one
+// the others follow every S bytes. For each S a lane selects one of three bytes: the first, second or third of one
 // fixed pixel of these.
 //
 // Pixels arrive as halves of image words, W/8 of them, at most one half per word. A word needs pixels of the newest
@@ -52,7 +52,7 @@ module opu_unfold
   localparam int unsigned W = WORD_BYTES;
   localparam int unsigned HALF = W / 8;              // pixels of half an image word
   localparam int unsigned EDGE_BITS = $clog2(HALF);
-  localparam int unsigned QUARTER = W / 4;           // bytes; unfolded rows are whole numbers of them
+  localparam int unsigned QUARTER = W / 4;           // bytes; im2row rows are whole numbers of them
   localparam int unsigned MARKS = W + 2;             // a pixel may begin two bytes before the word
   localparam int unsigned BASE_BITS = 25;            // of an image word in or near the memory
 
@@ -68,7 +68,7 @@ module opu_unfold
   typedef logic signed [25:0] y_t;                   // origin_y + rows * stride_y + kernel rows
 
   // ---- start: registers are sampled while idle; the first pass begins three cycles after the start.
-  logic busy_q, setup_q, ready_q, kick_q, active_q, beyond_q, written_q, there;
+  logic busy_q, setup_q, ready_q, kick_q, active_q, beyond_q, written_q, in_buffer;
   kernel_e kernel_q;
   logic [15:0] run_q, in_rows_q, rows_left_q;        // rows_left: after that of the next pass
   logic [21:0] pitch_q;
@@ -78,13 +78,13 @@ module opu_unfold
   logic [3:0] rest_q;                                // quarters of the last word that belong to the row
 
   // Words of a pass: 9 * run / 4 are 2 * run and `more_q`, 11 * run / 2 are 4 * run and that, both rounded up.
-  kernel_e given;
+  kernel_e kernel_d;
   logic [16:0] more_q;
-  assign given = params_i.kernel_rows[2] ? (params_i.kernel_rows[1] ? SEVEN : FIVE) : THREE;
+  assign kernel_d = params_i.kernel_rows[2] ? (params_i.kernel_rows[1] ? SEVEN : FIVE) : THREE;
   always_ff @(posedge clk_i) begin
     if (!busy_q) begin
-      kernel_q <= given;
-      unique case (given)
+      kernel_q <= kernel_d;
+      unique case (kernel_d)
         THREE: more_q <= 17'(params_i.run[15:2]) + 17'(params_i.run[1:0] != '0);
         FIVE: more_q <= '0;
         default: more_q <= 17'(params_i.run) + 17'(params_i.run[15:1]) + 17'(params_i.run[0]);
@@ -110,7 +110,7 @@ module opu_unfold
   logic [18:0] next_offset_q;                        // of its image words from those of the row's first pass on
   base_t next_base_q, row_base_q;
   y_t next_y_q, row_y_q;
-  logic next_there_q, next_fits_q, far_q;
+  logic next_inside_q, next_fits_q, far_q;
   assign begins = kick_q || pass_ends;
   assign ends_row = next_ky_q == ((kernel_q == THREE) ? 3'd2 : (kernel_q == FIVE) ? 3'd4 : 3'd6);
   assign ends_all = ends_row && rows_left_q == '0;
@@ -132,7 +132,7 @@ module opu_unfold
     far_q <= !row_base_q[BASE_BITS-1] && row_base_q[BASE_BITS-2:VALUE_BITS] != '0;
     next_base_q <= row_base_q + base_t'({1'b0, next_offset_q});
     next_y_q <= row_y_q + y_t'({1'b0, next_ky_q});
-    next_there_q <= next_y_q >= 0 && next_y_q < y_t'({1'b0, in_rows_q});
+    next_inside_q <= next_y_q >= 0 && next_y_q < y_t'({1'b0, in_rows_q});
     next_fits_q <= next_base_q >= 0 && next_base_q <= base_t'(room_q);
   end
 
@@ -173,12 +173,12 @@ module opu_unfold
       default: for (int unsigned b = 0; b < W % S[SEVEN]; b++) reaches |= beta[b];
     endcase
   endfunction
-  function automatic beta_t behind(kernel_e kernel, beta_t beta);
-    behind = beta;
+  function automatic beta_t next_beta(kernel_e kernel, beta_t beta);
+    next_beta = beta;
     unique case (kernel)
-      THREE: for (int unsigned b = 0; b < S[THREE]; b++) behind[b] = beta[(b+W)%S[THREE]];
+      THREE: for (int unsigned b = 0; b < S[THREE]; b++) next_beta[b] = beta[(b+W)%S[THREE]];
       FIVE: ;
-      default: for (int unsigned b = 0; b < S[SEVEN]; b++) behind[b] = beta[(b+W)%S[SEVEN]];
+      default: for (int unsigned b = 0; b < S[SEVEN]; b++) next_beta[b] = beta[(b+W)%S[SEVEN]];
     endcase
   endfunction
 
@@ -196,7 +196,7 @@ module opu_unfold
     first_beta = '0;
     for (int unsigned k = 0; k < 7; k++) first_beta[3*k+2] = next_ky_q == 3'(k);
   end
-  assign beta_d = begins ? first_beta : behind(kernel_q, beta_q);
+  assign beta_d = begins ? first_beta : next_beta(kernel_q, beta_q);
   assign pass_ends = active_q && last_q;
 
   always_ff @(posedge clk_i) begin
@@ -210,7 +210,7 @@ module opu_unfold
       last_q <= 1'b0;                                // a pass has three words at least
       reads_q <= run_q;
       image_q <= next_base_q[IMAGE_ADDR_BITS-1:0];
-      pads_q <= !next_there_q;
+      pads_q <= !next_inside_q;
       row_ends_q <= ends_row;
       all_ends_q <= ends_all;
     end else begin
@@ -230,8 +230,8 @@ module opu_unfold
   assign image_re_o = active_q && shifts_q && !upper_q && !pads_q && reads_q != '0;
   assign image_addr_o = image_q;
 
-  logic misses;                                      // the pass that begins reads what is not there
-  assign misses = begins && !(pass_ends && all_ends_q) && next_there_q && !next_fits_q;
+  logic misses;                                      // the pass that begins reads words outside the image buffer
+  assign misses = begins && !(pass_ends && all_ends_q) && next_inside_q && !next_fits_q;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= 1'b0;
@@ -248,7 +248,7 @@ module opu_unfold
       active_q <= !halt_i && !misses && (kick_q || (active_q && !(last_q && all_ends_q)));
       // A word after the end of the buffer is one of every pass of its row: so it is detected before the last one is
       // written.
-      beyond_q <= beyond_q || misses || (written_q && !there);
+      beyond_q <= beyond_q || misses || (written_q && !in_buffer);
     end
   end
 
@@ -343,15 +343,15 @@ module opu_unfold
       if (ends_q.pass && ends_q.row) row_at_q <= next_at_q + SUM_BITS'(1);
     end
   end
-  assign there = (FEATURE_WORDS == 1 << $clog2(FEATURE_WORDS)) ? at_q >> $clog2(FEATURE_WORDS) == '0 : at_q < SUM_BITS'(FEATURE_WORDS);
-  assign we_o = written_q && there;
+  assign in_buffer = (FEATURE_WORDS == 1 << $clog2(FEATURE_WORDS)) ? at_q >> $clog2(FEATURE_WORDS) == '0 : at_q < SUM_BITS'(FEATURE_WORDS);
+  assign we_o = written_q && in_buffer;
   assign strobe_o = strobe_q;
   assign addr_o = at_q[VALUE_BITS-1:0];
   assign data_o = data_q;
   assign beyond_o = beyond_q;
   assign busy_o = busy_q;
 
-  // The fourth byte of a pixel is not moved; blocks and places in DRAM are no matter of this instruction.
+  // The fourth byte of a pixel is not moved; the DRAM address and blocks do not concern this instruction.
   logic unused;
   assign unused = &{image_rdata_i, params_i.dram_lo, params_i.dram_hi, params_i.blocks, params_i.block_pitch, params_i.kernel_rows};
 

@@ -1,5 +1,9 @@
 // ACT: slope `pos` at and above the zero point, `neg` below; / 2**shift, zero point, clamp. An opu_slope with one
 // negative slope for all lanes. Latency 8, one word per cycle. Parameters are constant while items are inside.
+//
+//   pos_i, neg_i (of all lanes) --+
+//                                 v
+//   item_i, value_i --------> opu_slope (8) --> item_o, value_o
 module opu_activate
   import opu_pkg::*;
   import opu_post_pkg::*;

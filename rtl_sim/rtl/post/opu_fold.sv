@@ -1,7 +1,7 @@
-// Folds words of several pixels before a pool, where a word takes several turns: gathers the turns of a word, folds
-// neighbouring pixels, and emits one turn per cycle. With slots_i 0 words pass unchanged. Latency TURNS + 1.
+// Folds words of several pixels before a pool, where a word takes several beats: gathers the beats of a word, folds
+// neighbouring pixels, and emits one beat per cycle. With slots_i 0 words pass unchanged. Latency BEATS + 1.
 //
-//   value_i --> gather TURNS parts --> [pairs, larger one] --> [folded word] --> shift out, one turn per cycle
+//   value_i --> gather BEATS parts --> [pairs, larger one] --> [folded word] --> shift out, one beat per cycle
 `include "opu_assert.svh"
 
 module opu_fold
@@ -19,16 +19,16 @@ module opu_fold
     output lanes_t                value_o
 );
 
-  // Machines with one turn do not instantiate this module; tools that elaborate it anyway need a width.
-  localparam int unsigned REST_BITS = (TURNS > 1) ? WORD_BITS - LANES_BITS : 1;
+  // Machines with one beat do not instantiate this module; tools that elaborate it anyway need a width.
+  localparam int unsigned REST_BITS = (BEATS > 1) ? WORD_BITS - LANES_BITS : 1;
 
-  logic [REST_BITS-1:0] gathered_q;  // earlier turns, the last one highest
+  logic [REST_BITS-1:0] gathered_q;  // earlier beats, the last one highest
   logic [WORD_BITS-1:0] word, pairs, pairs_q, folded_q;
   logic [WORD_CHANNELS/2-1:0] larger_q;
-  item_t item_q [TURNS+1];
+  item_t item_q [BEATS+1];
   assign word = WORD_BITS'({value_i, gathered_q});
   assign pairs = pairs_of(word, MODE_PX_MAX > 2 && slots_i == 3'd4);
-  assign item_o = item_q[TURNS];
+  assign item_o = item_q[BEATS];
   assign value_o = folded_q[LANES_BITS-1:0];
 
   always_ff @(posedge clk_i) begin
@@ -36,14 +36,14 @@ module opu_fold
     pairs_q <= pairs;
     larger_q <= lower_larger(pairs);
     folded_q <= folded_q >> LANES_BITS;
-    if (item_q[0].turn == LAST_TURN) folded_q <= (slots_i == '0) ? pairs_q : folded(pairs_q, larger_q, item_q[0].right);
+    if (item_q[0].beat == LAST_BEAT) folded_q <= (slots_i == '0) ? pairs_q : folded(pairs_q, larger_q, item_q[0].right);
     item_q[0] <= item_i;
-    for (int unsigned t = 1; t <= TURNS; t++) item_q[t] <= item_q[t-1];
+    for (int unsigned t = 1; t <= BEATS; t++) item_q[t] <= item_q[t-1];
     if (!rst_ni) begin
-      for (int unsigned t = 0; t <= TURNS; t++) item_q[t].valid <= 1'b0;
+      for (int unsigned t = 0; t <= BEATS; t++) item_q[t].valid <= 1'b0;
     end
   end
 
-  `OPU_ASSERT(TurnsFollow, item_i.valid && item_i.turn != LAST_TURN |=> item_i.valid && item_i.turn == $past(item_i.turn) + 1'b1)
+  `OPU_ASSERT(BeatsFollow, item_i.valid && item_i.beat != LAST_BEAT |=> item_i.valid && item_i.beat == $past(item_i.beat) + 1'b1)
 
 endmodule

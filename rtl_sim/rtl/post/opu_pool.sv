@@ -1,15 +1,15 @@
 // POOL: reduces the items of a window, from `first` to `last`, to one. Maximum over the present ones (-128 if there is
 // none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero).
 //
-//   value_i --> [fold] --> [v - zero] --+--> [maxima of this window and the next 2] --+--> [x mult] --> [sum] --> round
+//   value_i --> [fold] --> [v - zero] --+--> [maximum of this window and next 2]    --+--> [x mult] --> [sum] --> round
 //                                       +--> average ---------------------------------+
 //
 // With slots_i (2 or 4, else 0) a word holds that many pixels. Before the maximum, neighbours are folded into the half
 // of the lanes that item_i.right names. Windows of a maximum may share positions with the next two (item_i.again), for
-// which these items do not come again. Every turn of a window has its own state; the states of the other turns wait in
+// which these items do not come again. Every beat of a window has its own state; the states of the other beats wait in
 // a circular shift register.
 //
-// Latency 9 from the last item of the window (TURNS more if words are gathered to be folded), one item per cycle.
+// Latency 9 from the last item of the window (BEATS more if words are gathered to be folded), one item per cycle.
 // Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
@@ -33,8 +33,8 @@ module opu_pool
     output lanes_t               value_o
 );
 
-  localparam int unsigned REST = (TURNS > 1) ? TURNS - 1 : 1;
-  localparam bit GATHERS = TURNS > 1 && MODE_PX_MAX > 1;
+  localparam int unsigned REST = (BEATS > 1) ? BEATS - 1 : 1;
+  localparam bit GATHERS = BEATS > 1 && MODE_PX_MAX > 1;
 
   logic is_average;
   assign is_average = kind_i == POOL_AVERAGE;
@@ -113,8 +113,8 @@ module opu_pool
         .copies_o(shifts)
     );
 
-    logic visits, came_q, add_first_q, add_q;
-    assign visits = item_q[0].valid && item_q[0].present;
+    logic contributes, came_q, add_first_q, add_q;
+    assign contributes = item_q[0].valid && item_q[0].present;
     always_ff @(posedge clk_i) begin
       came_q <= item_q[1].valid && rst_ni;  // as item_q[2].valid, windows that are not complete, too
       add_q <= came_q;                      // with the product
@@ -130,9 +130,9 @@ module opu_pool
       assign centred = 9'(signed'(x_q)) - 9'(signed'(x_zero_q));
       always_ff @(posedge clk_i) begin
         if (item.valid && item.present) x_q <= value[8*l+:8];
-        now_q <= visits ? centred : '0;
-        next_q <= (visits && item_q[0].again[0]) ? centred[7:0] : '0;
-        after_q <= (visits && item_q[0].again[1]) ? centred[7:0] : '0;
+        now_q <= contributes ? centred : '0;
+        next_q <= (contributes && item_q[0].again[0]) ? centred[7:0] : '0;
+        after_q <= (contributes && item_q[0].again[1]) ? centred[7:0] : '0;
       end
 
       logic [7:0] largest, next_largest, after_largest;
@@ -156,8 +156,8 @@ module opu_pool
         product_q <= 26'(summand_q) * 26'(signed'({1'b0, factor_q}));
       end
 
-      // States of the other turns wait in a circular shift register.
-      if (TURNS > 1) begin : g_ring
+      // States of the other beats wait in a circular shift register.
+      if (BEATS > 1) begin : g_rotate
         logic [23:0] waiting_q [REST];
         logic signed [40:0] waiting_sum_q [REST];
         assign {window, later, latest} = waiting_q[0];
@@ -174,7 +174,7 @@ module opu_pool
           end
           if (!rst_ni) waiting_q <= '{default: '0};
         end
-      end else begin : g_still
+      end else begin : g_single
         assign {window, later, latest} = {window_q, later_q, latest_q};
         assign sum = sum_q;
         always_ff @(posedge clk_i) sum_q <= 41'(product_q) + (add_first_q ? '0 : sum);
@@ -201,11 +201,11 @@ module opu_pool
     logic signed [CENTRED_BITS-1:0] centred [LANES];  // the same, less the zero of an average
     logic [7:0] y [LANES];
     pool_t window [LANES];
-    logic [7:0] later [2][LANES];  // maxima of the next two windows so far; -128 when a row begins
+    logic [7:0] later [2][LANES];  // maximum so far of each of the next two windows; -128 when a row begins
     average_t product [LANES];
-    pool_t waiting [REST][LANES];      // `window` of the next turns, `later` of them
+    pool_t waiting [REST][LANES];      // `window` of the next beats, `later` of them
     logic [7:0] waiting_later [REST][2][LANES];
-    lanes_t made_q;                    // the newest result: to write elements of an array by bytes is slow in a simulator
+    lanes_t result_q;                    // the newest result: to write elements of an array by bytes is slow in a simulator
     logic [1:0][LANES_BITS-1:0] late_q;
     assign value_o = late_q[1];
     logic signed [7:0] x_zero_q, zero_q;
@@ -220,7 +220,7 @@ module opu_pool
       for (int unsigned l = 0; l < LANES; l++) later[n][l] = 8'h80;
     endfunction
 
-    // To the next turn.
+    // To the next beat.
     function automatic void rotate();
       /* verilator unroll_disable */
       for (int unsigned l = 0; l < LANES; l++) begin
@@ -256,7 +256,7 @@ module opu_pool
       for (int unsigned l = 0; l < LANES; l++) centred[l] = CENTRED_BITS'(signed'(x[l])) - zero;
     endfunction
 
-    function automatic void visit(logic average);
+    function automatic void accumulate_item(logic average);
       /* verilator unroll_disable */
       for (int unsigned l = 0; l < LANES; l++) begin
         automatic pool_t v = POOL_BITS'(centred[l]);
@@ -270,7 +270,7 @@ module opu_pool
       for (int unsigned l = 0; l < LANES; l++) product[l] = AVERAGE_PRODUCT_BITS'(window[l]) * factor;
     endfunction
 
-    // Products stay below 2**40: from shift 42 on everything rounds to 0.
+    // Products are below 2**40: from shift 42 on everything rounds to 0.
     function automatic void scale(logic [5:0] amount, average_t y_zero);
       automatic average_t half = (amount == '0) ? '0 : (average_t'(1) << (amount - 6'd1)) - average_t'(1);
       /* verilator unroll_disable */
@@ -288,18 +288,18 @@ module opu_pool
 
     /* verilator lint_off BLKSEQ */
     always_ff @(posedge clk_i) begin
-      late_q <= {late_q[0], made_q};
+      late_q <= {late_q[0], result_q};
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) made_q[8*l+:8] <= y[l];
+      for (int unsigned l = 0; l < LANES; l++) result_q[8*l+:8] <= y[l];
       if (item_q[3].valid) begin
         if (is_average) scale((shift_q > 6'd42) ? 6'd42 : shift_q, AVERAGE_PRODUCT_BITS'(zero_q));
         else narrow();
       end
       if (item_q[2].valid) multiply(AVERAGE_PRODUCT_BITS'({1'b0, factor_q}));
-      if (TURNS > 1 && item_q[1].valid) rotate();
+      if (BEATS > 1 && item_q[1].valid) rotate();
       if (item_q[1].valid && item_q[1].first) start(is_average);
       if (item_q[1].valid && item_q[1].present) begin
-        visit(is_average);
+        accumulate_item(is_average);
         if (item_q[1].again[0]) keep(1'b0);
         if (item_q[1].again[1]) keep(1'b1);
       end

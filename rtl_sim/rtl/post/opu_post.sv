@@ -14,11 +14,11 @@
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Table words arrive one cycle after
 //          their read, the others two. res_*, table_*: one read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
-// Throughput: one window position in TURNS cycles, or RESIDUAL_PACE (see opu_post_walk). Units and edges are those of
+// Throughput: one window position in BEATS cycles, or RESIDUAL_PACE (see opu_post_walk). Units and edges are those of
 //             the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. A block takes max(cycles of its
 //             iterations, 9) with REQUANT, since the parameters of the next block are prefetched during it.
 // Latency: from start to done an instruction alone takes the cycles of its iterations and 16 more; 7 more for the first
-//          parameters of REQUANT; and for each stage the `cycles` of its record in opu_fuse/units/ (POOL: TURNS more
+//          parameters of REQUANT; and for each stage the `cycles` of its record in opu_fuse/units/ (POOL: BEATS more
 //          after opu_fold; RESIDUAL: 1 more if it is narrower, 3 with products).
 `include "opu_assert.svh"
 
@@ -64,7 +64,7 @@ module opu_post
 
   localparam logic [1:0] OPEN = 2'd3;
 
-  `OPU_ASSERT_STATIC(WholeTurns, WORD_CHANNELS == TURNS * LANES)
+  `OPU_ASSERT_STATIC(WholeBeats, WORD_CHANNELS == BEATS * LANES)
 
   // ---- instructions: open ones, written ones, and whether one is inside the chain -----------------------------------
 
@@ -87,7 +87,7 @@ module opu_post
 
   post_params_t launched;
   chain_t launched_chain;
-  item_t visit;
+  item_t issued_item;
   logic [PLACES-1:0] read_we, load_we;
   logic read_bank, load_bank;
   logic [3:0] read_word, load_word;
@@ -109,7 +109,7 @@ module opu_post
       .psum_re_o,
       .psum_addr_o,
       .psum_grant_i,
-      .visit_item_o     (visit),
+      .visit_item_o     (issued_item),
       .param_re_o,
       .param_addr_o,
       .load_we_o        (read_we),
@@ -131,7 +131,7 @@ module opu_post
       keeps_q <= HAS_KEEP && launched.keep != '0;
       chain_q <= launched_chain;
     end
-    read_q <= visit;
+    read_q <= issued_item;
     head_in_q <= read_q;
     load_we <= read_we;
     load_bank <= read_bank;
@@ -145,20 +145,20 @@ module opu_post
 
   // ---- units --------------------------------------------------------------------------------------------------------
 
-  // What leaves every place. Place 0, the exit, gives nothing.
+  // Output of every unit. Number 0, the exit, has none.
   item_t item [PLACES];
   lanes_t value [PLACES];
   assign item[AT_EXIT] = '0;
   assign value[AT_EXIT] = '0;
 
-  // A partial sum comes with its first turn; what later turns take of it waits.
+  // A partial sum arrives with its first beat; the channels of later beats wait in a register.
   logic [4*LANES_BITS-1:0] psum;
-  if (TURNS > 1) begin : g_turns
-    logic [PSUM_BITS-1:0] given;
+  if (BEATS > 1) begin : g_beats
+    logic [PSUM_BITS-1:0] psum_word;
     logic [PSUM_BITS-4*LANES_BITS-1:0] rest_q;
-    assign given = (head_in_q.turn == '0) ? psum_rdata_i : PSUM_BITS'(rest_q);
-    assign psum = given[4*LANES_BITS-1:0];
-    always_ff @(posedge clk_i) rest_q <= given[PSUM_BITS-1:4*LANES_BITS];
+    assign psum_word = (head_in_q.beat == '0) ? psum_rdata_i : PSUM_BITS'(rest_q);
+    assign psum = psum_word[4*LANES_BITS-1:0];
+    always_ff @(posedge clk_i) rest_q <= psum_word[PSUM_BITS-1:4*LANES_BITS];
   end else begin : g_word
     assign psum = psum_rdata_i;
   end
@@ -180,8 +180,8 @@ module opu_post
       .value_o    (value[AT_HEAD])
   );
 
-  // Input of every place: an edge of the graph is an input of its multiplexer, followed by a register. The output of
-  // place 0 leaves the chain.
+  // Input of every unit: an edge of the graph is an input of its multiplexer, followed by a register. That of number 0
+  // leaves the chain.
   item_t item_fed [PLACES], item_in [PLACES];
   lanes_t value_fed [PLACES], value_in [PLACES];
   for (genvar p = 0; p < int'(PLACES); p++) begin : g_feed
@@ -189,7 +189,7 @@ module opu_post
       item_fed[p] = '0;
       value_fed[p] = '0;
       for (int unsigned f = 1; f < PLACES; f++) begin
-        if (PLACE_FEED[p][f] && chain_q.from[p] == place_t'(f)) begin
+        if (PLACE_FEED[p][f] && chain_q.from[p] == unit_t'(f)) begin
           item_fed[p] = item[f];
           value_fed[p] = value[f];
         end
@@ -225,11 +225,11 @@ module opu_post
     always_ff @(posedge clk_i) begin
       if (launch) step_q <= (launched.spread == '0) ? '0 : (launched.spread == 3'd2) ? part_t'(MODE_PX_MAX / 2) : part_t'(1);
       if (!rst_ni) begin
-        last_q <= TURNS == 1;
+        last_q <= BEATS == 1;
         pixel_q <= '0;
       end else if (exit_item.valid) begin
-        last_q <= TURNS == 1 || exit_item.turn == LAST_TURN - turn_t'(1);
-        if (exit_item.turn == LAST_TURN) pixel_q <= exit_item.row_last ? '0 : pixel_q + step_q;
+        last_q <= BEATS == 1 || exit_item.beat == LAST_BEAT - beat_t'(1);
+        if (exit_item.beat == LAST_BEAT) pixel_q <= exit_item.row_last ? '0 : pixel_q + step_q;
       end
     end
     assign spread[PART_BITS-1:0] = word[part*PART_BITS+:PART_BITS];
@@ -251,9 +251,9 @@ module opu_post
       keep_we_o <= 1'b0;
       retire <= 1'b0;
     end else begin
-      out_we_o <= exit_item.valid && exit_item.turn == LAST_TURN;
-      keep_we_o <= keeps_q && exit_item.valid && exit_item.turn == LAST_TURN;
-      retire <= exit_item.valid && exit_item.turn == LAST_TURN && exit_item.final_one;
+      out_we_o <= exit_item.valid && exit_item.beat == LAST_BEAT;
+      keep_we_o <= keeps_q && exit_item.valid && exit_item.beat == LAST_BEAT;
+      retire <= exit_item.valid && exit_item.beat == LAST_BEAT && exit_item.final_one;
     end
   end
 

@@ -3,7 +3,7 @@
 //
 //   cycle     0             1                                        2
 //   param_*   re, address                                            data
-//   load_*                  place, bank and position of the word (opu_post delays them to the data)
+//   load_*                  unit, bank and position of the word (opu_post delays them to the data)
 //
 // take_i:   the parameters of an instruction have arrived, its first word is at param_i; some_i: its chain takes words;
 //           late_i: units after the requantiser take some. From the next cycle on chain_i and legal_i belong to it;
@@ -58,14 +58,14 @@ module opu_post_load
   assign waiting_o = waiting_q;
   assign bank_o = bank_q;
 
-  // Whom a word is for: the place whose first one it is, or that of the word before.
-  logic [PLACES-1:0] first, place, place_q;
+  // The unit that a word is for: the one whose first word it is, else that of the word before.
+  logic [PLACES-1:0] first, unit, unit_q;
   always_comb begin
     first = '0;
     for (int unsigned p = 1; p < PLACES; p++) begin
       first[p] = PLACE_WORDS[p] != '0 && chain_i.passes[p] && count_q == chain_i.first[p];
     end
-    place = (first != '0) ? first : place_q;
+    unit = (first != '0) ? first : unit_q;
   end
 
   always_ff @(posedge clk_i) begin
@@ -80,7 +80,7 @@ module opu_post_load
     end else begin
       left_q <= reads_q ? left_q - words_t'(1) : chain_i.words;
       reads_q <= start || (reads_q && left_q != words_t'(1));
-      load_we_o <= reads_q ? place : '0;
+      load_we_o <= reads_q ? unit : '0;
       due_q <= (due && held_q) || (take_i && some_i) || (begins_i && later_q && more_i);
       if (begins_i && later_q) hold_q <= HOLD_BITS'(POST_HOLD - 1);
       else if (held_q) hold_q <= hold_q - HOLD_BITS'(1);
@@ -98,7 +98,7 @@ module opu_post_load
     if (reads_q) addr_q <= addr_q + param_addr_t'(1);
     if (take_i) addr_q <= param_i;
     load_bank_o <= bank_q;
-    place_q <= place;
+    unit_q <= unit;
     load_word_o <= (first != '0) ? '0 : load_word_o + 4'd1;
     count_q <= reads_q ? count_q + words_t'(1) : '0;
   end

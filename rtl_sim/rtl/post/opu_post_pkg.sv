@@ -10,15 +10,15 @@ package opu_post_pkg;
   localparam int unsigned WORD_BITS = 8 * WORD_CHANNELS;
   localparam int unsigned PSUM_BITS = 32 * WORD_CHANNELS;
 
-  // A word passes the chain in TURNS turns of LANES channels, one a cycle, the lowest channels first.
+  // A word passes the chain in BEATS beats of LANES channels, one a cycle, the lowest channels first.
   localparam int unsigned LANES = POST_LANES;
-  localparam int unsigned TURNS = WORD_CHANNELS / LANES;
+  localparam int unsigned BEATS = WORD_CHANNELS / LANES;
   localparam int unsigned RESIDUAL_PACE = LANES / RESIDUAL_LANES;  // cycles that each of them takes in a pass with a second operand
-  localparam int unsigned TURN_BITS = (TURNS * RESIDUAL_PACE > 1) ? $clog2(TURNS * RESIDUAL_PACE) : 1;  // one of both is 1
-  typedef logic [TURN_BITS-1:0] turn_t;
-  localparam turn_t LAST_TURN = turn_t'(TURNS - 1);
+  localparam int unsigned BEAT_BITS = (BEATS * RESIDUAL_PACE > 1) ? $clog2(BEATS * RESIDUAL_PACE) : 1;  // one of the two factors is 1
+  typedef logic [BEAT_BITS-1:0] beat_t;
+  localparam beat_t LAST_BEAT = beat_t'(BEATS - 1);
   localparam int unsigned LANES_BITS = 8 * LANES;
-  typedef logic [LANES_BITS-1:0] lanes_t;  // what a turn takes
+  typedef logic [LANES_BITS-1:0] lanes_t;  // of a beat
 
   localparam int unsigned Y_BITS = 26;  // 17 bit origin + 16 bit count times 8 bit stride + 8 bit window
 
@@ -75,22 +75,24 @@ package opu_post_pkg;
     logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
-    turn_t          turn;      // which channels of the word
+    beat_t          beat;      // which channels of the word
     logic           row_last;  // of its row
     residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;
   } item_t;
 
-  // A pass through the chain. from[p]: the place that feeds the unit at place p, where it is in the pass;
-  // from[AT_EXIT]: the last one. pool: place of the unit of this stage, AT_EXIT without one. residual: units that read
-  // a second map; product: of them, those that multiply; before_pool: of them, those before the pool. The requantiser
-  // is at the head of every pass, also when it only narrows. words: parameter words of a block, those of place p from
-  // first[p] on, where passes[p]; late: some are for units after the requantiser.
+  // A pass through the chain. Units are numbered as in PLACE_* of opu_pkg: the exit is 0, the requantiser 1. It is at
+  // the head of every pass, also when it only narrows.
+  //   from[p]      the unit that feeds unit p, if p is in the pass; from[AT_EXIT]: the last one
+  //   passes[p]    unit p is in the pass; pool: the one that pools, AT_EXIT without one
+  //   residual     units that read a second map; product: those that multiply; before_pool: those before the pool
+  //   words        parameter words of a block, those of unit p from first[p] on
+  //   late         some of them are for units after the requantiser
   localparam int unsigned PLACES = POST_PLACES;
-  typedef logic [PLACE_BITS-1:0] place_t;
-  localparam place_t AT_EXIT = place_t'(0);
-  localparam place_t AT_HEAD = place_t'(1);
+  typedef logic [PLACE_BITS-1:0] unit_t;
+  localparam unit_t AT_EXIT = unit_t'(0);
+  localparam unit_t AT_HEAD = unit_t'(1);
   typedef logic [5:0] words_t;
   typedef struct packed {
     logic                legal;
@@ -102,27 +104,27 @@ package opu_post_pkg;
     words_t              words;
     logic [PLACES-1:0]   passes;
     words_t [PLACES-1:0] first;
-    place_t              pool;
-    place_t [PLACES-1:0] from;
+    unit_t               pool;
+    unit_t [PLACES-1:0]  from;
   } chain_t;
 
-  // Parameters of channels are addressed by bank and turn.
-  localparam int unsigned RECORDS = 2 * TURNS;
+  // Parameters of channels are addressed by bank and beat.
+  localparam int unsigned RECORDS = 2 * BEATS;
   typedef logic [$clog2(RECORDS)-1:0] record_t;
-  function automatic record_t record_of(logic bank, int unsigned turn);
-    record_of = record_t'(32'(bank) * TURNS + turn);
+  function automatic record_t record_of(logic bank, int unsigned beat);
+    record_of = record_t'(32'(bank) * BEATS + beat);
   endfunction
 
   // No unit is used twice, so that no legal order is longer.
   localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
 
-  // A decoded order. at: the place of each code, one-hot, none after the last one; place: the same as a number.
+  // A decoded order. at: the unit of each code, one-hot, none after the last one; unit: its number.
   typedef struct packed {
-    logic [LONGEST-1:0] follows, ends, first;  // the code before it, all of them, no other one of its unit
+    logic [LONGEST-1:0] follows, ends, first;  // may follow its predecessor; ends legally; first of its unit
     logic               whole;                 // the longest order has no end mark
     logic               some;
     logic [LONGEST-1:0] last, pools, product;
-    place_t [LONGEST-1:0] place;
+    unit_t [LONGEST-1:0] unit;
     logic [LONGEST-1:0][PLACES-1:0] at;
   } decoding_t;
 
@@ -130,68 +132,68 @@ package opu_post_pkg;
   // once.
   function automatic decoding_t decoding_of(logic [59:0] order);
     logic [LONGEST+1:0][3:0] codes;
-    logic [3:0] code, prior, behind;
-    place_t place;
+    logic [3:0] code, prior, follower;
+    unit_t unit;
     codes = {4'd0, order[4*LONGEST-1:0], 4'd0};
     decoding_of = '0;
     for (int i = 0; i < LONGEST; i++) begin
       prior = codes[i];
       code = codes[i+1];
-      behind = codes[i+2];
-      place = POST_PLACE[code];
-      decoding_of.place[i] = place;
-      for (int unsigned p = 1; p < PLACES; p++) decoding_of.at[i][p] = place == place_t'(p);
-      decoding_of.last[i] = code != '0 && behind == '0;
-      decoding_of.pools[i] = PLACE_STAGE[place] == STAGE_POOL;
+      follower = codes[i+2];
+      unit = POST_PLACE[code];
+      decoding_of.unit[i] = unit;
+      for (int unsigned p = 1; p < PLACES; p++) decoding_of.at[i][p] = unit == unit_t'(p);
+      decoding_of.last[i] = code != '0 && follower == '0;
+      decoding_of.pools[i] = PLACE_STAGE[unit] == STAGE_POOL;
       decoding_of.product[i] = POST_PRODUCT[code];
-      decoding_of.follows[i] = code == '0 || (place != AT_EXIT && (i == 0 || prior != '0)
-          && (POST_FOLLOW[prior][code] || (i == 0 && place == AT_HEAD)));
-      decoding_of.ends[i] = (code == '0 && i != 0) || behind != '0 || POST_END[code];
+      decoding_of.follows[i] = code == '0 || (unit != AT_EXIT && (i == 0 || prior != '0)
+          && (POST_FOLLOW[prior][code] || (i == 0 && unit == AT_HEAD)));
+      decoding_of.ends[i] = (code == '0 && i != 0) || follower != '0 || POST_END[code];
       decoding_of.first[i] = 1'b1;
       for (int j = 0; j < i; j++) begin
-        decoding_of.first[i] &= place == AT_EXIT || !(place == decoding_of.place[j] || (decoding_of.pools[i] && decoding_of.pools[j]));
+        decoding_of.first[i] &= unit == AT_EXIT || !(unit == decoding_of.unit[j] || (decoding_of.pools[i] && decoding_of.pools[j]));
       end
     end
     decoding_of.some = order[3:0] != '0;
     decoding_of.whole = (order >> 4 * LONGEST) == '0;
   endfunction
 
-  // Parameter words of the units at some places: no sum where only one takes any.
-  function automatic words_t words_of(logic [PLACES-1:0] places);
+  // Parameter words of some units: no sum where only one takes any.
+  function automatic words_t words_of(logic [PLACES-1:0] units);
     words_of = '0;
-    for (int unsigned p = 1; p < PLACES; p++) words_of += places[p] ? words_t'(PLACE_WORDS[p]) : '0;
+    for (int unsigned p = 1; p < PLACES; p++) words_of += units[p] ? words_t'(PLACE_WORDS[p]) : '0;
   endfunction
 
   // The route through the chain; that of an illegal order is never used. No unit is used twice, so few bits are or'ed.
-  function automatic chain_t decoded(decoding_t given);
-    logic [PLACES-1:0] passed;                 // places of the codes before
-    logic [PLACES-1:0][PLACES-1:0] prior;      // of the codes before that of a place
+  function automatic chain_t decoded(decoding_t decoding);
+    logic [PLACES-1:0] passed;                 // units of the codes before
+    logic [PLACES-1:0][PLACES-1:0] prior;      // units of the codes before that of unit p
     logic [PLACES-1:0] product;
     decoded = '0;
     passed = '0;
     prior = '0;
     product = '0;
-    decoded.legal = &{given.follows, given.ends, given.first, given.whole};
+    decoded.legal = &{decoding.follows, decoding.ends, decoding.first, decoding.whole};
     for (int i = 0; i < LONGEST; i++) begin
       for (int unsigned p = 1; p < PLACES; p++) begin
-        prior[p] |= given.at[i][p] ? passed : '0;
-        decoded.from[p] |= !given.at[i][p] ? '0 : (i == 0) ? AT_HEAD : given.place[(i == 0) ? 0 : i-1];
-        product[p] |= given.at[i][p] && given.product[i];
+        prior[p] |= decoding.at[i][p] ? passed : '0;
+        decoded.from[p] |= !decoding.at[i][p] ? '0 : (i == 0) ? AT_HEAD : decoding.unit[(i == 0) ? 0 : i-1];
+        product[p] |= decoding.at[i][p] && decoding.product[i];
       end
       for (int unsigned p = 1; p < PLACES; p++) begin
         for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-          if (PLACE_STAGE[p] == STAGE_RESIDUAL && PLACE_BANK[p] == 4'(u)) decoded.before_pool[u] |= given.pools[i] && passed[p];
+          if (PLACE_STAGE[p] == STAGE_RESIDUAL && PLACE_BANK[p] == 4'(u)) decoded.before_pool[u] |= decoding.pools[i] && passed[p];
         end
       end
-      decoded.from[AT_EXIT] |= given.last[i] ? given.place[i] : '0;
-      passed |= given.at[i];
+      decoded.from[AT_EXIT] |= decoding.last[i] ? decoding.unit[i] : '0;
+      passed |= decoding.at[i];
     end
-    if (!given.some) decoded.from[AT_EXIT] = AT_HEAD;
+    if (!decoding.some) decoded.from[AT_EXIT] = AT_HEAD;
     decoded.passes = passed;
     decoded.words = words_of(passed);
     for (int unsigned p = 1; p < PLACES; p++) begin
       if (PLACE_STAGE[p] == STAGE_REQUANT) decoded.requant |= passed[p];
-      if (PLACE_STAGE[p] == STAGE_POOL) decoded.pool |= passed[p] ? place_t'(p) : '0;
+      if (PLACE_STAGE[p] == STAGE_POOL) decoded.pool |= passed[p] ? unit_t'(p) : '0;
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
         if (PLACE_STAGE[p] == STAGE_RESIDUAL && PLACE_BANK[p] == 4'(u)) begin
           decoded.residual[u] |= passed[p];
@@ -199,7 +201,7 @@ package opu_post_pkg;
         end
       end
       if (PLACE_WORDS[p] != '0) decoded.first[p] = words_of(prior[p]);
-      if (PLACE_WORDS[p] != '0 && place_t'(p) != AT_HEAD) decoded.late |= passed[p];
+      if (PLACE_WORDS[p] != '0 && unit_t'(p) != AT_HEAD) decoded.late |= passed[p];
     end
   endfunction
 

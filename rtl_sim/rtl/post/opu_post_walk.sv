@@ -1,17 +1,17 @@
 // Sequencer of the post engine: accepts instructions, runs the loop nest over blocks, output pixels and windows, reads
 // partial sums and loads parameters.
 //
-//   start --> IDLE --> CHECK --> PREPARE --> LAUNCH --> VISIT ... --> IDLE
+//   start --> IDLE --> CHECK --> PREPARE --> LAUNCH --> ITERATE .. --> IDLE
 //             latch    legal?    loop setup  waits for  one window position
 //                      products              clear_i    after the other
 //
 // start_*: valid/ready, parameters are latched at the handshake; ready as soon as the last iteration of the instruction
-//          before is issued. Two cycles later accept_o pulses, or illegal_o rises a cycle after that and stays.
+//          before is issued. Two cycles later accept_o pulses, or illegal_o rises a cycle after that and remains high.
 //          illegal_o also rises if a chain without POOL reaches a position outside the tile; then the engine stops
 //          until reset. An illegal instruction does nothing else.
 // launch_o: pulses with launched_* in the cycle before the first iteration of an instruction, and only while clear_i:
 //           the pipeline is drained of its predecessor.
-// visit_*: one window position in TURNS turns, one per cycle; in RESIDUAL_PACE cycles for a pass whose second operand
+// visit_*: one window position in BEATS beats, one per cycle; in RESIDUAL_PACE cycles for a pass whose second operand
 //          has a unit narrower than the chain. A present position reads its partial sum (psum_*) in its first cycle,
 //          that of the grant; the data arrives two cycles later.
 // param_*, load_*: parameter words of the next block, read during the iterations of this one; see opu_post_load.
@@ -50,8 +50,8 @@ module opu_post_walk
 );
 
   // CHECK: legal? The products of addresses are computed. PREPARE: the loops are set, an illegal instruction ends. One
-  // bit distinguishes VISIT from the others.
-  typedef enum logic [2:0] {IDLE = 3'b000, CHECK = 3'b001, PREPARE = 3'b010, LAUNCH = 3'b011, VISIT = 3'b100} state_e;
+  // bit distinguishes ITERATE from the others.
+  typedef enum logic [2:0] {IDLE = 3'b000, CHECK = 3'b001, PREPARE = 3'b010, LAUNCH = 3'b011, ITERATE = 3'b100} state_e;
 
   state_e state_q, state_d;
   post_params_t p_q;
@@ -95,13 +95,13 @@ module opu_post_walk
   end
 
   // Checks of the parameters alone are computed a cycle before those that depend on the chain.
-  logic counts_q, one_visit_q, packed_q, slots_q, spread_q, spreads_q;
+  logic counts_q, one_iteration_q, packed_q, slots_q, spread_q, spreads_q;
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
         && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0 && (HAS_KEEP || p_q.keep == '0);
-    one_visit_q <= p_q.win_rows == 8'd1 && p_q.win_cols == 8'd1;
+    one_iteration_q <= p_q.win_rows == 8'd1 && p_q.win_cols == 8'd1;
     packed_q <= p_q.pool_slots != '0;
     slots_q <= packs(p_q.pool_slots) && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
     spread_q <= p_q.spread != '0;
@@ -124,7 +124,7 @@ module opu_post_walk
       end
     end
     legal = counts_q && chain_q.legal && sides_legal;
-    if (chain_q.pool == AT_EXIT && !one_visit_q) legal = 1'b0;
+    if (chain_q.pool == AT_EXIT && !one_iteration_q) legal = 1'b0;
     if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT && chain_q.residual == '0)) legal = 1'b0;
     if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
   end
@@ -139,10 +139,10 @@ module opu_post_walk
     logic                     window_last, row_last, block_last;            // what this iteration is the last one of
     logic signed [9:0]        y_step, x_step;                   // to the next iteration, unless that begins a block, a row
     logic                     moves;                            // with x_step to the next word: of several pixels, this is the last one
-    logic signed [Y_BITS-1:0] y, x;                             // visit
+    logic signed [Y_BITS-1:0] y, x;                             // of this iteration
     logic signed [Y_BITS-1:0] below, beyond;                    // the same less the rows, the columns of the tile: negative inside
     psum_addr_t               psum_column, psum;                // first iteration of the window column; this one
-    residual_addr_t [RESIDUAL_UNITS-1:0] res_window, res_row;   // column 0 of: window row 0, visited row
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_window, res_row;   // column 0 of: window row 0, current row
     residual_addr_t           res_x;                            // output column, for units that are not before POOL
     output_addr_t             out;                              // this pixel
     feature_addr_t            keep;
@@ -161,32 +161,32 @@ module opu_post_walk
   logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first iteration
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_stride, res_stride_q, res_step;
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin_product_q, res_stride_product_q, res_origin_whole_q, res_stride_whole_q;
-  logic [RESIDUAL_UNITS-1:0] by_visit;   // the residual follows the iterations, not the output pixels
+  logic [RESIDUAL_UNITS-1:0] per_iteration;   // the residual follows the iterations, not the output pixels
   logic [RESIDUAL_UNITS-1:0] broadcast;  // neither of them
-  assign by_visit = chain_q.before_pool & ~broadcast;
+  assign per_iteration = chain_q.before_pool & ~broadcast;
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
     residual_addr_t pitch;
     assign broadcast[u] = p_q.res_broadcast[u] != '0;
     assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
-    assign res_origin[u] = by_visit[u] ? res_origin_whole_q[u] : '0;
-    assign res_step[u] = by_visit[u] ? pitch : '0;
-    assign res_stride[u] = broadcast[u] ? '0 : by_visit[u] ? res_stride_whole_q[u] : pitch;
+    assign res_origin[u] = per_iteration[u] ? res_origin_whole_q[u] : '0;
+    assign res_step[u] = per_iteration[u] ? pitch : '0;
+    assign res_stride[u] = broadcast[u] ? '0 : per_iteration[u] ? res_stride_whole_q[u] : pitch;
   end
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which iterate over their new columns only.
   logic signed [8:0] common_q;              // columns that a window has in common with the next one
-  logic [1:0] kept, kept_q;                 // of them, those that the next one skips: all or none
+  logic [1:0] skipped, skipped_q;                 // of them, those that the next one skips: all or none
   logic signed [8:0] more_cols_q;           // columns less two that a window iterates over, unless it is the first of its row
-  logic signed [9:0] window_step_q;         // from the last column of a window to the first one visited of the next
+  logic signed [9:0] window_step_q;         // from the last column of a window to the first that the next one reads
   logic signed [9:0] window_step;
-  assign window_step = 10'sd1 - ((kept == '0) ? 10'(common_q) : 10'sd0);
-  assign kept = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
+  assign window_step = 10'sd1 - ((skipped == '0) ? 10'(common_q) : 10'sd0);
+  assign skipped = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
 
   logic one_row_q, one_col_q, one_out_row_q, one_out_col_q;  // loops of one iteration: windows, output
   logic signed [9:0] column_step_q, row_step_q;              // rows from the last iteration of a window column, of an output row to the next
 
   // The cycles of an iteration follow without a bubble; the loops advance with the last one.
-  turn_t turn_q, last_turn_q;
+  beat_t beat_q, last_beat_q;
   logic go, issue, step, all_last;
   assign all_last = loop_q.block_last && loop_q.b_last;
 
@@ -292,28 +292,28 @@ module opu_post_walk
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
   assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.below[Y_BITS-1] && !loop_q.x[Y_BITS-1] && loop_q.beyond[Y_BITS-1];
   assign may_visit = state_q[2] && !(block_first_q && waiting);
-  assign psum_re_o = may_visit && in_tile && turn_q == '0;
+  assign psum_re_o = may_visit && in_tile && beat_q == '0;
   assign psum_addr_o = loop_q.psum;
-  assign go = may_visit && (turn_q != '0 || (in_tile ? psum_grant_i : pools_q));
-  assign issue = go && turn_q == last_turn_q;
+  assign go = may_visit && (beat_q != '0 || (in_tile ? psum_grant_i : pools_q));
+  assign issue = go && beat_q == last_beat_q;
   assign step = issue || launch_o;
 
   always_comb begin
-    visit_item_o.valid = go && (TURNS > 1 || turn_q == '0);
+    visit_item_o.valid = go && (BEATS > 1 || beat_q == '0);
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = loop_q.window_last;
-    visit_item_o.again[0] = (loop_q.wx_last ? kept_q != '0 : kept_q[1] && loop_q.wx_left == '0) && !loop_q.ox_last;
-    visit_item_o.again[1] = kept_q[1] && more_cols_q[8] && loop_q.wx_last && !loop_q.ox_last && loop_q.ox_left != '0;
+    visit_item_o.again[0] = (loop_q.wx_last ? skipped_q != '0 : skipped_q[1] && loop_q.wx_left == '0) && !loop_q.ox_last;
+    visit_item_o.again[1] = skipped_q[1] && more_cols_q[8] && loop_q.wx_last && !loop_q.ox_last && loop_q.ox_left != '0;
     visit_item_o.right = loop_q.wx_last;
     visit_item_o.final_one = all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-      visit_item_o.res_addr[u] = loop_q.res_row[u] + (broadcast[u] ? '0 : by_visit[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+      visit_item_o.res_addr[u] = loop_q.res_row[u] + (broadcast[u] ? '0 : per_iteration[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     end
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
-    visit_item_o.turn = turn_q;
+    visit_item_o.beat = beat_q;
     visit_item_o.row_last = loop_q.row_last;
   end
 
@@ -325,8 +325,8 @@ module opu_post_walk
       IDLE: if (start) state_d = CHECK;
       CHECK: state_d = PREPARE;
       PREPARE: state_d = legal ? LAUNCH : IDLE;
-      LAUNCH: if (launch_o) state_d = VISIT;
-      VISIT: state_d = state_e'({!(issue && all_last), 2'b00});  // or IDLE: the other bits wait for nothing
+      LAUNCH: if (launch_o) state_d = ITERATE;
+      ITERATE: state_d = state_e'({!(issue && all_last), 2'b00});  // or IDLE: the other bits wait for nothing
       default: state_d = IDLE;
     endcase
   end
@@ -334,11 +334,11 @@ module opu_post_walk
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
-      turn_q <= '0;
+      beat_q <= '0;
       illegal_o <= 1'b0;
     end else begin
       state_q <= state_d;
-      if (go) turn_q <= issue ? '0 : turn_q + turn_t'(1);
+      if (go) beat_q <= issue ? '0 : beat_q + beat_t'(1);
       illegal_o <= (state_q == PREPARE && !legal) || (may_visit && !in_tile && !pools_q);
     end
   end
@@ -376,9 +376,9 @@ module opu_post_walk
     if (state_q == PREPARE) begin
       res_stride_q <= res_stride;
       pools_q <= chain_q.pool != AT_EXIT;
-      last_turn_q <= (chain_q.residual != '0) ? turn_t'(TURNS * RESIDUAL_PACE - 1) : LAST_TURN;
-      kept_q <= kept;
-      more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
+      last_beat_q <= (chain_q.residual != '0) ? beat_t'(BEATS * RESIDUAL_PACE - 1) : LAST_BEAT;
+      skipped_q <= skipped;
+      more_cols_q <= 9'((skipped == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
       window_step_q <= window_step;
     end
     if (step) loop_q <= loop_d;
@@ -400,7 +400,7 @@ module opu_post_walk
   end
 
   `OPU_ASSERT(ReadHeld, psum_re_o && !psum_grant_i |=> psum_re_o && $stable(psum_addr_o))
-  `OPU_ASSERT(BelowFollowsRow, state_q == VISIT |-> loop_q.below == loop_q.y - signed'(Y_BITS'(p_q.in_rows)))
-  `OPU_ASSERT(BeyondFollowsColumn, state_q == VISIT |-> loop_q.beyond == loop_q.x - signed'(Y_BITS'(p_q.in_cols)))
+  `OPU_ASSERT(BelowFollowsRow, state_q == ITERATE |-> loop_q.below == loop_q.y - signed'(Y_BITS'(p_q.in_rows)))
+  `OPU_ASSERT(BeyondFollowsColumn, state_q == ITERATE |-> loop_q.beyond == loop_q.x - signed'(Y_BITS'(p_q.in_cols)))
 
 endmodule

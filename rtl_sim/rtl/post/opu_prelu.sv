@@ -2,6 +2,10 @@
 // int8. An opu_slope with a table of slopes. Latency 8, one word per cycle. Parameters are constant while items are
 // inside.
 //
+//   load_* --> slopes (bank, channel) --bank and beat of item_i--+
+//                                                                v
+//   item_i, value_i -----------------------------------------> opu_slope (8) --> item_o, value_o
+//
 // load_*: one parameter word, 2 bytes for each of half its channels, into one of the two banks of slopes. A bank must
 //         not be loaded while items that use it are on their way here.
 `include "opu_assert.svh"
@@ -32,7 +36,7 @@ module opu_prelu
   logic signed [15:0] slope [RECORDS][LANES];
   logic signed [16:0] below [LANES];
   always_comb begin
-    for (int unsigned l = 0; l < LANES; l++) below[l] = 17'(slope[record_of(item_i.bank, 32'(item_i.turn))][l]);
+    for (int unsigned l = 0; l < LANES; l++) below[l] = 17'(slope[record_of(item_i.bank, 32'(item_i.beat))][l]);
   end
 
   always_ff @(posedge clk_i) begin
@@ -61,6 +65,6 @@ module opu_prelu
       .value_o
   );
 
-  `OPU_ASSERT(BankFree, load_we_i |-> !(item_i.valid && item_i.bank == load_bank_i))
+  `OPU_ASSERT(BankUnused, load_we_i |-> !(item_i.valid && item_i.bank == load_bank_i))
 
 endmodule

@@ -109,7 +109,7 @@ module opu_requant
   logic [7:0] rounded [LANES];
   always_ff @(posedge clk_i) zero_q <= requant_i ? zero_i : '0;
 
-  // With one turn a word, parameters need no second bank: the next ones wait in registers until their first item
+  // With one beat a word, parameters need no second bank: the next ones wait in registers until their first item
   // arrives.
   logic next_q, next_bank_q, take;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
@@ -127,7 +127,7 @@ module opu_requant
       logic signed [32:0] sum_q;
       logic [15:0] factor_q;            // with the sum
       logic [5:0] early_q, amount_q;    // with the factor, with the product
-      if (TURNS == 1) begin : g_next
+      if (BEATS == 1) begin : g_next
         localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;
         localparam int unsigned WORD = 32'(l) / LOAD_LANES;
         localparam int unsigned PLACE = 32'(l) % LOAD_LANES;
@@ -155,12 +155,12 @@ module opu_requant
           if (item_i.valid) sum_q <= 33'(signed'(psum_i[32*l+:32])) + 33'(bias_q);  // enabled, so none of a slow shift register
         end
       end else begin : g_records
-        assign early_q = 6'(shift[record_of(item_q[4].bank, 32'(item_q[4].turn))][l] + 7'(LEFT));
+        assign early_q = 6'(shift[record_of(item_q[4].bank, 32'(item_q[4].beat))][l] + 7'(LEFT));
         always_ff @(posedge clk_i) begin
-          factor_q <= !requant_i ? 16'd1 : mult[record_of(item_i.bank, 32'(item_i.turn))][l];
+          factor_q <= !requant_i ? 16'd1 : mult[record_of(item_i.bank, 32'(item_i.beat))][l];
           amount_q <= !requant_i ? 6'(LEFT) : early_q;
           if (item_i.valid) begin
-            sum_q <= 33'(signed'(psum_i[32*l+:32])) + (requant_i ? 33'(bias[record_of(item_i.bank, 32'(item_i.turn))][l]) : '0);
+            sum_q <= 33'(signed'(psum_i[32*l+:32])) + (requant_i ? 33'(bias[record_of(item_i.bank, 32'(item_i.beat))][l]) : '0);
           end
         end
       end
@@ -240,16 +240,16 @@ module opu_requant
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) made_q[8*l+:8] <= y[l];
       if (item_q[2].valid && item_q[2].present) begin
-        if (requant_i) scale(record_of(item_q[2].bank, 32'(item_q[2].turn)), REQUANT_BITS'(zero_i));
+        if (requant_i) scale(record_of(item_q[2].bank, 32'(item_q[2].beat)), REQUANT_BITS'(zero_i));
         else narrow();
       end
       if (item_q[1].valid && item_q[1].present) product = early;
-      if (item_q[0].valid && item_q[0].present) multiply(record_of(item_q[0].bank, 32'(item_q[0].turn)), requant_i);
+      if (item_q[0].valid && item_q[0].present) multiply(record_of(item_q[0].bank, 32'(item_q[0].beat)), requant_i);
     end
     if (!EXACT && item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) psum[l] = psum_i[32*l+:32];
-      add_bias(record_of(item_i.bank, 32'(item_i.turn)), requant_i);
+      add_bias(record_of(item_i.bank, 32'(item_i.beat)), requant_i);
     end
     if (load_we_i) begin
       /* verilator unroll_full */

@@ -36,25 +36,25 @@ module opu_residual
 
   localparam int unsigned PART_BITS = 8 * RESIDUAL_LANES;
 
-  item_t part_item, made_item;
-  logic [PART_BITS-1:0] part, made;
+  item_t part_item, result_item;
+  logic [PART_BITS-1:0] part, result;
 
   if (RESIDUAL_PACE > 1) begin : g_parts
-    `OPU_ASSERT_STATIC(WholeWords, TURNS == 1)
-    localparam turn_t LAST_PART = turn_t'(RESIDUAL_PACE - 1);
+    `OPU_ASSERT_STATIC(WholeWords, BEATS == 1)
+    localparam beat_t LAST_PART = beat_t'(RESIDUAL_PACE - 1);
     item_t item_q;
-    turn_t part_q;
+    beat_t part_q;
     lanes_t rest_q;  // what is left of the value, the next part lowest
     logic [LANES_BITS-PART_BITS-1:0] gathered_q;
 
     always_comb begin
       part_item = item_q;
-      part_item.turn = part_q;
+      part_item.beat = part_q;
       part = rest_q[PART_BITS-1:0];
-      item_o = made_item;
-      item_o.valid = made_item.valid && made_item.turn == LAST_PART;
-      item_o.turn = '0;
-      value_o = {made, gathered_q};
+      item_o = result_item;
+      item_o.valid = result_item.valid && result_item.beat == LAST_PART;
+      item_o.beat = '0;
+      value_o = {result, gathered_q};
     end
 
     always_ff @(posedge clk_i) begin
@@ -65,8 +65,8 @@ module opu_residual
         item_q.valid <= item_q.valid && part_q != LAST_PART;
         rest_q <= rest_q >> PART_BITS;
       end
-      part_q <= (item_i.valid || part_q == LAST_PART) ? '0 : part_q + turn_t'(item_q.valid);
-      if (made_item.valid) gathered_q <= value_o[LANES_BITS-1:PART_BITS];
+      part_q <= (item_i.valid || part_q == LAST_PART) ? '0 : part_q + beat_t'(item_q.valid);
+      if (result_item.valid) gathered_q <= value_o[LANES_BITS-1:PART_BITS];
       if (!rst_ni) begin
         item_q.valid <= 1'b0;
         part_q <= '0;
@@ -77,8 +77,8 @@ module opu_residual
   end else begin : g_whole
     assign part_item = item_i;
     assign part = value_i;
-    assign item_o = made_item;
-    assign value_o = made;
+    assign item_o = result_item;
+    assign value_o = result;
   end
 
   opu_residual_lanes #(
@@ -99,8 +99,8 @@ module opu_residual
       .rdata_i,
       .item_i (part_item),
       .value_i(part),
-      .item_o (made_item),
-      .value_o(made)
+      .item_o (result_item),
+      .value_o(result)
   );
 
 endmodule

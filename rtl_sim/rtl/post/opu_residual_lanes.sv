@@ -5,7 +5,7 @@
 //   value_i (a) --> [a] --> scale a --------> + offset ---+
 //   address --> residual buffer (2 cycles) --> [b] --> scale b --> [sum] --> opu_round (3) --> value_o
 //
-// RESIDUAL_LANES channels per turn, item_i.turn says which. The address is sent with the item, its word arrives two
+// RESIDUAL_LANES channels per beat, item_i.beat says which. The address is sent with the item, its word arrives two
 // cycles later; a is scaled meanwhile. With products a is centred and scaled in tables, so that sum and product share
 // one multiplier. Without, both are scaled in slices, or both in tables (RESIDUAL_TABLES). Latency 8, 11 with tables of
 // either kind; one item per cycle. Items that are not present do not read. Parameters are constant while items are
@@ -82,7 +82,7 @@ module opu_residual_lanes
   assign shift = maximum ? '0 : shift_i;
   assign {a_zero, b_zero, y_zero} = maximum ? '0 : {a_zero_i, b_zero_i, y_zero_i};
 
-  // Where widths are exact (synthesis). Sums stay below 2**25: from shift 31 on they round to 0.
+  // Where widths are exact (synthesis). Sums are below 2**25: from shift 31 on they round to 0.
   localparam int unsigned RANGE = HAS_PRODUCT ? 64 : 32;
   localparam int unsigned SHIFT_BITS = $clog2(RANGE);
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
@@ -140,9 +140,9 @@ module opu_residual_lanes
     for (genvar l = 0; l < int'(RESIDUAL_LANES); l++) begin : g_lane
       logic signed [7:0] b;
       residual_t total_q;
-      assign b = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].turn)+l)+:8];
+      assign b = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].beat)+l)+:8];
 
-      // Of a maximum: which one stays, as soon as both are registered.
+      // Of a maximum: which operand is selected, as soon as both are registered.
       logic signed [7:0] first_a_q, late_a_q, late_b;
       logic b_larger;
       assign b_larger = late_b > late_a_q;
@@ -355,7 +355,7 @@ module opu_residual_lanes
       if (item_q[1].valid && item_q[1].present) begin
         offset_a(offset_q);
         /* verilator unroll_full */
-        for (int unsigned l = 0; l < RESIDUAL_LANES; l++) b[l] = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].turn)+l)+:8];
+        for (int unsigned l = 0; l < RESIDUAL_LANES; l++) b[l] = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].beat)+l)+:8];
         if (HAS_PRODUCT) begin
           combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'(b_factor), log2_of(b_mult));
         end else begin

@@ -1,6 +1,9 @@
 // TABLE: every lane looks its value v up at word base + v + 128 of its table memory, which answers one cycle after the
 // address. Latency 2, one word per cycle. Items that are not present do not read. base_i is constant while items are
 // inside.
+//
+//   cycle     0            1                     2
+//   item_i    address -->  table memory answers  value_o
 module opu_table
   import opu_pkg::*;
   import opu_post_pkg::*;
@@ -35,7 +38,7 @@ module opu_table
   end
 
   always_ff @(posedge clk_i) begin
-    if (read_item_q.valid && read_item_q.present) value_o <= rdata_i[LANES_BITS*32'(read_item_q.turn)+:LANES_BITS];
+    if (read_item_q.valid && read_item_q.present) value_o <= rdata_i[LANES_BITS*32'(read_item_q.beat)+:LANES_BITS];
     read_item_q <= item_i;
     item_o <= read_item_q;
     if (!rst_ni) begin

@@ -1,6 +1,10 @@
 // Sequencer of the store data: for every beat of the open stores, the word of the output buffer, the part of it and the
 // strobes, in the order of docs/machine.md. One beat per cycle.
 //
+//   start --> FIFO --> loop nest over words: copies, gap, run, repeats of a row --> address_o, read_o
+//                          ^ after the last beat of a word
+//   step_i --> loop over the beats of a word ----------------------------------> part_o, strobe_o
+//
 // start_*: valid/ready, one instruction; an illegal one gets no beats. Up to IN_FLIGHT are open; the outputs describe
 //          the oldest one (valid_o, pc_o).
 // step_i:  the present beat is sent; the outputs describe the next one from the next cycle on. finish_i: it was the

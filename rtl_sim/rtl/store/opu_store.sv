@@ -10,7 +10,7 @@
 // done_*:  one handshake per instruction, in order, after its last write response.
 // fault_*: level until reset: zero count, misaligned address, no byte left of a word, or a repeat without HAS_UPSAMPLE;
 //          an access outside of the window or of the buffer; error response.
-// out_*:   read port of the output buffer, latency 1, data kept until the next read.
+// out_*:   read port of the output buffer, latency 1, data held until the next read.
 // aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. A response that
 //                 comes while no burst is open belongs to an aborted run and is dropped.
 // Throughput: one beat per cycle. An instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols +

@@ -1,7 +1,7 @@
 // On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain,
 // tables, images. Wiring only; docs/machine.md says who reads and writes what.
 //
-//   load ----> feature, weight, param, residual, pre, table, image      (unfold and keep: feature)
+//   load ----> feature, weight, param, residual, pre, table, image      (im2row and keep: feature)
 //   compute <- feature, weight, pre       compute <-> psum
 //   post <---- psum, param, residual, table          post ----> output ----> store
 //
@@ -87,18 +87,18 @@ module opu_buffers
     output logic                           two_writers_o
 );
 
-  // Load's two ways to the feature buffer are never used at a time.
-  logic unfolds, load_feature;
+  // Load's two write paths to the feature buffer, transfers and im2row, are never active in the same cycle.
+  logic im2row_writes, load_feature;
   logic [FEATURE_ADDR_BITS-1:0] load_feature_addr;
   logic [WORD_CHANNELS*8-1:0] load_feature_data;
-  assign unfolds = HAS_UNFOLD && unfold_we_i;
-  assign load_feature = feature_we_i || unfolds;
-  assign load_feature_addr = FEATURE_ADDR_BITS'(unfolds ? unfold_addr_i : load_addr_i);
-  assign load_feature_data = unfolds ? unfold_data_i[WORD_CHANNELS*8-1:0] : load_data_i[WORD_CHANNELS*8-1:0];
+  assign im2row_writes = HAS_UNFOLD && unfold_we_i;
+  assign load_feature = feature_we_i || im2row_writes;
+  assign load_feature_addr = FEATURE_ADDR_BITS'(im2row_writes ? unfold_addr_i : load_addr_i);
+  assign load_feature_data = im2row_writes ? unfold_data_i[WORD_CHANNELS*8-1:0] : load_data_i[WORD_CHANNELS*8-1:0];
   opu_feature u_feature (
       .clk_i,
       .we_i         (load_feature || keep_we_i),
-      .bytes_i      ((unfolds && !keep_we_i) ? unfold_strobe_i[WORD_CHANNELS-1:0] : '1),
+      .bytes_i      ((im2row_writes && !keep_we_i) ? unfold_strobe_i[WORD_CHANNELS-1:0] : '1),
       .waddr_i      (keep_we_i ? keep_addr_i : load_feature_addr),
       .wdata_i      (keep_we_i ? out_wdata_i : load_feature_data),
       .first_re_i   (feature_re_i),

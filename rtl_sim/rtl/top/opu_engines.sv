@@ -101,10 +101,10 @@ module opu_engines
   end
 
   // ---- load ---------------------------------------------------------------------------------------------------------
-  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we, image_we, unfold_we, image_re;
-  logic [WORD_BYTES-1:0] unfold_strobe;
-  logic [VALUE_BITS-1:0] unfold_addr;
-  logic [WORD_BYTES*8-1:0] unfold_data, image_rdata;
+  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we, image_we, im2row_we, image_re;
+  logic [WORD_BYTES-1:0] im2row_strobe;
+  logic [VALUE_BITS-1:0] im2row_addr;
+  logic [WORD_BYTES*8-1:0] im2row_data, image_rdata;
   logic [IMAGE_ADDR_BITS-1:0] image_addr;
   logic [VALUE_BITS-1:0] load_addr;
   logic [WIDTH_BYTES*8-1:0] load_data;
@@ -146,10 +146,10 @@ module opu_engines
       .image_we_o   (image_we),
       .waddr_o      (load_addr),
       .wdata_o      (load_data),
-      .unfold_we_o  (unfold_we),
-      .unfold_strobe_o(unfold_strobe),
-      .unfold_addr_o(unfold_addr),
-      .unfold_data_o(unfold_data),
+      .unfold_we_o  (im2row_we),
+      .unfold_strobe_o(im2row_strobe),
+      .unfold_addr_o(im2row_addr),
+      .unfold_data_o(im2row_data),
       .image_re_o   (image_re),
       .image_addr_o (image_addr),
       .image_rdata_i(image_rdata)
@@ -318,10 +318,10 @@ module opu_engines
       .image_re_i          (image_re),
       .image_addr_i        (image_addr),
       .image_rdata_o       (image_rdata),
-      .unfold_we_i         (unfold_we),
-      .unfold_strobe_i     (unfold_strobe),
-      .unfold_addr_i       (unfold_addr),
-      .unfold_data_i       (unfold_data),
+      .unfold_we_i         (im2row_we),
+      .unfold_strobe_i     (im2row_strobe),
+      .unfold_addr_i       (im2row_addr),
+      .unfold_data_i       (im2row_data),
       .feature_re_i        (feature_re),
       .feature_next_re_i   (feature_next_re),
       .feature_addr_i      (feature_addr),

@@ -2,7 +2,7 @@
 //
 // LZ4 block format: sequences of a token (high half: number of literals, low half: match length - 4; 15 means that bytes
 // follow, added up until one is below 255), the literals, a 16-bit offset back, and so on; the last sequence has
-// literals only, at least the last five bytes. Matches are found greedily through a table of the last place of every hash.
+// literals only, at least the last five bytes. Greedy matching by a table of the last position of every hash.
 #ifndef OPU_FST_LZ4_H
 #define OPU_FST_LZ4_H
 
@@ -48,13 +48,13 @@ inline int LZ4_compress_default(const char *source, char *target, int size, int 
     constexpr int kHashBits = 14, kLastMatch = 12, kLastLiterals = 5, kFarthest = 65535;
     const auto *data = reinterpret_cast<const uint8_t *>(source);
     auto *out = reinterpret_cast<uint8_t *>(target);
-    std::vector<int> last_place(1u << kHashBits, -1);
+    std::vector<int> positions(1u << kHashBits, -1);
     int begin = 0;  // of the literals not yet written
     for (int at = 0; at + kLastMatch < size;) {
         const uint32_t four = opu_lz4::read32(data + at);
-        int &place = last_place[(four * 2654435761u) >> (32 - kHashBits)];
-        const int before = place;
-        place = at;
+        int &last_position = positions[(four * 2654435761u) >> (32 - kHashBits)];
+        const int before = last_position;
+        last_position = at;
         if (before < 0 || at - before > kFarthest || opu_lz4::read32(data + before) != four) {
             ++at;
             continue;

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import attributes_of, constant, operand, set_attributes
 from opu_fuse.frontend.importing.decompose import fused, gelus, normalisations
-from opu_fuse.frontend.importing.decompose.replacement import Spelling, has_kinds, is_read
+from opu_fuse.frontend.importing.decompose.replacement import Replacement, has_kinds, is_read
 from opu_fuse.model.opsets import STANDARD
 
 DOMAIN = "com.microsoft"
@@ -24,7 +24,7 @@ _FLOATS = frozenset(
 
 
 def own_domain(proto: onnx.ModelProto) -> None:
-    """Move contrib operators from the standard domain to the contrib domain, in place."""
+    """Move contrib operators from the standard domain to the contrib domain."""
     nodes = proto.graph.node
     misplaced = [n for n in nodes if n.op_type == _OWN_IN_STANDARD and n.domain in STANDARD]
     for node in misplaced:
@@ -33,8 +33,8 @@ def own_domain(proto: onnx.ModelProto) -> None:
         proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
 
 
-def spell_out_contrib(model: ir.Model) -> bool:
-    """Decompose contrib operators in place. Return whether a node was replaced.
+def decompose_contrib(model: ir.Model) -> bool:
+    """Decompose contrib operators (mutates the model). Return whether a node was replaced.
 
     Shapes and names have to be inferred again afterwards. An operator that needs the unknown rank
     of an operand is left for the next call.
@@ -47,7 +47,7 @@ def spell_out_contrib(model: ir.Model) -> bool:
         dtype = known[0] if known else single
         if dtype is not None:
             opset = max(model.opset_imports.get(domain, 0) for domain in STANDARD)
-            changed |= MEANINGS[node.op_type](Spelling(node, dtype=dtype, opset=opset))
+            changed |= MEANINGS[node.op_type](Replacement(node, dtype=dtype, opset=opset))
     return changed
 
 
@@ -74,12 +74,12 @@ def _only_float_type(model: ir.Model) -> ir.DataType | None:
     return next(iter(floats)) if len(floats) == 1 else None
 
 
-def _bias_add(s: Spelling) -> bool:
+def _bias_add(s: Replacement) -> bool:
     s.replace(s.make("Add", s.make("Add", s.operand(0), s.operand(1)), s.operand(2)))
     return True
 
 
-def _bias_dropout(s: Spelling) -> bool:
+def _bias_dropout(s: Replacement) -> bool:
     if not _drops_nothing(s.node, 4):
         return False
     sums = s.make("Add", s.operand(0), s.operand(1))
@@ -87,7 +87,7 @@ def _bias_dropout(s: Spelling) -> bool:
     return True
 
 
-def _bitmask_dropout(s: Spelling) -> bool:
+def _bitmask_dropout(s: Replacement) -> bool:
     if not _drops_nothing(s.node, 2):
         return False
     s.replace(s.make("Identity", s.operand(0)))
@@ -100,7 +100,7 @@ def _drops_nothing(node: ir.Node, training: int) -> bool:
     return off and not any(map(is_read, node.outputs[1:]))
 
 
-def _expand_dims(s: Spelling) -> bool:
+def _expand_dims(s: Replacement) -> bool:
     axis = constant(s.operand(1))
     if axis is None or axis.size != 1:
         return False
@@ -109,14 +109,14 @@ def _expand_dims(s: Spelling) -> bool:
 
 
 def _same(op_type: str) -> "Meaning":
-    def rename(s: Spelling) -> bool:
+    def rename(s: Replacement) -> bool:
         s.node.op_type, s.node.domain = op_type, ""
         return True
 
     return rename
 
 
-def _grid_sample(s: Spelling) -> bool:
+def _grid_sample(s: Replacement) -> bool:
     """Decomposition of GridSample. Opset 20 of the standard renamed its modes."""
     attributes = dict(s.node.attributes.data)
     mode = s.node.attributes.get_string("mode", "bilinear")
@@ -125,7 +125,7 @@ def _grid_sample(s: Spelling) -> bool:
     return _same("GridSample")(s)
 
 
-Meaning = Callable[[Spelling], bool]
+Meaning = Callable[[Replacement], bool]
 """Replaces a node. Returns False if it cannot, or cannot yet."""
 MEANINGS: Mapping[str, Meaning] = {
     "BiasAdd": _bias_add,

@@ -17,7 +17,7 @@ from opu_fuse.frontend.editing import (
     operand,
     static_shape,
 )
-from opu_fuse.frontend.importing.decompose.replacement import Spelling, is_read
+from opu_fuse.frontend.importing.decompose.replacement import Replacement, is_read
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.folding import bodies
 from opu_fuse.model.opsets import STANDARD
@@ -28,17 +28,17 @@ NODES = 4096
 Values = Sequence[ir.Value]
 
 
-def spell_out_control_flow(model: ir.Model) -> bool:
-    """Unroll and inline static control flow in place. Return whether a node was replaced.
+def unroll_control_flow(model: ir.Model) -> bool:
+    """Unroll and inline static control flow. Return whether a node was replaced.
 
     Nested control flow is replaced as well. Names and shapes have to be inferred again afterwards.
-    A node that cannot be unrolled is unchanged (`why_not` tells the reason).
+    A node that cannot be unrolled is unchanged (`why_not` gives the reason).
     """
     candidates = [n for n in model.graph if n.domain in STANDARD and n.op_type in _FORMS]
     changed = False
     for node in candidates:
         if why_not(node) is None:
-            _FORMS[node.op_type](Spelling(node))
+            _FORMS[node.op_type](Replacement(node))
             _release(node)
             changed = True
     return changed
@@ -63,7 +63,7 @@ def why_not(node: ir.Node) -> tuple[str, str] | None:
     if nodes > NODES:
         what = f"{count} iterations would be {nodes:,} nodes, up to {NODES:,} are unrolled"
         return what, "export it with fewer iterations, or leave the loop out"
-    collected = node.outputs[_carried(node) :]
+    collected = node.outputs[_count_of_state(node) :]
     if not count and any(map(is_read, collected)):
         return "it collects the results of no iteration", "leave the loop out"
     return None
@@ -82,7 +82,7 @@ def _is_whole(node: ir.Node) -> bool:
         and len(axes) in {0, scanned}
         and len(body.inputs) == max(len(node.inputs), first)
         and len(body.outputs) == len(node.outputs) + (node.op_type == "Loop")
-        and len(node.outputs) >= _carried(node)
+        and len(node.outputs) >= _count_of_state(node)
     )
 
 
@@ -105,15 +105,15 @@ def _count_of_loop(node: ir.Node) -> int | str:
         return "how often it runs depends on data"
     if condition is not None and keep_going is None:
         return "its condition is computed"
-    always_true = _stays_true(node)
+    always_true = _constant_condition(node)
     if always_true is None:
         return "its condition is computed in each iteration"
     if always_true and trips is None:
-        return "it has no trip count, and its condition stays true"
+        return "it has no trip count, and its condition is always true"
     return trips if always_true and trips is not None else 1
 
 
-def _stays_true(node: ir.Node) -> bool | None:
+def _constant_condition(node: ir.Node) -> bool | None:
     """Value of the condition that a Loop's body returns; None if it is computed at run time."""
     body = _body(node)
     value: ir.Value | None = body.outputs[0]
@@ -140,8 +140,8 @@ def _count_of_scan(node: ir.Node) -> int | str:
     return "it scans nothing"
 
 
-def _carried(node: ir.Node) -> int:
-    """Count of loop-carried values (the state passed from one iteration to the next)."""
+def _count_of_state(node: ir.Node) -> int:
+    """Count of state values, which one iteration passes to the next."""
     if node.op_type == "Loop":
         return max(len(node.inputs) - 2, 0)
     return len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
@@ -152,14 +152,14 @@ def _listed(node: ir.Node, name: str, count: int) -> list[int]:
     return list(node.attributes.get_ints(name, ())) or [0] * count
 
 
-def _if(s: Spelling) -> None:
+def _if(s: Replacement) -> None:
     """Inline the branch that a constant condition selects."""
     branch = "then_branch" if _scalar(s.operand(0)) else "else_branch"
     graph = s.node.attributes[branch].as_graph()
     s.replace(*(_own(s, v) for v in _inlined(s, graph, (), s.node.name or "")))
 
 
-def _loop(s: Spelling) -> None:
+def _loop(s: Replacement) -> None:
     """Unroll a Loop: one copy of the body per iteration."""
     body, count = _body(s.node), _count_of_loop(s.node)
     assert isinstance(count, int)
@@ -182,9 +182,9 @@ def _shaped(value: bool | np.generic, port: ir.Value) -> np.ndarray:
     return np.full((1,) * (0 if port.shape is None else len(port.shape)), value)
 
 
-def _scan(s: Spelling) -> None:
+def _scan(s: Replacement) -> None:
     """Unroll a Scan: one copy of the body per slice of the scanned values."""
-    node, body, state_count = s.node, _body(s.node), _carried(s.node)
+    node, body, state_count = s.node, _body(s.node), _count_of_state(s.node)
     count = _count_of_scan(node)
     assert isinstance(count, int)
     values = [s.operand(i) for i in range(state_count)]
@@ -211,7 +211,7 @@ def _scan(s: Spelling) -> None:
     s.replace(*(_own(s, v) for v in values), *stacks)
 
 
-def _stacked(s: Spelling, values: Values, axis: int) -> ir.Value | None:
+def _stacked(s: Replacement, values: Values, axis: int) -> ir.Value | None:
     """Stack the results of all iterations along a new axis; None if no iteration ran."""
     if not values:
         return None
@@ -219,7 +219,7 @@ def _stacked(s: Spelling, values: Values, axis: int) -> ir.Value | None:
     return s.make("Concat", *(s.make("Unsqueeze", v, axes) for v in values), axis=axis)
 
 
-def _own(s: Spelling, value: ir.Value) -> ir.Value:
+def _own(s: Replacement, value: ir.Value) -> ir.Value:
     """Copy a value through an Identity, so that it may take the name of a graph result.
 
     The value itself may be a constant, or have other readers.
@@ -227,11 +227,11 @@ def _own(s: Spelling, value: ir.Value) -> ir.Value:
     return s.make("Identity", value)
 
 
-def _inlined(s: Spelling, body: ir.Graph, given: Values, prefix: str) -> Values:
+def _inlined(s: Replacement, body: ir.Graph, operands: Values, prefix: str) -> Values:
     """Insert a copy of a body before the control-flow node and return the results of the copy."""
     _own_results(body)
     copy = body.clone(allow_outer_scope_values=True)
-    for old, new in zip(copy.inputs, given, strict=True):
+    for old, new in zip(copy.inputs, operands, strict=True):
         ir.convenience.replace_all_uses_with(old, new)
     for value in list(copy.initializers.values()):
         tensor = value.const_value
@@ -262,7 +262,7 @@ def _release(node: ir.Node) -> None:
 def _own_results(graph: ir.Graph) -> None:
     """Make every result of a body (nested bodies, too) the output of one of its own nodes.
 
-    An Identity is appended where a result is an input, a value of an outer scope, or a repeated
+    An Identity is appended where a result is an input, a value of an outer graph, or a repeated
     result. A body can then be cloned and inlined without two results that are one value.
     """
     for node in graph:

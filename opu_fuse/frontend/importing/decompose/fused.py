@@ -6,7 +6,7 @@ from typing import Any
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import values_of
-from opu_fuse.frontend.importing.decompose.replacement import Spelling
+from opu_fuse.frontend.importing.decompose.replacement import Replacement
 
 _NUMBERS: Mapping[str, tuple[str, ...]] = {
     "Relu": (),
@@ -31,7 +31,7 @@ _INNER = {"ParametricSoftplus": "Softplus", "ScaledTanh": "Tanh"}
 _GREEK = ("alpha", "beta", "gamma")
 
 
-def fused_conv(s: Spelling) -> bool:
+def fused_conv(s: Replacement) -> bool:
     """Decompose FusedConv: act(Conv(x, w, b) + z)."""
     kind = s.node.attributes.get_string("activation", "")
     listed = s.node.attributes.get_floats("activation_params", ())
@@ -46,10 +46,10 @@ def fused_conv(s: Spelling) -> bool:
     return True
 
 
-def fused_gemm(s: Spelling) -> bool:
+def fused_gemm(s: Replacement) -> bool:
     """Decompose FusedGemm: act(Gemm(a, b, c))."""
     values = values_of(s.node)
-    kind, numbers = _taken(values)
+    kind, numbers = _pop_activation(values)
     if not _is_whole(kind, numbers):
         return False
     product = s.make("Gemm", *s.node.inputs, name=s.node.name, **values)
@@ -57,10 +57,10 @@ def fused_gemm(s: Spelling) -> bool:
     return True
 
 
-def fused_matmul(s: Spelling) -> bool:
+def fused_matmul(s: Replacement) -> bool:
     """Decompose FusedMatMul: act(alpha · a' b'), with a' and b' transposed by attributes."""
     values = values_of(s.node)
-    kind, numbers = _taken(values)
+    kind, numbers = _pop_activation(values)
     if "activation_axis" in values or (kind and not _is_whole(kind, numbers)):
         return False
     orders: list[Sequence[int] | None] = []
@@ -70,7 +70,7 @@ def fused_matmul(s: Spelling) -> bool:
         if (swap or batch_last) and shape is None:
             return False
         rank = 0 if shape is None else len(shape)
-        orders.append(_order(rank, turned=swap, batch_turned=batch_last))
+        orders.append(_order(rank, swap=swap, batch_last=batch_last))
     sides = [
         s.operand(i) if order is None else s.make("Transpose", s.operand(i), perm=order)
         for i, order in enumerate(orders)
@@ -82,20 +82,20 @@ def fused_matmul(s: Spelling) -> bool:
     return True
 
 
-def _order(rank: int, *, turned: bool, batch_turned: bool) -> list[int] | None:
+def _order(rank: int, *, swap: bool, batch_last: bool) -> list[int] | None:
     """`perm` of the Transpose of an operand; None if it needs none.
 
-    batch_turned: move the first axis after the batch axes. turned: swap the last two axes.
+    batch_last: move the first axis after the batch axes. swap: swap the last two axes.
     """
     order = list(range(rank))
-    if batch_turned and rank > 2:
+    if batch_last and rank > 2:
         order = [*order[1:-1], order[0], order[-1]]
-    if turned and rank > 1:
+    if swap and rank > 1:
         order[-2:] = order[-1], order[-2]
     return None if order == list(range(rank)) else order
 
 
-def _taken(values: dict[str, Any]) -> tuple[str, dict[str, float]]:
+def _pop_activation(values: dict[str, Any]) -> tuple[str, dict[str, float]]:
     """Remove an activation and its parameters from attributes and return them."""
     kind = values.pop("activation", "")
     parameters = {key: values.pop(f"activation_{key}", None) for key in _GREEK}
@@ -107,7 +107,7 @@ def _is_whole(kind: str, numbers: Mapping[str, float]) -> bool:
     return kind in _NUMBERS and all(key in numbers for key in _NUMBERS[kind])
 
 
-def _activated(s: Spelling, x: ir.Value, kind: str, numbers: Mapping[str, float]) -> ir.Value:
+def _activated(s: Replacement, x: ir.Value, kind: str, numbers: Mapping[str, float]) -> ir.Value:
     """Insert the nodes of an activation of `x`; return their result."""
     if kind == "Clip":
         return s.make(kind, x, *(s.number(numbers[key]) for key in _NUMBERS[kind]))

@@ -6,25 +6,25 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import static_shape
-from opu_fuse.frontend.importing.decompose.replacement import Spelling
+from opu_fuse.frontend.importing.decompose.replacement import Replacement
 
 _FAST = math.sqrt(2.0 / math.pi), math.sqrt(2.0 / math.pi) * 0.044715
 """Coefficients of x and x³ in the tanh approximation of Gelu."""
 
 
-def gelu(s: Spelling) -> bool:
+def gelu(s: Replacement) -> bool:
     """Decompose Gelu: x · Φ(x)."""
     s.replace(_gelu(s, s.operand(0)))
     return True
 
 
-def bias_gelu(s: Spelling) -> bool:
+def bias_gelu(s: Replacement) -> bool:
     """Decompose BiasGelu: Gelu(x + b)."""
     s.replace(_gelu(s, s.make("Add", s.operand(0), s.operand(1))))
     return True
 
 
-def bias_split_gelu(s: Spelling) -> bool:
+def bias_split_gelu(s: Replacement) -> bool:
     """Decompose BiasSplitGelu: first half of the channels of x + b, times Gelu of the second."""
     size = (static_shape(s.operand(1)) or (0,))[-1]
     if not size or size % 2:
@@ -36,7 +36,7 @@ def bias_split_gelu(s: Spelling) -> bool:
     return True
 
 
-def fast_gelu(s: Spelling) -> bool:
+def fast_gelu(s: Replacement) -> bool:
     """Decompose FastGelu: x · (0.5 + 0.5 · tanh(…)), of x + b if b is present."""
     x = s.make("Add", s.operand(0), s.operand(1)) if s.has(1) else s.operand(0)
     linear, cubic = map(s.number, _FAST)
@@ -46,7 +46,7 @@ def fast_gelu(s: Spelling) -> bool:
     return True
 
 
-def quick_gelu(s: Spelling) -> bool:
+def quick_gelu(s: Replacement) -> bool:
     """Decompose QuickGelu: x · sigmoid(alpha · x)."""
     x, alpha = s.operand(0), s.node.attributes.get_float("alpha", 1.702)
     scaled = x if alpha == 1.0 else s.make("Mul", x, s.number(alpha))
@@ -54,7 +54,7 @@ def quick_gelu(s: Spelling) -> bool:
     return True
 
 
-def _gelu(s: Spelling, x: ir.Value) -> ir.Value:
+def _gelu(s: Replacement, x: ir.Value) -> ir.Value:
     """Insert the exact Gelu with Erf."""
     error = s.make("Erf", s.make("Mul", x, s.number(math.sqrt(0.5))))
     doubled = s.make("Mul", x, s.make("Add", error, s.number(1.0)))

@@ -6,13 +6,13 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import operand
-from opu_fuse.frontend.importing.decompose.replacement import Spelling, is_read
+from opu_fuse.frontend.importing.decompose.replacement import Replacement, is_read
 
 _AXES_ARE_OPERANDS = 18
 """Opset from which on the axes of a ReduceMean are an operand."""
 
 
-def skip_layer_normalization(s: Spelling) -> bool:
+def skip_layer_normalization(s: Replacement) -> bool:
     """Decompose to LayerNormalization(x + skip + b). The sum is a result, too."""
     if _reads_statistics(s.node):
         return False
@@ -25,7 +25,7 @@ def skip_layer_normalization(s: Spelling) -> bool:
     return True
 
 
-def skip_simplified_layer_normalization(s: Spelling) -> bool:
+def skip_simplified_layer_normalization(s: Replacement) -> bool:
     """Decompose to an RMS normalisation of x + skip + b. The sum is a result, too."""
     if _reads_statistics(s.node):
         return False
@@ -35,7 +35,7 @@ def skip_simplified_layer_normalization(s: Spelling) -> bool:
     return True
 
 
-def simplified_layer_normalization(s: Spelling) -> bool:
+def simplified_layer_normalization(s: Replacement) -> bool:
     """Decompose to an RMS normalisation: x / sqrt(mean(x²) + epsilon) · gamma."""
     if _reads_statistics(s.node) or s.node.attributes.get_int("axis", -1) != -1:
         return False
@@ -49,7 +49,7 @@ def _reads_statistics(node: ir.Node) -> bool:
     return any(map(is_read, node.outputs[1:3]))
 
 
-def _sums(s: Spelling, bias: int) -> ir.Value:
+def _sums(s: Replacement, bias: int) -> ir.Value:
     """Insert x + skip + b. bias: position of b, which is optional."""
     sums = s.make("Add", s.operand(0), s.operand(1))
     return s.make("Add", sums, s.operand(bias)) if s.has(bias) else sums
@@ -61,7 +61,7 @@ def _read_sum(node: ir.Node, sums: ir.Value) -> ir.Value | None:
     return sums if any(map(is_read, results)) else None
 
 
-def _by_squares(s: Spelling, x: ir.Value, gamma: ir.Value, epsilon: float) -> ir.Value:
+def _by_squares(s: Replacement, x: ir.Value, gamma: ir.Value, epsilon: float) -> ir.Value:
     """Insert an RMS normalisation in the form that exporters write."""
     squares = s.make("Mul", x, x)
     if s.opset < _AXES_ARE_OPERANDS:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import constant, operand, static_shape
-from opu_fuse.frontend.importing.decompose.replacement import Spelling, has_kinds
+from opu_fuse.frontend.importing.decompose.replacement import Replacement, has_kinds
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 _OPERATORS = ("Quant", "BipolarQuant", "Trunc", "FloatQuant", "IntQuant")
@@ -53,8 +53,8 @@ def is_of_qonnx(domain: str, op_type: str) -> bool:
     return domain in DOMAINS and op_type in _OPERATORS
 
 
-def spell_out_qonnx(model: ir.Model) -> bool:
-    """Convert Quant nodes in place. Return whether a node was replaced.
+def convert_qonnx(model: ir.Model) -> bool:
+    """Convert Quant nodes (mutates the model). Return whether a node was replaced.
 
     Nodes without a QCDQ form are not changed (`refuse_left_over`).
     """
@@ -64,9 +64,9 @@ def spell_out_qonnx(model: ir.Model) -> bool:
             continue
         source = constant(operand(node, 0))
         if source is None:
-            _round_computed(Spelling(node), steps)
+            _round_computed(Replacement(node), steps)
         else:
-            _round_constant(Spelling(node), steps, source)
+            _round_constant(Replacement(node), steps, source)
         changed = True
     return changed
 
@@ -155,7 +155,7 @@ def _axis(data: np.ndarray, size: tuple[int, ...] | None) -> int | None:
     return axis if size[axis] == data.size else -1
 
 
-def _round_computed(s: Spelling, steps: _Steps) -> None:
+def _round_computed(s: Replacement, steps: _Steps) -> None:
     """Replace a Quant of a computed value by QuantizeLinear, Clip, DequantizeLinear."""
     kind = steps.dtype
     scale, zero = _spread(steps)
@@ -175,7 +175,7 @@ def _spread(steps: _Steps) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(steps.scale, zero.shape), zero
 
 
-def _round_constant(s: Spelling, steps: _Steps, data: np.ndarray) -> None:
+def _round_constant(s: Replacement, steps: _Steps, data: np.ndarray) -> None:
     """Replace a Quant of a constant by an integer constant and a DequantizeLinear."""
     scale, zero = _spread(steps)
     shape = [1] * data.ndim

@@ -21,7 +21,7 @@ from opu_fuse.frontend.editing import (
 )
 
 
-class Spelling:
+class Replacement:
     """Builder of the nodes that replace one node. They are inserted before it, in order.
 
     dtype: element type of the operator's arithmetic. opset: standard opset of the model.

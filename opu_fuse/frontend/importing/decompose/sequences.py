@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, detach, is_standard, operand, static_shape
-from opu_fuse.frontend.importing.decompose.replacement import Spelling, is_read
+from opu_fuse.frontend.importing.decompose.replacement import Replacement, is_read
 from opu_fuse.model.operator_sets import MAKES_SEQUENCES, READS_SEQUENCES
 
 _LONGEST = 4096
@@ -17,8 +17,8 @@ _LONGEST = 4096
 Elements = list[ir.Value]
 
 
-def spell_out_sequences(model: ir.Model) -> bool:
-    """Replace static sequences in place. Return whether a node was replaced.
+def unroll_sequences(model: ir.Model) -> bool:
+    """Replace static sequences (mutates the model). Return whether a node was replaced.
 
     Names and shapes have to be inferred again afterwards.
     """
@@ -30,7 +30,7 @@ def spell_out_sequences(model: ir.Model) -> bool:
                 known[node.outputs[0]] = elements
                 makers.append(node)
         elif is_standard(node, *READS_SEQUENCES) and (sequence := operand(node, 0)) in known:
-            changed |= _read(Spelling(node), known[sequence])
+            changed |= _read(Replacement(node), known[sequence])
     for node in reversed(makers):
         if not is_read(node.outputs[0]):
             detach(node)
@@ -70,7 +70,7 @@ def _place(value: ir.Value | None, count: int) -> int | None:
 
 def _parts(node: ir.Node) -> Elements | None:
     """Results of a new Split that is equivalent to a SplitToSequence; None if not static."""
-    s = Spelling(node)
+    s = Replacement(node)
     size, axis = static_shape(operand(node, 0)), node.attributes.get_int("axis", 0)
     if size is None or not -len(size) <= axis < len(size) or not is_read(node.outputs[0]):
         return None
@@ -109,7 +109,7 @@ def _lengths(node: ir.Node, whole: int) -> list[int] | None:
     return [min(length, whole - start) for start in range(0, whole, length)]
 
 
-def _read(s: Spelling, elements: Elements) -> bool:
+def _read(s: Replacement, elements: Elements) -> bool:
     """Replace a node that reads a sequence. Returns False if its index is not static."""
     match s.node.op_type:
         case "SequenceLength":
@@ -129,7 +129,7 @@ def _read(s: Spelling, elements: Elements) -> bool:
     return True
 
 
-def _joined(s: Spelling, elements: Elements) -> ir.Value | None:
+def _joined(s: Replacement, elements: Elements) -> ir.Value | None:
     axis = s.node.attributes.get_int("axis", 0)
     if s.node.attributes.get_int("new_axis", 0):
         axes = s.constant(np.asarray([axis], np.int64))

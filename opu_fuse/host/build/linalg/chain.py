@@ -1,4 +1,4 @@
-"""A host segment's ONNX nodes -> generic kernels, and what stays with ONNX Runtime.
+"""A host segment's ONNX nodes -> generic kernels, and the nodes left to ONNX Runtime.
 
 The plan's steps are in the order in which they run. ONNX Runtime's nodes are gathered into as few
 steps as the dependencies allow.
@@ -26,8 +26,8 @@ from opu_fuse.host.build.linalg.site import TensorType
 from opu_fuse.host.kernel import GenericOp, Kernel
 
 MAX_PAYLOAD = 64
-"""Instructions of a payload the driver stops at, so that a kernel stays readable and fusing a long
-chain takes time in proportion to its length."""
+"""Instructions of a payload at which the driver stops, so that a kernel is readable and fusing a
+long chain takes time in proportion to its length."""
 
 
 class KernelStep(Struct, frozen=True, kw_only=True):
@@ -76,25 +76,28 @@ def fuse_host_chain(
     min_nodes: int = 2,
     exact: bool = True,
 ) -> HostPlan:
-    """Plan for nodes given in an order in which each stands after those it reads.
+    """Plan for nodes in topological order.
 
-    types: of all values, where known (`types_of`); constants: by name (`constants_of`); outputs:
-    values needed afterwards. control: at most `MAX_PAYLOAD` instructions if None. A kernel that
-    stands for fewer than min_nodes nodes is not worth one: they stay. exact: as in `generic_of`.
+    types: of all values, where known (`types_of`)
+    constants: by name (`constants_of`)
+    outputs: values needed afterwards
+    control: at most `MAX_PAYLOAD` instructions if None
+    min_nodes: ONNX Runtime runs what a kernel of fewer nodes would replace
+    exact: as in `generic_of`
     """
     control = control or at_most_ops(MAX_PAYLOAD)
-    kept = [i for i, node in enumerate(nodes) if not _known(node, constants, outputs)]
+    computed = [i for i, node in enumerate(nodes) if not _known(node, constants, outputs)]
     members: list[Member] = []
-    for i in kept:
+    for i in computed:
         op = generic_of(nodes[i], types, constants, exact=exact)
         members.append(op or _opaque(nodes[i]))
     fused = first = fuse_greedily(members, outputs, control=control, constants=constants)
     while single := _too_small(fused, min_nodes):
         for at in single:
-            members[at] = _opaque(nodes[kept[at]])
+            members[at] = _opaque(nodes[computed[at]])
         fused = fuse_greedily(members, outputs, control=control, constants=constants)
     return HostPlan(
-        steps=_steps(fused, kept, constants, outputs),
+        steps=_steps(fused, computed, constants, outputs),
         refusals=first.refusals,
     )
 
@@ -135,17 +138,17 @@ def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def _too_small(fused: Fused, min_nodes: int) -> list[int]:
-    """Positions of members whose kernel stands for too few nodes."""
+    """Positions of members whose kernel replaces too few nodes."""
     result = set()
-    for member, made_of in zip(fused.members, fused.made_of, strict=True):
-        if isinstance(member, GenericOp) and len(made_of) < min_nodes:
-            result.update(made_of)
+    for member, origins in zip(fused.members, fused.origins, strict=True):
+        if isinstance(member, GenericOp) and len(origins) < min_nodes:
+            result.update(origins)
     return sorted(result)
 
 
 def _steps(
     fused: Fused,
-    kept: Sequence[int],
+    computed: Sequence[int],
     constants: Mapping[str, np.ndarray],
     outputs: Collection[str],
 ) -> tuple[KernelStep | RuntimeStep, ...]:
@@ -159,20 +162,20 @@ def _steps(
     steps: list[KernelStep | RuntimeStep] = []
     for number, group in enumerate(order):
         member = fused.members[group[0]]
-        nodes = tuple(sorted(kept[i] for at in group for i in fused.made_of[at]))
+        nodes = tuple(sorted(computed[i] for at in group for i in fused.origins[at]))
         if isinstance(member, GenericOp):
             own = {n: constants[n] for n in reads_of(member) if n in constants}
             steps.append(KernelStep(kernel=Kernel(op=member, constants=own), nodes=nodes))
             continue
         inside = [fused.members[at] for at in group]
-        made = dict.fromkeys(v for m in inside for v in writes_of(m))
+        written = dict.fromkeys(v for m in inside for v in writes_of(m))
         read = dict.fromkeys(v for m in inside for v in reads_of(m))
-        needed = {v for v in made if v in outputs or read_by.get(v, set()) - {number}}
+        needed = {v for v in written if v in outputs or read_by.get(v, set()) - {number}}
         steps.append(
             RuntimeStep(
                 nodes=nodes,
-                reads=tuple(v for v in read if v not in made and v not in constants),
-                writes=tuple(v for v in made if v in needed),
+                reads=tuple(v for v in read if v not in written and v not in constants),
+                writes=tuple(v for v in written if v in needed),
             )
         )
     return tuple(steps)
@@ -182,13 +185,13 @@ def _alternating(members: Sequence[Member]) -> list[list[int]]:
     """Positions by step: kernels that can run, alone; then all other nodes that can run, together;
     and so on.
     """
-    maker = {v: at for at, m in enumerate(members) for v in writes_of(m)}
+    producer_of = {v: at for at, m in enumerate(members) for v in writes_of(m)}
     readers: dict[int, list[int]] = {}
     waiting = []
     for at, member in enumerate(members):
-        makers = {maker[v] for v in reads_of(member) if v in maker}
-        waiting.append(len(makers))
-        for m in makers:
+        producers = {producer_of[v] for v in reads_of(member) if v in producer_of}
+        waiting.append(len(producers))
+        for m in producers:
             readers.setdefault(m, []).append(at)
     ready: dict[bool, list[int]] = {True: [], False: []}
     for at, member in enumerate(members):

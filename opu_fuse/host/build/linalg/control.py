@@ -62,7 +62,7 @@ def at_most_live_values(limit: int) -> Control:
 
 def live_values(op: GenericOp) -> int:
     """Most values of the payload alive at once: an operand from its first use to its last, an
-    instruction's value from where it is made; what is yielded, to the end. Constants do not count.
+    instruction's value from its definition on; a yielded value, to the end. Constants do not count.
     """
     end = len(op.body)
     first: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """The greedy driver: fuses producers into consumers until no rule and no control allows more.
 
-Consumers are taken in order; each takes in its producers, operand by operand, and then their
-producers. Operators that are no generic ones (`Opaque`) stay, and nothing is fused across them that
-would have to wait for itself.
+Consumers are visited in order; each absorbs its producers, operand by operand, and then their
+producers. Operators that are no generic ones (`Opaque`) are left as they are, and nothing is fused
+across them that would depend on itself.
 """
 
 import heapq
@@ -42,12 +42,15 @@ Member = GenericOp | Opaque
 
 
 class Fused(Struct, frozen=True, kw_only=True):
-    """What the driver leaves. members: operators, each after those it reads; made_of: per member
-    the positions of the given operators it stands for; refusals: (producer, consumer, why not).
+    """Result of the driver.
+
+    members: operators in topological order
+    origins: per member the positions of the operators that it replaces
+    refusals: (producer, consumer, why not)
     """
 
     members: tuple[Member, ...]
-    made_of: tuple[tuple[int, ...], ...]
+    origins: tuple[tuple[int, ...], ...]
     refusals: tuple[tuple[str, str, Refusal], ...]
 
 
@@ -58,7 +61,7 @@ def fuse_greedily(
     control: Control = one_use,
     constants: Mapping[str, np.ndarray] | None = None,
 ) -> Fused:
-    """Fuse operators given in an order in which each stands after those it reads.
+    """Fuse operators in topological order.
 
     outputs: values needed outside; operators that lead to none of them go. constants: values known
     now; those of one value everywhere move into the payloads.
@@ -68,14 +71,14 @@ def fuse_greedily(
     for key in sorted(graph.members):
         member = graph.members[key]
         if isinstance(member, GenericOp):
-            needed = [value for value in writes_of(member) if graph.needed(value)]
+            needed = [value for value in writes_of(member) if graph.is_needed(value)]
             graph.put(key, simplify(fold_splats(drop_results(member, needed), constants or {})))
-            _take_in_producers(graph, key, control)
+            _absorb_producers(graph, key, control)
     order = graph.order()
     names = {graph.members[key].name for key in order}
     return Fused(
         members=tuple(graph.members[key] for key in order),
-        made_of=tuple(tuple(sorted(graph.made_of[key])) for key in order),
+        origins=tuple(tuple(sorted(graph.origins[key])) for key in order),
         refusals=tuple(r for r in graph.refusals.values() if {r[0], r[1]} <= names),
     )
 
@@ -101,16 +104,16 @@ class _Graph:
 
     def __init__(self, members: Sequence[Member], outputs: Collection[str]) -> None:
         self.members: dict[int, Member] = {}
-        self.made_of: dict[int, set[int]] = {}
-        self.maker: dict[str, int] = {}
+        self.origins: dict[int, set[int]] = {}
+        self.producer_of: dict[str, int] = {}
         self.readers: dict[str, set[int]] = {}
         self.outputs = frozenset(outputs)
         self.refusals: dict[tuple[str, str], tuple[str, str, Refusal]] = {}
         for key, member in enumerate(members):
             for value in writes_of(member):
-                if value in self.maker or value in self.readers:
-                    raise InternalError("linalg fusion", f"{value} is made twice or read before")
-            self.made_of[key] = {key}
+                if value in self.producer_of or value in self.readers:
+                    raise InternalError("linalg fusion", f"{value} is written twice or read before")
+            self.origins[key] = {key}
             self.put(key, member)
 
     def put(self, key: int, member: Member) -> None:
@@ -121,27 +124,27 @@ class _Graph:
         for value in reads_of(member):
             self.readers.setdefault(value, set()).add(key)
         for value in writes_of(member):
-            self.maker[value] = key
+            self.producer_of[value] = key
 
     def remove(self, key: int) -> None:
         member = self.members.pop(key)
         for value in reads_of(member):
             self.readers[value].discard(key)
         for value in writes_of(member):
-            if self.maker.get(value) == key:
-                del self.maker[value]
+            if self.producer_of.get(value) == key:
+                del self.producer_of[value]
 
     def drop_dead(self) -> None:
         """Members whose results nobody needs go."""
         for key in sorted(self.members, reverse=True):
-            if not any(self.needed(value) for value in writes_of(self.members[key])):
+            if not any(self.is_needed(value) for value in writes_of(self.members[key])):
                 self.remove(key)
 
-    def needed(self, value: str) -> bool:
+    def is_needed(self, value: str) -> bool:
         return value in self.outputs or bool(self.readers.get(value))
 
-    def outside(self, value: str, key: int) -> set[int]:
-        """Members besides `key` that read a value."""
+    def other_readers(self, value: str, key: int) -> set[int]:
+        """Members other than `key` that read a value."""
         return self.readers.get(value, set()) - {key}
 
     def uses(self, member: Member) -> int:
@@ -156,7 +159,7 @@ class _Graph:
     def order(self) -> list[int]:
         """Keys in topological order; the original order where several are possible."""
         waiting = {
-            key: len({self.maker[v] for v in reads_of(m) if v in self.maker})
+            key: len({self.producer_of[v] for v in reads_of(m) if v in self.producer_of})
             for key, m in self.members.items()
         }
         ready = [key for key, count in waiting.items() if count == 0]
@@ -175,32 +178,36 @@ class _Graph:
         return results
 
 
-def _take_in_producers(graph: _Graph, key: int, control: Control) -> None:
+def _absorb_producers(graph: _Graph, key: int, control: Control) -> None:
     operand = 0
     while True:
         consumer = graph.members[key]
         assert isinstance(consumer, GenericOp)
         if operand >= len(consumer.inputs) + len(consumer.results):
             return
-        operand = 0 if _try(graph, key, consumer, operand, control) else operand + 1
+        operand = 0 if _try_to_fuse(graph, key, consumer, operand, control) else operand + 1
 
 
-def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Control) -> bool:
+def _try_to_fuse(
+    graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Control
+) -> bool:
     """True when the consumer has changed."""
     value = operand_value(consumer, operand)
-    maker = graph.maker.get(value) if value is not None else None
-    producer = graph.members[maker] if maker is not None else None
-    if maker is None or not isinstance(producer, GenericOp):
+    producer_key = graph.producer_of.get(value) if value is not None else None
+    producer = graph.members[producer_key] if producer_key is not None else None
+    if producer_key is None or not isinstance(producer, GenericOp):
         return False
     if fill_literal(producer) is not None:
         folded = fold_fill(consumer, producer)
         if folded != consumer:
-            _replace(graph, key, maker, simplify(folded))
+            _replace(graph, key, producer_key, simplify(folded))
             return True
-    kept = frozenset(
-        r.value for r in producer.results if r.value in graph.outputs or graph.outside(r.value, key)
+    preserved = frozenset(
+        r.value
+        for r in producer.results
+        if r.value in graph.outputs or graph.other_readers(r.value, key)
     )
-    pair = Pair(producer=producer, consumer=consumer, operand=operand, kept=kept)
+    pair = Pair(producer=producer, consumer=consumer, operand=operand, preserved=preserved)
     no = refusal(pair) or _waits_for_itself(graph, key, pair)
     if no is None:
         fused = checked(simplify(fuse_pair(pair)))
@@ -209,40 +216,42 @@ def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Co
         )
         text = control(candidate)
         if text is None:
-            _replace(graph, key, maker, fused)
+            _replace(graph, key, producer_key, fused)
             return True
         no = Refusal(rule="control", text=text)
     graph.refuse(producer, consumer, no)
     return False
 
 
-def _replace(graph: _Graph, key: int, maker: int, fused: GenericOp) -> None:
+def _replace(graph: _Graph, key: int, producer_key: int, fused: GenericOp) -> None:
     """Put what was fused; the producer shrinks to what is still read from it."""
-    producer = graph.members[maker]
+    producer = graph.members[producer_key]
     assert isinstance(producer, GenericOp)
     made_now = {r.value for r in fused.results}
     graph.put(key, fused)
-    graph.made_of[key] |= graph.made_of[maker]
-    left = [r.value for r in producer.results if r.value not in made_now and graph.needed(r.value)]
+    graph.origins[key] |= graph.origins[producer_key]
+    left = [
+        r.value for r in producer.results if r.value not in made_now and graph.is_needed(r.value)
+    ]
     if left:
-        graph.put(maker, drop_results(producer, left))
+        graph.put(producer_key, drop_results(producer, left))
     else:
-        graph.remove(maker)
+        graph.remove(producer_key)
 
 
 def _waits_for_itself(graph: _Graph, key: int, pair: Pair) -> Refusal | None:
     """A preserved result reaches the consumer through others: fused, that would be a circle."""
-    stack = sorted({r for value in pair.kept for r in graph.outside(value, key)})
+    stack = sorted({r for value in pair.preserved for r in graph.other_readers(value, key)})
     seen = set(stack)
     while stack:
         at = graph.members[stack.pop()]
-        behind = {r for value in writes_of(at) for r in graph.readers.get(value, ())}
-        if key in behind:
+        readers = {r for value in writes_of(at) for r in graph.readers.get(value, ())}
+        if key in readers:
             text = f"{pair.consumer.name} needs {at.name}, which needs {pair.producer.name}"
             return Refusal(rule="waits_for_itself", text=f"{text}: fused, they would wait forever")
-        stack += sorted(behind - seen)
-        seen |= behind
+        stack += sorted(readers - seen)
+        seen |= readers
         if len(seen) > SEARCH_LIMIT:
-            text = f"more than {SEARCH_LIMIT} operators lie behind {pair.producer.name}"
+            text = f"more than {SEARCH_LIMIT} operators depend on {pair.producer.name}"
             return Refusal(rule="waits_for_itself", text=text)
     return None

@@ -1,7 +1,7 @@
 """Fusing a producer into a consumer through one operand (`fuse_elementwise`).
 
 The fused operator runs the consumer's loops. A producer's operand is read by
-`producer_map ∘ inverse(result_map) ∘ operand_map`. Operands stand in this order: the consumer's
+`producer_map ∘ inverse(result_map) ∘ operand_map`. The order of operands is: the consumer's
 inputs before the fused one, the producer's inputs, the consumer's other inputs; then the preserved
 results of the producer, then the consumer's.
 """
@@ -25,13 +25,16 @@ from opu_fuse.host.kernel_check import checked
 
 
 def fuse_elementwise(
-    producer: GenericOp, consumer: GenericOp, operand: int, *, kept: Collection[str] = ()
+    producer: GenericOp, consumer: GenericOp, operand: int, *, preserved: Collection[str] = ()
 ) -> GenericOp:
     """One operator that computes what the two compute one after the other, with the same bits.
 
-    operand, kept: as in `Pair`. Raises InternalError where a rule forbids it: ask `refusal` first.
+    operand, preserved: as in `Pair`. Raises InternalError where a rule forbids it: ask `refusal`
+    first.
     """
-    pair = Pair(producer=producer, consumer=consumer, operand=operand, kept=frozenset(kept))
+    pair = Pair(
+        producer=producer, consumer=consumer, operand=operand, preserved=frozenset(preserved)
+    )
     no = refusal(pair)
     if no is not None:
         raise InternalError("linalg fusion", f"{no.rule}: {no.text}")

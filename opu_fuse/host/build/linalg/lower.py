@@ -41,10 +41,10 @@ def generic_of(
     known = POINTWISE.get(proto.op_type)
     if known is None or (exact and not known.exact) or not site.inputs:
         return None
-    given = [t.dtype for t in site.inputs if t is not None]
-    if given[0] not in known.dtypes or not set(given) <= set(DTYPES):
+    dtypes = [t.dtype for t in site.inputs if t is not None]
+    if dtypes[0] not in known.dtypes or not set(dtypes) <= set(DTYPES):
         return None
-    return _pointwise(site, given)
+    return _pointwise(site, dtypes)
 
 
 def _pointwise(site: Site, dtypes: list[str]) -> GenericOp | None:
@@ -77,9 +77,9 @@ def _meaningful(op: GenericOp) -> GenericOp | None:
 
 
 def _input(site: Site, n: int, index: AffineMap) -> Input:
-    given = site.inputs[n]
-    assert given is not None
-    return Input(value=site.node.input[n], shape=site.shape(n), dtype=given.dtype, map=index)
+    kind = site.inputs[n]
+    assert kind is not None
+    return Input(value=site.node.input[n], shape=site.shape(n), dtype=kind.dtype, map=index)
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:

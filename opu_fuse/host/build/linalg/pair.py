@@ -11,13 +11,13 @@ from opu_fuse.host.kernel import GenericOp, Result
 
 class Pair(Struct, frozen=True, kw_only=True):
     """operand: which operand of the consumer is to disappear, inputs first, then the results'
-    inits. kept: results of the producer that others than the consumer need.
+    inits. preserved: results of the producer that others than the consumer need.
     """
 
     producer: GenericOp
     consumer: GenericOp
     operand: int
-    kept: frozenset[str] = frozenset()
+    preserved: frozenset[str] = frozenset()
 
     @property
     def value(self) -> str | None:
@@ -67,15 +67,15 @@ def preserved_results(pair: Pair) -> tuple[int, ...]:
     """The producer's results that the fused operator has to write too.
 
     Case 1: the payload reads what the result held before. Case 2: without it (and the operand) no
-    operand would tell some loop's extent. Case 3: others than the consumer need it.
+    operand would bound some loop. Case 3: others than the consumer need it.
     """
-    kept = []
+    results = []
     for k, r in enumerate(pair.producer.results):
         own = pair.producer.reads_result(k)  # Case 1
         bounds = r is pair.result and unbounded_loops(pair)  # Case 2
-        if own or bounds or r.value in pair.kept:  # Case 3
-            kept.append(k)
-    return tuple(kept)
+        if own or bounds or r.value in pair.preserved:  # Case 3
+            results.append(k)
+    return tuple(results)
 
 
 def unbounded_loops(pair: Pair) -> tuple[int, ...]:

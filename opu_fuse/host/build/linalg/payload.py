@@ -9,8 +9,8 @@ from opu_fuse.host.kernel import INDEX_DTYPE, SCALAR_OPS, Instr, Typing, literal
 
 
 class Payload:
-    """Instructions over operands of given dtypes; an instruction that is already there is not
-    appended again.
+    """Instructions over operands, whose dtypes come first; an instruction that exists already is
+    not appended again.
     """
 
     def __init__(self, operands: Iterable[str]) -> None:

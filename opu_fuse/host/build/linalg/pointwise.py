@@ -78,10 +78,10 @@ def _clip(site: Site, body: Payload, args: tuple[int, ...]) -> int | None:
     if any(a.name in ("min", "max") for a in site.node.attribute):  # before opset 11
         return None
     dtype = body.dtype(args[0])
-    given = dict(zip([n for n in range(3) if site.has(n)], args, strict=True))
+    operands = dict(zip([n for n in range(3) if site.has(n)], args, strict=True))
     limits = np.finfo(np.float32) if dtype == "float32" else np.iinfo(dtype)
-    low = given[1] if 1 in given else body.const(limits.min, dtype)  # infinities are clipped then
-    high = given[2] if 2 in given else body.const(limits.max, dtype)
+    low = operands[1] if 1 in operands else body.const(limits.min, dtype)  # clips infinities
+    high = operands[2] if 2 in operands else body.const(limits.max, dtype)
     return _above(body, _below(body, args[0], low), high)
 
 
@@ -102,7 +102,7 @@ def _hard_swish(_: Site, body: Payload, args: tuple[int, ...]) -> int:
 
 
 def _where(_: Site, body: Payload, args: tuple[int, ...]) -> int:
-    """Select by condition; ONNX Runtime turns a -0 of the second operand (only) into 0."""
+    """Select by condition; ONNX Runtime makes a -0 of the second operand (only) 0."""
     condition, x, y = args
     if body.dtype(x) == "float32":
         zero = body.const(0, "float32")
@@ -150,7 +150,7 @@ def _pow(site: Site, body: Payload, args: tuple[int, ...]) -> int | None:
 
 
 def _cast(site: Site, body: Payload, args: tuple[int, ...]) -> int | None:
-    """Conversion, except from floats to integers: there, a value out of range is undefined."""
+    """Conversion, except from floats to integers, where a value out of range is undefined."""
     source, target = body.dtype(args[0]), site.result.dtype
     if target not in ANY or (source == "float32" and target not in ("float32", "bool")):
         return None

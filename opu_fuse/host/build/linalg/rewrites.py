@@ -56,8 +56,8 @@ def fill_literal(op: GenericOp) -> str | None:
     """The literal an operator fills its only result with; None for operators that do more."""
     if op.inputs or len(op.results) != 1 or op.yields[0] < op.first_instr:
         return None
-    made = op.body[op.yields[0] - op.first_instr]
-    return made.literal if made.op == "const" else None
+    instruction = op.body[op.yields[0] - op.first_instr]
+    return instruction.literal if instruction.op == "const" else None
 
 
 def fold_fill(op: GenericOp, fill: GenericOp) -> GenericOp:
@@ -98,23 +98,23 @@ def drop_unused_inputs(op: GenericOp) -> GenericOp:
 
 
 def drop_results(op: GenericOp, needed: Collection[str]) -> GenericOp:
-    """Without the results nobody needs; one stays that bounds a gathering's loop."""
-    stays = [k for k, r in enumerate(op.results) if r.value in needed]
-    if len(stays) == len(op.results) or not stays:
+    """Without the results nobody needs, except one that bounds a gathering's loop."""
+    remaining = [k for k, r in enumerate(op.results) if r.value in needed]
+    if len(remaining) == len(op.results) or not remaining:
         return op
-    maps = [x.map for x in (*op.inputs, *(op.results[k] for k in stays))]
+    maps = [x.map for x in (*op.inputs, *(op.results[k] for k in remaining))]
     if op.gathering and uncovered_loops(maps, len(op.loops)):
         return op
     reads = results_read(op)
-    if any(reads[op.yields[k]] - set(stays) for k in stays):
+    if any(reads[op.yields[k]] - set(remaining) for k in remaining):
         return op
-    return simplify(_rebuilt(op, range(len(op.inputs)), stays))
+    return simplify(_rebuilt(op, range(len(op.inputs)), remaining))
 
 
 def _bounded(op: GenericOp, dropped: Collection[int]) -> bool:
-    """True when the other operands still tell every loop's extent."""
-    kept: list[Input | Result] = [x for n, x in enumerate(op.inputs) if n not in dropped]
-    return not uncovered_loops([x.map for x in (*kept, *op.results)], len(op.loops))
+    """True when the other operands still bound every loop."""
+    others: list[Input | Result] = [x for n, x in enumerate(op.inputs) if n not in dropped]
+    return not uncovered_loops([x.map for x in (*others, *op.results)], len(op.loops))
 
 
 def _without_inputs(

@@ -74,12 +74,12 @@ def operand_is_produced(pair: Pair) -> Words | None:
 
 
 def index_per_producer_loop(pair: Pair) -> Words | None:
-    """{consumer} reads {value} with {given} indices, {producer} has {wanted} loops"""
-    given, wanted = len(pair.operand_map.results), len(pair.producer.loops)
-    if given == wanted:
+    """{consumer} reads {value} with {count} indices, {producer} has {wanted} loops"""
+    count, wanted = len(pair.operand_map.results), len(pair.producer.loops)
+    if count == wanted:
         return None
     words = {"consumer": pair.consumer.name, "producer": pair.producer.name}
-    return {**words, "value": pair.value, "given": given, "wanted": wanted}
+    return {**words, "value": pair.value, "count": count, "wanted": wanted}
 
 
 def result_map_is_permutation(pair: Pair) -> Words | None:
@@ -91,7 +91,7 @@ def result_map_is_permutation(pair: Pair) -> Words | None:
 
 
 def loops_keep_bounds(pair: Pair) -> Words | None:
-    """{consumer} gathers, and without {value} no operand would tell how far loop d{loop} runs"""
+    """{consumer} gathers, and without {value} no operand would bound loop d{loop}"""
     if not pair.consumer.gathering:
         return None
     lost = unbounded_loops(pair)

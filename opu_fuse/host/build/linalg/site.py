@@ -29,10 +29,10 @@ class Site(Struct, frozen=True, kw_only=True):
 
     def shape(self, n: int) -> tuple[int, ...]:
         """Shape of an operand that is present."""
-        given = self.inputs[n]
-        assert given is not None
-        assert given.shape is not None
-        return given.shape
+        kind = self.inputs[n]
+        assert kind is not None
+        assert kind.shape is not None
+        return kind.shape
 
     @property
     def result_shape(self) -> tuple[int, ...]:
@@ -86,15 +86,15 @@ def site_of(
 ) -> Site | None:
     """The node's site; None where it has several results, or a type is unknown or empty."""
     results = [name for name in node.output if name]
-    given = [None if not name else types.get(name) for name in node.input]
-    missing = any(name and t is None for name, t in zip(node.input, given, strict=True))
+    kinds = [None if not name else types.get(name) for name in node.input]
+    missing = any(name and t is None for name, t in zip(node.input, kinds, strict=True))
     if len(results) != 1 or missing or results[0] not in types:
         return None
     result = types[results[0]]
-    shapes = [t.shape for t in (*given, result) if t is not None]
+    shapes = [t.shape for t in (*kinds, result) if t is not None]
     if any(shape is None or 0 in shape for shape in shapes):
         return None
-    return Site(node=node, inputs=tuple(given), result=result, constants=constants)
+    return Site(node=node, inputs=tuple(kinds), result=result, constants=constants)
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, TensorType]:
@@ -131,9 +131,9 @@ def constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 
 
 def _constant_node(node: onnx.NodeProto) -> np.ndarray | None:
-    (given,) = node.attribute
-    value = helper.get_attribute_value(given)
-    match given.name:
+    (attribute,) = node.attribute
+    value = helper.get_attribute_value(attribute)
+    match attribute.name:
         case "value":
             return numpy_helper.to_array(value)
         case "value_float" | "value_floats":

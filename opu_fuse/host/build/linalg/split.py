@@ -20,8 +20,8 @@ from opu_fuse.host.kernel import DTYPES, Kernel
 
 
 class HostPiece(Struct, frozen=True, kw_only=True):
-    """Exactly one of kernel and model is set. inputs, outputs: value names of the given model;
-    nodes: names of the nodes it stands for.
+    """Exactly one of kernel and model is set. inputs, outputs: value names of the whole model;
+    nodes: names of the nodes it replaces.
     """
 
     kernel: Kernel | None

@@ -41,12 +41,12 @@ def _reshape(site: Site) -> AffineMap | None:
 def _slice(site: Site) -> AffineMap | None:
     """Known starts, axes and steps; how far each runs is in the result's shape."""
     shape = site.shape(0)
-    given = [site.constant(n) for n in range(1, len(site.inputs))]
-    if len(given) < 2 or any(g is None and site.has(n) for n, g in enumerate(given, 1)):
+    arguments = [site.constant(n) for n in range(1, len(site.inputs))]
+    if len(arguments) < 2 or any(g is None and site.has(n) for n, g in enumerate(arguments, 1)):
         return None
-    starts = [int(x) for x in np.ravel(given[0])] if given[0] is not None else []
-    axes = _numbers(given, 3, list(range(len(starts))))
-    steps = _numbers(given, 4, [1] * len(starts))
+    starts = [int(x) for x in np.ravel(arguments[0])] if arguments[0] is not None else []
+    axes = _numbers(arguments, 3, list(range(len(starts))))
+    steps = _numbers(arguments, 4, [1] * len(starts))
     results = [Affine(terms=((i, 1),)) for i in range(len(shape))]
     for start, axis, step in zip(starts, axes, steps, strict=True):
         axis %= len(shape)
@@ -57,8 +57,8 @@ def _slice(site: Site) -> AffineMap | None:
     return AffineMap(dims=len(shape), results=tuple(results))
 
 
-def _numbers(given: list[np.ndarray | None], n: int, default: list[int]) -> list[int]:
-    data = given[n - 1] if n <= len(given) else None
+def _numbers(arguments: list[np.ndarray | None], n: int, default: list[int]) -> list[int]:
+    data = arguments[n - 1] if n <= len(arguments) else None
     return default if data is None else [int(x) for x in np.ravel(data)]
 
 

@@ -1,0 +1,104 @@
+"""Normalisations of the channels of each pixel read and write maps with channels first.
+
+ONNX normalises the last axes. Here a LayerNormalization or RMSNormalization of the last axis is
+between two Transposes, one from a map (1, c, h, w) and one to a map. The three are one operator of
+the data-flow graph (`model/composites.py`), so that its predecessors and successors have channels
+first. Tokens become pixels of an image (`tokens`).
+"""
+
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical.token_images import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    as_image,
+    image_shape,
+    is_image,
+    map_of,
+    reshape_after,
+)
+from opu_fuse.frontend.editing import (
+    insert_after,
+    insert_before,
+    is_standard,
+    quant_of,
+    sole_reader,
+    static_shape,
+)
+from opu_fuse.model.operator_sets import NORMS
+from opu_fuse.quant import META_KEY
+
+
+def convert(graph: ir.Graph, node: ir.Node) -> bool:
+    """Give a normalisation its Transposes. Returns whether the graph changed."""
+    x = node.inputs[0]
+    if x is None or not _is_of_last_axis(node, x):
+        return False
+    is_new = not is_image(x)
+    if is_new:
+        x = map_of(x) or as_image(graph, node, x)
+        reshape_after(graph, node, x)
+        node.replace_input_with(0, x)
+        node.attributes["axis"] = ir.AttrInt64("axis", -1)
+    changed = _transpose_operand(node, x)
+    changed |= _transpose_result(node)
+    return changed or is_new
+
+
+def is_of_norm(node: ir.Node) -> bool:
+    """Whether a node is a Transpose that belongs to a normalisation."""
+    if not is_standard(node, "Transpose"):
+        return False
+    order = tuple(node.attributes.get_ints("perm", ()))
+    if order == CHANNELS_LAST:
+        reader = sole_reader(node.outputs[0])
+        return reader is not None and is_standard(reader, *NORMS)
+    x = node.inputs[0]
+    norm = None if x is None else x.producer()
+    if x is None or norm is None or order != CHANNELS_FIRST or sole_reader(x) is None:
+        return False
+    return is_standard(norm, *NORMS)
+
+
+def _is_of_last_axis(node: ir.Node, x: ir.Value) -> bool:
+    """Whether a node normalises several channels of several tokens, and has one result."""
+    shape = static_shape(x)
+    if shape is None or image_shape(x) is None or shape[-1] == 1:
+        return False
+    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+        return False
+    is_last = node.attributes.get_int("axis", -1) % len(shape) == len(shape) - 1
+    return is_last and node.outputs[0].dtype == x.dtype == ir.DataType.FLOAT
+
+
+def _transpose_operand(node: ir.Node, x: ir.Value) -> bool:
+    producer = x.producer()
+    if producer is not None and is_of_norm(producer):
+        return False
+    shape = static_shape(x)
+    assert shape is not None
+    first = [shape[axis] for axis in CHANNELS_FIRST]
+    name = f"{node.name}/channels"
+    turned = insert_before(node, "Transpose", [x], {"perm": CHANNELS_FIRST}, name=name, shape=first)
+    back = insert_before(
+        node, "Transpose", [turned], {"perm": CHANNELS_LAST}, name=f"{node.name}/last", shape=shape
+    )
+    if (quant := quant_of(x)) is not None:
+        turned.meta[META_KEY] = back.meta[META_KEY] = quant
+    node.replace_input_with(0, back)
+    return True
+
+
+def _transpose_result(node: ir.Node) -> bool:
+    result = node.outputs[0]
+    reader = sole_reader(result)
+    if reader is not None and is_of_norm(reader):
+        return False
+    shape = static_shape(result)
+    assert shape is not None
+    first = [shape[axis] for axis in CHANNELS_FIRST]
+    perm = {"perm": CHANNELS_LAST}
+    insert_after(node, result, "Transpose", (), perm, name=f"{node.name}/rows", shape=first)
+    perm = {"perm": CHANNELS_FIRST}
+    insert_after(node, result, "Transpose", (), perm, name=f"{node.name}/turned", shape=shape)
+    return True

@@ -1,0 +1,86 @@
+"""Tokens as the pixels of a channels-last image, for the steps that bring them to that form.
+
+An operator that treats all tokens (b, n, c) alike computes the same on the image (1, 1, b * n, c).
+"""
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    insert_after,
+    insert_before,
+    is_standard,
+    quant_of,
+    static_shape,
+)
+from opu_fuse.quant import META_KEY
+
+CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+"""Permutations of a channels-last map to channels-first, and back."""
+IMAGE_RANK = 4
+
+
+def is_image(value: ir.Value) -> bool:
+    """Whether a value has the shape of a map (1, h, w, c)."""
+    shape = static_shape(value)
+    return shape is not None and len(shape) == IMAGE_RANK and shape[0] == 1 and 0 not in shape
+
+
+def image_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """The shape (1, 1, tokens, c) of several tokens as an image; None for other values."""
+    shape = static_shape(value)
+    if shape is None or len(shape) < 2 or 0 in shape or math.prod(shape[:-1]) == 1:
+        return None
+    return (1, 1, math.prod(shape[:-1]), shape[-1])
+
+
+def map_of(value: ir.Value | None, *, any_axis: bool = False) -> ir.Value | None:
+    """The channels-last map that a Reshape made these tokens of; None if it requantises.
+
+    any_axis: the Reshape need not keep the last axis.
+    """
+    node = None if value is None else value.producer()
+    if value is None or node is None or not is_standard(node, "Reshape"):
+        return None
+    source, size, shape = node.inputs[0], static_shape(node.inputs[0]), static_shape(value)
+    if source is None or size is None or shape is None or not is_image(source):
+        return None
+    if size[2] == 1 < size[1]:  # heads of one: tokens are the columns of an image
+        return None
+    same_quant = quant_of(value) in {None, quant_of(source)}
+    keeps_channels = shape[-1:] == size[-1:] and math.prod(shape) == math.prod(size)
+    return source if same_quant and (keeps_channels or any_axis) else None
+
+
+def as_image(graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
+    """Insert a Reshape of several tokens to an image before `node`. Return the image."""
+    shape = image_shape(value)
+    assert shape is not None
+    return reshaped(graph, node, value, shape)
+
+
+def reshape_after(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
+    """Let a node's results have the pixels of the map `source`, and restore their shapes after."""
+    size = static_shape(source)
+    assert size is not None
+    pixel_count = math.prod(size[:-1])
+    for number, result in enumerate(node.outputs):
+        tokens = static_shape(result)
+        assert tokens is not None
+        name = f"{node.name}/rows{number or ''}"
+        shape = add_constant(graph, f"{name}_shape", np.asarray(tokens, np.int64))
+        pixels = (*size[:-1], math.prod(tokens) // pixel_count)
+        insert_after(node, result, "Reshape", (shape,), name=name, shape=pixels)
+
+
+def reshaped(graph: ir.Graph, node: ir.Node, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    """Insert a Reshape of a value before `node`, with the same annotation. Return its result."""
+    name = f"{node.name}/image"
+    size = add_constant(graph, f"{name}_shape", np.asarray(shape, np.int64))
+    image = insert_before(node, "Reshape", [value, size], name=name, shape=shape)
+    if (quant := quant_of(value)) is not None:
+        image.meta[META_KEY] = quant
+    return image

@@ -1,0 +1,114 @@
+"""Layer normalisations and Softmaxes that are spelt out are one operator after loading."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+
+from opu_fuse.frontend.importing.load import load_model
+from tests.frontend.conftest import run_plain
+
+Text = Callable[..., onnx.ModelProto]
+
+MEAN = "m = ReduceMean <axes = [-1]> (x) d = Sub (x, m)"
+ROOT = "v = ReduceMean <axes = [-1]> (s) e = Add (v, eps) r = Sqrt (e)"
+NORMS = {
+    "Pow and Div": f"{MEAN} s = Pow (d, two) {ROOT} y = Div (d, r)",
+    "with factor and offset": f"{MEAN} s = Pow (d, two) {ROOT} n = Div (d, r) "
+    "f = Mul (n, gamma) y = Add (f, beta)",
+    "constants first": f"{MEAN} s = Mul (d, d) v = ReduceMean <axes = [-1]> (s) "
+    "e = Add (eps, v) r = Sqrt (e) n = Div (d, r) f = Mul (gamma, n) y = Add (beta, f)",
+    "two differences": f"{MEAN} d2 = Sub (x, m) s = Mul (d2, d2) {ROOT} y = Div (d, r)",
+    "Reciprocal": f"{MEAN} s = Pow (d, two) {ROOT} i = Reciprocal (r) y = Mul (d, i)",
+    "one divided": f"{MEAN} s = Pow (d, two) {ROOT} i = Div (one, r) y = Mul (i, d)",
+    "negative power": f"{MEAN} s = Pow (d, two) v = ReduceMean <axes = [-1]> (s) "
+    "e = Add (v, eps) i = Pow (e, root) y = Mul (d, i)",
+    "a scalar factor": f"{MEAN} s = Pow (d, two) {ROOT} n = Div (d, r) y = Mul (n, two)",
+}
+OTHERS = {
+    "read outside": f"{MEAN} s = Pow (d, two) {ROOT} n = Div (d, r) y = Add (n, d)",
+    "other powers": f"{MEAN} s = Pow (d, four) {ROOT} y = Div (d, r)",
+    "another axis": "m = ReduceMean <axes = [1]> (x) d = Sub (x, m) s = Pow (d, two) "
+    f"{ROOT} y = Div (d, r)",
+    "mean of another value": f"{MEAN} s = Pow (x, two) {ROOT} y = Div (d, r)",
+    "no epsilon": f"{MEAN} s = Pow (d, two) v = ReduceMean <axes = [-1]> (s) r = Sqrt (v) "
+    "y = Div (d, r)",
+}
+SOFTMAXES = {
+    "with the maximum": "m = ReduceMax <axes = [-1]> (x) d = Sub (x, m) e = Exp (d) "
+    "s = ReduceSum (e, axis) y = Div (e, s)",
+    "without": "e = Exp (x) s = ReduceSum (e, axis) y = Div (e, s)",
+}
+CONSTANTS = {
+    "two": np.array(2, np.float32),
+    "four": np.array(4, np.float32),
+    "one": np.array(1, np.float32),
+    "root": np.array(-0.5, np.float32),
+    "eps": np.array(1e-5, np.float32),
+    "gamma": np.linspace(0.5, 2, 6, dtype=np.float32),
+    "beta": np.linspace(-1, 1, 6, dtype=np.float32),
+    "axis": np.array([-1], np.int64),
+}
+
+
+def loaded(
+    text: Text, nodes: str, shape: str = "2, 5, 6", **more: np.ndarray
+) -> tuple[list[str], float]:
+    """Operators after loading, and the largest difference of the output."""
+    words = nodes.replace(",", " ").replace("(", " ").replace(")", " ").split()
+    constants = {name: data for name, data in (CONSTANTS | more).items() if name in words}
+    free = ", ".join("ABCD"[: len(shape.split(","))])
+    model = text(f"g (float[{shape}] x) => (float[{free}] y) {{ {nodes} }}", **constants)
+    size = [int(n) for n in shape.split(",")]
+    x = {"x": np.random.default_rng(2).standard_normal(size).astype(np.float32)}
+    result = load_model(model)
+    off = np.abs(run_plain(model, x)[0] - run_plain(result, x)[0]).max()
+    return [node.op_type for node in result.graph], float(off)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_layer_norm_is_one_operator(name: str, onnx_text: Text):
+    kinds, off = loaded(onnx_text, NORMS[name])
+    assert kinds == ["LayerNormalization"]
+    assert off < 1e-5
+
+
+def test_a_norm_of_channels_is_one_between_transposes(onnx_text: Text):
+    nodes = NORMS["with factor and offset"].replace("[-1]", "[1]")
+    columns = {name: CONSTANTS[name].reshape(6, 1, 1) for name in ("gamma", "beta")}
+    kinds, off = loaded(onnx_text, nodes, "1, 6, 4, 5", **columns)
+    assert kinds == ["Transpose", "LayerNormalization", "Transpose"]
+    assert off < 1e-5
+
+
+def test_a_norm_of_one_row_is_one_operator(onnx_text: Text):
+    assert loaded(onnx_text, NORMS["with factor and offset"], "1, 6")[0] == ["LayerNormalization"]
+
+
+def test_a_factor_for_each_token_stays_outside(onnx_text: Text):
+    tokens = np.linspace(0.5, 2, 5, dtype=np.float32).reshape(5, 1)
+    kinds, _ = loaded(onnx_text, NORMS["with factor and offset"], gamma=tokens)
+    assert kinds == ["LayerNormalization", "Mul", "Add"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_layer_norm_stays(name: str, onnx_text: Text):
+    kinds, off = loaded(onnx_text, OTHERS[name])
+    assert "LayerNormalization" not in kinds
+    assert off < 1e-6
+
+
+@pytest.mark.parametrize("name", SOFTMAXES)
+def test_a_softmax_is_one_operator(name: str, onnx_text: Text):
+    kinds, off = loaded(onnx_text, SOFTMAXES[name])
+    assert kinds == ["Softmax"]
+    assert off < 1e-6
+
+
+def test_a_value_that_is_quantised_between_stays(onnx_text: Text):
+    nodes = NORMS["Pow and Div"].replace("y = Div (d, r)", "y = Div (q2, r)")
+    pair = "q = QuantizeLinear (d, eps) q2 = DequantizeLinear (q, eps)"
+    nodes = nodes.replace(MEAN, f"{MEAN} {pair}")
+    kinds, _ = loaded(onnx_text, nodes)
+    assert "LayerNormalization" not in kinds

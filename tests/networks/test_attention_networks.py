@@ -1,0 +1,69 @@
+"""Small networks with attention, in several exporters' spellings: what runs where, and its bits."""
+
+from functools import cache
+
+import pytest
+
+from benchmarks.attention import Measured, measure
+from benchmarks.attention_builder import LAYER_NORMS
+from benchmarks.attention_networks import SMALL
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import Compilation, compile_model, partition_model
+from opu_fuse.sim.compare.runs import check
+from opu_fuse.sim.engine import run
+from opu_fuse.sim.ports import noise
+
+MACHINES = ("opu-light", "opu-1024t")
+
+
+@cache
+def compiled(name: str, machine: str, **how: str) -> Compilation:
+    return compile_model(SMALL[name](**how), load_hw(machine))
+
+
+@cache
+def measured(name: str) -> Measured:
+    return measure(SMALL[name](), load_hw("opu-light"), segments=False)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", SMALL)
+def test_a_network_has_the_bits_of_onnxruntime(name: str, machine: str):
+    program, hw = compiled(name, machine).bundle, load_hw(machine)
+    inputs = noise(program)
+    assert check(program, inputs, run(program, hw, inputs, capture=True)).passed
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_float_and_quantised_network_have_the_same_groups(name: str):
+    quantised = compiled(name, MACHINES[0])
+    dfg, partition = partition_model(SMALL[name](), load_hw(MACHINES[0]))
+    groups = [
+        [[d[m.node].name for m in group.matches] for group in p.groups]
+        for d, p in ((dfg, partition), (quantised.dfg, quantised.partition))
+    ]
+    assert groups[0] == groups[1]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_all_layers_with_constant_weights_are_on_the_machine(name: str):
+    dfg, partition = partition_model(SMALL[name](), load_hw(MACHINES[0]))
+    products = [dfg[op.node] for op in partition.host if dfg[op.node].op == "host:MatMul"]
+    assert all(dfg[i].const is None for node in products for i in node.operands)
+    assert not any(dfg[op.node].op in {"conv", "dense"} for op in partition.host)
+
+
+@pytest.mark.parametrize("layer_norm", [s for s in LAYER_NORMS if s != "operator"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_spelling_of_a_layer_norm_gives_the_same_groups(name: str, layer_norm: str):
+    hw = load_hw(MACHINES[0])
+    other = measure(SMALL[name](layer_norm=layer_norm), hw, segments=False)
+    assert (other.groups, other.host) == (measured(name).groups, measured(name).host)
+
+
+@pytest.mark.parametrize("how", [{"gelu": "tanh"}, {"gelu": "operator"}, {"gemm": True}], ids=str)
+@pytest.mark.parametrize("name", ["vit_tiny", "bert_tiny"])
+def test_every_spelling_of_gelu_and_dense_layers_gives_as_many_groups(name: str, how: dict):
+    found = measure(SMALL[name](**how), load_hw(MACHINES[0]), segments=False)
+    assert found.groups == measured(name).groups
+    assert found.computing == measured(name).computing
