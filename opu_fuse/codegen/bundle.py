@@ -285,9 +285,10 @@ def _groups(
     for index, group in numbered:
         parts = plan.layers[group.index]
         layer = parts[0].layer
+        first, *others = layer.operands
         reads = (
-            *not_stored.get(plan.uses[layer.source].storage.alias_root, (layer.source,)),
-            *(n for n in layer.operands[1:] if dfg[n].kind is not Kind.CONST),
+            *not_stored.get(plan.uses[first].storage.alias_root, (first,)),
+            *(n for n in others if dfg[n].kind is not Kind.CONST),
         )
         yield GroupInfo(
             index=index,

@@ -54,7 +54,11 @@ def _constants(
     layer, records = planned.layer, []
     if layer.anchor is not None:
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
-        if layer.shape.depthwise:
+        if layer.shape.unit:
+            yield planned.unit, _unit(planned)
+        if weight is None:
+            pass  # it is a map
+        elif layer.shape.depthwise:
             yield planned.weights, pack_windows(planned, weight, hw)
         else:
             groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
@@ -81,9 +85,9 @@ def _constants(
 
 def _numbers(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel, of the
-    operator on the array.
+) -> tuple[np.ndarray | None, np.ndarray, np.ndarray, np.ndarray]:
+    """Weights (oc, ic / groups, kh, kw), None where they are a map, and bias, multiplier, shift per
+    output channel, of the operator on the array.
     """
     layer = planned.layer
     assert layer.anchor is not None
@@ -95,6 +99,8 @@ def _numbers(
         weight = order[:, None] == np.arange(feature_shape(source.shape)[0])
         bias = np.where(order < 0, quant_of(source).zero_point, zero)
         return weight[:, :, None, None].astype(np.int8), bias, zero + 1, zero
+    if node.op == "transpose":
+        return None, zero, zero + 1, zero
     if node.index in layer.pre:
         return np.ones((channels, 1, 1, 1), np.int8), zero, zero + 1, zero
     if node.op == "avg_pool":
@@ -104,6 +110,8 @@ def _numbers(
         mult, shift = np.full(channels, only.mult), np.full(channels, only.shift)
         return np.ones((channels, 1, *kernel), np.int8), bias, mult, shift
     q = requant_params(dfg, node.index, hw.numeric)
+    if node.op == "matmul":
+        return None, q.bias, q.mult, q.shift
     weight = filters(dfg, node.index)
     if layer.phase.taps is None:
         return weight.reshape(channels, -1, *kernel), q.bias, q.mult, q.shift
@@ -112,6 +120,13 @@ def _numbers(
     missing = [(0, k - n) for k, n in zip(kernel, part.shape[2:], strict=True)]
     part = np.pad(part, ((0, 0), (0, 0), *missing))
     return part, q.bias + q.pad_value * outside, q.mult, q.shift
+
+
+def _unit(planned: PlannedLayer) -> np.ndarray:
+    """The unit matrix as it lies in memory, once for each image."""
+    layout = planned.reads.layout
+    rows = np.eye(layout.channels, dtype=np.int8)[:, None]
+    return layout.pack(np.repeat(rows, layout.rows, axis=1))
 
 
 def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

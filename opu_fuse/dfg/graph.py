@@ -75,6 +75,8 @@ class Node(Struct, frozen=True, kw_only=True):
     leaky_relu: alpha. clip: min, max. pad: pads (top, left, bottom, right), value (real).
     table: functions (its ONNX operators in order). shuffle: groups. split: axis, sizes.
     concat: axis. add: minus (the operand that is subtracted, if one is).
+    matmul: none; operands are the map and the one that the array reads as weights
+        (`model/products.py`).
     """
 
     index: int

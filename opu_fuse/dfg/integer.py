@@ -39,9 +39,32 @@ class RequantParams(Struct, frozen=True, kw_only=True, eq=False):
     pad_value: int
 
 
+def product_params(dfg: Dfg, index: int, numeric: Numeric) -> RequantParams:
+    """Requantiser of a matmul. Its operands have zero point 0 (`islands.float_reason`)."""
+    node = dfg[index]
+    x, w, y = (quant_of(dfg[i]) for i in (*node.operands, index))
+    if dfg[node.operands[0]].shape[1] * INT8_MIN**2 >= ACC_LIMIT:
+        what = f"it sums {dfg[node.operands[0]].shape[1]} products, 32 bits hold {ACC_LIMIT - 1}"
+        raise ModelError(node.name, what, "sum fewer channels at a time")
+    own = operator(dfg, index)
+    m = own.scaled(x.per_tensor * w.per_tensor / y.per_tensor, numeric.multiplier_bits)
+    ones = np.ones(node.shape[1], np.int64)
+    return RequantParams(
+        bias=0 * ones,
+        mult=m.mult * ones,
+        shift=m.shift * ones,
+        zero_point=y.zero_point,
+        pad_value=0,
+    )
+
+
 def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a conv, transposed_conv or dense node, its owned bias (if any) included."""
+    """Requantiser of a conv, transposed_conv, dense or matmul node, its owned bias (if any)
+    included.
+    """
     node = dfg[conv]
+    if node.op == "matmul":
+        return product_params(dfg, conv, numeric)
     last = owned_bias(dfg, conv) or node
     x, w = quant_of(dfg[node.operands[0]]), dfg[node.operands[1]]
     y, weight = quant_of(last), filters(dfg, conv)

@@ -34,8 +34,9 @@ from opu_fuse.dfg.numpy_kernels import (
 from opu_fuse.dfg.ort_operator import run_call
 from opu_fuse.dfg.pre_array import is_affine
 from opu_fuse.errors import RunError
-from opu_fuse.fixedpoint import average, channel_affine, requantize
+from opu_fuse.fixedpoint import average, channel_affine, exact_matmul, requantize
 from opu_fuse.model.composites import is_slope
+from opu_fuse.model.products import TURN
 from opu_fuse.quant import as_int8
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
@@ -269,6 +270,21 @@ def _shuffle(
     return shuffle_channels(values[node.operands[0]], node.attrs["order"], zero_point)
 
 
+def _matmul(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    x, second = (values[i] for i in node.operands)
+    rows = second.reshape(second.shape[1], -1).T
+    acc = exact_matmul(rows, x.reshape(x.shape[1], -1), x.shape[1]).reshape(node.shape)
+    params = requant_params(dfg, node.index, numeric)
+    return _round(acc, params.mult, params.shift, params.zero_point)
+
+
+def _transpose(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    tied_quant(dfg, node.index)
+    return values[node.operands[0]].transpose(TURN)
+
+
 def _split(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
     starts = np.cumsum(node.attrs["sizes"])[:-1]
     parts = np.split(values[node.operands[0]], starts, axis=node.attrs["axis"])
@@ -280,6 +296,8 @@ RULES: dict[str, Rule] = {
     "conv": _conv,
     "transposed_conv": _conv,
     "dense": _conv,
+    "matmul": _matmul,
+    "transpose": _transpose,
     "add": _add,
     "multiply": _multiply,
     "batch_norm": _affine,

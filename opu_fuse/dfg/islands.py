@@ -16,7 +16,7 @@ from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
 from opu_fuse.units import REAL_CONSTANTS
 
 _FORMS = {Kind.CONST: "int8 or uint8, with one scale or one for each output channel,"}
-_MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
+_MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample", "transpose"})
 
 
 def float_reason(dfg: Dfg, index: int) -> str | None:
@@ -28,7 +28,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     together.
     Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
     included. Case 4: an operator that only moves channels, but from one scale to another. Case 5: a
-    sum of two maps whose scales no pair of multipliers holds together.
+    sum of two maps whose scales no pair of multipliers holds together. Case 6: a product of two
+    maps of which one has a zero point: no constant makes up for it.
     """
     node = dfg[index]
     if node.owner is not None:  # Case 1
@@ -54,9 +55,18 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     unfit = next(filter(None, reasons), None)  # Case 3
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
+    if unfit is None and node.op == "matmul":  # Case 6
+        unfit = next(filter(None, (_moved_zero(node, dfg[i]) for i in leaves)), None)
     if unfit is None and node.op == "add" and len(leaves) == 2:  # Case 5
         unfit = _scales_differ_too_much(node, [quant_of(dfg[i]) for i in leaves])
     return unfit
+
+
+def _moved_zero(node: Node, operand: Node) -> str | None:
+    zero = quant_of(operand).zero_point
+    if not zero:
+        return None
+    return f"{node.name} multiplies {operand.name}, which has zero point {zero}, machines take 0"
 
 
 def left_float(node: Node) -> str | None:

@@ -22,12 +22,13 @@ from opu_fuse.dfg.indexing import (
     elementwise_access,
     window_map,
 )
-from opu_fuse.dfg.nearest import repeats
+from opu_fuse.dfg.nearest import repeats, resizes_by
 from opu_fuse.dfg.value_types import known_dims
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.operator_sets import BY_NUMBERS
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.products import is_flattening, is_product, is_turn
 from opu_fuse.quant import CHOICE_KEY
 
 Shape = tuple[int, ...]
@@ -344,7 +345,7 @@ def _resize(node: ir.Node) -> Lowered | None:
         t % s == 0 for s, t in zip(source, target, strict=True)
     )
     scale = (target[2] // source[2], target[3] // source[3])
-    if not (nearest and whole and _resizes_by(node, (1, 1, *scale))):
+    if not (nearest and whole and resizes_by(node, (1, 1, *scale))):
         return None
     coordinates = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
@@ -353,15 +354,9 @@ def _resize(node: ir.Node) -> Lowered | None:
     return Lowered(op="upsample", operands=(x,), access=(Access.FULL,), attrs={"scale": scale})
 
 
-def _resizes_by(node: ir.Node, factors: tuple[int, ...]) -> bool:
-    """Whether a Resize reads its source at these steps: 7 columns times 5.03 are 35, too, but not
-    each column five times.
-    """
-    scales = const_array(node.inputs[2]) if len(node.inputs) > 2 else None
-    if scales is None or not scales.size:  # by sizes: their quotients
-        return True
-    axes = [axis % len(factors) for axis in node.attributes.get_ints("axes", range(len(factors)))]
-    return scales.tolist() == [factors[axis] for axis in axes]
+def _whole(node: ir.Node, op: str, *operands: ir.Value | None) -> Lowered:
+    maps = tuple([v for v in operands or node.inputs if v is not None])
+    return Lowered(op=op, operands=maps, access=(Access.FULL,) * len(maps))
 
 
 def _reshape(node: ir.Node) -> Lowered | None:
@@ -369,15 +364,19 @@ def _reshape(node: ir.Node) -> Lowered | None:
     if x is None or min(shape_of(x), default=0) <= 0:
         return None
     source, target = shape_of(x), shape_of(node.outputs[0])
-    if is_map(source) and len(target) == 4 and feature_shape(source) != feature_shape(target):
-        return None  # its values are stored elsewhere: a machine reads what the host has moved
-    return Lowered(op="reshape", operands=(x,), access=(Access.FULL,))
+    moved = is_map(source) and len(target) == 4 and feature_shape(source) != feature_shape(target)
+    if moved and not is_flattening(node):
+        # Its values are stored elsewhere: a machine reads what the host has moved.
+        return _whole(node, "transpose", x) if is_turn(node) else None
+    return _whole(node, "reshape", x)
 
 
 LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Conv": _conv,
     "ConvTranspose": _transposed_conv,
     "Gemm": _gemm,
+    "Einsum": lambda n: _whole(n, "matmul") if is_product(n) else None,
+    "Transpose": lambda n: _whole(n, "transpose") if is_turn(n) else None,
     "BatchNormalization": _batch_norm,
     "Add": lambda n: _elementwise(n, "add"),
     "Sub": _difference,

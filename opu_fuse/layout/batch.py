@@ -18,6 +18,8 @@ def batched(shape: Shape, images: int) -> Shape:
     """The shape of a layer for a batch of `images`."""
     if images == 1:
         return shape
+    if shape.computed:  # each image has its own weights
+        return replace(shape, images=images)
     window = _stacked(shape.window, shape.in_rows, shape.pre_pool_rows)
     pool = _stacked(shape.pool_window, shape.pre_pool_rows, shape.out_rows)
     gated = shape.gated or any(side.broadcast for side in shape.sides)  # one pixel for an image

@@ -85,6 +85,19 @@ class DataLayout(Struct, frozen=True, kw_only=True):
         return Storage(layout=layout, alias_root=join.alias_root, block=join.block, skips=skips)
 
 
+def unit_storage(channels: int, images: int, hw: HwSpec) -> Storage:
+    """The unit matrix as a map of one row, for each image; it is a constant and no value."""
+    layout = Layout(
+        channels=channels,
+        rows=images,
+        cols=channels,
+        word=hw.word_bytes,
+        lanes=hw.word_channels,
+        slot=hw.word_bytes,
+    )
+    return Storage(layout=layout, alias_root=-1, block=0)
+
+
 def layouts(dfg: Dfg, groups: Iterable[Iterable[int]]) -> frozenset[int]:
     """Concatenations and splits in groups; each group is the indices of its nodes."""
     return frozenset(i for group in groups for i in group if dfg[i].op in LAYOUT)

@@ -9,10 +9,10 @@ array and the host begins a word.
 
 from collections.abc import Collection, Sequence
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.lanes import is_depthwise
+from opu_fuse.layout.lanes import PRODUCTS, is_depthwise, readers_of
 
 
 def choose_shifts(
@@ -44,6 +44,8 @@ def choose_shifts(
             lane = -(-used_lanes // step) * step
             first = lane if value in movable and lane + count <= width else 0
             used_lanes = (shifts.setdefault(value, first) + count - 1) % width + 1
+            if any(reader.op in PRODUCTS for reader in readers_of(dfg, value)):
+                used_lanes = width
     return shifts
 
 
@@ -67,22 +69,9 @@ def _read_anywhere(
         user.index in joined
         or user.index in on_host
         or (user.op == "conv" and _any_lanes(dfg, user, hw))
-        for user in _readers(dfg, value)
+        for user in readers_of(dfg, value)
     )
 
 
 def _any_lanes(dfg: Dfg, conv: Node, hw: HwSpec) -> bool:
     return conv.attrs["group"] == 1 and not (hw.array.depthwise and is_depthwise(dfg, conv))
-
-
-def _readers(dfg: Dfg, value: int) -> list[Node]:
-    """Calls that read a value, directly or through views and tuples."""
-    calls: list[Node] = []
-    stack = list(dfg.users[value])
-    while stack:
-        node = dfg[stack.pop()]
-        if node.is_virtual or node.kind in {Kind.TUPLE, Kind.TUPLE_GET}:
-            stack.extend(dfg.users[node.index])
-        else:
-            calls.append(node)
-    return calls

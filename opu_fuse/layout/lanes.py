@@ -25,6 +25,9 @@ from opu_fuse.units import STAGE_OF_OPERATOR
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
 """Operators that write every channel to the lane from which they read it."""
 
+PRODUCTS = frozenset({"matmul", "transpose"})
+"""Operators whose operands have whole words for themselves."""
+
 ANY_LANES = frozenset({"conv", "dense", "shuffle"})
 """Operators whose channels the array can write to any lanes, unless they run depthwise."""
 
@@ -105,6 +108,39 @@ def reads_as_stored(dfg: Dfg, index: int) -> bool:
     )
 
 
+def begins_word(index: int, lanes: LaneMap, width: int) -> bool:
+    """Whether channel n of a value is lane n, and no other value has lanes of its last word.
+
+    width: lanes of a word.
+    """
+    own = lanes[index]
+    base = lanes[own.base]
+    if not is_plain(own.pieces):
+        return False
+    first = own.block * width
+    end = first + extent(own.pieces)
+    used = lanes_of(base.pieces)
+    return not np.any((used >= end) & (used < first + -(-extent(own.pieces) // width) * width))
+
+
+def readers_of(dfg: Dfg, value: int) -> list[Node]:
+    """Calls that read a value, directly or through views and tuples."""
+    calls: list[Node] = []
+    stack = list(dfg.users[value])
+    while stack:
+        node = dfg[stack.pop()]
+        if node.is_virtual or node.kind in {Kind.TUPLE, Kind.TUPLE_GET}:
+            stack.extend(dfg.users[node.index])
+        else:
+            calls.append(node)
+    return calls
+
+
+def read_by_products(dfg: Dfg, index: int) -> bool:
+    """Whether a product of two maps reads a value, so that its unused lanes have to be zero."""
+    return any(reader.op in PRODUCTS for reader in readers_of(dfg, index))
+
+
 def is_depthwise(dfg: Dfg, node: Node) -> bool:
     """Whether a convolution has one filter per channel."""
     weight = dfg[node.operands[1]].shape
@@ -171,12 +207,28 @@ def _required_lanes(
         if node.op == "split" and root(dfg.base(node.operands[0])) not in fixed
     }
     aligned, pieces = _spread(dfg, movable, lane_map, list(fixed.values()))
+    aligned |= _read_by_products(dfg, movable, lane_map, hw.word_channels)
     assigned = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in aligned}
     for set_root, members in fixed.items():
         lanes, *others = {pieces[i] for i in members}
         if not others and not is_plain(lanes):
             assigned[set_root] = lanes
     return {index: assigned[root(index)] for index in convolutions if root(index) in assigned}
+
+
+def _read_by_products(
+    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, width: int
+) -> set[int]:
+    """Splits of which a product of two maps reads a part that shares words."""
+    return {
+        dfg[base].operands[0]
+        for node in dfg.calls
+        if node.op in PRODUCTS
+        for base in map(dfg.base, node.operands)
+        if dfg[base].kind is Kind.TUPLE_GET
+        and dfg[base].operands[0] in movable
+        and not begins_word(base, lane_map, width)
+    }
 
 
 def _spread(

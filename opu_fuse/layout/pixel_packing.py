@@ -32,8 +32,8 @@ MIN_SLOT = 4
 class Pass(Protocol):
     """The view of a group that packing needs.
 
-    source, residuals, gate: DFG indices of the maps it reads; output: DFG index of the map it
-    stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
+    source, residuals, gate, second: DFG indices of the maps it reads; output: DFG index of the map
+    it stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
     passes compute the output.
     """
 
@@ -45,6 +45,8 @@ class Pass(Protocol):
     def residuals(self) -> tuple[int, ...]: ...
     @property
     def gate(self) -> int | None: ...
+    @property
+    def second(self) -> int | None: ...
     @property
     def output(self) -> int: ...
     @property
@@ -68,6 +70,7 @@ def choose_slots(
     whole_words = {layer.source for layer in layers if not _reads_slots(layer, hw)}
     whole_words.update(fixed, (node for layer in layers for node in layer.residuals))
     whole_words.update(layer.gate for layer in layers if layer.gate is not None)
+    whole_words.update(layer.second for layer in layers if layer.second is not None)
     images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in whole_words}
     slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
     slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
@@ -93,8 +96,9 @@ def _pack_pixels(
     for layer in layers:
         if layer.source in px and not _reads_slots(layer, hw):
             px[layer.source] = 1
-        if layer.gate in px:
-            px[layer.gate] = 1
+        for node in (layer.gate, layer.second):
+            if node in px:
+                px[node] = 1
     changed = True
     while changed:
         changed = False
@@ -120,7 +124,7 @@ def _reads_slots(layer: Pass, hw: HwSpec) -> bool:
     The channels of a pixel must fit one segment of some array mode.
     """
     shape = layer.shape
-    if shape.depthwise or shape.pre or not shape.array:
+    if shape.depthwise or shape.pre or not shape.array or shape.computed:
         return False
     if not is_plain(layer.in_pieces):
         return False
@@ -131,7 +135,7 @@ def _most(layer: Pass, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
     gated = any(side.broadcast for side in shape.sides)
-    packable = shape.array and not (shape.depthwise or shape.pre or gated)
+    packable = shape.array and not (shape.depthwise or shape.pre or gated or shape.computed)
     if (
         not packable
         or layer.in_phases
@@ -172,7 +176,7 @@ def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
 
     The segments of all pixels of one cycle must be inside two neighbouring words.
     """
-    if mode.px != shape.px:
+    if mode.px != shape.px or (shape.computed and mode.ic != hw.word_channels):
         return False
     pixel_distance = (mode.px - 1) * shape.window.strides[1]
     if shape.slot == hw.word_bytes:

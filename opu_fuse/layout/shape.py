@@ -168,6 +168,12 @@ class Shape(Struct, frozen=True, kw_only=True):
     pools_with_halo: bool = False
     """A tile stores a pooling halo for its successor: the largest values of the rows that windows
     of both read."""
+    computed: bool = False
+    """The weights are a map: its pixels are the output channels."""
+    zeros: bool = False
+    """Unused lanes of the output are zero, since a product of two maps reads them."""
+    unit: bool = False
+    """The input is the unit matrix, a constant. Weights are computed."""
     im2row: Im2row | None = None
     """The input is an im2row map, whose columns have `slot` bytes (any number)."""
 

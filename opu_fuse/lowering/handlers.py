@@ -19,6 +19,8 @@ from opu_fuse.units.pool import PoolKind
 
 Pads = tuple[int, int, int, int]
 NO_PADS: Pads = (0, 0, 0, 0)
+UNIT = -1
+"""Source of a pass that reads the unit matrix, which is no value of the DFG."""
 LOWEST = float(np.finfo(np.float32).min)
 """What is not above it is quantised to -128, whatever the scale."""
 
@@ -43,6 +45,7 @@ class Draft(Struct, kw_only=True):
 
     value: DFG index of the chain's latest value;
     pre_pool: sizes of the map of partial sums;
+    second: map that the array reads as weights;
     front: number of operators before the array. The other fields are those of `Geometry` and
     `Shape`.
     """
@@ -60,6 +63,7 @@ class Draft(Struct, kw_only=True):
     pool_pads: Pads = NO_PADS
     pre: list[int] = field(default_factory=list)
     gate: int | None = None
+    second: int | None = None
     groups: int = 1
     depthwise: bool = False
     sums: bool = False
@@ -174,6 +178,40 @@ def _dense(draft: Draft, node: Node) -> None:
     """The flattened map as a convolution over the whole map, padded if a pad is in front."""
     draft.window = Window(kernel=draft.pre_pool[1:], pads=draft.window.pads)
     _array(draft, node)
+
+
+def _matmul(draft: Draft, node: Node) -> None:
+    """The second operand's pixels are the output channels of a dense layer."""
+    dfg = draft.dfg
+    if dfg.base(node.operands[0]) != dfg.base(draft.value) or draft.window.pads != NO_PADS:
+        raise DoesNotFit(
+            node.name,
+            "a product of two maps reads both from memory, as they are",
+            "end the group before it",
+        )
+    draft.second = dfg.base(node.operands[1])
+    _product(draft, node)
+    channels, *pixels = feature_shape(node.shape)
+    draft.macs = dfg[node.operands[0]].shape[1] * channels * pixels[0] * pixels[1]
+
+
+def _transpose(draft: Draft, node: Node) -> None:
+    """The map times the unit matrix: its pixels are the output channels."""
+    if draft.dfg.base(node.operands[0]) != draft.dfg.base(draft.value):
+        raise DoesNotFit(
+            node.name, "what it exchanges comes from memory", "end the group before it"
+        )
+    draft.second = draft.dfg.base(node.operands[0])
+    draft.source = UNIT
+    _product(draft, node)
+
+
+def _product(draft: Draft, node: Node) -> None:
+    if draft.anchor is not None or draft.stages:
+        raise DoesNotFit(node.name, "the array comes first in a pass", "end the group before it")
+    draft.anchor = node.index
+    draft.pre_pool = feature_shape(node.shape)
+    draft.stage(Stage.REQUANT, node)
 
 
 def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> None:
@@ -340,6 +378,8 @@ HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
     "pad": _pad,
     "conv": _conv,
     "dense": _dense,
+    "matmul": _matmul,
+    "transpose": _transpose,
     "add": _add,
     "multiply": _multiply,
     "transposed_conv": _transposed,

@@ -30,11 +30,19 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.lanes import LAYOUT, LaneMap
+from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
+from opu_fuse.layout.lanes import (
+    LAYOUT,
+    PRODUCTS,
+    LaneMap,
+    begins_word,
+    read_by_products,
+)
 from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.lowering.handlers import (
     HANDLERS,
     NO_PADS,
+    UNIT,
     Draft,
     StageOf,
     chain_operand,
@@ -51,8 +59,10 @@ class Geometry(Struct, frozen=True, kw_only=True):
     """A pass of a group, independent of scales and tiles. Operators and values are DFG indices.
 
     shape: its sizes, for tiling and cost;
-    source, residuals: maps that it reads from memory (views looked through);
+    source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
+        matrix, which is no value;
     gate: the map that multiplies the channels of the source before the array, if any;
+    second: the map that the array reads as weights, if any;
     output: the value that it stores;
     anchor: the operator that runs on the array; None on the copy path;
     pad: the explicit pad before it, if any;
@@ -76,12 +86,14 @@ class Geometry(Struct, frozen=True, kw_only=True):
     phases: tuple[tuple[Phase, Shape], ...]
     in_pieces: Pieces
     out_pieces: Pieces
+    second: int | None = None
 
     @property
     def operands(self) -> tuple[int, ...]:
         """DFG indices of all maps that it reads."""
-        gates = () if self.gate is None else (self.gate,)
-        return self.source, *self.residuals, *gates
+        sources = () if self.source == UNIT else (self.source,)
+        others = (node for node in (self.gate, self.second) if node is not None)
+        return *sources, *self.residuals, *others
 
     @property
     def in_phases(self) -> bool:
@@ -111,7 +123,7 @@ def group_geometry(
     source = dfg.base(operand)
     read = feature_shape(dfg[source].shape)
     draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, pre_pool=read)
-    if nodes[0].op != "dense":
+    if nodes[0].op not in {"dense", "transpose"}:
         same_map(dfg, nodes[0], operand)
     draft.front = _pre_chain(draft, nodes, front)
     for node in nodes[draft.front :]:
@@ -135,10 +147,11 @@ def group_geometry(
     return _finished(draft, read, nodes[-1], lanes)
 
 
-def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap) -> Hashable:
+def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> Hashable:
     """Memo key of `group_geometry`: equal for groups with the same shapes and phases.
 
-    It omits names and DFG indices. Networks repeat few different structures often.
+    It omits names and DFG indices. Networks repeat few different structures often. width: lanes of
+    a word.
     """
     numbers: dict[int, int] = {}
 
@@ -157,12 +170,25 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap) -> Hashable:
                 node.access,
                 tuple(node.attrs.items()),
                 tuple([value(i) for i in node.operands]),
+                node.op in PRODUCTS
+                and tuple([begins_word(dfg.base(i), lanes, width) for i in node.operands]),
                 value(node.index),
+                read_by_products(dfg, node.index),
                 lanes[node.index].pieces,
             )
             for node in [dfg.nodes[i] for i in members]
         ]
     )
+
+
+def storages_of(
+    dfg: Dfg, layout: DataLayout, found: Geometry, hw: HwSpec
+) -> tuple[Storage, Storage]:
+    """Storage of the input of a pass and of its output."""
+    writes = layout.storage(dfg, hw, found.output)
+    if found.shape.unit:
+        return unit_storage(found.shape.in_channels, layout.images, hw), writes
+    return layout.storage(dfg, hw, found.source), writes
 
 
 def moves_nothing(node: Node) -> bool:
@@ -172,7 +198,7 @@ def moves_nothing(node: Node) -> bool:
 
 def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     out = feature_shape(last.shape)
-    inside, outside = lanes[draft.source].pieces, lanes[last.index].pieces
+    inside, outside = _inside(draft, lanes), lanes[last.index].pieces
     anchored = draft.anchor is not None and not draft.depthwise
     word = draft.hw.word_channels
     whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
@@ -200,6 +226,10 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     first_window = next(
         (i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0
     )
+    if draft.source == UNIT:
+        read = (extent(inside), 1, extent(inside))
+    if draft.second is not None and not is_plain(outside):
+        raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
@@ -230,6 +260,9 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
+        computed=draft.second is not None,
+        zeros=read_by_products(draft.dfg, last.index),
+        unit=draft.source == UNIT,
     )
     shape = replace(shape, pools_with_halo=_pools_with_halo(shape, draft))
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
@@ -247,7 +280,25 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         macs=draft.macs,
         in_pieces=inside,
         out_pieces=outside,
+        second=draft.second,
     )
+
+
+def _inside(draft: Draft, lanes: LaneMap) -> Pieces:
+    """Lanes of the channels that the array sums."""
+    if draft.second is None or draft.anchor is None:
+        return lanes[draft.source].pieces
+    channels = feature_shape(draft.dfg[draft.second].shape)[0]
+    plain: Pieces = ((0, channels),)
+    for node in (draft.second, draft.source):
+        if node != UNIT and not begins_word(node, lanes, draft.hw.word_channels):
+            raise DoesNotFit(
+                draft.dfg[draft.anchor].name,
+                f"{draft.dfg[node].name} shares words with other channels, and a product of two "
+                "maps takes whole words",
+                f"give heads and parts multiples of {draft.hw.word_channels} channels",
+            )
+    return plain
 
 
 def _pools_with_halo(shape: Shape, draft: Draft) -> bool:

@@ -95,7 +95,11 @@ OPERATORS: Mapping[str, Operator] = {
     ),
     "Dropout": Operator(moves=Moves.COPY, traits=Trait.RANDOM),
     "DynamicQuantizeLinear": Operator(traits=Trait.DYNAMIC_SCALES, host=HostReason.NOT_REAL),
-    "Einsum": Operator(host=HostReason.COMPUTED_FACTORS),
+    "Einsum": Operator(
+        pattern=Pattern.OUT_EWISE_FUSABLE,
+        traits=Trait.QUANTISED,
+        host=HostReason.COMPUTED_FACTORS,
+    ),
     "Elu": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "Equal": Operator(pattern=Pattern.BROADCAST, traits=Trait.TRUTH, host=HostReason.NOT_REAL),
     "Erf": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),

@@ -31,7 +31,7 @@ from opu_fuse.tile_schedule.input_region import window
 from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
-from opu_fuse.tiling.chunks import OutputRange
+from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import (
     Span,
@@ -136,6 +136,29 @@ class EmitSink:
         """From the layer's constants of that buffer."""
         self._load(layer, space, layer.constants_at(space) + offset, *words)
 
+    def load_weights(self, layer: PlannedLayer, part: WeightChunk, image: int, words: Span) -> None:
+        """`load.weight` of a map: a row of the array's mode is as many pixels as it has outputs.
+
+        Words behind the map's last pixel are not read: what is in their place reaches only lanes
+        that parameters set to zero. So segments whose last row is incomplete are loaded one by one.
+        """
+        assert layer.second is not None, "its weights are a map"
+        placement, outputs = (
+            self._placements[layer.second],
+            self._hw.array.modes[layer.tile.mode].oc,
+        )
+        layout, pixels = placement.layout, layer.shape.pre_pool_channels
+        per_word = self._hw.word_bytes // self._hw.buffers.weight.width
+        first, whole = part.group * outputs, part.groups * outputs
+        run = min(whole, pixels - first)
+        at_once = part.segments if run == whole else 1
+        for segment in range(0, part.segments, at_once):
+            word = layout.word_at(part.segment + segment) + image * pixels + first
+            offset = placement.offset + word * layout.word
+            dst = words[0] + segment * whole * per_word
+            shape = run * per_word, at_once, layout.block_words * per_word
+            self._load(layer, Space.WEIGHT, offset, dst, *shape)
+
     def load_gate(self, layer: PlannedLayer, blocks: Span, images: Span, words: Span) -> None:
         """`load.pre` of a map."""
         assert layer.gate is not None, "it has a gate"
@@ -157,6 +180,8 @@ class EmitSink:
 
     def _placement_of(self, layer: PlannedLayer) -> Placement:
         """DRAM placement of the input. Raises InternalError if it is not stored to DRAM."""
+        if layer.shape.unit:
+            return Placement(offset=layer.unit, layout=layer.reads.layout, skips=(0, 0))
         placement = self._placements.get(layer.source)
         if placement is None:
             raise InternalError("schedule", f"{layer.layer.name} loads a map that is not in DRAM")

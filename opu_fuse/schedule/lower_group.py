@@ -161,9 +161,10 @@ def _settings(dfg: Dfg, geometry: Geometry, item: StageOf, hw: HwSpec) -> Settin
     if item.stage is not Stage.REQUANT:
         return settings(dfg, item.node, item.stage, hw.numeric, swap=item.swapped)
     node = dfg[item.node]
-    if node.op == "shuffle":
+    moves = node.op in {"shuffle", "transpose"}
+    if moves:
         tied_quant(dfg, item.node)
-    if node.op == "shuffle" or item.node in geometry.pre:
+    if moves or item.node in geometry.pre:
         zero = 0
     elif node.op == "avg_pool":
         zero = average_params(operator(dfg, item.node), hw.numeric).y_zero

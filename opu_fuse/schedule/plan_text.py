@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.lowering.handlers import UNIT
 from opu_fuse.schedule.fused_stack_text import stack_lines
 from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
 from opu_fuse.schedule.tensors import BEFORE
@@ -56,7 +57,10 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
 
 def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     layer, tile = planned.layer, planned.tile
-    yield f"reads {_at(dfg, plan, layer.source)}"
+    source = "the unit matrix" if layer.source == UNIT else _at(dfg, plan, layer.source)
+    yield f"reads {source}"
+    if layer.second is not None:
+        yield f"takes as weights {_at(dfg, plan, layer.second)}"
     for node in layer.residuals:
         yield f"adds {_at(dfg, plan, node)}"
     if layer.gate is not None:
@@ -64,7 +68,8 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     resident = ", resident" if layer.group in plan.resident_groups else ""
     yield f"writes {_at(dfg, plan, layer.output)}{resident}"
     if planned.end > planned.weights:
-        names = ("weights", "params", "pre", "table", "end")
+        unit = ("unit",) if layer.shape.unit else ()
+        names = ("weights", "params", "pre", "table", *unit, "end")
         yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in names)
     chunk = f", {tile.in_blocks} input blocks by {size_text(*tile.kernel)} of the kernel at a time"
     size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)

@@ -18,7 +18,7 @@ from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.layout.zero_copy_joins import CannotJoin
-from opu_fuse.lowering.pass_geometry import structure
+from opu_fuse.lowering.pass_geometry import storages_of, structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
@@ -48,6 +48,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     layer: the lowered group;
     estimate: closed-form cost of its tile;
     weights, params, pre, table: byte offsets of its constants in DRAM, per on-chip buffer;
+    unit: byte offset of the unit matrix that it reads, if it does;
     halo: byte offset of the pooling halos of its tiles, two output rows per channel block;
     end: byte offset after its constants.
     """
@@ -58,6 +59,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     params: int
     pre: int
     table: int
+    unit: int
     halo: int
     end: int
 
@@ -214,7 +216,7 @@ def tile(
         parts = []
         for whole in lowered[index]:
             part = _stored(whole, layout, hw)
-            source, writes = (layout.storage(dfg, hw, i) for i in (part.source, part.output))
+            source, writes = storages_of(dfg, layout, part, hw)
             maps = Maps(im2row_storage(source, part.shape), writes, reads[writes.alias_root])
             try:
                 parts.append(_tile_layer(part, maps, hw, offset, cache))
@@ -257,7 +259,11 @@ def misfits_by_structure(
     for group in partition.groups:
         modules = tuple([m.module for m in group.matches])
         rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
-        form = modules, rounding, structure(dfg, [m.node for m in group.matches], lanes)
+        form = (
+            modules,
+            rounding,
+            structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels),
+        )
         if form in fitting:
             continue
         try:
@@ -348,12 +354,13 @@ def with_tile(
 ) -> PlannedLayer:
     """Tile a layer and store its constants from a byte offset on."""
     shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
-    params = align(offset + weight_bytes(ranges, hw))
+    params = align(offset + (0 if shape.computed else weight_bytes(ranges, hw)))
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     pre = align(params + blocks * shape.param_words * hw.word_bytes)
     in_blocks = ceil_div(shape.in_channels, hw.word_channels)
     table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
-    halo = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    unit = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
         shape=shape,
@@ -366,12 +373,14 @@ def with_tile(
         **maps._asdict(),
         phase=layer.phase,
         gate=layer.gate,
+        second=layer.second,
         layer=layer,
         estimate=cost,
         weights=offset,
         params=params,
         pre=pre,
         table=table,
+        unit=unit,
         halo=halo,
         end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
     )

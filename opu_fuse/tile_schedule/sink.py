@@ -134,6 +134,9 @@ class TileSink(Protocol[Layer_contra, Read]):
     def load_constants(self, layer: Layer_contra, space: Space, offset: int, words: Span) -> None:
         """Constants, from a byte offset of the layer's, into words of a buffer."""
 
+    def load_weights(self, layer: Layer_contra, part: WeightChunk, image: int, words: Span) -> None:
+        """Weights that are a map, of an image, into words of the weight buffer."""
+
     def load_gate(self, layer: Layer_contra, blocks: Span, images: Span, words: Span) -> None:
         """The gate's channel blocks, of each image, into words of the pre buffer."""
 

@@ -33,7 +33,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
     shape: sizes of the pass;
-    source, residuals, gate: DFG indices of the maps that it reads;
+    source, residuals, gate, second: DFG indices of the maps that it reads (`Geometry`);
     output: DFG index of the map that it computes;
     tile, ranges: its tile size and output ranges;
     cols_per_iteration: kernel columns per column iteration of compute (`tiling/tile.py`);
@@ -55,6 +55,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     readers: int
     phase: Phase = WHOLE
     gate: int | None = None
+    second: int | None = None
     images: Span | None = None
 
     @property
@@ -66,6 +67,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     def held(self) -> Hashable:
         """Key of a bank that holds the whole input; im2row rows have a key of their own."""
         result = self.bank_of(self.source)
+        if self.shape.unit:
+            return result, self.shape.in_channels
         return result if self.shape.im2row is None else (result, self.shape.im2row)
 
     def bank_of(self, node: int) -> Hashable:

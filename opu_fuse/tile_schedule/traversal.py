@@ -193,6 +193,7 @@ class TileSchedule(Generic[Layer, Read]):
         """
         shape, sink = layer.shape, self._sink
         psum, images = self._banks[Space.PSUM].take_oldest(), images_of(shape, rect.rows)
+        image = pre_pool.row // shape.pre_pool_rows if shape.computed else 0
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
             if line_buffer is None:
@@ -208,7 +209,7 @@ class TileSchedule(Generic[Layer, Read]):
                 blocks = chunk.block, chunk.blocks
                 pre = self._pre(layer, blocks, (pre_pool.row // shape.pre_pool_rows, images))
             for weights in chunk.weights:
-                words = self._weights(layer, weights)
+                words = self._weights(layer, weights, image)
                 sink.compute(layer, ComputeStep(out, chunk, weights, words, pre, psum), read)
         return psum
 
@@ -239,8 +240,9 @@ class TileSchedule(Generic[Layer, Read]):
         for blocks in blocks_in_time(part, late):
             load(blocks)
         if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
+            image = pre_pool.row // layer.shape.pre_pool_rows if layer.shape.computed else 0
             for weights in chunk.weights[:1]:
-                self._weights(layer, weights)
+                self._weights(layer, weights, image)
             load(late)
         return bank, read, False
 
@@ -275,14 +277,23 @@ class TileSchedule(Generic[Layer, Read]):
             self._sink.load_constants(layer, space, offset, (first, words))
         return first, words
 
-    def _weights(self, layer: Layer, part: WeightChunk) -> Span:
-        return self._constants(layer, Space.WEIGHT, part.offset, part.words)
+    def _weights(self, layer: Layer, part: WeightChunk, image: int) -> Span:
+        """Words of the weight buffer that hold a part. image: whose map they are, if they are."""
+        if layer.second is None:
+            return self._constants(layer, Space.WEIGHT, part.offset, part.words)
+        key = layer.output, image, part.offset, part.words
+        first, held = self._scratchpads[Space.WEIGHT].take(key, part.words)
+        if not held:
+            self._sink.load_weights(layer, part, image, (first, part.words))
+        return first, part.words
 
     def _prefetch_weights(self, own: Collection[Hashable], successor: Layer) -> None:
         """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
         first, weights = next(successor.weight_chunks, None), self._scratchpads[Space.WEIGHT]
+        if successor.second is not None:
+            return  # this layer may compute them
         if first is not None and weights.fits_without_evicting(own, first.words):
-            self._weights(successor, first)
+            self._weights(successor, first, 0)
 
     def _pre(self, layer: Layer, blocks: Span, images: Span) -> Span:
         """Parameters of the units before the array, or gates, of channel blocks."""

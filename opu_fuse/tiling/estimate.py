@@ -77,7 +77,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
-        weight_bytes = weights * (1 if resident or tiles == 1 else tiles)
+        own = shape.images if shape.computed else 1  # weights of each image
+        weight_bytes = weights * (own if resident or tiles == 1 else tiles)
     else:
         compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0

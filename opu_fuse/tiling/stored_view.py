@@ -47,6 +47,8 @@ def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
     """
     if not shape.array or shape.depthwise or shape.pre or shape.px > 1 or shape.pool or shape.sides:
         return
+    if shape.computed or shape.zeros:
+        return
     for px in sorted({mode.px for mode in hw.array.modes} - {1}):
         if shape.pre_pool_channels * px <= hw.word_channels:
             yield replace(shape, px=px, spread=True)

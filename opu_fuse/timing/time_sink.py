@@ -26,7 +26,7 @@ from opu_fuse.tile_schedule.sink import (
     ToBank,
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.chunks import OutputRange
+from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.depthwise import depthwise_cycles
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
@@ -40,6 +40,9 @@ ISSUE = 3
 
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
+
+_ALL_ROWS = 1 << 32
+"""Of a map, whatever it has."""
 
 
 class Read(NamedTuple):
@@ -178,6 +181,14 @@ class TimeSink:
         if space is Space.WEIGHT:
             width = self._hw.buffers.weight.width
         constants.ready[words[0]] = self._move(words[1] * width, constants.until(words))
+
+    def load_weights(self, layer: TiledLayer, part: WeightChunk, image: int, words: Span) -> None:  # noqa: ARG002  all images alike
+        """A transfer after the store of the map."""
+        assert layer.second is not None, "its weights are a map"
+        found, blocks = self._constants[Space.WEIGHT], (part.segment, part.segments)
+        size = words[1] * self._hw.buffers.weight.width
+        after = self._since(layer.second, blocks, _ALL_ROWS)
+        found.ready[words[0]] = self._move(size, max(after, found.until(words)))
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
         """Transfer the gate after its store."""

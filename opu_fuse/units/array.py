@@ -24,7 +24,10 @@ ARRAY = Unit(
     module="opu_array",
     doc="inner products of a map and weights",
     runs={
-        ModuleKind.IPA: ("conv", "dense", "shuffle", "transposed_conv", "avg_pool"),
+        ModuleKind.IPA: (
+            *("conv", "dense", "shuffle", "transposed_conv", "avg_pool"),
+            *("matmul", "transpose"),
+        ),
     },
     pattern=Pattern.OUT_EWISE_FUSABLE,
     forms={
@@ -34,7 +37,7 @@ ARRAY = Unit(
         "Gemm": "an operand of one row, (1, n), not transposed, or of rows that a Reshape makes of "
         "one image, (1, h, w, n), constant weights, a constant bias",
         "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
-        "constant weights (n, m)",
+        "constant weights (n, m); two computed operands of up to 256 heads of one image",
     },
 )
 

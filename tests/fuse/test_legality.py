@@ -20,6 +20,7 @@ ELSEWHERE = {
     "forbidden": "test_forbid.py",
     **dict.fromkeys(("interior_value", "one_operator", "search_order", "owner_on_host"), "below"),
     **dict.fromkeys(("costs_more", "continues_target", "fits_no_tile"), "test_optimal.py"),
+    **dict.fromkeys(("whole_words", "zero_lanes"), "networks/test_attention.py"),
     "other_function": "test_dominator.py",
     "copied": "test_copies.py",
     "only_clamps": "test_requantise.py",

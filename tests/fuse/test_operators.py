@@ -128,7 +128,8 @@ def test_tables_about_operators_name_operators():
 
 
 def test_every_form_that_the_graph_builder_knows_is_described():
-    assert set(FORMS) == {*LOWERINGS, "MatMul"}
+    """Products of two maps, and what turns them, are described as MatMul."""
+    assert set(FORMS) == {*LOWERINGS, "MatMul"} - {"Einsum", "Transpose"}
 
 
 def test_for_every_onnx_operator_the_page_says_why_the_host_runs_it():

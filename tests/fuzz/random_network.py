@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tests.fuzz import joins, large_windows, layers, moves, reforms
+from tests.fuzz import attention, joins, large_windows, layers, moves, reforms
 from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 from tests.fuzz.tokens import tokens
@@ -53,6 +53,7 @@ STEPS: Steps = {
     moves.view: 0.5,
     moves.depth_space: 0.3,
     moves.expand: 0.3,
+    attention.attention: 0.6,
     reforms.reduction: 0.4,
     reforms.einsum: 0.4,
     reforms.tile: 0.2,

@@ -18,7 +18,7 @@ SETS = {name for name, value in vars(operator_sets).items() if isinstance(value,
 
 MEMBERS = {
     "QUANTISED": (
-        "Add AveragePool Clip Concat Conv ConvTranspose Gemm GlobalAveragePool LeakyRelu "
+        "Add AveragePool Clip Concat Conv ConvTranspose Einsum Gemm GlobalAveragePool LeakyRelu "
         "MaxPool Mul Pad Relu Reshape Resize Split Sub Transpose"
     ),
     "BY_NUMBERS": "Clip Pad Reshape Resize Split",
@@ -93,8 +93,8 @@ MEMBERS = {
     ),
     "TIES_SCALES": "AveragePool Clip Concat MaxPool Pad Relu Reshape Resize Split Transpose",
     "COMPUTES": (
-        "Abs Add Atan AveragePool BatchNormalization Ceil Celu Conv ConvTranspose Cos Div Elu "
-        "Erf Exp Floor Gelu Gemm GlobalAveragePool HardSigmoid HardSwish LeakyRelu Log Max "
+        "Abs Add Atan AveragePool BatchNormalization Ceil Celu Conv ConvTranspose Cos Div "
+        "Einsum Elu Erf Exp Floor Gelu Gemm GlobalAveragePool HardSigmoid HardSwish LeakyRelu Log Max "
         "Min Mish Mul Neg PRelu Pow Reciprocal Round Selu Sigmoid Sign Sin Softplus Softsign "
         "Sqrt Sub Swish Tanh ThresholdedRelu"
     ),
@@ -142,7 +142,8 @@ DISPATCH = {
     ("frontend/canonical/space_depth_as_conv.py", "_RULES"): RULE,
     ("frontend/canonical/pools.py", "WHOLE_MAP"): VALUE,
     ("frontend/canonical/pools.py", "_POOLS"): "what its rule makes explicit",
-    ("frontend/canonical/channel_permutes.py", "_MOVES"): RULE,
+    ("frontend/canonical/element_order.py", "MOVES"): RULE,
+    ("frontend/canonical/products.py", "_MOVES"): "what its rule removes in a chain",
     ("frontend/canonical/sink_transposes.py", "_ALONG"): VALUE,
     ("host/build/linalg/pointwise.py", "POINTWISE"): RULE,
     ("host/build/linalg/views.py", "VIEWS"): RULE,

@@ -151,6 +151,8 @@ def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_hold
 
 
 def test_a_map_that_is_on_chip_only_is_not_loaded():
-    layer = SimpleNamespace(source=3, layer=SimpleNamespace(name="conv1"))
+    layer = SimpleNamespace(
+        source=3, layer=SimpleNamespace(name="conv1"), shape=SimpleNamespace(unit=False)
+    )
     with pytest.raises(InternalError, match="conv1 loads a map that is not in DRAM"):
         EmitSink(TINY, {4: None})._placement_of(layer)

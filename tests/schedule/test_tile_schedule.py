@@ -9,6 +9,7 @@ from opu_fuse.schedule import plan
 from opu_fuse.tile_schedule.sink import TileSink
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.timing import segment_cycles as segments
+from tests.networks.attention_blocks import linear
 from tests.networks.gated import network
 from tests.networks.test_pooling_halos import POOLS, pooled
 from tests.schedule.test_batch_blocks import separable
@@ -23,6 +24,7 @@ CASES = {
     "halo": (lambda: pooled(POOLS["padding above"], rows=122, cols=46), "opu-1024", {}),
     "gate": (lambda: network("block"), "opu-light", {}),
     "banks used together": (lambda: large_window("depthwise 21x21"), "opu-tiny", {}),
+    "weights that are a map": (lambda: linear(16, 4, 2), "opu-1024", {"cascades": "never"}),
     "batch": (lambda: separable(24, (9, 9), residual=True), "opu-tiny", {"batch": 4}),
 }
 

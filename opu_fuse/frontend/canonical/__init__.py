@@ -26,6 +26,7 @@ from opu_fuse.frontend.canonical import (
     lift_1d,
     pools,
     pools_before_concat,
+    products,
     reductions_as_conv,
     repeats,
     reshapes,
@@ -122,7 +123,10 @@ def _as_pass(name: str, run: Step) -> Pass:
 _CANONICAL = _fixed_point(STEPS)
 _FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
 
-PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes))
+_PRODUCTS = _as_pass("products", products.run)
+"""Runs on the canonical form, in which convolutions and dense layers write maps."""
+
+PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes, _PRODUCTS))
 """Passes that can be named in addition to registered passes and steps of the front end."""
 
 
@@ -134,6 +138,8 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     """
     form = _FOR_FUSING if rewriting else _CANONICAL
     Sequential([_OPTIONAL, form]).run_once(model)  # only steps that the context enables
+    if Sequential([_PRODUCTS]).run_once(model)[1]:
+        Sequential([form]).run_once(model)
     step("names", model, fix_names)
 
 

@@ -8,15 +8,13 @@ A Reshape, Transpose, Reshape that interleaves groups does not change: it is a c
 (`model/composites.py`).
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.element_order import MOVES
 from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.editing import (
     add_constant,
-    constant,
     is_standard,
     merge_sources,
     operand,
@@ -25,11 +23,10 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.composites import interleaving, slice_ranges
+from opu_fuse.model.composites import interleaving
 
 LARGEST = 1 << 22
 """Largest number of elements of an image that is analysed."""
-Move = Callable[[np.ndarray, ir.Node, ir.Value], np.ndarray | None]
 
 
 def run(model: ir.Model) -> bool:
@@ -96,45 +93,3 @@ def _order(chain: list[ir.Node], shape: tuple[int, ...]) -> np.ndarray | None:
     order = elements[0, :, 0, 0] // (shape[2] * shape[3])
     expected = np.arange(count).reshape(shape)[:, order]
     return order if np.array_equal(elements, expected) else None
-
-
-def _reshape(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
-    size = static_shape(result)
-    known = constant(operand(node, 1)) is not None
-    return numbers.reshape(size) if size is not None and known else None
-
-
-def _transpose(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray:
-    del result
-    return numbers.transpose(node.attributes.get_ints("perm", range(numbers.ndim)[::-1]))
-
-
-def _gather(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
-    del result
-    indices = constant(operand(node, 1))
-    axis = node.attributes.get_int("axis", 0)
-    return None if indices is None else np.take(numbers, indices, axis=axis)
-
-
-def _slice(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
-    del result
-    ranges = slice_ranges(node)
-    return None if ranges is None else numbers[np.ix_(*ranges)]
-
-
-def _split(numbers: np.ndarray, node: ir.Node, result: ir.Value) -> np.ndarray | None:
-    axis = node.attributes.get_int("axis", 0)
-    sizes = [shape[axis] for v in node.outputs if (shape := static_shape(v))]
-    if len(sizes) < len(node.outputs):
-        return None
-    return np.split(numbers, np.cumsum(sizes)[:-1], axis)[node.outputs.index(result)]
-
-
-MOVES: dict[str, Move] = {
-    "Gather": _gather,
-    "Reshape": _reshape,
-    "Slice": _slice,
-    "Split": _split,
-    "Transpose": _transpose,
-}
-"""Operators that only move values, and what each makes of an array."""

@@ -31,6 +31,7 @@ from opu_fuse.frontend.quantization.calibration_methods import ends
 from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
 from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
+from opu_fuse.model.products import is_product
 from opu_fuse.process.progress import report
 from opu_fuse.quant import LEAST, QuantParams, covering
 
@@ -120,7 +121,7 @@ def activation_quants(
 
     scales, method: of `choice_names.py`.
     """
-    counting = read_by_others(graph, ranges)
+    counting, factors = read_by_others(graph, ranges), _factors(graph)
     quants: dict[str, QuantParams] = {}
     groups = tied_groups(graph, list(ranges))
     for n, group in enumerate(groups):
@@ -128,9 +129,12 @@ def activation_quants(
         report(f"choose scales: {n + 1} of {len(groups)}", share)
         read = [ranges[t] for t in group if t in counting] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
-        if method != Method.MSE:
+        symmetric, pow2 = not factors.isdisjoint(group), scales != Scales.FREE
+        if symmetric and not (method == Method.MSE and pow2):
+            quant = _symmetric(ends(read, method) if method != Method.MSE else _ends(read), scales)
+        elif method != Method.MSE:
             quant = _holding(*ends(read, method), scales)
-        elif scales == Scales.POW2:
+        elif scales == Scales.POW2 or (pow2 and symmetric):
             quant = QuantParams(scale=(_pow2_scale(members, read),))
         elif scales == Scales.ASYMMETRIC:
             quant = _pow2_span(read)
@@ -138,6 +142,24 @@ def activation_quants(
             quant = free_quant(read)
         quants.update(dict.fromkeys(group, quant))
     return quants
+
+
+def _factors(graph: ir.Graph) -> set[str]:
+    """Operands of products of two maps. They have zero point 0: no constant makes up for it."""
+    products = (node for node in graph if is_product(node))
+    return {v.name or "" for node in products for v in node.inputs if v is not None}
+
+
+def _ends(read: Sequence[Range]) -> tuple[float, float]:
+    return min(r.low for r in read), max(r.high for r in read)
+
+
+def _symmetric(reach: tuple[float, float], scales: str) -> QuantParams:
+    """The finest quantisation with zero point 0 that covers these ends."""
+    largest = max(map(abs, reach))
+    if scales != Scales.FREE:
+        return _holding(-largest, largest, Scales.POW2)
+    return QuantParams(scale=(float(np.float32(largest / 127.0)) if largest >= LEAST else 1.0,))
 
 
 def _holding(low: float, high: float, scales: str) -> QuantParams:

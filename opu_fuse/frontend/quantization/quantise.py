@@ -58,6 +58,7 @@ from opu_fuse.model.operator_sets import (
     UNMOVED,
 )
 from opu_fuse.model.preprocessing import preprocessing_nodes
+from opu_fuse.model.products import is_product
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
@@ -268,6 +269,8 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 def _is_quantised(node: ir.Node) -> bool:
     if not is_standard(node, *QUANTISED):
         return False
+    if is_standard(node, "Einsum"):
+        return is_product(node)
     x, w = node.inputs[0], constant(operand(node, 1))
     if x is None or x.dtype != ir.DataType.FLOAT or static_shape(node.outputs[0]) is None:
         return False

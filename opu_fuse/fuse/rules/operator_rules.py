@@ -12,6 +12,7 @@ import onnx_ir as ir
 from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason, is_asked, left_float
 from opu_fuse.dfg.number_limits import number_error
+from opu_fuse.dfg.unused_lanes import ends_in_zeros
 from opu_fuse.fuse.matching.context import AFFINE_KINDS, MatchContext, data_operands, leaves
 from opu_fuse.fuse.rules.host_reasons import HOST_REASONS
 from opu_fuse.fuse.rules.refusal import UNASKED, Refusal, Rule, Words, first_refusal
@@ -21,7 +22,12 @@ from opu_fuse.model.operator_sets import DYNAMIC_SCALES
 from opu_fuse.units import FORMS
 from opu_fuse.units.base import ModuleKind
 
-_UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
+_UNLIKE = {
+    "which has zero point": "factors",
+    "zero point": "weights",
+    "it is rounded": "rounded",
+    "different scales": "rounded",
+}
 """Words of a `float_reason` about quantisation no machine supports -> fact that gets the node."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand determines the kind of module that they need."""
@@ -156,6 +162,7 @@ def integer_values(context: MatchContext, node: Node) -> Words | None:
 
     Change: leave out --keep-float {asked:own}
     Change: round what {rounded:own} reads and writes to int8 in the model, with one scale
+    Change: round the factors of {factors:own} in the model to int8 with zero point 0
     Change: round the weights of {weights:own} in the model to int8 with zero point 0
     Change: quantise {unquantised:own} in the model (QuantizeLinear, DequantizeLinear)
     Change: hand over the {float} model, which is then quantised throughout
@@ -227,8 +234,41 @@ def spatial_pad(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG
     return {"node": node.called, "count": count} if count else None
 
 
-_OF_ROUNDING = (integer_values, held_numbers)
-"""Rules about a node's own scales and constants; verdicts of the others hold for its form."""
+def whole_words(context: MatchContext, node: Node) -> Words | None:
+    """{node} multiplies two computed maps; machine {machine} has {lack} for it
+
+    Change: add an array mode of {channels} input channels and one pixel to the spec
+    Change: set `numeric.multiplier_bits` to 16
+    """
+    hw, words = context.hw, {"node": node.called, "machine": context.hw.name}
+    if not hw.numeric.multiplier_bits:
+        return {**words, "lack": "no multipliers that set unused channels to zero", "bits": 16}
+    width, lanes = hw.buffers.weight.width, hw.word_channels
+    fits = lanes == hw.word_bytes and hw.word_bytes % width == 0
+    if fits and any(mode.ic == lanes and mode.px == 1 for mode in hw.array.modes):
+        return None
+    return {**words, "lack": "no array mode that reads whole words of a map", "channels": lanes}
+
+
+def zero_lanes(context: MatchContext, node: Node) -> Words | None:
+    """{node} sums {count} channels of {first}, {second}: unused lanes of both may not be zero
+
+    Change: let a layer without activation compute {first:own} or {second:own}
+    """
+    if node.op != "matmul":
+        return None
+    first, second = (context.dfg[i] for i in node.operands)
+    count = first.shape[1]
+    width = context.hw.word_channels
+    if count % width == 0 or any(ends_in_zeros(context.dfg, v.index) for v in (first, second)):
+        return None
+    return {"node": node.name, "count": count, "first": first.called, "second": second.called}
+
+
+_OF_ROUNDING = (integer_values, held_numbers, zero_lanes)
+"""Rules about a node's own scales, constants and operands; verdicts of the others hold for its
+form.
+"""
 COMMON_RULES = (
     known_shape,
     known_form,
@@ -243,8 +283,9 @@ would not help.
 OF_ONE: Mapping[str, Rule] = {
     "concat": channel_concat,
     "pad": spatial_pad,
+    **dict.fromkeys(("matmul", "transpose"), whole_words),
 }
 """Rules about one operator name each."""
 
-OPERATOR_RULES = (*COMMON_RULES, *OF_ONE.values())
+OPERATOR_RULES = (*COMMON_RULES, *dict.fromkeys(OF_ONE.values()))
 _RULES = {op: (*COMMON_RULES, rule) for op, rule in OF_ONE.items()}

@@ -16,7 +16,7 @@ from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.layout.data_layout import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.layout.shape import Shape
-from opu_fuse.lowering.pass_geometry import Geometry, group_geometry
+from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, storages_of
 from opu_fuse.tile_schedule.residency import count_reads
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import Unit
@@ -103,7 +103,7 @@ class Plans:
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
         dfg, hw = self._context.dfg, self._context.hw
-        reads, writes = (layout.storage(dfg, hw, i) for i in (geometry.source, geometry.output))
+        reads, writes = storages_of(dfg, layout, geometry, hw)
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
             shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
@@ -121,6 +121,7 @@ class Plans:
                 readers=read[writes.alias_root],
                 phase=phase,
                 gate=geometry.gate,
+                second=geometry.second,
             )
             layers.append(layer)
         return tuple(layers)

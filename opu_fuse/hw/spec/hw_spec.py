@@ -39,6 +39,9 @@ NOT_IN_HASH = (
 to a program but for its time.
 """
 
+OF_THE_ARRAY = ("dataflow.operators.matmul", "dataflow.operators.transpose")
+"""Operators that need nothing of a machine but its array: they are for the compiler to know."""
+
 ADDED_LATER = ("buffers.image",)
 """Keys that enter the spec hash only where a spec has them: other machines retain theirs."""
 
@@ -357,15 +360,17 @@ class HwSpec:
 
     @functools.cached_property
     def spec_hash(self) -> int:
-        """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH`."""
+        """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH` and
+        `OF_THE_ARRAY`.
+        """
         tree = self.to_tree()
-        for key in (*NOT_IN_HASH, *ADDED_LATER):
+        for key in (*NOT_IN_HASH, *OF_THE_ARRAY, *ADDED_LATER):
             *folders, leaf = key.split(".")
             node = tree
             for folder in folders:
                 node = node[folder]
-            if key in NOT_IN_HASH or node[leaf] is None:
-                del node[leaf]
+            if key not in ADDED_LATER or node[leaf] is None:
+                node.pop(leaf, None)
         text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()) & ((1 << SPEC_HASH_BITS) - 1)
 

@@ -1,0 +1,161 @@
+"""Operators after products of several heads.
+
+`products.py` joins the results of heads by channels, and gives them the order that the model asks
+for. Whatever is computed of them element by element, or a Softmax of each pixel, is computed for
+each head before. A chain that only moves joined heads, and ends in their order, disappears.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.canonical.element_order import Source, sources
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_before,
+    is_standard,
+    quant_of,
+    rewrite,
+    static_shape,
+    values_of,
+)
+from opu_fuse.quant import META_KEY, QuantParams
+
+Joined = dict[ir.Value, tuple[ir.Value, ...]]
+"""Map of all heads -> the maps of the heads, joined by channels."""
+
+
+def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
+    """Let a Softmax or elementwise operator read each head before they are joined. Returns whether
+    it could.
+    """
+    known = [v for v in node.inputs if v is not None and constant(v) is None]
+    source = next((s for v in known for s in sources(v) if s.value in joined), None)
+    result = node.outputs[0]
+    if source is None or len(known) != 1 or static_shape(result) != source.elements.shape:
+        return False
+    if any(link.op_type == "Split" for link in source.links) or not source.links:
+        return False
+    softmax = is_standard(node, "Softmax")
+    parts = joined[source.value]
+    if source.elements.size != sum(math.prod(size_of(p)) for p in parts):
+        return False
+    if softmax and not _sums_heads(node, source, parts):
+        return False
+    others = [None if v in known else _in_place(graph, v, source) for v in node.inputs]
+    attributes = values_of(node) | ({"axis": 1} if softmax else {})
+    parts_made, first = [], 0
+    for number, part in enumerate(parts):
+        shape = size_of(part)
+        span = slice(first, first + shape[1])
+        inputs = [
+            part if v in known else _sliced(graph, other, span, f"{node.name}/{number}")
+            for v, other in zip(node.inputs, others, strict=True)
+        ]
+        name = f"{node.name}/{number}"
+        parts_made.append(
+            made(node, node.op_type, inputs, attributes, name, shape, quant_of(result))
+        )
+        first += shape[1]
+    value = concatenated(node, parts_made, joined)
+    *links, last = source.links
+    for number, link in enumerate(links):
+        shape = size_of(link.outputs[0])
+        inputs, name = [value, *link.inputs[1:]], f"{node.name}/link{number}"
+        value = made(node, link.op_type, inputs, values_of(link), name, shape, quant_of(result))
+    rewrite(node, last.op_type, [value, *last.inputs[1:]], values_of(last))
+    return True
+
+
+def _sums_heads(node: ir.Node, source: Source, parts: Sequence[ir.Value]) -> bool:
+    """Whether a Softmax sums the channels of each head."""
+    rank = source.elements.ndim
+    rows = np.moveaxis(source.elements, node.attributes.get_int("axis", -1) % rank, -1)
+    shape = size_of(parts[0])
+    count, pixels = shape[1], math.prod(shape[2:])
+    if rows.shape[-1] != count or any(static_shape(part) != shape for part in parts):
+        return False
+    channels = rows.reshape(-1, count) - np.arange(count) * pixels
+    first = channels[:, :1]
+    return bool(np.all(channels == first) and np.all(first // pixels % count == 0))
+
+
+def _in_place(graph: ir.Graph, value: ir.Value | None, source: Source) -> ir.Value | None:
+    """A constant operand in the order of the joined map; scalars as they are."""
+    data = constant(value)
+    shape = static_shape(source.value)
+    if data is None or value is None or data.size == 1 or shape is None:
+        return value
+    whole = np.empty(math.prod(shape), data.dtype)
+    whole[source.elements.reshape(-1)] = np.broadcast_to(data, source.elements.shape).reshape(-1)
+    return add_constant(graph, f"{value.name}/maps", whole.reshape(shape), quant_of(value))
+
+
+def _sliced(graph: ir.Graph, value: ir.Value | None, span: slice, name: str) -> ir.Value | None:
+    """The channels of a constant for one head; scalars as they are."""
+    data = constant(value)
+    if data is None or value is None or data.size == 1:
+        return value
+    part = np.ascontiguousarray(data[:, span])
+    return add_constant(graph, f"{name}/constant", part, quant_of(value))
+
+
+def in_order(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
+    """Remove a chain that moves joined heads and ends in their order. Returns whether it did."""
+    source = next((s for s in sources(node.outputs[0]) if s.value in joined), None)
+    if source is None or len(source.links) < 2:
+        return False
+    if not np.array_equal(source.elements.reshape(-1), np.arange(source.elements.size)):
+        return False
+    shape = np.array(source.elements.shape, np.int64)
+    rewrite(node, "Reshape", [source.value, add_constant(graph, f"{node.name}/shape", shape)])
+    return True
+
+
+def size_of(value: ir.Value | None) -> tuple[int, ...]:
+    """The shape of a value that is known to have one."""
+    shape = static_shape(value)
+    assert shape is not None
+    return shape
+
+
+def concatenated(node: ir.Node, parts: Sequence[ir.Value], joined: Joined) -> ir.Value:
+    """The maps of heads joined by channels."""
+    whole = parts[0]
+    if len(parts) > 1:
+        shapes = [size_of(part) for part in parts]
+        size = (1, sum(shape[1] for shape in shapes), *shapes[0][2:])
+        name, quant = f"{node.name}/joined", quant_of(node.outputs[0])
+        whole = made(node, "Concat", list(parts), {"axis": 1}, name, size, quant)
+    joined[whole] = tuple(parts)
+    return whole
+
+
+def reshaped(
+    graph: ir.Graph, node: ir.Node, value: ir.Value, shape: Sequence[int], name: str
+) -> ir.Value:
+    """A value in another shape."""
+    if static_shape(value) == tuple(shape):
+        return value
+    size = add_constant(graph, f"{name}/shape", np.array(shape, np.int64))
+    return made(node, "Reshape", [value, size], {}, name, shape, quant_of(value))
+
+
+def made(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Mapping[str, Any],
+    name: str,
+    shape: Sequence[int],
+    quant: QuantParams | None,
+) -> ir.Value:
+    """The result of a new operator before `node`."""
+    value = insert_before(node, op_type, inputs, dict(attributes), name=name, shape=shape)
+    if quant is not None:
+        value.meta[META_KEY] = quant
+    return value

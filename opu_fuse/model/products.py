@@ -1,0 +1,60 @@
+"""Products of two computed maps, as the canonical form writes them.
+
+A *product* multiplies the channels of every pixel of a map by those of every pixel of a second one:
+(1, k, h, w) and (1, k, 1, m) give (1, m, h, w). The array reads the second map as weights. That
+is a dense layer whose weights are computed, so attention's two products are two of these. Where the
+channels to be summed are pixels of a map, a *turn* exchanges channels and pixels first: the array
+multiplies it by the unit matrix. A *flattening* only gives the second map one row.
+"""
+
+import onnx_ir as ir
+
+from opu_fuse.model.known_values import const_array, known_shape
+from opu_fuse.model.opsets import STANDARD
+
+PRODUCT = "nchw,ncvm->nmhw"
+"""Equation of the Einsum that is a product. v has one element."""
+TURN = (0, 3, 2, 1)
+"""Permutation of a turn."""
+
+
+def is_product(node: ir.Node) -> bool:
+    """Whether a node is the product of two computed maps."""
+    if node.op_type != "Einsum" or node.domain not in STANDARD or len(node.inputs) != 2:
+        return False
+    if node.attributes.get_string("equation", "") != PRODUCT:
+        return False
+    (maps, second), made = map(known_shape, node.inputs), known_shape(node.outputs[0])
+    if len(made) != 4 or len(maps) != 4 or len(second) != 4 or min(maps + second) < 1:
+        return False
+    computed = all(const_array(v) is None for v in node.inputs)
+    return computed and maps[0] == second[0] == second[2] == 1
+
+
+def is_turn(node: ir.Node) -> bool:
+    """Whether a node exchanges the channels and pixels of a map of one row for products alone."""
+    x, y = known_shape(node.inputs[0]), known_shape(node.outputs[0])
+    if len(x) != 4 or min(x) < 1 or y != (x[0], x[3], x[2], x[1]) or x[0] * x[2] != 1:
+        return False
+    if node.op_type == "Transpose":
+        turns = tuple(node.attributes.get_ints("perm", ())) == TURN
+    else:  # of one channel or one pixel
+        turns = node.op_type == "Reshape" and 1 in x[1::2] and x != y
+    return turns and node.domain in STANDARD and _only_for_products(node.outputs[0])
+
+
+def is_flattening(node: ir.Node) -> bool:
+    """Whether a node gives a map one row, for products that read it as weights, and turns."""
+    x, y = known_shape(node.inputs[0]), known_shape(node.outputs[0])
+    if node.op_type != "Reshape" or node.domain not in STANDARD:
+        return False
+    if len(x) != 4 or min(x) < 1 or y != (1, x[1], 1, x[2] * x[3]):
+        return False
+    uses = node.outputs[0].uses()
+    fitting = ((u.idx == 1 and is_product(u.node)) or is_turn(u.node) for u in uses)
+    return bool(uses) and all(fitting) and not node.outputs[0].is_graph_output()
+
+
+def _only_for_products(value: ir.Value) -> bool:
+    uses = value.uses()
+    return bool(uses) and all(is_product(u.node) for u in uses) and not value.is_graph_output()

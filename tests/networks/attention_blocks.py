@@ -1,0 +1,130 @@
+"""Attention as exporters write it: blocks of a transformer and of a convolutional network."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+_HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+
+_SPLITS = {
+    "gather": """
+  r = Reshape(b, s5)  t = Transpose<perm=[2,0,3,1,4]>(r)
+  q = Gather<axis=0>(t, i0)  k = Gather<axis=0>(t, i1)  v = Gather<axis=0>(t, i2)
+  kt = Transpose<perm=[0,1,3,2]>(k)""",
+    "split": """
+  f, g, h = Split<axis=2>(b, s333)
+  fr = Reshape(f, s4)  gr = Reshape(g, s4)  hr = Reshape(h, s4)
+  q = Transpose<perm=[0,2,1,3]>(fr)  kt = Transpose<perm=[0,2,3,1]>(gr)
+  v = Transpose<perm=[0,2,1,3]>(hr)""",
+}
+
+
+def transformer(
+    tokens: int, channels: int, heads: int, *, spelling: str = "gather", between: str = "Softmax"
+) -> onnx.ModelProto:
+    """Attention of a ViT with its residual sum, on (1, tokens, channels)."""
+    middle = "p = Softmax<axis=-1>(ms)" if between == "Softmax" else f"p = {between}(ms)"
+    text = f"""{_HEADER} g (float[1,{tokens},{channels}] x) => (float[1,{tokens},{channels}] y) {{
+  a = MatMul(x, wqkv)  b = Add(a, bqkv) {_SPLITS[spelling]}
+  m = MatMul(q, kt)  ms = Mul(m, s)  {middle}
+  o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
+  pr = MatMul(oc, wp)  y = Add(pr, x) }}"""
+    rng, c = np.random.default_rng(0), channels
+    return _model(
+        text,
+        {
+            "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
+            "bqkv": rng.normal(size=3 * c) * 0.3,
+            "wp": rng.normal(size=(c, c)) / np.sqrt(c),
+            "s": np.array((c // heads) ** -0.5),
+            "s5": np.array([1, tokens, 3, heads, c // heads]),
+            "s4": np.array([1, tokens, heads, c // heads]),
+            "s3": np.array([1, tokens, c]),
+            "s333": np.array([c, c, c]),
+            **{f"i{n}": np.array(n) for n in range(3)},
+        },
+    )
+
+
+def convolutional(channels: int, side: int, heads: int) -> onnx.ModelProto:
+    """The attention of YOLO11 (PSA) with its positional encoding, on (1, channels, side, side)."""
+    wide = channels // heads
+    deep = wide // 2
+    made = heads * (2 * deep + wide)
+    size = f"float[1,{channels},{side},{side}]"
+    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+  a = Conv(x, wqkv, bqkv)  r = Reshape(a, s4)  q, k, v = Split<axis=2>(r, sp)
+  qt = Transpose<perm=[0,1,3,2]>(q)  m = MatMul(qt, k)  ms = Mul(m, s)  p = Softmax<axis=-1>(ms)
+  pt = Transpose<perm=[0,1,3,2]>(p)  o = MatMul(v, pt)
+  oc = Reshape(o, sx)  vc = Reshape(v, sx)  pe = Conv<group={channels},pads=[1,1,1,1]>(vc, wpe)
+  z = Add(oc, pe)  pr = Conv(z, wp)  y = Add(pr, x) }}"""
+    rng, c = np.random.default_rng(0), channels
+    return _model(
+        text,
+        {
+            "wqkv": rng.normal(size=(made, c, 1, 1)) / np.sqrt(c),
+            "bqkv": rng.normal(size=made) * 0.3,
+            "wpe": rng.normal(size=(c, 1, 3, 3)) / 3,
+            "wp": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
+            "s": np.array(deep**-0.5),
+            "s4": np.array([1, heads, 2 * deep + wide, side * side]),
+            "sx": np.array([1, c, side, side]),
+            "sp": np.array([deep, deep, wide]),
+        },
+    )
+
+
+def one_key_for_all(channels: int, side: int, heads: int, deep: int) -> onnx.ModelProto:
+    """Multi-query attention (MobileNetV4): heads share keys and values."""
+    n = side * side
+    size = f"float[1,{channels},{side},{side}]"
+    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+  a = Conv(x, wq)  q = Reshape(a, sq)  qt = Transpose<perm=[0,1,3,2]>(q)
+  b = Conv(x, wk)  k = Reshape(b, sk)  c = Conv(x, wv)  v = Reshape(c, sk)
+  m = MatMul(qt, k)  p = Softmax<axis=-1>(m)
+  vt = Transpose<perm=[0,1,3,2]>(v)  o = MatMul(p, vt)
+  ot = Transpose<perm=[0,1,3,2]>(o)  oc = Reshape(ot, so)  y = Conv(oc, wo) }}"""
+    rng, c = np.random.default_rng(0), channels
+    weights = {"wq": heads * deep, "wk": deep, "wv": deep}
+    return _model(
+        text,
+        {
+            **{w: rng.normal(size=(out, c, 1, 1)) / np.sqrt(c) for w, out in weights.items()},
+            "wo": rng.normal(size=(c, heads * deep, 1, 1)) / np.sqrt(heads * deep),
+            "sq": np.array([1, heads, deep, n]),
+            "sk": np.array([1, 1, deep, n]),
+            "so": np.array([1, heads * deep, side, side]),
+        },
+    )
+
+
+def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
+    """Linear attention (EfficientViT) without its division: keys times values come first."""
+    deep = channels // heads
+    size = f"float[1,{channels},{side},{side}]"
+    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+  a = Conv(x, wqkv)  r = Reshape(a, s4)  q, k, v = Split<axis=2>(r, sp)
+  ql = Relu(q)  kl = Relu(k)  kt = Transpose<perm=[0,1,3,2]>(kl)
+  vk = MatMul(v, kt)  o = MatMul(vk, ql)  oc = Reshape(o, sx)  y = Conv(oc, wp) }}"""
+    rng, c = np.random.default_rng(0), channels
+    return _model(
+        text,
+        {
+            "wqkv": rng.normal(size=(3 * c, c, 1, 1)) / np.sqrt(c),
+            "wp": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
+            "s4": np.array([1, heads, 3 * deep, side * side]),
+            "sp": np.array([deep, deep, deep]),
+            "sx": np.array([1, c, side, side]),
+        },
+    )
+
+
+def _model(text: str, constants: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(text)
+    for name, data in constants.items():
+        if f"{name})" in text or f"{name}," in text or f" {name}" in text:
+            kept = data.astype(np.float32) if data.dtype.kind == "f" else data
+            model.graph.initializer.append(numpy_helper.from_array(kept, name))
+    return model

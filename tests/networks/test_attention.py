@@ -1,0 +1,168 @@
+"""Attention on the array: all multiplications, the bits of ONNX Runtime, and what is refused."""
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import numpy_helper
+
+import opu_fuse
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
+from opu_fuse.sim.compare.runs import check
+from tests.networks import attention_blocks as blocks
+from tests.regressions.test_regressions import hold_against_onnxruntime
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+CASES = {
+    "one head": (blocks.transformer(13, 8, 1), 13 * 8 * 8 * 4 + 2 * 13 * 13 * 8),
+    "odd tokens": (blocks.transformer(17, 24, 3), 17 * 24 * 24 * 4 + 2 * 17 * 17 * 24),
+    "one token": (blocks.transformer(1, 12, 2), 12 * 12 * 4 + 2 * 12),
+    "parts": (
+        blocks.transformer(9, 30, 3, spelling="split"),
+        9 * 30 * 30 * 4 + 2 * 9 * 9 * 30,
+    ),
+    "no softmax": (
+        blocks.transformer(7, 16, 2, between="Relu"),
+        7 * 16 * 16 * 4 + 2 * 7 * 7 * 16,
+    ),
+    "convolutional": (blocks.convolutional(16, 3, 2), 9 * 16 * (32 + 9 + 16) + 81 * 8 * (1 + 2)),
+    "one key for all": (
+        blocks.one_key_for_all(10, 3, 3, 8),
+        9 * 10 * (24 + 16 + 24) + 2 * 81 * 24,
+    ),
+    "linear": (blocks.linear(16, 4, 2), 16 * 16 * 64 + 2 * 16 * 8 * 16),
+}
+
+
+def run(model, hw, *, shuffle=None, **options):
+    program = opu_fuse.compile(model, hw, **options)
+    (port,) = program.bundle.inputs
+    shape = (options.get("batch", 1), *port.shape[1:])
+    inputs = {port.name: np.random.default_rng(3).normal(size=shape).astype(np.float32)}
+    result = program.run(inputs, capture=True, shuffle=shuffle)
+    return program, result, check(program.bundle, inputs, result)
+
+
+def operators(program):
+    return [op.op for group in program.bundle.groups for op in group.ops]
+
+
+def on_host(program):
+    return [op for part in program.bundle.segments for op in getattr(part, "ops", ())]
+
+
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024", "opu-light"])
+@pytest.mark.parametrize("case", CASES)
+def test_all_multiplications_run_on_the_machine_with_onnxruntimes_bits(case, machine):
+    model, macs = CASES[case]
+    program, _, checked = run(model, machine)
+    assert checked.passed
+    assert checked.mismatches == 0
+    assert sum(group.macs for group in program.bundle.groups) == macs
+
+
+def test_a_machine_that_splits_and_joins_maps_moves_no_head_on_the_host():
+    program, _, _ = run(CASES["linear"][0], "opu-1024")
+    assert on_host(program) == []
+    assert operators(program).count("matmul") == 4
+    assert operators(program).count("transpose") == 4
+
+
+@pytest.mark.parametrize("scales", ["free", "pow2-asymmetric"])
+def test_operands_have_zero_point_0_in_all_scales(scales):
+    program, _, checked = run(CASES["odd tokens"][0], "opu-tiny", scales=scales)
+    assert checked.passed
+    assert operators(program).count("matmul") == 6
+
+
+def test_images_of_a_batch_have_their_own_keys():
+    model, _ = CASES["odd tokens"]
+    program, together, checked = run(model, "opu-tiny", batch=3)
+    assert checked.passed
+    assert checked.mismatches == 0
+    (port,) = program.bundle.inputs
+    x = np.random.default_rng(3).normal(size=(3, *port.shape[1:])).astype(np.float32)
+    alone = opu_fuse.compile(model, "opu-tiny").run({port.name: x})
+    for name, array in alone.outputs.items():
+        np.testing.assert_array_equal(array, together.outputs[name])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_legal_order_gives_the_same_bits(seed):
+    _, result, _ = run(CASES["linear"][0], "opu-micro")
+    _, other, _ = run(CASES["linear"][0], "opu-micro", shuffle=seed)
+    for name, array in result.outputs.items():
+        np.testing.assert_array_equal(array, other.outputs[name])
+
+
+def test_many_keys_are_loaded_a_part_at_a_time():
+    model = blocks.transformer(150, 16, 1)
+    program, _, checked = run(model, "opu-tiny")
+    assert checked.mismatches == 0
+    (scores,) = [g for g in program.bundle.groups if g.macs == 150 * 150 * 16][:1]
+    assert scores.ops[0].op == "matmul"
+
+
+GATED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4,3,5] x) => (float[1,15,3,5] y) <float[5,4,1,1] w, int64[4] s, int64[4] t> {
+  a = Conv(x, w)  b = Sigmoid(a)  c = Reshape(b, s)
+  q = Transpose<perm=[0,1,3,2]>(c)  m = MatMul(q, c)
+  r = Reshape(m, t)  y = Transpose<perm=[0,3,1,2]>(r) }"""
+
+
+def test_unused_lanes_that_are_not_zero_leave_a_product_on_the_host():
+    model = onnx.parser.parse_model(GATED)
+    weight = np.random.default_rng(0).normal(size=(5, 4, 1, 1)).astype(np.float32)
+    for name, data in (
+        ("w", weight),
+        ("s", np.array([1, 1, 5, 15])),
+        ("t", np.array([1, 3, 5, 15])),
+    ):
+        model.graph.initializer.append(numpy_helper.from_array(data, name))
+    program, _, checked = run(model, "opu-1024t")
+    assert checked.passed
+    (why,) = [reason for _, op, reason in on_host(program) if op == "matmul"]
+    assert "unused lanes of both may not be zero" in why
+    assert operators(program).count("matmul") == 0
+
+
+QDQ = """<ir_version: 10, opset_import: ["" : 17]>
+g (float[1,6,1,9] x, float[1,6,1,7] k) => (float[1,1,9,7] y)
+<float s = {0.03125}, float r = {0.5}, int8 z = {0}, int8 zk = {ZERO}> {
+  xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+  kq = QuantizeLinear(k, s, zk)  kd = DequantizeLinear(kq, s, zk)
+  xt = Transpose<perm=[0,2,3,1]>(xd)  kt = Transpose<perm=[0,2,1,3]>(kd)
+  m = MatMul(xt, kt)
+  mq = QuantizeLinear(m, r, z)  y = DequantizeLinear(mq, r, z) }"""
+
+
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024"])
+def test_models_that_are_quantised_already_keep_their_bits(machine):
+    model = onnx.parser.parse_model(QDQ.replace("ZERO", "0"))
+    hold_against_onnxruntime(model, machine)
+    assert operators(opu_fuse.compile(model, machine)) == ["matmul"]
+
+
+def test_a_zero_point_of_an_operand_is_the_reason_for_the_host():
+    program = opu_fuse.compile(onnx.parser.parse_model(QDQ.replace("ZERO", "3")), "opu-1024")
+    (why,) = [reason for _, op, reason in on_host(program) if op == "matmul"]
+    assert "has zero point 3, machines take 0" in why
+    assert "round the factors of" in why
+
+
+def test_a_machine_without_multipliers_says_why_it_multiplies_no_maps():
+    tree = load_hw("opu-classic").to_tree()
+    tree["dataflow"]["operators"] |= {"matmul": ["ipa"], "transpose": ["ipa"]}
+    hw = load_hw_text(yaml.safe_dump(tree), "mapped.yaml")
+    found = opu_fuse.partition(CASES["linear"][0], hw)
+    reasons = {op.reason for op in found.host}
+    assert any("no multipliers that set unused channels to zero" in why for why in reasons)
+
+
+def test_operators_of_the_array_do_not_change_the_identity_of_a_machine():
+    tree = load_hw("opu-1024").to_tree()
+    for name in ("matmul", "transpose"):
+        del tree["dataflow"]["operators"][name]
+    without = load_hw_text(yaml.safe_dump(tree), "without.yaml")
+    assert without.spec_hash == load_hw("opu-1024").spec_hash
