@@ -21,12 +21,13 @@ from opu_fuse.dfg.integer import (
 )
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.quant import QuantParams
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import average_params, window_counts
 from tests.dfg import canonical
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 
 
 def registers(dfg: Dfg, name: str, stage: Stage, prefix: str, *, swap=False, numeric=NUMERIC):
@@ -93,7 +94,7 @@ def test_an_accumulator_that_could_overflow_is_refused():
 def test_shifts_only_machines_refuse_other_scales_by_name():
     dfg = with_quants(graph("[c] y = Conv<kernel_shape=[1,1]>(x, w1, b1)"), x=q(0.3))
     with pytest.raises(ModelError, match=r"c: ratio .* is not a power of two; quantise the model"):
-        requant_params(dfg, find(dfg, "c"), SimpleNamespace(multiplier_bits=0, average_bits=16))
+        requant_params(dfg, find(dfg, "c"), Numeric(multiplier_bits=0, average_bits=16))
 
 
 def test_relu_clamps_at_the_zero_point_and_carries_a_change_of_scale():
@@ -281,7 +282,7 @@ def test_filters_of_a_transposed_convolution_come_one_for_each_result(channels, 
 
 
 def test_a_machine_that_only_shifts_adds_only_scales_a_power_of_two_apart():
-    shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
+    shifts = Numeric(multiplier_bits=0, average_bits=16)
     dfg = graph("[a] y = Add(x, z)")
     apart = with_quants(dfg, x=q(0.3), z=q(0.6), a=q(0.15))
     params = registers(apart, "a", Stage.RESIDUAL, "res", numeric=shifts)
@@ -340,7 +341,7 @@ def test_clip_bounds_are_rounded_not_cut_and_end_with_the_range():
 
 
 def test_a_machine_that_only_shifts_multiplies_only_scales_a_power_of_two_apart():
-    shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
+    shifts = Numeric(multiplier_bits=0, average_bits=16)
     dfg = graph("[m] y = Mul(x, z)")
     apart = with_quants(dfg, x=q(0.5), z=q(0.3), m=q(0.6))
     found = registers(apart, "m", Stage.RESIDUAL, "res", numeric=shifts)

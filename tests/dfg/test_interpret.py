@@ -1,7 +1,5 @@
 """The golden model against ONNX Runtime on the QDQ model, one rounding at a time."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -9,9 +7,10 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Kind
 from opu_fuse.dfg.interpret import interpret
 from opu_fuse.errors import ModelError, RunError
+from opu_fuse.hw.spec.hw_spec import Numeric
 from tests.dfg import canonical
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
 
 OPERATORS = {
@@ -73,7 +72,7 @@ def differences(
     """Per rounded call: (share of differing elements, largest difference)."""
     dfg = build_dfg(quantised.model)
     inputs = canonical.user_inputs(quantised.qdq, np.random.default_rng(seed))
-    values = interpret(dfg, inputs, SimpleNamespace(multiplier_bits=bits, average_bits=16))
+    values = interpret(dfg, inputs, Numeric(multiplier_bits=bits, average_bits=16))
     expected = canonical.reference(quantised, inputs)
     found = {}
     for node in dfg.nodes:

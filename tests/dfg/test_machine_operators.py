@@ -3,8 +3,6 @@
 Functions of one value, products, per-channel scaling, transposed convolutions, moves of channels.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -21,12 +19,13 @@ from opu_fuse.dfg.integer import operator, requant_params
 from opu_fuse.dfg.interpret import interpret, runs_integer
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import channel_affine
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Stage
 from tests.dfg import canonical
 from tests.dfg.test_interpret import differences
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 PLAIN_NORM = "<float[5] m = {0,0,0,0,0}, float[5] v = {1,1,1,1,1}>"
 
 OPERATORS = {
@@ -275,7 +274,7 @@ def test_a_channel_without_factor_keeps_its_offset(scale):
     dfg, node = batch_norm(scale=scale, shift=0.25)
     found = affine_params(operator(dfg, node.index))
     result = channel_affine(
-        np.int8([[-128, 0, 127]]).T,
+        np.array([[-128, 0, 127]], np.int8).T,
         mult=found.mult,
         bias=found.bias,
         shift=found.shift,

@@ -2,13 +2,12 @@
 on the host with the reason.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import onnx
 import pytest
 
 from opu_fuse.fixedpoint import activate, requantize
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model, partition_model
 from opu_fuse.quant import QuantParams
@@ -18,8 +17,8 @@ from opu_fuse.units.comparator import COMPARATOR
 from opu_fuse.units.prelu import PRELU
 
 HEADER = '<ir_version: 10, opset_import: ["" : 17]>'
-MULTIPLIERS = SimpleNamespace(multiplier_bits=16, average_bits=16)
-SHIFTS = SimpleNamespace(multiplier_bits=0, average_bits=16)
+MULTIPLIERS = Numeric(multiplier_bits=16, average_bits=16)
+SHIFTS = Numeric(multiplier_bits=0, average_bits=16)
 SUMS = np.concatenate([np.arange(-300, 301), [-(2**31), 2**31 - 1]])
 
 

@@ -19,13 +19,13 @@ Arrays = dict[str, np.ndarray]
 
 
 def parse(
-    text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndarray
+    text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndarray | np.generic
 ) -> onnx.ModelProto:
     """The body of a graph in ONNX text; keyword arrays become initialisers of that name."""
     header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n'
     model = onnx.parser.parse_model(header + text)
     for name, data in weights.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(data), name))
     return model
 
 
@@ -48,9 +48,10 @@ def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
     graph = model.graph
     shown: dict[str, str] = {}
 
-    def scalar(name: str, data: np.ndarray) -> ir.Value:
-        value = ir.Value(name=name, const_value=ir.tensor(data, name=name))
-        value.dtype, value.shape = ir.DataType(value.const_value.dtype), ir.Shape(data.shape)
+    def scalar(name: str, data: np.generic) -> ir.Value:
+        const = ir.tensor(np.asarray(data), name=name)
+        value = ir.Value(name=name, const_value=const)
+        value.dtype, value.shape = ir.DataType(const.dtype), ir.Shape(data.shape)
         graph.register_initializer(value)
         return value
 

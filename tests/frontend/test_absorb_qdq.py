@@ -31,7 +31,7 @@ def text(nodes: str, x: str = "1, 4, 6, 6", y: str = "1, 4, 6, 6") -> str:
     return f"g (float[{x}] x) => (float[{y}] y) {{ {nodes} }}"
 
 
-def scalars(**more: np.ndarray) -> dict[str, np.ndarray]:
+def scalars(**more: np.ndarray | np.generic) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in (SCALES | more).items()}
 
 
@@ -68,10 +68,10 @@ def test_pairs_around_every_operator(onnx_text: Text, absorbed: Absorbed):
             ),
             **scalars(
                 w=weights(4, 4, 3, 3),
-                ws=np.float32([0.5, 0.25, 1, 0.5]) / 64,
+                ws=np.array([0.5, 0.25, 1, 0.5], np.float32) / 64,
                 wz=np.zeros(4, np.int8),
                 b=np.asarray([5, -6, 700, 0], np.int32),
-                bs=np.float32([0.5, 0.25, 1, 0.5]) / 1024,
+                bs=np.array([0.5, 0.25, 1, 0.5], np.float32) / 1024,
             ),
         )
     )
@@ -96,7 +96,7 @@ def test_one_scale_for_all_weights_is_spelt_out_per_channel(onnx_text: Text, abs
                 + qdq("a", "t")
                 + "y = Identity (a_r)"
             ),
-            **scalars(w=weights(4, 4, 1, 1), b=np.float32([0.25, -1, 0.5, 3.0])),
+            **scalars(w=weights(4, 4, 1, 1), b=np.array([0.25, -1, 0.5, 3.0], np.float32)),
         )
     )
     weight, bias = model.graph[0].inputs[1:]
@@ -108,7 +108,9 @@ def test_one_scale_for_all_weights_is_spelt_out_per_channel(onnx_text: Text, abs
 def test_a_bias_whose_scale_is_no_number_is_left_to_the_host(onnx_text: Text, absorbed: Absorbed):
     nodes = "w_r = DequantizeLinear (w, s, z) b_r = DequantizeLinear (b, bs) "
     nodes += "a = Conv (x_r, w_r, b_r)" + qdq("a", "t") + "y = Identity (a_r)"
-    constants = scalars(w=weights(4, 4, 1, 1), b=np.int32([1, 2, 3, 4]), bs=np.float32(np.nan))
+    constants = scalars(
+        w=weights(4, 4, 1, 1), b=np.array([1, 2, 3, 4], np.int32), bs=np.float32(np.nan)
+    )
     model = absorbed(onnx_text(text(qdq("x") + nodes), **constants))
     assert model.graph[0].inputs[2].dtype == ir.DataType.FLOAT
 
@@ -124,7 +126,10 @@ def biased(absorbed: Absorbed, onnx_text: Text, scale: float, b: np.ndarray, bs:
 def test_a_bias_that_no_accumulator_holds_is_not_read_in_its_steps(
     onnx_text: Text, absorbed: Absorbed
 ):
-    steps, scales = np.int32([5, -14, 160, 7]), np.float32([2**-8, 6e28, 3e-26, 7e22])
+    steps, scales = (
+        np.array([5, -14, 160, 7], np.int32),
+        np.array([2**-8, 6e28, 3e-26, 7e22], np.float32),
+    )
     bias = biased(absorbed, onnx_text, 2**-4, steps, scales)
     assert bias.dtype == ir.DataType.FLOAT
     reals = steps.astype(np.float32) * scales
@@ -133,7 +138,7 @@ def test_a_bias_that_no_accumulator_holds_is_not_read_in_its_steps(
 
 def test_tiny_scales_of_a_bias_are_told_apart(onnx_text: Text, absorbed: Absorbed):
     """Both are below 1e-8, what numpy takes for equal when it is not told otherwise."""
-    steps, scales = np.int32([5, -6, 7, 8]), np.full(4, 2**-27, np.float32)
+    steps, scales = np.array([5, -6, 7, 8], np.int32), np.full(4, 2**-27, np.float32)
     bias = biased(absorbed, onnx_text, 2**-14, steps, scales)
     assert bias.const_value.numpy().tolist() == [10, -12, 14, 16]
 
@@ -178,7 +183,7 @@ def test_weights_lose_their_zero_points_in_as_many_bits_as_it_takes(
     few = weights(4, 4, 1, 1) // 2
     pair = f"w_r = DequantizeLinear <axis = 0> (w, {'rows' if zero.ndim else 's'}, zw)"
     nodes = f"{qdq('x')} {pair} a = Conv (x_r, w_r) {qdq('a', 't')} y = Identity (a_r)"
-    constants = scalars(w=few, zw=zero, rows=np.float32([1, 2, 4, 8]))
+    constants = scalars(w=few, zw=zero, rows=np.array([1, 2, 4, 8], np.float32))
     model = absorbed(onnx_text(text(nodes), **constants))
     weight = model.graph[0].inputs[1]
     plain = few.astype(int) - zero.astype(int).reshape(-1, 1, 1, 1)
@@ -336,7 +341,7 @@ def test_a_quantised_matrix_product_becomes_dense(onnx_text: Text, absorbed: Abs
             ),
             **scalars(
                 w=weights(12, 3),
-                ws=np.float32([0.5, 0.25, 1]) / 32,
+                ws=np.array([0.5, 0.25, 1], np.float32) / 32,
                 wz=np.zeros(3, np.int8),
                 b=weights(3),
             ),
@@ -386,7 +391,7 @@ def test_scales_along_the_input_channels_of_a_square_weight(onnx_text: Text, abs
                 + qdq("c")
                 + "y = Identity (c_r)"
             ),
-            **scalars(w=weights(4, 4, 1, 1), ws=np.float32([1, 2, 4, 8]) / 64),
+            **scalars(w=weights(4, 4, 1, 1), ws=np.array([1, 2, 4, 8], np.float32) / 64),
         )
     )
     (conv,) = (node for node in model.graph if node.op_type == "Conv")

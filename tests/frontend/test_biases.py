@@ -18,7 +18,7 @@ LAYER = """g (float[1,4,6,6] x) => (float[1,4,6,6] y) <float s = {0.0625}, int8 
     w_r = DequantizeLinear(w, s, z) """
 ROUNDED = """b_r = DequantizeLinear(b, fine, z)  a = Conv(x_r, w_r, b_r)
     a_q = QuantizeLinear(a, t, z)  y = DequantizeLinear(a_q, t, z) }"""
-ROWS = np.int8([[31, -3, 1, 0], [127, 5, 1, 1], [-63, 2, 3, 4], [0, 0, 0, 0]])
+ROWS = np.array([[31, -3, 1, 0], [127, 5, 1, 1], [-63, 2, 3, 4], [0, 0, 0, 0]], np.int8)
 
 
 @pytest.mark.parametrize(("largest", "exact"), [(31, True), (32, False)])
@@ -27,7 +27,7 @@ def test_one_finer_than_the_sums_makes_weights_finer_where_int8_holds_them(
 ):
     """A channel with room for two bits, one that needs none, one that needs one, one of zeros."""
     rows = np.where(ROWS == 31, largest, ROWS).astype(np.int8)
-    constants = {"w": rows.reshape(4, 4, 1, 1), "b": np.int8([-7, 8, 6, 1])}
+    constants = {"w": rows.reshape(4, 4, 1, 1), "b": np.array([-7, 8, 6, 1], np.int8)}
     scales = {"t": np.array(0.125, np.float32), "fine": np.array(2**-10, np.float32)}
     model = onnx_text(LAYER + ROUNDED, **constants, **scales)
     (conv,) = (absorbed(model) if exact else prepare(model).canonical).graph
@@ -42,7 +42,7 @@ def test_one_finer_than_the_sums_makes_weights_finer_where_int8_holds_them(
 
 def test_an_operator_without_rounding_keeps_its_own(onnx_text: Text, absorbed: Absorbed):
     """The last layer of a detector, in floats: the host's."""
-    b = np.float32([0.1, -0.2, 0.3, 3.0])
+    b = np.array([0.1, -0.2, 0.3, 3.0], np.float32)
     nodes = LAYER + "y = Conv(x_r, w_r, b) }"
     model = absorbed(onnx_text(nodes, w=ROWS.reshape(4, 4, 1, 1), b=b))
     (bias,) = (node.inputs[2] for node in model.graph if node.op_type == "Conv")
@@ -60,7 +60,7 @@ def test_one_whose_sums_have_a_scale_that_float32_does_not_hold_stays_in_floats(
         x_q = QuantizeLinear(x, s, z)  x_r = DequantizeLinear(x_q, s, z)
         w_r = DequantizeLinear(w, ws, z)  a = Conv(x_r, w_r, b)
         a_q = QuantizeLinear(a, s, z)  y = DequantizeLinear(a_q, s, z) }"""
-    constants = {"w": ROWS.reshape(4, 4, 1, 1), "b": np.float32([1, 2, 3, 4])}
+    constants = {"w": ROWS.reshape(4, 4, 1, 1), "b": np.array([1, 2, 3, 4], np.float32)}
     model = onnx_text(text, **constants, s=np.array(operand), ws=np.array(weight))
     (bias,) = (n.inputs[2] for n in prepare(model).canonical.graph if n.op_type == "Conv")
     assert META_KEY not in bias.meta

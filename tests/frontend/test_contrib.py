@@ -89,7 +89,7 @@ CONSTANTS = {
     "six2": RNG.normal(size=6).astype(np.float32),
     "half": RNG.normal(size=6).astype(np.float32),
     "six3": RNG.normal(size=(5, 6)).astype(np.float32),
-    "places": np.int64([[0, 1], [0, 3]]),
+    "places": np.array([[0, 1], [0, 3]], np.int64),
     "axis": np.int32(-1),
     "grid": RNG.uniform(-1, 1, (1, 4, 5, 2)).astype(np.float32),
 }

@@ -89,7 +89,9 @@ def test_what_does_not_fit_is_refused_with_its_name(name: str, onnx_text: Text):
 
 
 def test_two_weights_of_one_name_are_refused(onnx_text: Text):
-    model = with_weight(onnx_text, sparse(np.float32([1]), np.int64([0]), W.shape))
+    model = with_weight(
+        onnx_text, sparse(np.array([1], np.float32), np.array([0], np.int64), W.shape)
+    )
     model.graph.initializer.append(numpy_helper.from_array(W, "w"))
     with pytest.raises(ModelError, match="two weights are called 'w'"):
         load_model(model)

@@ -43,8 +43,10 @@ def gated(onnx_text, rng):
 def test_what_is_parted(rows, cols, window, gated):
     model = prepare(gated(rows, cols), quantised=False, rewriting=True).canonical
     pools = [n for n in model.graph if n.op_type == "AveragePool"]
-    assert [list(n.attributes.get_ints("kernel_shape")) for n in pools] == [window] * bool(window)
-    assert all(list(n.attributes.get_ints("strides")) == window for n in pools)
+    assert [list(n.attributes.get_ints("kernel_shape") or ()) for n in pools] == [window] * bool(
+        window
+    )
+    assert all(list(n.attributes.get_ints("strides") or ()) == window for n in pools)
     assert sum(n.op_type == "GlobalAveragePool" for n in model.graph) == 1
     plain = prepare(gated(rows, cols), quantised=False).canonical
     assert not [n for n in plain.graph if n.op_type == "AveragePool"]

@@ -1,7 +1,5 @@
 """Over random graphs and machines: what every partition of a legal strategy promises."""
 
-from types import SimpleNamespace
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,12 +10,13 @@ from opu_fuse.dfg.interpret import evaluate, interpret
 from opu_fuse.fuse.group_order import execution_order
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
+from opu_fuse.hw.spec.hw_spec import Numeric
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
 from tests.fuse.random_machines import machines
 from tests.fuse.reading import machine
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 MACHINES = st.one_of(st.sampled_from(["opu-tiny", "opu-classic"]).map(machine), machines())
 LEGAL = st.sampled_from([s for s in STRATEGIES if s != "greedy"])
 

@@ -190,6 +190,6 @@ def test_infinities_and_nan_are_results_not_warnings():
             body.emit("sqrt", body.const(-1, "float32")),
         ),
     )  # fmt: skip
-    got = run_kernel(Kernel(op=op), {"x": np.float32([0.0, -0.0, np.nan])})
-    assert same_bits(got["y"], np.float32([np.inf, -np.inf, np.nan]))
+    got = run_kernel(Kernel(op=op), {"x": np.array([0.0, -0.0, np.nan], np.float32)})
+    assert same_bits(got["y"], np.array([np.inf, -np.inf, np.nan], np.float32))
     assert np.isnan(got["z"]).all()

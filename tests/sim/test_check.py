@@ -319,7 +319,7 @@ def test_factors_of_16_bits_move_results_by_many_steps_where_one_is_worth_many(f
 
 def test_gaps_that_no_float_holds_are_compared_in_silence():
     """Scales of a careless model reach to the ends of what floats hold."""
-    large = np.float32([3e38, 1])
+    large = np.array([3e38, 1], np.float32)
     assert _near(large, large, 0, 1e39).all()
     assert not _near(large, -large, 0, 0.0).all()
 
