@@ -1,5 +1,7 @@
 """What is chosen from Python is checked as on the command line, before anything is computed."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -50,8 +52,9 @@ def test_a_text_is_not_several_passes(option):
     text = (
         rf"^{option}='canonical': is a text, not a tuple of names; write {option}=\('canonical',\)$"
     )
+    given: dict[str, Any] = {option: "canonical"}
     with pytest.raises(UserError, match=text):
-        PassOptions(**{option: "canonical"})
+        PassOptions(**given)
 
 
 def test_an_engine_that_does_not_exist_is_refused(program):

@@ -3,6 +3,7 @@ cannot be done.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from opu_fuse.quant import QuantParams
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import average_params, window_counts
 from tests.dfg import canonical
+from tests.some import some
 
 NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 
@@ -62,7 +64,7 @@ def test_the_operands_zero_point_is_folded_into_the_bias():
     dfg = graph("[c] y = Conv<kernel_shape=[1,1]>(x, w1, b1)")
     plain = with_quants(dfg, x=q(0.5))
     shifted = with_quants(dfg, x=q(0.5, 7))
-    weight = dfg[find(dfg, "w1")].const.reshape(3, -1).astype(int)
+    weight = some(dfg[find(dfg, "w1")].const).reshape(3, -1).astype(int)
     difference = (
         requant_params(plain, find(dfg, "c"), NUMERIC).bias
         - requant_params(shifted, find(dfg, "c"), NUMERIC).bias
@@ -190,7 +192,7 @@ def test_weights_with_a_zero_point_are_refused():
         requant_params(with_quants(dfg, w1=weights), find(dfg, "c"), NUMERIC)
 
 
-def with_nodes(dfg: Dfg, **fields: dict[str, object]) -> Dfg:
+def with_nodes(dfg: Dfg, **fields: dict[str, Any]) -> Dfg:
     """The same graph with other fields of some nodes, by node name."""
     nodes = tuple(replace(n, **fields.get(n.name, {})) for n in dfg.nodes)
     return replace(dfg, nodes=nodes)
@@ -213,7 +215,7 @@ def dense(x: int = 0, bias: str = ", b1", y_scale: float = 0.25) -> tuple[Dfg, i
 
 def test_the_bias_is_the_models_less_what_the_zero_point_adds():
     dfg, conv = dense(x=-5)
-    weight, bias = (dfg[find(dfg, n)].const.tolist() for n in ("w1", "b1"))
+    weight, bias = (some(dfg[find(dfg, n)].const).tolist() for n in ("w1", "b1"))
     expected = [
         b + 5 * sum(w for ((w,),) in channels) for b, channels in zip(bias, weight, strict=True)
     ]
@@ -238,7 +240,7 @@ def test_sums_may_reach_the_last_integer_of_the_accumulator_and_no_further(weigh
     reach = 3 * 128 * abs(weight)
     weights = {"const": np.full((4, 3, 1, 1), weight, np.int8)}
 
-    def bias(last: int) -> dict[str, object]:
+    def bias(last: int) -> dict[str, Any]:
         return {"const": np.array([0, 0, 0, sign * last], np.int32)}
 
     fits = with_nodes(dfg, w1=weights, b1=bias(2**31 - 1 - reach))
@@ -275,7 +277,7 @@ def test_filters_of_a_transposed_convolution_come_one_for_each_result(channels, 
         f"[t] y = ConvTranspose<kernel_shape=[2,3],group={group}>(x, w1)",
     )
     assert dfg[find(dfg, "t")].op == "transposed_conv"
-    weight = dfg[find(dfg, "w1")].const.tolist()
+    weight = some(dfg[find(dfg, "w1")].const).tolist()
     if group == 1:
         weight = [[one[result] for one in weight] for result in range(2)]
     assert filters(dfg, find(dfg, "t")).tolist() == weight

@@ -9,6 +9,7 @@ from opu_fuse.dfg.interpret import interpret
 from opu_fuse.errors import ModelError, RunError
 from opu_fuse.hw.spec.hw_spec import Numeric
 from tests.dfg import canonical
+from tests.some import some
 
 NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
@@ -173,7 +174,7 @@ def test_int8_inputs_are_taken_as_they_are(seed):
     quantised = canonical.quantised(text("max_pool"), seed)
     dfg = build_dfg(quantised.model)
     inputs = canonical.user_inputs(quantised.qdq, np.random.default_rng(seed))
-    integers = {"x": dfg[dfg.inputs[0]].quant.quantize(inputs["x"])}
+    integers = {"x": some(dfg[dfg.inputs[0]].quant).quantize(inputs["x"])}
     for index, value in interpret(dfg, inputs, NUMERIC).items():
         np.testing.assert_array_equal(interpret(dfg, integers, NUMERIC)[index], value)
 

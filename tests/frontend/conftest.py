@@ -13,6 +13,7 @@ from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.qdq_reference import reference, session
 from opu_fuse.frontend.quantization.absorb_qdq import absorb, ready
 from opu_fuse.quant import META_KEY
+from tests.some import some
 
 TENSOR_KEY = "opu_fuse.tensor"
 Arrays = dict[str, np.ndarray]
@@ -56,15 +57,15 @@ def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
         return value
 
     for value in list(graph.initializers.values()):
-        quant = originals[value.name].meta.get(META_KEY)
+        quant = originals[some(value.name)].meta.get(META_KEY)
         if quant is not None:
             value.const_value = ir.tensor(
-                quant.dequantize(value.const_value.numpy()), name=value.name
+                quant.dequantize(some(value.const_value).numpy()), name=value.name
             )
             value.dtype = ir.DataType.FLOAT
     values = [*graph.inputs, *(v for node in graph for v in node.outputs)]
     for value in values:
-        meta = originals[value.name].meta
+        meta = originals[some(value.name)].meta
         quant = meta.get(META_KEY)
         if quant is None:
             continue
@@ -87,12 +88,12 @@ def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
             value.name, real.name = f"{value.name}/raw", value.name
             real.dtype = ir.DataType.FLOAT
         if TENSOR_KEY in meta and nodes[0].op_type == "QuantizeLinear":
-            shown[meta[TENSOR_KEY]] = integers.name
+            shown[meta[TENSOR_KEY]] = some(integers.name)
     graph.sort()
     ran = session(ir.to_proto(model), list(shown.values()))
     names = [o.name for o in ran.get_outputs()]
-    results = dict(zip(names, ran.run(names, dict(inputs)), strict=True))
-    outputs = {v.name: results[v.name] for v in graph.outputs}
+    results = dict(zip(names, map(np.asarray, ran.run(names, dict(inputs))), strict=True))
+    outputs = {some(v.name): results[some(v.name)] for v in graph.outputs}
     return outputs | {tensor: results[name] for tensor, name in shown.items()}
 
 

@@ -36,7 +36,7 @@ def test_a_factor_of_rounded_weights(alpha):
     compiled = compile_model(ir.from_proto(model), HW)
     assert len(compiled.partition.host) == (alpha != 0.5)
     (wanted,) = ort.InferenceSession(model.SerializeToString()).run(None, X)
-    assert run(compiled.bundle, HW, X).outputs["y"].tolist() == wanted.tolist()
+    assert run(compiled.bundle, HW, X).outputs["y"].tolist() == np.asarray(wanted).tolist()
 
 
 W = np.array([[1, 2, 64], [-2, 1, -64]], np.float32)
@@ -82,7 +82,7 @@ def test_a_gemm_of_several_rows_has_a_scale_for_each_output(of_rows, bias, trans
     assert (np.abs(weight).max(axis=1) > 60).all()
     (y,) = session(found.qdq).run(None, {"x": x})
     wanted = x @ W + (0 if BIASES[bias] is None else BIASES[bias])
-    np.testing.assert_allclose(y, wanted, atol=1.5)
+    np.testing.assert_allclose(np.asarray(y), wanted, atol=1.5)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

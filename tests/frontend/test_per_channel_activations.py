@@ -69,7 +69,7 @@ FORMS = {
 
 @pytest.mark.parametrize("nodes", FORMS.values(), ids=FORMS)
 def test_the_scales_move_into_both_layers(nodes: str):
-    assert not hosted(compiled(nodes, big=np.float32(2**10)))
+    assert not hosted(compiled(nodes, big=np.asarray(np.float32(2**10))))
 
 
 def test_a_layer_with_several_filters_for_each_channel():

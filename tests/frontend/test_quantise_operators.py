@@ -17,6 +17,7 @@ from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.frontend.qdq_reference import reference
 from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.units.affine import affine_params
+from tests.some import some
 
 Text = Callable[..., onnx.ModelProto]
 NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
@@ -52,7 +53,11 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[str]]] = {
     ),
     "batch norm of very different channels": (
         "[n] y = BatchNormalization (x, s, t, u, v)",
-        norm(6) | {"s": np.array([1e-6, 1, 9e3, 0, -3, 1], np.float32), "t": np.array([9, 0, 1, 0, 5, 7], np.float32)},
+        norm(6)
+        | {
+            "s": np.array([1e-6, 1, 9e3, 0, -3, 1], np.float32),
+            "t": np.array([9, 0, 1, 0, 5, 7], np.float32),
+        },
         ["batch_norm"],
     ),
     "transposed convolution": (
@@ -89,7 +94,7 @@ def prepared(onnx_text: Text, name: str, scales: str) -> tuple[Prepared, Dfg]:
 def compare(found: Prepared, dfg: Dfg, seed: int) -> dict[str, int]:
     """Largest difference of every rounded value from ONNX Runtime's."""
     (value,) = found.canonical.graph.inputs
-    x = np.random.default_rng(seed).standard_normal([int(d) for d in value.shape], np.float32)
+    x = np.random.default_rng(seed).standard_normal(some(value.shape).numpy(), np.float32)
     inputs = {value.name: x}
     assert found.qdq is not None
     expected, values = reference(found.qdq, inputs), interpret(dfg, inputs, NUMERIC)
@@ -159,8 +164,8 @@ def test_a_normalisation_is_written_as_finely_as_float32_adds_exactly(onnx_text:
     step = np.where(both == 0, 1, both & -both)
     assert np.all(np.abs(params.mult / step) < 1 << 15)
     assert np.all((np.abs(params.mult / step) * 128 + np.abs(params.bias / step)) < 1 << 24)
-    written = dfg[dfg.calls[0].operands[1]].const.astype(np.float64)
-    room = np.abs(scale) * 2.0**-15 + shift * 2.0**-23 / dfg[0].quant.per_tensor
+    written = some(dfg[dfg.calls[0].operands[1]].const).astype(np.float64)
+    room = np.abs(scale) * 2.0**-15 + shift * 2.0**-23 / some(dfg[0].quant).per_tensor
     assert np.all(np.abs(written - scale) <= room)
 
 

@@ -15,6 +15,7 @@ from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
 from tests.fuse.random_machines import machines
 from tests.fuse.reading import machine
+from tests.some import some
 
 NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 MACHINES = st.one_of(st.sampled_from(["opu-tiny", "opu-classic"]).map(machine), machines())
@@ -34,7 +35,7 @@ def run_groups(dfg: Dfg, result: Partition, inputs: dict[str, np.ndarray]) -> di
         if step.node is not None:
             memory |= evaluate(dfg, step.node, memory, NUMERIC, host)
             continue
-        group = result.groups[step.group]
+        group = result.groups[some(step.group)]
         seen = {i: memory[i] for i in (*group.inputs, *group.constants)}
         for match in group.matches:
             seen |= evaluate(dfg, match.node, seen, NUMERIC, host)

@@ -32,7 +32,7 @@ def of_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, {"x": x})[0]
+    return np.asarray(session.run(None, {"x": x})[0])
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,7 +23,7 @@ def machine(folder, first=(), **comparators):
     """opu-tiny with a comparator and, behind it, a multiplier in front of the array; first: names
     of multipliers in front of both; comparators: further ones behind the array.
     """
-    tree = load_hw("opu-tiny").to_tree() | {"name": "mine"}
+    tree: dict[str, Any] = load_hw("opu-tiny").to_tree() | {"name": "mine"}
     tree["buffers"]["pre"] = {"words": 64, "banks": 2}
     flow = tree["dataflow"]
     flow["modules"] |= {
