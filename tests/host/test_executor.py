@@ -142,7 +142,7 @@ def test_blocks_cover_the_loop_once(loops):
     assert [some(cut)[1] for cut in cuts] == [0, *(some(cut)[2] for cut in cuts[:-1])]
     assert some(cuts[-1])[2] == op.extents[loop]
     rest = np.prod(op.extents) // op.extents[loop]
-    assert all((end - first - 1) * rest < BLOCK_ELEMENTS for _, first, end in cuts)
+    assert all((end - first - 1) * rest < BLOCK_ELEMENTS for _, first, end in map(some, cuts))
 
 
 def whole(loops):

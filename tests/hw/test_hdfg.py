@@ -107,8 +107,9 @@ def test_lines_of_a_drawing_share_a_place_only_with_lines_from_the_same_module(n
 
 
 def test_the_table_names_sizes_with_their_units():
-    console = Console(width=120, file=io.StringIO())
+    written = io.StringIO()
+    console = Console(width=120, file=written)
     console.print(sizes_table(load_hw("opu-1024")))
-    text = console.file.getvalue()
+    text = written.getvalue()
     assert "64 units x 16 = 1024 MAC per cycle" in text
     assert "2 x 2048 words of 64 bytes" in text

@@ -356,7 +356,7 @@ def test_a_hidden_step_may_become_two_where_sums_lie_between_steps(op, steps):
            f = LeakyRelu<alpha=0.3>(d)  q = QuantizeLinear(f, s, z)
            e = DequantizeLinear(q, s, z)  g = {op}  t = QuantizeLinear(g, s, z) }}"""
     )
-    shapes = dict.fromkeys(("i", "q", "t"), (1, 2, 4, 4))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("i", "q", "t"), (1, 2, 4, 4))
     assert allowed_differences(model, shapes, {"i", "t"})["t"].steps == steps
 
 
