@@ -68,7 +68,7 @@ async def it_does_so_on_a_stalling_bus_that_the_processor_uses_too(dut):
             data = os.urandom(64)
             await processor.write(address, data)
             found: Any = await processor.read(address, 64)
-        assert bytes(found.data) == data
+            assert bytes(found.data) == data
 
     traffic = cocotb.start_soon(other_work())
     await bench.run(noise(bench, seed=2))

@@ -33,7 +33,11 @@ def declare(model: onnx.ModelProto, name: str, shape: list[int]) -> onnx.ModelPr
 
 
 def shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
-    return {v.name: list(some(v.shape)) for node in load(model).model.graph for v in node.outputs}
+    return {
+        some(v.name): list(some(v.shape).numpy())
+        for node in load(model).model.graph
+        for v in node.outputs
+    }
 
 
 @pytest.mark.parametrize(

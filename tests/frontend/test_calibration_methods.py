@@ -191,7 +191,8 @@ def test_equalised_channels_have_one_size_and_the_network_its_floats(separable, 
         [np.stack([np.asarray(r.run([name], {"x": x})[0]) for x in data["x"]]) for r in runs]
         for name in ("d", "y")
     )
-    assert np.array_equal(*outputs)
+    first, second = outputs
+    assert np.array_equal(first, second)
     sizes = [np.abs(m).max(axis=(0, 1, 3, 4)) for m in maps]
     assert sizes[0].max() / sizes[0].min() > 100.0
     assert sizes[1].max() / sizes[1].min() <= 2.0

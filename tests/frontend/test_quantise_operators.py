@@ -95,7 +95,7 @@ def compare(found: Prepared, dfg: Dfg, seed: int) -> dict[str, int]:
     """Largest difference of every rounded value from ONNX Runtime's."""
     (value,) = found.canonical.graph.inputs
     x = np.random.default_rng(seed).standard_normal(some(value.shape).numpy(), np.float32)
-    inputs = {value.name: x}
+    inputs = {some(value.name): x}
     assert found.qdq is not None
     expected, values = reference(found.qdq, inputs), interpret(dfg, inputs, NUMERIC)
     shown = [n for n in dfg.nodes if n.tensor and n.index in values]

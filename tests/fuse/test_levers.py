@@ -207,9 +207,10 @@ def test_a_second_module_where_the_message_says_joins_the_next_operator():
     dfg, hw = case("used_once")
     found = refusal("used_once", dfg, hw)
     tree: dict[str, Any] = hw.to_tree() | {"build": False}
-    flow, at = tree["dataflow"], some(found).facts["new"].at
+    new: Any = some(found).facts["new"]
+    flow, at = tree["dataflow"], new.at
     flow["modules"]["second"] = copy.deepcopy(flow["modules"]["compare"])
-    assert flow["modules"]["second"]["kind"] == some(found).facts["new"].kind
+    assert flow["modules"]["second"]["kind"] == new.kind
     flow["edges"]["second"] = list(flow["edges"][at])
     flow["edges"][at] = [*flow["edges"][at], "second"]
     assert refusal("used_once", dfg, load_hw_text(yaml.safe_dump(tree))) is None

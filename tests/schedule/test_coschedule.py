@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse.coschedule import find_co_scheduled
 from opu_fuse.fuse.group_order import execution_order, producers
@@ -41,6 +42,7 @@ def test_a_pool_on_its_own_is_hidden_behind_a_convolution(name, channels, monkey
     hw, model = load_hw(name), branches(channels)
     together = compile_model(model, hw)
     (segment,) = together.bundle.segments
+    assert isinstance(segment, MachineSegment)
     groups = {g.name: g.index for g in together.bundle.groups}
     runs = {name: np.flatnonzero(np.equal(segment.groups, groups[name])) for name in groups}
     wide, pool = runs["wide"], runs["pool"]

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse import pipeline
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.schedule.plan import HostWork
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
@@ -108,5 +109,6 @@ def test_what_all_output_channels_read_is_loaded_once(tmp_path):
     ((layer,),) = found.layers.values()
     assert layer.pieces > 1
     (program,) = found.segments
+    assert not isinstance(program, HostWork)
     loads = Counter(x.opcode for x in program.instructions if x.engine is Engine.LOAD)
     assert (loads["feature"], loads["pre"]) == (1, 1)

@@ -195,7 +195,7 @@ def test_random_layers(round_, rng):
     order = (R, *((P,) if geometry["pool"] else ()), *((S,) if geometry["residual"] else ()), A)
     shape = make_shape(hw, **geometry)
     if min(shape.out_rows, shape.out_cols) < 1:
-        shape = make_shape(hw, **(geometry | {"pool": None}))
+        shape = make_shape(hw, **dict(geometry, pool=None))
         order = tuple(s for s in order if s is not P)
     got, expected = run_layer(hw, shape, order, rng)
     assert np.array_equal(got, expected)
