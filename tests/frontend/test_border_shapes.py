@@ -32,11 +32,9 @@ def declare(model: onnx.ModelProto, name: str, shape: list[int]) -> onnx.ModelPr
     return model
 
 
-def shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+def shapes(model: onnx.ModelProto) -> dict[str, list[int | ir.SymbolicDim]]:
     return {
-        some(v.name): list(some(v.shape).numpy())
-        for node in load(model).model.graph
-        for v in node.outputs
+        some(v.name): list(some(v.shape)) for node in load(model).model.graph for v in node.outputs
     }
 
 
