@@ -227,7 +227,7 @@ def test_a_fused_operator_stands_after_all_it_reads_and_before_all_that_read_it(
     ]  # fmt: skip
     fused = fuse_greedily(members, {"y", "e"}, control=always)
     assert [m.name for m in fused.members] == ["late", "neg+mul", "early"]
-    assert list(fused.made_of) == [(2,), (0, 3), (1,)]
+    assert list(fused.origins) == [(2,), (0, 3), (1,)]
 
 
 def test_operators_that_lead_nowhere_go():
