@@ -104,7 +104,9 @@ def measure(case: str, folder: Path, repeat: int) -> Measured:
     model, program = folder / "model.onnx", folder / "model.opu"
     floating = build(network)
     begin = time.process_time()
-    onnx.save(prepare(floating).qdq, model)
+    qdq = prepare(floating).qdq
+    assert qdq is not None
+    onnx.save(qdq, model)
     quantise = time.process_time() - begin
     compile_ = (*COMPILE, str(model), "--hw", machine, "-o", str(program))
     walls, cpus = zip(*(run(compile_) for _ in range(repeat)), strict=True)

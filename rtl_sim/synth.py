@@ -24,12 +24,12 @@ from rtl_sim.build import cached, elaborate, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
 # Resources of a cell. LUT RAMs and shift registers use LUTs, carry chains do not.
-LUTS = (
-    dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1)
-    | dict.fromkeys(("SRL16E", "SRLC16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1)
-    | dict.fromkeys(("RAM32X1D", "RAM64X1D", "RAM128X1S"), 2)
-    | dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D", "RAM256X1S"), 4)
-)
+LUTS: dict[str, int] = {
+    **dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1),
+    **dict.fromkeys(("SRL16E", "SRLC16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1),
+    **dict.fromkeys(("RAM32X1D", "RAM64X1D", "RAM128X1S"), 2),
+    **dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D", "RAM256X1S"), 4),
+}
 FLIPFLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 LATCHES = ("LDCE", "LDPE")
 

@@ -47,7 +47,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "nightly" in config.getoption("markexpr"):
+    if "nightly" in (config.getoption("markexpr") or ""):
         return
     nightly = [item for item in items if item.get_closest_marker("nightly")]
     if not nightly:

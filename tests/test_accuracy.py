@@ -19,6 +19,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.report.accuracy import accuracy_lines
 from opu_fuse.zoo import build
+from tests.some import some
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 MODEL, CALIBRATION = DIGITS / "digits.onnx", DIGITS / "calibration.npz"
@@ -57,7 +58,7 @@ def test_ratios_are_those_of_onnx_runtime_on_both_models(found, held_out):
     scales = {t.name: t.scale for t in found.tensors}
     for i, name in enumerate(names):
         wanted = np.array([one[i] for one in exact], np.float64)
-        outputs = [reference(qdq, {"image": image[None]}) for image in images]
+        outputs = [reference(some(qdq), {"image": image[None]}) for image in images]
         tensor = next(n for n in outputs[0] if n.startswith(f"{name}_QuantizeLinear_Output"))
         ints = np.array([one[tensor] for one in outputs], np.float64)
         assert ratios[name] == pytest.approx(decibels(wanted, ints * scales[name]), abs=1e-3)
@@ -211,12 +212,12 @@ def test_an_operator_kept_in_floats_runs_on_the_host():
     reasons = {made.dfg[op.node].name: op.reason for op in made.partition.host}
     assert "as asked" in reasons["block.conv1"]
     assert "as asked" in reasons["pool1"], "although its values are rounded"
-    weights = {t.name: t for t in made.prepared.qdq.graph.initializer}
-    conv = next(n for n in made.prepared.qdq.graph.node if n.name == "block.conv1")
+    weights = {t.name: t for t in some(made.prepared.qdq).graph.initializer}
+    conv = next(n for n in some(made.prepared.qdq).graph.node if n.name == "block.conv1")
     assert weights[conv.input[1]].data_type == onnx.TensorProto.FLOAT
     image = {"image": np.load(CALIBRATION)["image"][:1]}
     result = opu_fuse.Program(bundle=made.bundle, hw=load_hw("opu-tiny")).run(image)
-    wanted = reference(made.prepared.qdq, image)["logits"]
+    wanted = reference(some(made.prepared.qdq), image)["logits"]
     np.testing.assert_allclose(result.outputs["logits"].reshape(wanted.shape), wanted, atol=0)
 
 
@@ -259,7 +260,7 @@ def test_free_scales_need_a_machine_that_multiplies():
 
 def test_a_quantised_model_keeps_what_it_says():
     with pytest.raises(UserError, match="quantised already"):
-        prepare(prepare(MODEL, calibration=CALIBRATION).qdq, keep_float=["conv1"])
+        prepare(some(prepare(MODEL, calibration=CALIBRATION).qdq), keep_float=["conv1"])
 
 
 def called(monkeypatch, capsys, *arguments):

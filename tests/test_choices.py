@@ -2,6 +2,7 @@
 
 import re
 import sys
+from typing import Any
 
 import numpy as np
 import onnx
@@ -59,8 +60,9 @@ def test_a_text_is_not_several_passes(option):
     text = (
         rf"^{option}='canonical': is a text, not a tuple of names; write {option}=\('canonical',\)$"
     )
+    given: dict[str, Any] = {option: "canonical"}
     with pytest.raises(UserError, match=text):
-        PassOptions(**{option: "canonical"})
+        PassOptions(**given)
 
 
 def test_an_engine_that_does_not_exist_is_refused(program):

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -64,7 +65,7 @@ def save(
 )
 def test_a_compilation_holds_the_weights_twice_at_most(tmp_path, rng, op, weight, x, y):
     data = rng.random(weight, np.float32) - 0.5
-    attributes = {"transB": 1} if op == "Gemm" else {}
+    attributes: dict[str, Any] = {"transB": 1} if op == "Gemm" else {}
     node = helper.make_node(op, ["x", "w"], ["y"], **attributes)
     file_mib = save(tmp_path / "m.onnx", [node], {"w": data}, {"x": x, "y": y})
     assert file_mib > 60

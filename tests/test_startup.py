@@ -44,7 +44,9 @@ print("loaded:", [name for name in {SLOW + UNUSED!r} if name in sys.modules])
 
 def test_a_quantised_model_is_compiled_without_the_slow_libraries(tmp_path):
     model, out = tmp_path / "qdq.onnx", tmp_path / "x.opu"
-    onnx.save(prepare(build("tiny_residual")).qdq, model)
+    qdq = prepare(build("tiny_residual")).qdq
+    assert qdq is not None
+    onnx.save(qdq, model)
     command = [sys.executable, "-c", COMPILE, "compile", model, "--hw", "opu-tiny", "-o", out]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded: []"

@@ -5,6 +5,7 @@ A memory window on the bus, control registers by name.
 
 import logging
 import warnings
+from typing import Any
 
 import numpy as np
 from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
@@ -84,7 +85,7 @@ class Machine:
         self.dut, self.rng, self.stalls = dut, rng, stalls
         self.window, self.at = Window(), 0
         bus = AxiBus.from_prefix(dut, "m_axi")
-        self.memory = AxiSlave(
+        self.memory: Any = AxiSlave(
             bus, dut.clk_i, dut.rst_ni, target=self.window, reset_active_level=False
         )
         self._answers(self.memory.read_if.r_channel, "rresp")
@@ -138,12 +139,12 @@ class Machine:
 
     async def write(self, name, value, *, expect=AxiResp.OKAY):
         address = OFFSET[name] if isinstance(name, str) else name
-        answer = await self.control.write(address, int(value).to_bytes(4, "little"))
+        answer: Any = await self.control.write(address, int(value).to_bytes(4, "little"))
         assert answer.resp == expect, f"write to {name}: {answer.resp}"
 
     async def read(self, name, *, expect=AxiResp.OKAY):
         address = OFFSET[name] if isinstance(name, str) else name
-        answer = await self.control.read(address, 4)
+        answer: Any = await self.control.read(address, 4)
         assert answer.resp == expect, f"read of {name}: {answer.resp}"
         return int.from_bytes(answer.data, "little")
 

@@ -181,7 +181,7 @@ async def a_row_takes_as_long_as_its_pixels_or_its_words_or_four_cycles(dut):
 async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
     bench = Bench(dut)
     await bench.begin()
-    fill, pixels = 0, 0
+    fill, pixels, values = 0, 0, {}
     while pixels <= fill + 4:
         [(_, values)] = bench.random(1, opcodes=(CONV,))
         fill = compute_model.fill(SPEC, CONV, values)

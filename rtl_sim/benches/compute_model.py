@@ -116,7 +116,7 @@ def depthwise(spec, mem, p):
         for oy, ox in np.ndindex(p["out_rows"], p["out_cols"]):
             at = p["psum"] + (q // parts) * p["psum_block_pitch"]
             at += (oy * p["oc_steps"] + n) * p["out_cols"] + ox
-            total = mem.psum[at, lanes].astype(np.int64) if p["accumulate"] else 0
+            total = mem.psum[at, lanes].astype(np.int64) if p["accumulate"] else np.int64(0)
             for ky, kx in np.ndindex(p["kernel_rows"], p["kernel_cols"]):
                 y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
                 x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]

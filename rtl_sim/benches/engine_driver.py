@@ -5,6 +5,7 @@ registers alone, so it still holds at the rising edge that follows and decides t
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import cocotb
 import numpy as np
@@ -62,9 +63,9 @@ class Pauses:
 class EngineDriver:
     """One engine in its bench. `illegal` counts refused starts; cycle 0 is the end of reset."""
 
-    dut: object
+    dut: Any
     spec: HwSpec
-    engine: object
+    engine: Any
     rng: np.random.Generator
     cycle: int = 0
     illegal: int = 0

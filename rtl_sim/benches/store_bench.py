@@ -52,6 +52,8 @@ class OutputBuffer:
 class StorePort(Writes):
     """Writes, and the read data of the output buffer, which change at the rising edge."""
 
+    buffer: OutputBuffer
+
     def drive(self, dut):
         super().drive(dut)
         dut.out_data_i.value = self.buffer.shown

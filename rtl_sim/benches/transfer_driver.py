@@ -1,6 +1,8 @@
 """What the benches of load and store share: random shapes, their words, starts with pauses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +61,7 @@ class Transfer:
 
     op: int
     values: dict
-    check: object = None
+    check: Callable[..., object] | None = None
 
 
 @dataclass(kw_only=True)
@@ -69,11 +71,11 @@ class TransferBench:
     port: Reads or Writes; each_cycle: called with settled outputs.
     """
 
-    dut: object
+    dut: Any
     engine: Engine
-    port: object
+    port: Any
     rng: np.random.Generator
-    each_cycle: object
+    each_cycle: Callable[[Any], None]
     pauses: float = 0.3
     open: list = field(default_factory=list)
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import warnings
+from typing import Any
 
 import cocotb
 import numpy as np
@@ -66,7 +67,8 @@ async def it_does_so_on_a_stalling_bus_that_the_processor_uses_too(dut):
         for address in range(0x1000, 0x9000, 64):
             data = os.urandom(64)
             await processor.write(address, data)
-            assert bytes((await processor.read(address, 64)).data) == data
+            found: Any = await processor.read(address, 64)
+            assert bytes(found.data) == data
 
     traffic = cocotb.start_soon(other_work())
     await bench.run(noise(bench, seed=2))

@@ -76,7 +76,7 @@ def of_bytes(model: ir.Model) -> ir.Model:
     graph, (given,) = proto.graph, proto.graph.input
     first, name = graph.node[0], given.name
     given.type.tensor_type.elem_type = onnx.TensorProto.UINT8
-    graph.initializer.append(onnx.numpy_helper.from_array(np.float32(64), "byte_step"))
+    graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(np.float32(64)), "byte_step"))
     graph.initializer.append(
         onnx.numpy_helper.from_array(np.array([1.9, 1.8, 1.6], np.float32), "byte_mean")
     )

@@ -12,6 +12,7 @@ from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.check import check_bundle
 from opu_fuse.bundle.file import load, save
 from opu_fuse.bundle.listing import program_listing
+from opu_fuse.bundle.program import HostSegment
 from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.hw.isa.assembly import assemble
 from opu_fuse.hw.isa.encoding import encode
@@ -379,6 +380,7 @@ def test_a_damaged_host_member_is_named_even_if_its_hash_is_right(path, kind):
 def test_a_host_member_is_a_kernel_or_a_model():
     bundle = sample_bundle()
     host = bundle.segments[1]
+    assert isinstance(host, HostSegment)
     piece = replace(host.pieces[1], member="host/000.1.so")
     segment = replace(host, pieces=(host.pieces[0], piece))
     hosts = {"host/000.0.kernel.json": host_kernel(), "host/000.1.so": b""}

@@ -95,7 +95,7 @@ def test_the_example_of_a_layout_is_where_the_page_says(tmp_path, rng):
     runner = FunctionalRunner(bundle, hw)
     run_on(runner, bundle, sample, engine="functional")
     (expected,) = ort.InferenceSession(bundle.qdq).run(None, sample)
-    inside = np.rint(expected[0] / y.scale)
+    inside = np.rint(np.asarray(expected)[0] / y.scale)
     memory = runner.window.view(np.int8)
     assert (memory[618], memory[736]) == (inside[5, 2, 4], inside[11, 2, 4])
     assert memory[803] == np.clip(np.rint(sample["x"][0, 3, 1, 2] / x.scale), -128, 127)

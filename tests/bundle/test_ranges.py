@@ -44,6 +44,7 @@ def test_ranges_cover_every_instruction_and_word_of_a_compiled_program_once():
     bundle = compile_model(build("tiny_residual"), load_hw("opu-tiny")).bundle
     (number,) = [i for i, s in enumerate(bundle.segments) if isinstance(s, MachineSegment)]
     program = bundle.segments[number]
+    assert isinstance(program, MachineSegment)
     _, positions = decode_with_positions(segment_words(bundle, program))
     owner = np.full(program.words, -1)
     counted = [-1] * len(program.groups)

@@ -63,6 +63,7 @@ def main() -> int:
             return 1
     beside = {
         "pyright": [BIN / "pyright"],
+        "pyright of the tests": [BIN / "pyright", "--project", "pyright-tests.json"],
         "RTL smoke": [sys.executable, "-m", "pytest", "-q", "-m", "rtl", SMOKE],
     }
     running = {

@@ -3,6 +3,7 @@ partial file.
 """
 
 import re
+from typing import Any
 
 import numpy as np
 import onnx
@@ -258,7 +259,7 @@ def test_option_of_another_engine_is_wrong_usage(opu_fuse, program_file, tmp_pat
 def test_greedy_grouping_that_is_illegal_is_refused_by_compile(opu_fuse, tmp_path):
     weight = numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "w")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16))
-    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    pool: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["r1"], name="relu1"),

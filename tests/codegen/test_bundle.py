@@ -117,8 +117,11 @@ def test_an_output_that_is_constant_has_the_numbers_of_the_model_and_no_scale():
     found = compile_model(model, load_hw("opu-tiny")).bundle
     assert [(p.name, p.scale) for p in found.outputs[1:]] == [("k", None), ("c", None)]
     outputs = run(found, load_hw("opu-tiny"), noise(found)).outputs
-    assert outputs["k"].tolist() == np.float32([[[[0.5]], [[0.3]]], [[[-0.7]], [[1.0]]]]).tolist()
-    assert outputs["c"].tolist() == np.float32([1.5, 2.1]).tolist()
+    assert (
+        outputs["k"].tolist()
+        == np.array([[[[0.5]], [[0.3]]], [[[-0.7]], [[1.0]]]], np.float32).tolist()
+    )
+    assert outputs["c"].tolist() == np.array([1.5, 2.1], np.float32).tolist()
 
 
 def test_an_output_behind_what_nobody_knows_the_shape_of_is_refused():

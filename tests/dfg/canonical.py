@@ -80,7 +80,7 @@ def run(
     session = ort.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return dict(zip(names, session.run(names, inputs), strict=True))
+    return dict(zip(names, map(np.asarray, session.run(names, inputs)), strict=True))
 
 
 def quantised(
@@ -207,8 +207,8 @@ def _qdq(proto, activations, constants) -> onnx.ModelProto:
     nodes: list[onnx.NodeProto] = []
 
     def pair(name: str, source: str, quant: QuantParams) -> None:
-        extra.append(numpy_helper.from_array(np.float32(quant.per_tensor), f"{name}/s"))
-        extra.append(numpy_helper.from_array(np.int8(quant.zero_point), f"{name}/z"))
+        extra.append(numpy_helper.from_array(np.array(quant.per_tensor, np.float32), f"{name}/s"))
+        extra.append(numpy_helper.from_array(np.array(quant.zero_point, np.int8), f"{name}/z"))
         nodes.append(
             helper.make_node("QuantizeLinear", [source, f"{name}/s", f"{name}/z"], [f"{name}/q"])
         )

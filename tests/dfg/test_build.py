@@ -9,6 +9,7 @@ from opu_fuse.dfg.graph import Access, Dfg, Kind
 from opu_fuse.errors import ModelError
 from tests.dfg import canonical
 from tests.dfg.chains import chain
+from tests.some import some
 
 CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
 RESIDUAL = f"""g (float[1,4,8,8] x, float[4,4,3,3] w1, float[4] b1) => (float[1,4,8,8] y) {{
@@ -102,8 +103,8 @@ def test_annotations_land_on_the_rounded_value_not_on_the_accumulator():
     assert conv.quant is None
     assert bias.quant is not None
     assert bias.tensor == "a/q"
-    assert named(graph, "w1").const.dtype == np.int8
-    assert named(graph, "b1").const.dtype == np.int32
+    assert some(named(graph, "w1").const).dtype == np.int8
+    assert some(named(graph, "b1").const).dtype == np.int32
 
 
 def test_a_pool_without_its_own_rounding_hands_on_the_integers_it_reads():

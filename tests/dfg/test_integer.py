@@ -3,6 +3,7 @@ cannot be done.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +22,14 @@ from opu_fuse.dfg.integer import (
 )
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.quant import QuantParams
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import average_params, window_counts
 from tests.dfg import canonical
+from tests.some import some
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 
 
 def registers(dfg: Dfg, name: str, stage: Stage, prefix: str, *, swap=False, numeric=NUMERIC):
@@ -61,7 +64,7 @@ def test_the_operands_zero_point_is_folded_into_the_bias():
     dfg = graph("[c] y = Conv<kernel_shape=[1,1]>(x, w1, b1)")
     plain = with_quants(dfg, x=q(0.5))
     shifted = with_quants(dfg, x=q(0.5, 7))
-    weight = dfg[find(dfg, "w1")].const.reshape(3, -1).astype(int)
+    weight = some(dfg[find(dfg, "w1")].const).reshape(3, -1).astype(int)
     difference = (
         requant_params(plain, find(dfg, "c"), NUMERIC).bias
         - requant_params(shifted, find(dfg, "c"), NUMERIC).bias
@@ -93,7 +96,7 @@ def test_an_accumulator_that_could_overflow_is_refused():
 def test_shifts_only_machines_refuse_other_scales_by_name():
     dfg = with_quants(graph("[c] y = Conv<kernel_shape=[1,1]>(x, w1, b1)"), x=q(0.3))
     with pytest.raises(ModelError, match=r"c: ratio .* is not a power of two; quantise the model"):
-        requant_params(dfg, find(dfg, "c"), SimpleNamespace(multiplier_bits=0, average_bits=16))
+        requant_params(dfg, find(dfg, "c"), Numeric(multiplier_bits=0, average_bits=16))
 
 
 def test_relu_clamps_at_the_zero_point_and_carries_a_change_of_scale():
@@ -189,7 +192,7 @@ def test_weights_with_a_zero_point_are_refused():
         requant_params(with_quants(dfg, w1=weights), find(dfg, "c"), NUMERIC)
 
 
-def with_nodes(dfg: Dfg, **fields: dict[str, object]) -> Dfg:
+def with_nodes(dfg: Dfg, **fields: dict[str, Any]) -> Dfg:
     """The same graph with other fields of some nodes, by node name."""
     nodes = tuple(replace(n, **fields.get(n.name, {})) for n in dfg.nodes)
     return replace(dfg, nodes=nodes)
@@ -212,7 +215,7 @@ def dense(x: int = 0, bias: str = ", b1", y_scale: float = 0.25) -> tuple[Dfg, i
 
 def test_the_bias_is_the_models_less_what_the_zero_point_adds():
     dfg, conv = dense(x=-5)
-    weight, bias = (dfg[find(dfg, n)].const.tolist() for n in ("w1", "b1"))
+    weight, bias = (some(dfg[find(dfg, n)].const).tolist() for n in ("w1", "b1"))
     expected = [
         b + 5 * sum(w for ((w,),) in channels) for b, channels in zip(bias, weight, strict=True)
     ]
@@ -237,7 +240,7 @@ def test_sums_may_reach_the_last_integer_of_the_accumulator_and_no_further(weigh
     reach = 3 * 128 * abs(weight)
     weights = {"const": np.full((4, 3, 1, 1), weight, np.int8)}
 
-    def bias(last: int) -> dict[str, object]:
+    def bias(last: int) -> dict[str, Any]:
         return {"const": np.array([0, 0, 0, sign * last], np.int32)}
 
     fits = with_nodes(dfg, w1=weights, b1=bias(2**31 - 1 - reach))
@@ -274,14 +277,14 @@ def test_filters_of_a_transposed_convolution_come_one_for_each_result(channels, 
         f"[t] y = ConvTranspose<kernel_shape=[2,3],group={group}>(x, w1)",
     )
     assert dfg[find(dfg, "t")].op == "transposed_conv"
-    weight = dfg[find(dfg, "w1")].const.tolist()
+    weight = some(dfg[find(dfg, "w1")].const).tolist()
     if group == 1:
         weight = [[one[result] for one in weight] for result in range(2)]
     assert filters(dfg, find(dfg, "t")).tolist() == weight
 
 
 def test_a_machine_that_only_shifts_adds_only_scales_a_power_of_two_apart():
-    shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
+    shifts = Numeric(multiplier_bits=0, average_bits=16)
     dfg = graph("[a] y = Add(x, z)")
     apart = with_quants(dfg, x=q(0.3), z=q(0.6), a=q(0.15))
     params = registers(apart, "a", Stage.RESIDUAL, "res", numeric=shifts)
@@ -340,7 +343,7 @@ def test_clip_bounds_are_rounded_not_cut_and_end_with_the_range():
 
 
 def test_a_machine_that_only_shifts_multiplies_only_scales_a_power_of_two_apart():
-    shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
+    shifts = Numeric(multiplier_bits=0, average_bits=16)
     dfg = graph("[m] y = Mul(x, z)")
     apart = with_quants(dfg, x=q(0.5), z=q(0.3), m=q(0.6))
     found = registers(apart, "m", Stage.RESIDUAL, "res", numeric=shifts)

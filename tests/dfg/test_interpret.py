@@ -1,7 +1,5 @@
 """The golden model against ONNX Runtime on the QDQ model, one rounding at a time."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -9,9 +7,11 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Kind
 from opu_fuse.dfg.interpret import interpret
 from opu_fuse.errors import ModelError, RunError
+from opu_fuse.hw.spec.hw_spec import Numeric
 from tests.dfg import canonical
+from tests.some import some
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
 
 OPERATORS = {
@@ -73,7 +73,7 @@ def differences(
     """Per rounded call: (share of differing elements, largest difference)."""
     dfg = build_dfg(quantised.model)
     inputs = canonical.user_inputs(quantised.qdq, np.random.default_rng(seed))
-    values = interpret(dfg, inputs, SimpleNamespace(multiplier_bits=bits, average_bits=16))
+    values = interpret(dfg, inputs, Numeric(multiplier_bits=bits, average_bits=16))
     expected = canonical.reference(quantised, inputs)
     found = {}
     for node in dfg.nodes:
@@ -174,7 +174,7 @@ def test_int8_inputs_are_taken_as_they_are(seed):
     quantised = canonical.quantised(text("max_pool"), seed)
     dfg = build_dfg(quantised.model)
     inputs = canonical.user_inputs(quantised.qdq, np.random.default_rng(seed))
-    integers = {"x": dfg[dfg.inputs[0]].quant.quantize(inputs["x"])}
+    integers = {"x": some(dfg[dfg.inputs[0]].quant).quantize(inputs["x"])}
     for index, value in interpret(dfg, inputs, NUMERIC).items():
         np.testing.assert_array_equal(interpret(dfg, integers, NUMERIC)[index], value)
 

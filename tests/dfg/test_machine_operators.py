@@ -3,8 +3,6 @@
 Functions of one value, products, per-channel scaling, transposed convolutions, moves of channels.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -21,12 +19,14 @@ from opu_fuse.dfg.integer import operator, requant_params
 from opu_fuse.dfg.interpret import interpret, runs_integer
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import channel_affine
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Stage
 from tests.dfg import canonical
 from tests.dfg.test_interpret import differences
+from tests.some import some
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 PLAIN_NORM = "<float[5] m = {0,0,0,0,0}, float[5] v = {1,1,1,1,1}>"
 
 OPERATORS = {
@@ -264,7 +264,11 @@ def test_a_factor_that_int16_cannot_write_is_rounded_to_the_nearest():
     dfg, node = batch_norm(scale=np.pi, shift=0.1)
     found = affine_params(operator(dfg, node.index))
     assert (found.mult.dtype, found.bias.dtype, found.shift.dtype) == (np.int16, np.int32, np.int8)
-    ratio = np.float32(np.pi) * dfg[node.operands[0]].quant.per_tensor / node.quant.per_tensor
+    ratio = (
+        np.float32(np.pi)
+        * some(dfg[node.operands[0]].quant).per_tensor
+        / some(node.quant).per_tensor
+    )
     exact = ratio * 2.0 ** found.shift.astype(float)
     assert np.all(np.abs(exact) > 2**14)
     assert np.all((np.abs(exact - found.mult) > 0) & (np.abs(exact - found.mult) <= 0.5))
@@ -275,13 +279,13 @@ def test_a_channel_without_factor_keeps_its_offset(scale):
     dfg, node = batch_norm(scale=scale, shift=0.25)
     found = affine_params(operator(dfg, node.index))
     result = channel_affine(
-        np.int8([[-128, 0, 127]]).T,
+        np.array([[-128, 0, 127]], np.int8).T,
         mult=found.mult,
         bias=found.bias,
         shift=found.shift,
         y_zero=found.y_zero,
     )
-    assert np.all(result == round(0.25 / node.quant.per_tensor))
+    assert np.all(result == round(0.25 / some(node.quant).per_tensor))
 
 
 def test_an_offset_beyond_the_adder_is_refused():

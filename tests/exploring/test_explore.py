@@ -13,6 +13,7 @@ from optuna.trial import FixedTrial
 from typer.testing import CliRunner
 
 import opu_fuse
+from opu_fuse import zoo
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
 from opu_fuse.exploring import run
@@ -166,7 +167,7 @@ def test_a_machine_that_was_kept_is_one_that_a_search_writes(name):
 def test_a_machine_that_was_kept_is_as_fast_as_told(name):
     spec = load_hw(str(ROOT / "benchmarks" / f"explored-{name}.yaml"))
     network, image = KEPT[name]
-    program = opu_fuse.compile(opu_fuse.zoo.build(network, image=image), spec)
+    program = opu_fuse.compile(zoo.build(network, image=image), spec)
     cycles = program.run(engine="cycle").counters["cycles"]
     assert f"{cycles / spec.clock_mhz / 1000:.2f}" == _told(name)[3]
 
@@ -210,7 +211,7 @@ def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monke
     for path in written:
         assert not problems(str(path))
         spec = load_hw(str(path))
-        program = opu_fuse.compile(opu_fuse.zoo.build("tiny_residual"), spec)
+        program = opu_fuse.compile(zoo.build("tiny_residual"), spec)
         cycles = program.run(engine="cycle").counters["cycles"]
         assert f"tiny_residual {cycles / spec.clock_mhz / 1000:.3f} ms" in spec.description
     assert len((tmp_path / "tried.csv").read_text().splitlines()) <= 4

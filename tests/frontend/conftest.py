@@ -13,19 +13,20 @@ from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.qdq_reference import reference, session
 from opu_fuse.frontend.quantization.absorb_qdq import absorb, ready
 from opu_fuse.quant import META_KEY
+from tests.some import some
 
 TENSOR_KEY = "opu_fuse.tensor"
 Arrays = dict[str, np.ndarray]
 
 
 def parse(
-    text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndarray
+    text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndarray | np.generic
 ) -> onnx.ModelProto:
     """The body of a graph in ONNX text; keyword arrays become initialisers of that name."""
     header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n'
     model = onnx.parser.parse_model(header + text)
     for name, data in weights.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(data), name))
     return model
 
 
@@ -48,22 +49,23 @@ def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
     graph = model.graph
     shown: dict[str, str] = {}
 
-    def scalar(name: str, data: np.ndarray) -> ir.Value:
-        value = ir.Value(name=name, const_value=ir.tensor(data, name=name))
-        value.dtype, value.shape = ir.DataType(value.const_value.dtype), ir.Shape(data.shape)
+    def scalar(name: str, data: np.generic) -> ir.Value:
+        const = ir.tensor(np.asarray(data), name=name)
+        value = ir.Value(name=name, const_value=const)
+        value.dtype, value.shape = ir.DataType(const.dtype), ir.Shape(data.shape)
         graph.register_initializer(value)
         return value
 
     for value in list(graph.initializers.values()):
-        quant = originals[value.name].meta.get(META_KEY)
+        quant = originals[some(value.name)].meta.get(META_KEY)
         if quant is not None:
             value.const_value = ir.tensor(
-                quant.dequantize(value.const_value.numpy()), name=value.name
+                quant.dequantize(some(value.const_value).numpy()), name=value.name
             )
             value.dtype = ir.DataType.FLOAT
     values = [*graph.inputs, *(v for node in graph for v in node.outputs)]
     for value in values:
-        meta = originals[value.name].meta
+        meta = originals[some(value.name)].meta
         quant = meta.get(META_KEY)
         if quant is None:
             continue
@@ -86,12 +88,12 @@ def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
             value.name, real.name = f"{value.name}/raw", value.name
             real.dtype = ir.DataType.FLOAT
         if TENSOR_KEY in meta and nodes[0].op_type == "QuantizeLinear":
-            shown[meta[TENSOR_KEY]] = integers.name
+            shown[meta[TENSOR_KEY]] = some(integers.name)
     graph.sort()
     ran = session(ir.to_proto(model), list(shown.values()))
     names = [o.name for o in ran.get_outputs()]
-    results = dict(zip(names, ran.run(names, dict(inputs)), strict=True))
-    outputs = {v.name: results[v.name] for v in graph.outputs}
+    results = dict(zip(names, map(np.asarray, ran.run(names, dict(inputs))), strict=True))
+    outputs = {some(v.name): results[some(v.name)] for v in graph.outputs}
     return outputs | {tensor: results[name] for tensor, name in shown.items()}
 
 

@@ -23,6 +23,7 @@ from opu_fuse.frontend.quantization.qparam_range import covering, free_quant, re
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
+from tests.some import some
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 GIVEN = [method for method in Method if method != "mse"]
@@ -187,10 +188,11 @@ def test_equalised_channels_have_one_size_and_the_network_its_floats(separable, 
     )
     runs = [session(ir.to_proto(m), ["d"]) for m in (before, after)]
     maps, outputs = (
-        [np.stack([r.run([name], {"x": x})[0] for x in data["x"]]) for r in runs]
+        [np.stack([np.asarray(r.run([name], {"x": x})[0]) for x in data["x"]]) for r in runs]
         for name in ("d", "y")
     )
-    assert np.array_equal(*outputs)
+    first, second = outputs
+    assert np.array_equal(first, second)
     sizes = [np.abs(m).max(axis=(0, 1, 3, 4)) for m in maps]
     assert sizes[0].max() / sizes[0].min() > 100.0
     assert sizes[1].max() / sizes[1].min() <= 2.0
@@ -200,13 +202,13 @@ def test_equalised_channels_have_one_size_and_the_network_its_floats(separable, 
 
 def test_equalised_channels_lose_less(separable, data):
     exact = session(separable).run
-    wanted = np.stack([exact(["y"], {"x": x})[0] for x in data["x"]])
+    wanted = np.stack([np.asarray(exact(["y"], {"x": x})[0]) for x in data["x"]])
     noise = []
     for on in (False, True):
         qdq = prepare(separable, calibration=data, scales="free", equalisation=on).qdq
         assert qdq is not None
         rounded = session(qdq).run
-        got = np.stack([rounded(["y"], {"x": x})[0] for x in data["x"]])
+        got = np.stack([np.asarray(rounded(["y"], {"x": x})[0]) for x in data["x"]])
         noise.append(np.square(got - wanted).sum())
     assert noise[1] < 0.1 * noise[0]
 
@@ -263,7 +265,7 @@ def test_corrected_biases_take_the_mean_error_off(scales, separable, data):
     """Of the layer without a bias, too: means of its channels over samples and places."""
     uneven = {"x": np.abs(data["x"]) + 1.0}
     exact = session(separable, ["a"])
-    wanted = np.stack([exact.run(["a"], {"x": x})[0] for x in uneven["x"]])
+    wanted = np.stack([np.asarray(exact.run(["a"], {"x": x})[0]) for x in uneven["x"]])
     off = []
     for on in (False, True):
         made = prepare(separable, calibration=uneven, scales=scales, bias_correction=on)
@@ -271,7 +273,7 @@ def test_corrected_biases_take_the_mean_error_off(scales, separable, data):
         # before its rounding, of the rounded weights and inputs
         shown = next(n for n in made.qdq.graph.node if n.op_type == "Conv").output[0]
         rounded = session(made.qdq, [shown])
-        got = np.stack([rounded.run([shown], {"x": x})[0] for x in uneven["x"]])
+        got = np.stack([np.asarray(rounded.run([shown], {"x": x})[0]) for x in uneven["x"]])
         off.append(np.abs((got - wanted).mean(axis=(0, 1, 3, 4))) / np.abs(wanted).max())
         convs = [n for n in made.qdq.graph.node if n.op_type == "Conv"]
         assert [len(n.input) for n in convs] == ([3, 3, 3] if on else [3, 2, 2])
@@ -301,7 +303,7 @@ def test_a_corrected_program_has_onnx_runtimes_bits(separable, data):
 def test_what_cannot_be_is_one_line(options, words, separable, data):
     model = separable if options.get("method") == "median" else prepare(separable).qdq
     with pytest.raises(UserError, match=words):
-        prepare(model, **options)
+        prepare(some(model), **options)
 
 
 def test_the_command_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -89,7 +89,7 @@ CONSTANTS = {
     "six2": RNG.normal(size=6).astype(np.float32),
     "half": RNG.normal(size=6).astype(np.float32),
     "six3": RNG.normal(size=(5, 6)).astype(np.float32),
-    "places": np.int64([[0, 1], [0, 3]]),
+    "places": np.array([[0, 1], [0, 3]], np.int64),
     "axis": np.int32(-1),
     "grid": RNG.uniform(-1, 1, (1, 4, 5, 2)).astype(np.float32),
 }
@@ -131,7 +131,7 @@ def test_an_operator_of_onnx_runtime_means_operators_of_the_standard(name, opset
     (wanted,) = session(model).run(None, inputs)
     (got,) = session(ir.to_proto(loaded)).run(None, inputs)
     assert static(loaded.graph.outputs[0]) == np.asarray(wanted).shape
-    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=2e-5, atol=2e-6)
 
 
 def static(value: ir.Value) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def test_a_norm_in_the_standards_domain_is_onnx_runtimes(onnx_text: Text):
         inputs = inputs_of(model)
         (wanted,) = session(model).run(None, inputs)
         (got,) = session(ir.to_proto(loaded)).run(None, inputs)
-        np.testing.assert_allclose(got, wanted, rtol=2e-5)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=2e-5)
 
 
 def test_the_sum_that_is_normalised_is_a_result_too(onnx_text: Text):
@@ -164,7 +164,7 @@ def test_the_sum_that_is_normalised_is_a_result_too(onnx_text: Text):
             session(model).run(None, inputs),
             strict=True,
         ):
-            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
+            np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=2e-5, atol=2e-6)
 
 
 WITHOUT_KERNEL = {
@@ -193,7 +193,7 @@ def test_bias_split_gelu_multiplies_one_half_by_the_gelu_of_the_other(onnx_text:
     halves = "g (float[1,5,3] r) => (float g) { g = com.microsoft.Gelu(r) }"
     left, right = np.split(inputs["x"] + CONSTANTS["six"], 2, axis=-1)
     (of_right,) = session(contrib(onnx_text, halves)).run(None, {"r": right})
-    np.testing.assert_allclose(got, left * of_right, rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(np.asarray(got), left * of_right, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(

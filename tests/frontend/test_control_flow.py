@@ -79,7 +79,7 @@ CONSTANTS = {
     "yes": np.array(True),
     "no": np.array(False),
     "half": np.float32(0.5),
-    "row": np.int64([1, -1]),
+    "row": np.array([1, -1], np.int64),
 }
 
 

@@ -65,7 +65,7 @@ def test_sizes_that_the_network_cannot_take_are_called_so(onnx_text: Text):
     body = """net (float[1,1,height,8] x) => (float[1,1,h,8] y)
     { p = MaxPool<kernel_shape=[2,1], strides=[2,1]>(x)  u = Resize<mode="nearest">(p, , twice)
       y = Add(x, u) }"""
-    model = onnx_text(body, twice=np.float32([1, 1, 2, 1]))
+    model = onnx_text(body, twice=np.array([1, 1, 2, 1], np.float32))
     assert shapes(model, Sizes(dims={"height": 6})) == [[1, 1, 6, 8]]
     words = r"invalid at these sizes \(.*Add.*\); give sizes that it can take"
     with pytest.raises(ModelError, match=words):

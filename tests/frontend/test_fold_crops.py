@@ -36,7 +36,9 @@ def types(model: ir.Model) -> list[str]:
 
 
 def pads(model: ir.Model) -> list[tuple[int, ...]]:
-    return [tuple(n.attributes.get_ints("pads")) for n in model.graph if "pads" in n.attributes]
+    return [
+        tuple(n.attributes.get_ints("pads") or ()) for n in model.graph if "pads" in n.attributes
+    ]
 
 
 LAST_FOUR = {"starts": [0], "ends": [-4], "axes": [3]}

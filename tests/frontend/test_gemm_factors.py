@@ -36,18 +36,21 @@ def test_a_factor_of_rounded_weights(alpha):
     compiled = compile_model(ir.from_proto(model), HW)
     assert len(compiled.partition.host) == (alpha != 0.5)
     (wanted,) = ort.InferenceSession(model.SerializeToString()).run(None, X)
-    assert run(compiled.bundle, HW, X).outputs["y"].tolist() == wanted.tolist()
+    assert run(compiled.bundle, HW, X).outputs["y"].tolist() == np.asarray(wanted).tolist()
 
 
 W = np.array([[1, 2, 64], [-2, 1, -64]], np.float32)
 """[inputs, outputs]; a scale for each output keeps all of them, one for each input does not."""
 BIASES = {
-    "a vector": np.float32([1, 2, 3]),
-    "a row": np.float32([[1, 2, 3]]),
+    "a vector": np.array([1, 2, 3], np.float32),
+    "a row": np.array([[1, 2, 3]], np.float32),
     "one number": np.float32(2),
     "none": None,
 }
-OWN_ROWS = {"a column": np.float32([[1], [2], [3]]), "a matrix": np.eye(3, dtype=np.float32)}
+OWN_ROWS = {
+    "a column": np.array([[1], [2], [3]], np.float32),
+    "a matrix": np.eye(3, dtype=np.float32),
+}
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def of_rows(onnx_text: Callable[..., onnx.ModelProto]) -> Callable[..., onnx.Mod
 @pytest.mark.parametrize("bias", BIASES)
 def test_a_gemm_of_several_rows_has_a_scale_for_each_output(of_rows, bias, transposed, scales):
     model = of_rows(f"transB = {int(transposed)}", W.T if transposed else W, BIASES[bias])
-    x = np.float32([[1, 2], [0, -1], [2, 0]])
+    x = np.array([[1, 2], [0, -1], [2, 0]], np.float32)
     found = prepare(model, calibration={"x": x}, scales=scales)
     assert found.qdq is not None
     (weight,) = (
@@ -79,7 +82,7 @@ def test_a_gemm_of_several_rows_has_a_scale_for_each_output(of_rows, bias, trans
     assert (np.abs(weight).max(axis=(1, 2, 3)) > 60).all()
     (y,) = session(found.qdq).run(None, {"x": x})
     wanted = x @ W + (0 if BIASES[bias] is None else BIASES[bias])
-    np.testing.assert_allclose(y, wanted, atol=1.5)
+    np.testing.assert_allclose(np.asarray(y), wanted, atol=1.5)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -104,9 +107,9 @@ def test_rows_of_a_turned_map_keep_their_columns(onnx_text):
         t = Transpose <perm = [0, 2, 3, 1]> (x) r = Reshape (t, rows)
         y = Gemm <transB = 1> (r, w) }""",
         w=W.T,
-        rows=np.int64([3, 2]),
+        rows=np.array([3, 2], np.int64),
     )
-    x = np.float32([1, 0, 2, 2, -1, 0]).reshape(1, 2, 3, 1)
+    x = np.array([1, 0, 2, 2, -1, 0], np.float32).reshape(1, 2, 3, 1)
     found = prepare(model, quantised=False)
     (y,) = session(ir.to_proto(found.canonical)).run(None, {"x": x})
     np.testing.assert_array_equal(y, [[-3, 4, -64], [2, -1, 64], [2, 4, 128]])

@@ -144,7 +144,7 @@ def computed(given: onnx.ModelProto) -> dict[str, np.ndarray]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(given.SerializeToString(), options)
     names = [output.name for output in given.graph.output]
-    return dict(zip(names, session.run(names, X), strict=True))
+    return dict(zip(names, map(np.asarray, session.run(names, X)), strict=True))
 
 
 @pytest.mark.parametrize("name", BODIES)

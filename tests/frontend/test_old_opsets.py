@@ -106,7 +106,8 @@ def model(op: str, attributes: dict[str, Any], constants: Sequence[np.ndarray], 
 def results(proto: onnx.ModelProto) -> list[np.ndarray]:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(proto.SerializeToString(), options).run(None, {"x": IMAGE})
+    session = ort.InferenceSession(proto.SerializeToString(), options)
+    return [np.asarray(v) for v in session.run(None, {"x": IMAGE})]
 
 
 @pytest.mark.parametrize(("op", "attributes", "constants", "opset"), list(forms()))

@@ -12,13 +12,13 @@ from opu_fuse.sim import engine
 from opu_fuse.sim.compare.runs import check
 from tests.frontend.test_foreign_qdq_pairs import IMAGE, PLAIN, RNG, SHARED, right, written
 
-STEPS = np.float32([1, 0.5, 2, 0.25, 1, 4]) / 32
+STEPS = np.array([1, 0.5, 2, 0.25, 1, 4], np.float32) / 32
 CONSTANTS = SHARED | {
     "steps": STEPS,
     "none": np.zeros(6, np.uint8),
     "middle": np.zeros(6, np.int8),
     "own": np.arange(6, dtype=np.uint8),
-    "rows": np.float32([1, 0.5, 2, 1, 0.25, 1]) / 128,
+    "rows": np.array([1, 0.5, 2, 1, 0.25, 1], np.float32) / 128,
     "b": RNG.integers(-256, 257, 6).astype(np.float32) / 256,
     "d": RNG.integers(-99, 100, (6, 1, 3, 3)).astype(np.int8),
     "twice": RNG.integers(-99, 100, (12, 1, 3, 3)).astype(np.int8),
@@ -69,7 +69,7 @@ FORMS = {
 
 @pytest.mark.parametrize("nodes", FORMS.values(), ids=FORMS)
 def test_the_scales_move_into_both_layers(nodes: str):
-    assert not hosted(compiled(nodes, big=np.float32(2**10)))
+    assert not hosted(compiled(nodes, big=np.asarray(np.float32(2**10))))
 
 
 def test_a_layer_with_several_filters_for_each_channel():

@@ -58,7 +58,9 @@ def test_a_map_is_rounded_as_qonnx_does(bits, signed, narrow, zero, onnx_text: T
     np.testing.assert_array_equal(got, by_definition(x, 0.3, zero, bits, **flags))
 
 
-@pytest.mark.parametrize("scale", [F(0.1), F([0.1]), (RNG.random((6, 1, 1, 1)) + 0.01).astype(F)])
+@pytest.mark.parametrize(
+    "scale", [F(0.1), np.array([0.1], F), (RNG.random((6, 1, 1, 1)) + 0.01).astype(F)]
+)
 @pytest.mark.parametrize("bits", [8, 4, 1])
 def test_weights_are_stored_as_their_integers(scale, bits, onnx_text: Text):
     text = f"""g (float[1,3,4,4] x) => (float[1,6,2,2] y) {{

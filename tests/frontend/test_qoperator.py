@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from opu_fuse.frontend.qdq_reference import reference, session
 Text = Callable[..., onnx.ModelProto]
 RNG = np.random.default_rng(8)
 STEP, OUT = np.float32(0.05), np.float32(0.11)
-ROWS = np.float32([0.02, 0.05, 0.03, 0.01])
+ROWS = np.array([0.02, 0.05, 0.03, 0.01], np.float32)
 LARGEST = 64
 """Of a weight: where a processor has AVX2 and no VNNI, ONNX Runtime clips the sum of two products
 of bytes to 16 bits.
@@ -91,9 +92,9 @@ def test_a_product_may_leave_its_sums_in_floats(onnx_text: Text):
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     qdq = ir.to_proto(load_model(model))
     assert "Gemm" in {n.op_type for n in qdq.graph.node}
-    inputs = {"x": np.zeros((1, 4, 6, 6), np.uint8), "v": np.uint8([[1, 200, 30, 9]])}
+    inputs = {"x": np.zeros((1, 4, 6, 6), np.uint8), "v": np.array([[1, 200, 30, 9]], np.uint8)}
     got, wanted = (session(m).run(None, inputs)[0] for m in (qdq, model))
-    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +130,14 @@ def test_an_operator_whose_shape_nobody_knows_stands_in_no_pools_way(onnx_text: 
     assert qdq is not None
     inputs = {"x": RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)}
     (wanted,) = session(model).run(None, inputs)
-    np.testing.assert_allclose(reference(qdq, inputs)["y"], wanted, atol=2 / 256)
+    np.testing.assert_allclose(reference(qdq, inputs)["y"], np.asarray(wanted), atol=2 / 256)
 
 
 def test_what_moves_integers_moves_what_they_stand_for(onnx_text: Text):
     body = """g (float[1,4,6,6] x) => (float[1,72] y, int8[1,2,6,6] lo)
     { q = QuantizeLinear(x, s, z)  t = Transpose<perm=[0,1,3,2]>(q)  lo, hi = Split<axis=1>(t, two)
       p = MaxPool<kernel_shape=[1,1]>(hi)  f = Flatten(p)  y = DequantizeLinear(f, s, z) }"""
-    model = onnx_text(body, s=STEP, z=np.int8(3), two=np.int64([2, 2]))
+    model = onnx_text(body, s=STEP, z=np.int8(3), two=np.array([2, 2], np.int64))
     loaded = load_model(model)
     moved = [n for n in loaded.graph if n.op_type in {"Transpose", "Split", "MaxPool", "Flatten"}]
     assert all(v.dtype is not None and v.dtype.name == "FLOAT" for n in moved for v in n.outputs)
@@ -170,11 +171,11 @@ def test_what_the_quantiser_leaves_in_integers_is_moved(name, kind, machine, onn
     model = onnx_text(
         body,
         **constants(kind),
-        pads=np.int64([0, 0, 1, 2, 0, 0, 2, 1]),
+        pads=np.array([0, 0, 1, 2, 0, 0, 2, 1], np.int64),
         filling=kind(100),
-        twice=np.float32([1, 1, 2, 2]),
-        order=np.int64([2, 0, 0]),
-        often=np.int64([1, 1, 2, 1]),
+        twice=np.array([1, 1, 2, 2], np.float32),
+        order=np.array([2, 0, 0], np.int64),
+        often=np.array([1, 1, 2, 1], np.int64),
     )
     qdq = prepare(model).qdq
     assert qdq is not None
@@ -191,7 +192,7 @@ def test_a_map_of_integers_that_is_interpolated_stays(onnx_text: Text):
     body = """g (float[1,4,6,6] x) => (float[1,4,12,12] y)
     { q = QuantizeLinear(x, s, z)  m = Resize<mode="linear">(q, , twice)
       y = DequantizeLinear(m, s, z) }"""
-    model = onnx_text(body, s=STEP, z=np.uint8(118), twice=np.float32([1, 1, 2, 2]))
+    model = onnx_text(body, s=STEP, z=np.uint8(118), twice=np.array([1, 1, 2, 2], np.float32))
     program = opu_fuse.compile(model, opu_fuse.load_hw("opu-1024t"))
     inputs = {"x": RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)}
     (wanted,) = session(model).run(None, inputs)
@@ -202,7 +203,7 @@ class _Images(CalibrationDataReader):
     def __init__(self, images: np.ndarray) -> None:
         self._images = iter(images)
 
-    def get_next(self) -> dict[str, np.ndarray] | None:
+    def get_next(self) -> Any:
         image = next(self._images, None)
         return None if image is None else {"x": image}
 
@@ -236,7 +237,7 @@ def test_a_network_that_onnx_runtime_wrote_so_runs_on_the_machine(
     assert [done.count(op) for op in ("conv", "dense", "max_pool")] == [2, 1, 1]
     inputs = {"x": images[0]}
     got, wanted = program.run(inputs).outputs["y"], session(model).run(None, inputs)[0]
-    np.testing.assert_allclose(got, wanted, atol=0.05 * np.abs(images[0]).max())
+    np.testing.assert_allclose(got, np.asarray(wanted), atol=0.05 * np.abs(images[0]).max())
 
 
 def as_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -282,5 +283,5 @@ def test_constant_nodes_of_a_branch_stay_its_own(up: bool, onnx_text: Text):
     three = np.float32(3)
     numbers = {"s": np.float32(0.5), "z": np.uint8(0), "high": np.uint8(4), "three": three}
     loaded = ir.to_proto(load_model(as_nodes(onnx_text(body, **numbers, up=np.array(up)))))
-    (y,) = session(loaded).run(None, {"x": np.float32([1, 9, -1, 2])})
-    np.testing.assert_array_equal(y, (3 if up else 6) * np.float32([1, 2, 0, 2]))
+    (y,) = session(loaded).run(None, {"x": np.array([1, 9, -1, 2], np.float32)})
+    np.testing.assert_array_equal(y, (3 if up else 6) * np.array([1, 2, 0, 2], np.float32))

@@ -3,7 +3,6 @@ model then computes what ONNX Runtime computes.
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -16,10 +15,12 @@ from opu_fuse.dfg.integer import operator
 from opu_fuse.dfg.interpret import interpret, runs_integer
 from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.frontend.qdq_reference import reference
+from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.units.affine import affine_params
+from tests.some import some
 
 Text = Callable[..., onnx.ModelProto]
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 RNG = np.random.default_rng(5)
 
 
@@ -52,7 +53,11 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[str]]] = {
     ),
     "batch norm of very different channels": (
         "[n] y = BatchNormalization (x, s, t, u, v)",
-        norm(6) | {"s": np.float32([1e-6, 1, 9e3, 0, -3, 1]), "t": np.float32([9, 0, 1, 0, 5, 7])},
+        norm(6)
+        | {
+            "s": np.array([1e-6, 1, 9e3, 0, -3, 1], np.float32),
+            "t": np.array([9, 0, 1, 0, 5, 7], np.float32),
+        },
         ["batch_norm"],
     ),
     "transposed convolution": (
@@ -71,9 +76,9 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], list[str]]] = {
         "[t] d = Transpose <perm = [0, 2, 1, 3, 4]> (b) [j] e = Reshape (d, whole)"
         "[s] h, i = Split <axis = 1> (e, half) [p] y = Add (h, i)"),
         {
-            "apart": np.int64([1, 2, 6, 9, 8]),
-            "whole": np.int64([1, 12, 9, 8]),
-            "half": np.int64([6, 6]),
+            "apart": np.array([1, 2, 6, 9, 8], np.int64),
+            "whole": np.array([1, 12, 9, 8], np.int64),
+            "half": np.array([6, 6], np.int64),
         },
         ["concat", "shuffle", "split", "add"],
     ),
@@ -89,8 +94,8 @@ def prepared(onnx_text: Text, name: str, scales: str) -> tuple[Prepared, Dfg]:
 def compare(found: Prepared, dfg: Dfg, seed: int) -> dict[str, int]:
     """Largest difference of every rounded value from ONNX Runtime's."""
     (value,) = found.canonical.graph.inputs
-    x = np.random.default_rng(seed).standard_normal([int(d) for d in value.shape], np.float32)
-    inputs = {value.name: x}
+    x = np.random.default_rng(seed).standard_normal(some(value.shape).numpy(), np.float32)
+    inputs = {some(value.name): x}
     assert found.qdq is not None
     expected, values = reference(found.qdq, inputs), interpret(dfg, inputs, NUMERIC)
     shown = [n for n in dfg.nodes if n.tensor and n.index in values]
@@ -149,7 +154,7 @@ def test_a_foreign_model_may_round_inside_a_table(onnx_text: Text, seed: int):
 
 @pytest.mark.parametrize("shift", [0.0, 3.0, 100.0])
 def test_a_normalisation_is_written_as_finely_as_float32_adds_exactly(onnx_text: Text, shift):
-    scale = np.float32([0.01, -1 / 3, 1, 7e-4, 123.4, 0])
+    scale = np.array([0.01, -1 / 3, 1, 7e-4, 123.4, 0], np.float32)
     weights = {"s": scale, "t": np.full(6, shift, np.float32), "u": np.zeros(6, np.float32)}
     weights["v"] = np.full(6, 1 - 1e-5, np.float32)
     found = prepare(onnx_text(f"{X} {{ [n] y = BatchNormalization (x, s, t, u, v) }}", **weights))
@@ -159,8 +164,8 @@ def test_a_normalisation_is_written_as_finely_as_float32_adds_exactly(onnx_text:
     step = np.where(both == 0, 1, both & -both)
     assert np.all(np.abs(params.mult / step) < 1 << 15)
     assert np.all((np.abs(params.mult / step) * 128 + np.abs(params.bias / step)) < 1 << 24)
-    written = dfg[dfg.calls[0].operands[1]].const.astype(np.float64)
-    room = np.abs(scale) * 2.0**-15 + shift * 2.0**-23 / dfg[0].quant.per_tensor
+    written = some(dfg[dfg.calls[0].operands[1]].const).astype(np.float64)
+    room = np.abs(scale) * 2.0**-15 + shift * 2.0**-23 / some(dfg[0].quant).per_tensor
     assert np.all(np.abs(written - scale) <= room)
 
 

@@ -20,7 +20,7 @@ from tests.frontend.test_foreign_qdq_pairs import (
     written,
 )
 
-SCALES = np.float32([0.0037, 0.0124, 2**-8, 0.9, 1e-5, 0.0311])
+SCALES = np.array([0.0037, 0.0124, 2**-8, 0.9, 1e-5, 0.0311], np.float32)
 
 
 def baked(integers: np.ndarray, scales: np.ndarray, axis: int = 0) -> np.ndarray:
@@ -36,7 +36,7 @@ def hosted(nodes: str, weight: np.ndarray, **constants: np.ndarray) -> bool:
     return any(isinstance(s, HostSegment) for s in bundle.segments)
 
 
-CHANNELS = np.float32([1, 0.5, 2, 1, 1, 4]) / 256
+CHANNELS = np.array([1, 0.5, 2, 1, 1, 4], np.float32) / 256
 KERNELS = RNG.integers(-128, 128, (6, 4, 3, 3))
 UNSIGNED = np.random.default_rng(7).integers(0, 256, KERNELS.shape)
 ZEROS = np.reshape([0, 255, 128, 100, 60, 170], (6, 1, 1, 1))
@@ -107,8 +107,8 @@ def test_a_depthwise_weight_with_few_numbers():
     [
         np.zeros((4, 9), np.float32),
         RNG.standard_normal((4, 9)).astype(np.float32),
-        np.float32([[300, 1, 0]]),
-        np.float32([[1e-44, 2e-44, 0]]),
+        np.array([[300, 1, 0]], np.float32),
+        np.array([[1e-44, 2e-44, 0]], np.float32),
     ],
     ids=["zeros", "noise", "more than 9 bits", "no scale"],
 )

@@ -43,7 +43,7 @@ CONSTANTS = {
     "two": np.int64(3),
     "four": np.int64(4),
     "last": np.int64(-1),
-    "parts": np.int64([2, 1, 3]),
+    "parts": np.array([2, 1, 3], np.int64),
 }
 
 

@@ -14,7 +14,7 @@ from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.qdq_reference import session
 
 Text = Callable[..., onnx.ModelProto]
-K = np.float32([[3, -1, 4, 1], [-5, 9, 2, 6]])
+K = np.array([[3, -1, 4, 1], [-5, 9, 2, 6]], np.float32)
 ONES = np.ones(4, np.float32)
 OPERATORS = {
     "Split": "a, b = Split <axis = 0> (k, halves) c = Add (x, a) y = Sub (c, b)",
@@ -29,31 +29,35 @@ OPERATORS = {
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_on_constants_is_computed(name: str, onnx_text: Text):
-    numbers = {"halves": np.int64([1, 1]), "one": np.int64([1]), "four": np.int64([4])}
+    numbers = {
+        "halves": np.array([1, 1], np.int64),
+        "one": np.array([1], np.int64),
+        "four": np.array([4], np.int64),
+    }
     # ONNX Runtime without optimisation mixes up operands of a batch norm that are one constant.
     levels = {"zeros": 0 * ONES, "ones": ONES, "twos": 2 * ONES, "fours": 4 * ONES}
     text = f"g (float[1, 4] x) => (float[p, q] y) {{ {OPERATORS[name]} }}"
     model = onnx_text(text, k=K, **levels, **numbers)
     loaded = load_model(model)
     assert {node.op_type for node in loaded.graph} <= {"Add", "Sub", "Mul"}
-    inputs = {"x": np.float32([[1, 2, 3, 4]])}
+    inputs = {"x": np.array([[1, 2, 3, 4]], np.float32)}
     got, wanted = (session(m).run(None, inputs)[0] for m in (ir.to_proto(loaded), model))
-    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-5)
 
 
 def test_results_that_a_model_hands_out_keep_their_names(onnx_text: Text):
     text = """g (float[1, 4] x) => (float[1, 4] y, float[1, 4] a, float[1, 4] b)
     { a, b = Split <axis = 0> (k, halves)  y = Add (x, a) }"""
-    loaded = load_model(onnx_text(text, k=K, halves=np.int64([1, 1])))
+    loaded = load_model(onnx_text(text, k=K, halves=np.array([1, 1], np.int64)))
     assert [node.op_type for node in loaded.graph] == ["Add"]
     found = session(ir.to_proto(loaded)).run(["a", "b"], {"x": K[:1]})
-    np.testing.assert_array_equal(np.concatenate(found), K)
+    np.testing.assert_array_equal(np.concatenate([np.asarray(v) for v in found]), K)
 
 
 def test_random_numbers_and_what_depends_on_an_input_stay(onnx_text: Text):
     text = """g (float[1, 4] x) => (float[1, 4] y, float[1, 2] a, float[1, 2] b)
     { a, b = Split <axis = 1> (x, twos)  c, d = Dropout (k, half, on)  y = Add (x, c) }"""
-    constants = {"twos": np.int64([2, 2]), "half": np.float32(0.5), "on": np.array(True)}
+    constants = {"twos": np.array([2, 2], np.int64), "half": np.float32(0.5), "on": np.array(True)}
     loaded = load_model(onnx_text(text, k=K[:1], **constants))
     assert [node.op_type for node in loaded.graph] == ["Split", "Dropout", "Add"]
 
@@ -67,9 +71,9 @@ def test_weights_may_be_standardised_in_the_model(onnx_text: Text):
     model = onnx_text(
         text,
         w=w,
-        flat=np.int64([1, 2, 36]),
-        filters=np.int64([2, 4, 3, 3]),
-        gain=np.float32([0.5, 2]),
+        flat=np.array([1, 2, 36], np.int64),
+        filters=np.array([2, 4, 3, 3], np.int64),
+        gain=np.array([0.5, 2], np.float32),
         zero=np.zeros(2, np.float32),
     )
     (conv,) = prepare(model, quantised=False).canonical.graph

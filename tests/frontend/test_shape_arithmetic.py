@@ -15,9 +15,9 @@ Canonical = Callable[[onnx.ModelProto], ir.Model]
 RNG = np.random.default_rng(3)
 NUMBERS = {
     **{f"i{n}": np.int64(n) for n in range(4)},
-    **{f"v{n}": np.int64([n]) for n in range(3)},
+    **{f"v{n}": np.array([n], np.int64) for n in range(3)},
     "two": np.int64(2),
-    "any": np.int64([-1]),
+    "any": np.array([-1], np.int64),
 }
 BLOCK = """
 {x}c = Conv({x}, w)  {x}s = Shape({x}c)
@@ -49,7 +49,7 @@ def test_shapes_that_depend_on_folded_ones_are_folded(onnx_text: Text, canonical
 
 SLICED = "g (float[1,8,6,6] x) => (float[1,a,b,c] y, float[1,d,e,f] z) {{ {} }}"
 INDICES = {
-    name: np.int64([value])
+    name: np.array([value], np.int64)
     for name, value in {"n0": 0, "n1": 1, "n3": 3, "n5": 5, "m3": -3, "end": 2**63 - 1}.items()
 }
 

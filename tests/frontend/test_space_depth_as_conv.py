@@ -15,6 +15,7 @@ from opu_fuse.fuse.strategies.strategy_names import REWRITING, StrategyName
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model, partition_model
 from opu_fuse.sim.engine import run
+from tests.some import some
 
 CONV = "[c] c = Conv <pads = [1, 1, 1, 1]> (x, first) "
 PAIRS = (
@@ -196,7 +197,7 @@ def test_the_machine_runs_all_of_it_with_the_bits_of_onnx_runtime(name, machine,
     assert not compiled.partition.host
     x = {"x": rng.standard_normal((1, 3, 8, 6)).astype(np.float32)}
     (found,) = run(compiled.bundle, hw, x).outputs.values()
-    expected = reference(compiled.prepared.qdq, x)["y"]
+    expected = reference(some(compiled.prepared.qdq), x)["y"]
     assert len(np.unique(expected)) > 8
     np.testing.assert_array_equal(found, expected)
 

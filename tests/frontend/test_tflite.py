@@ -137,7 +137,7 @@ def test_what_tf2onnx_does_not_know_is_put_in_other_words(
     made = onnx.ModelProto.FromString(tflite.to_onnx(changed, "net.tflite"))
     (name,) = (v.name for v in made.graph.input)
     (found,) = session(made).run(None, {name: image})
-    np.testing.assert_allclose(found, theirs.get_tensor(end["index"]), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(found), theirs.get_tensor(end["index"]), atol=1e-4)
 
 
 def _as_mediapipe(data: bytes) -> bytes:

@@ -157,7 +157,7 @@ def concat_graph(seed: int) -> ModelProto:
     inputs = ["x", "z"][: rng.choice((1, 1, 1, 2))]
     for name in inputs:  # inputs that are only moved would not be rounded
         net.node("MaxPool", [name], (CHANNELS[0], SIZE), **WINDOW)
-    kinds = [*rng.choices(list(KINDS), KINDS.values(), k=rng.randint(3, 16)), "concat"]
+    kinds = [*rng.choices(list(KINDS), list(KINDS.values()), k=rng.randint(3, 16)), "concat"]
     for kind in kinds:
         MAKERS[kind](net)
     if rng.random() < 0.3:

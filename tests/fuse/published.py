@@ -8,6 +8,8 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, numpy_helper
 
+from tests.some import some
+
 NAMES = {
     "Conv": "conv",
     "Gemm": "dense",
@@ -192,7 +194,7 @@ class Published:
             if not pads or not others:
                 continue
             pulled = self._group(pads[0])
-            module = pulled.pop(pads[0])
+            module = some(pulled).pop(pads[0])
             target = self._group(others[0])
             mine[pads[0]] = module
             if target is not mine:

@@ -150,7 +150,7 @@ def test_random_networks_with_copies_give_what_onnx_runtime_gives(strategy, seed
         session = ort.InferenceSession(done.bundle.qdq)
         names = [o.name for o in session.get_outputs()]
         for name, wanted in zip(names, session.run(names, inputs), strict=True):
-            assert np.array_equal(result.outputs[name], wanted), (number, name)
+            assert np.array_equal(result.outputs[name], np.asarray(wanted)), (number, name)
 
 
 @pytest.mark.parametrize("strategy", LEGAL)

@@ -1,6 +1,7 @@
 """Strategy `dominator`: FuseOps with its published examples, and what the machine makes of it."""
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def graph_of(*nodes: tuple[str, Pattern, str]) -> tuple[FusionGraph, list[str]]:
     return found, names
 
 
-def fused(*nodes: tuple[str, Pattern, str], **options: object) -> list[str]:
+def fused(*nodes: tuple[str, Pattern, str], **options: Any) -> list[str]:
     """Groups of more than one node, as sorted names."""
     graph, names = graph_of(*nodes)
     roots = fuse_ops(graph, **options)
@@ -55,7 +56,7 @@ def fused(*nodes: tuple[str, Pattern, str], **options: object) -> list[str]:
     return sorted(" ".join(members) for members in sets if len(members) > 1)
 
 
-def functions(dfg: Dfg, **options: object) -> list[tuple[int, ...]]:
+def functions(dfg: Dfg, **options: Any) -> list[tuple[int, ...]]:
     """FuseOps by itself: the calls of every function, ascending, in the order of their last
     ones.
     """
@@ -66,7 +67,7 @@ def functions(dfg: Dfg, **options: object) -> list[tuple[int, ...]]:
     return sorted((tuple(m) for m in members.values()), key=max)
 
 
-def named(dfg: Dfg, **options: object) -> list[list[str]]:
+def named(dfg: Dfg, **options: Any) -> list[list[str]]:
     return [[dfg[i].name for i in f] for f in functions(dfg, **options)]
 
 

@@ -65,6 +65,7 @@ def test_a_single_operator_does_not_fit_by_itself():
 def test_forbidding_again_and_again_ends_with_single_operators():
     dfg, hw = worked("G5"), machine("opu-tiny")
     forbid: set[tuple[int, ...]] = set()
+    long, result = [], None
     for _ in range(20):
         result = partition(dfg, hw, forbid=frozenset(forbid))
         long = [
@@ -73,6 +74,7 @@ def test_forbidding_again_and_again_ends_with_single_operators():
         if not long:
             break
         forbid |= {tuple(sorted(m.node for m in g.matches)) for g in long}
+    assert result
     assert not long
     assert groups(dfg, result) == groups(dfg, partition(dfg, hw, "none"))
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs as random_graphs
 from tests.fuse.reading import machine
 from tests.fuse.rule_cases import CASES, CONV, case, graph, limited, refusal
+from tests.some import some
 
 TABLE = (
     "add a module of kind table (`domain: act, exit: true`) after add to `dataflow.modules` and "
@@ -76,7 +78,7 @@ WITH_VALUE = ("limits", "symmetric_padding", "fill_value", "group_exit", "pipeli
 
 def changed(hw: HwSpec, lever: Lever) -> HwSpec:
     """The machine after the changes of the spec that a lever names."""
-    tree = hw.to_tree() | {"build": False}
+    tree: dict[str, Any] = hw.to_tree() | {"build": False}
     for key, value in lever.spec:
         *folders, leaf = key.split(".")
         place = tree
@@ -89,23 +91,23 @@ def changed(hw: HwSpec, lever: Lever) -> HwSpec:
 @pytest.mark.parametrize("rule", CASES)
 def test_every_message_names_the_nearest_change(rule):
     found = refusal(rule, *case(rule))
-    assert found.help == HELP[rule]
-    assert found.reason == f"{found.text}; {found.help}"
+    assert some(found).help == HELP[rule]
+    assert some(found).reason == f"{some(found).text}; {some(found).help}"
 
 
 @pytest.mark.parametrize("rule", WITH_VALUE)
 def test_the_spec_changed_as_the_message_says_runs_the_operator(rule):
     dfg, hw = case(rule)
-    (lever,) = [lever for lever in refusal(rule, dfg, hw).levers if lever.spec]
+    (lever,) = [lever for lever in some(refusal(rule, dfg, hw)).levers if lever.spec]
     assert refusal(rule, dfg, changed(hw, lever)) is None
 
 
 def test_the_numbers_of_a_limit_are_there_as_data():
     found = refusal("limits", *case("limits"))
-    assert (found.rule, found.limit) == ("limits", "3×3")
-    assert found.where == "dataflow.modules.pool.limits.window"
-    assert [found.facts[f] for f in ("axis", "value", "needed")] == ["window", "3×5", 5]
-    assert [lever.spec for lever in found.levers] == [(), ((found.where, "5"),)]
+    assert (some(found).rule, some(found).limit) == ("limits", "3×3")
+    assert some(found).where == "dataflow.modules.pool.limits.window"
+    assert [some(found).facts[f] for f in ("axis", "value", "needed")] == ["window", "3×5", 5]
+    assert [lever.spec for lever in some(found).levers] == [(), ((some(found).where, "5"),)]
 
 
 def test_several_limits_of_a_module_are_named_together():
@@ -139,7 +141,7 @@ def test_a_limit_beyond_the_instructions_is_not_offered():
 
 def mapping(hw: HwSpec, **operators: tuple[str, ...]) -> HwSpec:
     """The machine with another operator map; None takes an operator out."""
-    tree = hw.to_tree() | {"build": False}
+    tree: dict[str, Any] = hw.to_tree() | {"build": False}
     tree["dataflow"]["operators"] |= operators
     mapped = {k: v for k, v in tree["dataflow"]["operators"].items() if v}
     tree["dataflow"]["operators"] = mapped
@@ -166,7 +168,7 @@ def test_an_operator_without_a_module_is_offered_one():
 
 def test_a_module_in_the_way_that_data_may_not_pass_is_named():
     dfg = graph("[c] a = " + CONV + "(x, w1) [r] y = Relu(a)")
-    tree = machine("opu-tiny").to_tree() | {"build": False}
+    tree: dict[str, Any] = machine("opu-tiny").to_tree() | {"build": False}
     edges = {"add": ["pool"], "pool": ["res_add"], "res_add": ["compare"]}
     tree["dataflow"]["edges"] |= edges | {"concat": ["pad", "compare"]}
     hw = load_hw_text(yaml.safe_dump(tree))
@@ -204,10 +206,11 @@ def test_a_second_use_is_offered_where_the_pipeline_leads_back():
 def test_a_second_module_where_the_message_says_joins_the_next_operator():
     dfg, hw = case("used_once")
     found = refusal("used_once", dfg, hw)
-    tree = hw.to_tree() | {"build": False}
-    flow, at = tree["dataflow"], found.facts["new"].at
+    tree: dict[str, Any] = hw.to_tree() | {"build": False}
+    new: Any = some(found).facts["new"]
+    flow, at = tree["dataflow"], new.at
     flow["modules"]["second"] = copy.deepcopy(flow["modules"]["compare"])
-    assert flow["modules"]["second"]["kind"] == found.facts["new"].kind
+    assert flow["modules"]["second"]["kind"] == new.kind
     flow["edges"]["second"] = list(flow["edges"][at])
     flow["edges"][at] = [*flow["edges"][at], "second"]
     assert refusal("used_once", dfg, load_hw_text(yaml.safe_dump(tree))) is None
@@ -216,12 +219,14 @@ def test_a_second_module_where_the_message_says_joins_the_next_operator():
 def test_what_the_rtl_cannot_build_is_offered_for_partitioning_only():
     hw = machine("opu-tiny")  # a machine to build, as `second` and `later` are asked to be
     found = refusal("pipeline_path", *case("pipeline_path"))
-    assert found.help.startswith("for partitioning only (`build: false`), set `dataflow.edges.com")
+    assert some(found).help.startswith(
+        "for partitioning only (`build: false`), set `dataflow.edges.com"
+    )
     later = hw.to_tree()
     later["dataflow"]["edges"]["compare"] = ["pool", "res_add", "ipa"]
     with pytest.raises(SpecError, match="the RTL cannot build this"):
         load_hw_text(yaml.safe_dump(later))
-    assert "partitioning only" not in refusal("used_once", *case("used_once")).help
+    assert "partitioning only" not in some(refusal("used_once", *case("used_once"))).help
     second = hw.to_tree()
     flow = second["dataflow"]
     flow["modules"]["second"] = copy.deepcopy(flow["modules"]["compare"])
@@ -272,7 +277,7 @@ def test_every_change_of_the_spec_that_is_offered_runs_the_operator(text, name):
 
 def two_pools(**pool: bool) -> HwSpec:
     """compare -> pool -> sum -> pool2: the sum of two maps is behind a pool."""
-    tree = machine("opu-tiny").to_tree()
+    tree: dict[str, Any] = machine("opu-tiny").to_tree()
     flow = tree["dataflow"]
     flow["modules"]["compare"]["bypass"] = True
     flow["modules"]["pool"] |= pool

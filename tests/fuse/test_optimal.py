@@ -23,6 +23,7 @@ from tests.fuse.random_graphs import graphs
 from tests.fuse.random_machines import machines
 from tests.fuse.reading import groups, machine, on_host, reasons, split
 from tests.fuse.worked import GRAPHS
+from tests.some import some
 
 
 def changed(name: str, *, words: dict[str, int] | None = None, **modules: dict) -> HwSpec:
@@ -70,9 +71,9 @@ def test_it_equals_brute_force_on_graphs_of_up_to_ten_operators(text, hw, size, 
     forbid = frozenset(data.draw(st.sets(st.sampled_from(formed), max_size=2)) if formed else ())
     result = partition(dfg, hw, "optimal", forbid)
     assert result.violations == ()
-    assert result.search.exact
-    assert result.search.best == BruteForce(dfg, hw, forbid).best()
-    assert result.search.best <= result.search.matched
+    assert some(result.search).exact
+    assert some(result.search).best == BruteForce(dfg, hw, forbid).best()
+    assert some(result.search).best <= some(result.search).matched
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -80,8 +81,8 @@ def test_it_equals_brute_force_on_graphs_of_up_to_ten_operators(text, hw, size, 
 def test_the_worked_graphs_are_legal_and_never_worse(name, hw):
     _, result = split(name, hw, "optimal")
     assert result.legal
-    assert result.search.exact
-    assert result.search.best <= result.search.matched
+    assert some(result.search).exact
+    assert some(result.search).best <= some(result.search).matched
 
 
 @pytest.mark.parametrize("hw", ["opu-1024", "opu-classic"])
@@ -92,8 +93,8 @@ def test_networks_are_legal_and_never_worse(network, hw):
     dfg = build_dfg(prepare(zoo.build(network, image=64), quantised=False).canonical)
     result = partition(dfg, machine(hw), "optimal")
     assert result.legal
-    assert result.search.exact
-    assert result.search.best <= result.search.matched
+    assert some(result.search).exact
+    assert some(result.search).best <= some(result.search).matched
 
 
 CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
@@ -118,14 +119,16 @@ def test_a_pool_is_left_to_the_group_behind_when_that_saves_cycles():
         "pool continues with add_2, which could not run after add_1 too "
         "(res_add is already used in this group)"
     )
-    (region,) = result.search.regions
+    (region,) = some(result.search).regions
     assert region.decisions == 3
     assert region.best.cycles < region.matched.cycles
     lines = explain(dfg, hw, result)
-    timed = result.search.timed
-    (change,) = timed.taken
-    assert timed.before - timed.best == pytest.approx(change.saved, abs=1)
-    assert any(f"({100 * (timed.best / timed.before - 1):+.2f} %)" in line for line in lines)
+    timed = some(result.search).timed
+    (change,) = some(timed).taken
+    assert some(timed).before - some(timed).best == pytest.approx(change.saved, abs=1)
+    assert any(
+        f"({100 * (some(timed).best / some(timed).before - 1):+.2f} %)" in line for line in lines
+    )
     assert f"  better than matched: conv … add_2: {change.saved} cycles less" in lines
 
 
@@ -148,9 +151,9 @@ def test_a_group_that_fits_no_tile_is_not_formed():
         [gap] y = GlobalAveragePool(a) }"""
     dfg = build_dfg(canonical.canonical(text))
     hw = MACHINES["few partial sums"]()
-    assert partition(dfg, hw, "optimal").search.matched.misfits == 1
+    assert some(partition(dfg, hw, "optimal").search).matched.misfits == 1
     result = partition(dfg, hw, "optimal")
-    assert result.search.best.misfits == 0
+    assert some(result.search).best.misfits == 0
     assert len(result.groups) == 2
     assert reasons(dfg, result)["add", "gap"].startswith(
         "add and gap in one group would take more than any tile holds (its smallest tile needs "
@@ -187,17 +190,17 @@ def test_a_module_further_on_is_taken_when_the_nearest_leads_nowhere():
 def test_many_decisions_are_still_searched_exactly():
     dfg = build_dfg(chain(60, ("Relu", "MaxPool")))
     result = partition(dfg, MACHINES["every stage twice"](), "optimal")
-    assert max(r.decisions for r in result.search.regions) > 16
-    assert result.search.exact
-    assert result.search.best <= result.search.matched
+    assert max(r.decisions for r in some(result.search).regions) > 16
+    assert some(result.search).exact
+    assert some(result.search).best <= some(result.search).matched
 
 
 def test_where_it_gives_up_it_starts_from_matched_and_says_so():
     dfg = build_dfg(canonical.canonical(TWO_SUMS))
     hw = machine("opu-tiny")
     found = optimal(context_of(dfg, hw), most_open=1)
-    assert found.search.best == found.search.matched
-    assert [r.exact for r in found.search.regions] == [False]
+    assert some(found.search).best == some(found.search).matched
+    assert [r.exact for r in some(found.search).regions] == [False]
     result = dataclasses.replace(partition(dfg, hw), strategy="optimal", search=found.search)
     text = "\n".join(explain(dfg, hw, result))
     assert "not everywhere exactly" in text
@@ -210,7 +213,7 @@ def test_giving_up_in_one_region_leaves_the_others_exact():
     )
     dfg = build_dfg(canonical.canonical(more))
     found = optimal(context_of(dfg, machine("opu-tiny")), most_open=2)
-    assert [(r.decisions, r.exact) for r in found.search.regions] == [(3, False), (1, True)]
+    assert [(r.decisions, r.exact) for r in some(found.search).regions] == [(3, False), (1, True)]
 
 
 @pytest.mark.parametrize("length", [600])
@@ -219,7 +222,7 @@ def test_groups_longer_than_any_pipeline_are_not_followed_for_ever(length):
     hw = changed("opu-tiny", compare={"uses": 10_000}, pool={"uses": 10_000})
     dfg = build_dfg(chain(length, ("Relu", "MaxPool")))
     result = partition(dfg, hw, "optimal")
-    assert [r.exact for r in result.search.regions] == [False]
+    assert [r.exact for r in some(result.search).regions] == [False]
     assert result.legal
     assert len(result.groups) == 1
 
@@ -238,5 +241,5 @@ def test_published_group_counts_are_already_the_best(network, count):
     dfg = build_dfg(canonical.canonical(getattr(networks, network)()))
     result = partition(dfg, machine("opu-classic"), "optimal")
     assert len(result.groups) == count
-    assert result.search.best == result.search.matched
+    assert some(result.search).best == some(result.search).matched
     assert "(+0.00 %)" in explain(dfg, machine("opu-classic"), result)[2]

@@ -30,6 +30,7 @@ from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
 from tests.fuse.reading import machine
+from tests.some import some
 
 LIGHT = onnx.__file__.replace("__init__.py", "backend/test/data/light/{}.onnx")
 LEGAL = [name for name in STRATEGIES if name != "greedy"]
@@ -137,7 +138,7 @@ def check_network(source, hw, strategy, rng):
     prepared = prepare(source)
     dfg = build_dfg(prepared.canonical)
     found = partition(dfg, machine(hw), strategy)
-    fused = outline(dfg, found, prepared.qdq)
+    fused = outline(dfg, found, some(prepared.qdq))
     onnx.checker.check_model(fused, full_check=True)
     assert len(fused.functions) == sum(not only_views(dfg, g) for g in found.groups)
     assert LEFT_KEY not in facts(fused)
@@ -158,7 +159,7 @@ def test_a_group_says_what_it_is_made_of_and_why_it_ends():
     prepared = prepare(zoo.build("tiny_residual"))
     dfg = build_dfg(prepared.canonical)
     found = partition(dfg, machine("opu-tiny"))
-    fused = outline(dfg, found, prepared.qdq)
+    fused = outline(dfg, found, some(prepared.qdq))
     stem = facts(functions(fused)["stem__stem_relu"])
     assert stem[GROUP_KEY] == "0"
     assert stem[OPERATORS_KEY].splitlines() == [
@@ -285,7 +286,7 @@ def outline_foreign(model):
     prepared = prepare(model)
     dfg = build_dfg(prepared.canonical)
     found = partition(dfg, machine("opu-tiny"))
-    return outline(dfg, found, prepared.qdq), prepared.qdq, found
+    return outline(dfg, found, some(prepared.qdq)), prepared.qdq, found
 
 
 def test_a_value_rounded_once_for_each_reader_is_still_one_border(rng):
@@ -390,7 +391,9 @@ def test_any_graph_any_strategy_the_same_bits_and_every_operator_once(
     nodes = [*fused.graph.node, *(n for f in fused.functions for n in f.node)]
     placed = [n.output[0] for n in nodes if n.domain != DOMAIN and n.op_type not in COPIED]
     assert sorted(placed) == sorted(set(placed))
-    calls = [n for n in dfg.calls if n.ir_node.op_type not in COPIED and "/acc" not in n.value]
+    calls = [
+        n for n in dfg.calls if some(n.ir_node).op_type not in COPIED and "/acc" not in n.value
+    ]
     inside = {node.outputs[0].name for n in calls for node in n.body}  # a table of several
     assert {o for o in placed if not o.endswith("/q")} == {n.value for n in calls} | inside
     assert LEFT_KEY not in facts(fused)

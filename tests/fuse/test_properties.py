@@ -1,7 +1,5 @@
 """Over random graphs and machines: what every partition of a legal strategy promises."""
 
-from types import SimpleNamespace
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,12 +10,14 @@ from opu_fuse.dfg.interpret import evaluate, interpret
 from opu_fuse.fuse.group_order import execution_order
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.registry import STRATEGIES, partition
+from opu_fuse.hw.spec.hw_spec import Numeric
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
 from tests.fuse.random_machines import machines
 from tests.fuse.reading import machine
+from tests.some import some
 
-NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+NUMERIC = Numeric(multiplier_bits=16, average_bits=16)
 MACHINES = st.one_of(st.sampled_from(["opu-tiny", "opu-classic"]).map(machine), machines())
 LEGAL = st.sampled_from([s for s in STRATEGIES if s != "greedy"])
 
@@ -35,7 +35,7 @@ def run_groups(dfg: Dfg, result: Partition, inputs: dict[str, np.ndarray]) -> di
         if step.node is not None:
             memory |= evaluate(dfg, step.node, memory, NUMERIC, host)
             continue
-        group = result.groups[step.group]
+        group = result.groups[some(step.group)]
         seen = {i: memory[i] for i in (*group.inputs, *group.constants)}
         for match in group.matches:
             seen |= evaluate(dfg, match.node, seen, NUMERIC, host)

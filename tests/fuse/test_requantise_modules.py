@@ -1,5 +1,7 @@
 """Which module rounds anew: tables where there are any, else what the pass has not used yet."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -16,7 +18,7 @@ OUTPUT = "float[A,B,C,D] y"
 POWERS = "powers of two"
 
 
-def made(body: str, machine: str, style: str = POWERS, **options: str) -> Compilation:
+def made(body: str, machine: str, style: str = POWERS, **options: Any) -> Compilation:
     BODIES["drawn"] = (body, OUTPUT)
     try:
         return compile_model(model("drawn", style), load_hw(machine), Options(**options))

@@ -20,6 +20,7 @@ from tests.fuse.networks import resnet_20
 from tests.fuse.random_graphs import graphs as random_graphs
 from tests.fuse.reading import machine, split, worked
 from tests.fuse.rule_cases import CONV, limited
+from tests.some import some
 
 BLOCK = f"""block (float[1,4,8,8] x, float[4,4,3,3] w1, float[4] b1, float[4,4,3,3] w2)
     => (float[1,4,2,2] y) {{
@@ -65,19 +66,19 @@ def test_the_story_is_data():
     told = search_trace(context_of(dfg, hw), result, next(n for n in dfg.calls if n.name == "pool"))
     assert told.kinds == ("pool",)
     behind, alone = told.attempts
-    assert dfg[behind.source].name == "add"
+    assert dfg[some(behind.source)].name == "add"
     assert (behind.group, behind.at) == (1, "res_add")
     assert [(t.module, t.outcome) for t in behind.trials] == [
         ("compare", Outcome.BLOCKED),
         ("pool", Outcome.REFUSED),
     ]
     assert behind.trials[1].why[0].limit == "3×3"
-    assert behind.why.rule == "host_operator"
+    assert some(behind.why).rule == "host_operator"
     assert alone.source is None
     assert [t.module for t in alone.trials] == [
         "concat", "pad", "ipa", "add", "compare", "pool", "res_add"
     ]  # fmt: skip
-    assert alone.why.rule == "limits"
+    assert some(alone.why).rule == "limits"
     assert [(dfg[target].name, why.rule) for target, why in told.next] == []
 
 

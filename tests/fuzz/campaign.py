@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +40,7 @@ class Counts:
     outcomes: Counter[tuple[str, str, Outcome]] = field(default_factory=Counter)
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     seeds: dict[str, tuple[int, int]] = field(default_factory=dict)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     slowest: dict[str, tuple[float, int]] = field(default_factory=dict)
     peak_mib: dict[str, tuple[int, int]] = field(default_factory=dict)
 

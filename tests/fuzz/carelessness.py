@@ -6,11 +6,14 @@ with all of them everywhere nothing would reach a machine, and much of the rest 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+T = TypeVar("T")
 
 ODDITIES = {
     "sixteen": "activations of 16 bits",
@@ -106,7 +109,7 @@ class Careless:
         assert habit in ODDITIES
         return habit in self._habits and self.chance(NOW_AND_THEN)
 
-    def pick(self, *items: object) -> object:
+    def pick(self, *items: T) -> T:
         return items[int(self.rng.integers(len(items)))]
 
     def step(self, largest: float) -> float:
@@ -215,7 +218,7 @@ class Careless:
         return self._write("DequantizeLinear", integers, params, name, {})
 
     def _write(
-        self, op: str, value: str, params: Params, name: str, form: Mapping[str, int]
+        self, op: str, value: str, params: Params, name: str, form: Mapping[str, Any]
     ) -> str:
         several, form = params.scale.size > 1, dict(form)
         scale, zero = params.scale, params.zero

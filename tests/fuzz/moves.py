@@ -119,7 +119,7 @@ def resize(s: Sketch, x: Value) -> Value:
 
 def turn(s: Sketch, x: Value) -> Value:
     """Transposed and mostly turned back, with something in between."""
-    perm = list(s.pick(((0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 1, 3))))
+    perm: list[int] = list(s.pick(((0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 1, 3))))
     y = s.node("Transpose", (x,), [x.shape[i] for i in perm], perm=perm)
     if s.chance(0.5):
         y = s.same("Relu", y)

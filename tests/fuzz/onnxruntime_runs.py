@@ -23,7 +23,7 @@ def run(
     wanted = [o.name for o in session.get_outputs()] if names is None else list(names)
     known = {i.name for i in session.get_inputs()}
     found = session.run(wanted, {n: a for n, a in feeds.items() if n in known})
-    return dict(zip(wanted, found, strict=True))
+    return dict(zip(wanted, map(np.asarray, found), strict=True))
 
 
 def showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Self
 
 from tests.fuzz.cases import Kind, Outcome, Verdict
 from tests.fuzz.worker import SECONDS_PER_CASE, SHOW_STACK, Begun, Request, resident_mib, serve
+from tests.some import some
 
 Job = Generator[Request, list[Verdict], None]
 
@@ -133,7 +134,7 @@ class Pool:
         process = self._context.Process(target=serve, args=arguments, daemon=True)
         process.start()
         theirs.close()
-        inherited = resident_mib(process.pid)
+        inherited = resident_mib(some(process.pid))
         worker = _Worker(process=process, pipe=ours, stack=stack, inherited=inherited)
         self._workers.append(worker)
         return worker

@@ -280,7 +280,9 @@ class _Quantiser:
             kind, (low, high) = self._style.kind, _ends(self._style.kind)
             zero = (low + (np.arange(scale.size) * 41 + data.size) % 256).astype(kind)
             zero, scale = zero.reshape(scale.shape), scale / np.float32(2)  # up to 255 of its steps
-        form = {"axis": axis - data.ndim * self._style.backwards} if scale.size > 1 else {}
+        form: dict[str, Any] = (
+            {"axis": axis - data.ndim * self._style.backwards} if scale.size > 1 else {}
+        )
         params = [self._tensor(f"{whole}/scale", scale), self._tensor(f"{whole}/zero", zero)]
         ints = f"{name}/int{axis}"
         if self._style.weights == "rounded":
@@ -357,7 +359,7 @@ def by_onnxruntime(
         def __init__(self) -> None:
             self._left = iter([dict(sample)])
 
-        def get_next(self) -> dict[str, np.ndarray] | None:
+        def get_next(self) -> Any:
             return next(self._left, None)
 
     given = onnx.load_from_string(model.SerializeToString())  # it moves weights to files

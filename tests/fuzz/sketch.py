@@ -7,10 +7,13 @@ calls, so that a seed gives one network.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+T = TypeVar("T")
 
 CHANNELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65)
 MANY_CHANNELS = (66, 72, 80, 96, 127, 128, 129, 130)
@@ -62,7 +65,7 @@ class Sketch:
         """Of low … high."""
         return int(self.rng.integers(low, high + 1))
 
-    def pick(self, items: Sequence) -> object:
+    def pick(self, items: Sequence[T]) -> T:
         return items[int(self.rng.integers(len(items)))]
 
     def channels(self, most: int = 200) -> int:
@@ -104,7 +107,7 @@ class Sketch:
         return self.constant(np.array(values, np.int64))
 
     def node(
-        self, op: str, inputs: Sequence[Value | str], shape: Sequence[int], **attributes: object
+        self, op: str, inputs: Sequence[Value | str], shape: Sequence[int], **attributes: Any
     ) -> Value:
         return self.nodes(op, inputs, [shape], **attributes)[0]
 
@@ -113,7 +116,7 @@ class Sketch:
         op: str,
         inputs: Sequence[Value | str],
         shapes: Sequence[Sequence[int]],
-        **attributes: object,
+        **attributes: Any,
     ) -> list[Value]:
         number = len(self._nodes)
         names = [x.name if isinstance(x, Value) else x for x in inputs]
@@ -128,7 +131,7 @@ class Sketch:
         self.shapes |= {r.name: r.shape for r in results}
         return results
 
-    def same(self, op: str, x: Value, *others: Value | str, **attributes: object) -> Value:
+    def same(self, op: str, x: Value, *others: Value | str, **attributes: Any) -> Value:
         """A node whose result has the shape of its first operand."""
         return self.node(op, (x, *others), x.shape, **attributes)
 

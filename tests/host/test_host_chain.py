@@ -174,7 +174,7 @@ def test_values_captured_by_a_subgraph_are_kept():
         helper.make_node("If", ["flag"], ["y"], name="if", then_branch=then, else_branch=otherwise),
         node("Add", "y r", "out"),
     ]
-    values = {"x": np.float32([1, -2]), "flag": np.array(True)}
+    values = {"x": np.array([1, -2], np.float32), "flag": np.array(True)}
     model = model_of(nodes, values, ["out"], QUANT)
     pieces, _ = split_host_model(model)
     assert [p.nodes for p in pieces] == [("m", "r"), ("if", "out")]

@@ -158,6 +158,7 @@ def test_logic_and_selection(rng):
 @pytest.mark.parametrize("shapes", [((50,),) * 3, ((4, 1, 5), (3, 5), (1,)), ((1,), (9, 4), (4,))])
 def test_where_keeps_nan_and_makes_onnx_runtimes_zeros(shapes, rng):
     node = helper.make_node("Where", ["a", "x", "w"], ["y"])
+    a, x = np.zeros(0), np.zeros(0)
     for _ in range(10):
         a = rng.random(shapes[0]) < 0.5
         x, w = (zeros_and_neighbours(rng, int(np.prod(s))).reshape(s) for s in shapes[1:])

@@ -148,7 +148,7 @@ def assert_same(ops, values, needed, control):
     got = run_all(fused.members, values)
     for name in sorted(needed):
         assert same_bits(got[name], expected[name]), name
-    assert {i for made_of in fused.made_of for i in made_of} <= set(range(len(ops)))
+    assert {i for origins in fused.origins for i in origins} <= set(range(len(ops)))
 
 
 @pytest.mark.parametrize("control", CONTROLS)

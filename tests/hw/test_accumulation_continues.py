@@ -1,5 +1,7 @@
 """A convolution goes on with the sums of the one before only if nothing of them differs."""
 
+from typing import Any
+
 import pytest
 
 from opu_fuse.hw.compute_channels import continues_accumulation
@@ -10,7 +12,7 @@ SUMS = {"psum": 3, "psum_block_pitch": 40, "mode": 1, "pre": 1, "gate": 0}
 CONV = instruction(Engine.COMPUTE, "conv", SUMS | {"weight": 5, "accumulate": 0})
 
 
-def another(opcode="conv", **changes):
+def another(opcode="conv", **changes: Any):
     return instruction(Engine.COMPUTE, opcode, SUMS | {"weight": 9, "accumulate": 1} | changes)
 
 
@@ -20,7 +22,7 @@ def test_other_weights_of_the_same_sums_go_on():
 
 @pytest.mark.parametrize("register", SUMS)
 def test_sums_elsewhere_or_another_way_through_the_array_wait(register):
-    assert not continues_accumulation(CONV, another(**{register: SUMS[register] + 1}))
+    assert not continues_accumulation(CONV, another("conv", **{register: SUMS[register] + 1}))
 
 
 @pytest.mark.parametrize("opcode", ["copy", "depthwise"])

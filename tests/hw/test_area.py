@@ -13,6 +13,7 @@ from opu_fuse.hw.area.coefficients import FITTED
 from opu_fuse.hw.area.estimate import Area, area, parts, terms_of
 from opu_fuse.hw.memories import Family, Memory, blocks
 from opu_fuse.hw.spec.load_spec import load_hw
+from tests.some import some
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,8 +36,8 @@ YOSYS = {
 @pytest.fixture(scope="module")
 def bench():
     found = importlib.util.spec_from_file_location("area_bench", ROOT / "benchmarks" / "area.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module = importlib.util.module_from_spec(some(found))
+    some(some(found).loader).exec_module(module)
     return module
 
 

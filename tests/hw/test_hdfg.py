@@ -19,6 +19,7 @@ from opu_fuse.hw.spec.hdfg import (
 from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.hw.spec.show import sizes_table
 from opu_fuse.units.base import ModuleKind
+from tests.some import some
 
 CLASSIC = build_hdfg(load_hw("opu-classic"))
 TINY = build_hdfg(load_hw("opu-tiny"))
@@ -74,9 +75,9 @@ def test_drawings_show_every_module_and_edge(name):
     root = ET.fromstring(svg)
     space = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{space}path")) == graph.number_of_edges()
-    width, height = float(root.get("width")), float(root.get("height"))
+    width, height = float(some(root.get("width"))), float(some(root.get("height")))
     for box in root.findall(f"{space}rect"):
-        x, y, w, h = (float(box.get(key)) for key in ("x", "y", "width", "height"))
+        x, y, w, h = (float(some(box.get(key))) for key in ("x", "y", "width", "height"))
         assert 0 <= x <= width - w
         assert 0 <= y <= height - h
 
@@ -94,7 +95,7 @@ def test_lines_of_a_drawing_share_a_place_only_with_lines_from_the_same_module(n
     space = "{http://www.w3.org/2000/svg}"
     stretches = set()  # x, upper and lower end, colour; a colour is one module's near by
     for path in ET.fromstring(draw_svg(load_hw(name))).findall(f"{space}path"):
-        points = [tuple(map(float, p.split())) for p in path.get("d")[1:].split("L")]
+        points = [tuple(map(float, p.split())) for p in some(path.get("d"))[1:].split("L")]
         stretches |= {
             (x, *sorted((y, v)), path.get("stroke"))
             for (x, y), (u, v) in itertools.pairwise(points)
@@ -106,8 +107,9 @@ def test_lines_of_a_drawing_share_a_place_only_with_lines_from_the_same_module(n
 
 
 def test_the_table_names_sizes_with_their_units():
-    console = Console(width=120, file=io.StringIO())
+    written = io.StringIO()
+    console = Console(width=120, file=written)
     console.print(sizes_table(load_hw("opu-1024")))
-    text = console.file.getvalue()
+    text = written.getvalue()
     assert "64 units x 16 = 1024 MAC per cycle" in text
     assert "2 x 2048 words of 64 bytes" in text

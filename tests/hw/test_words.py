@@ -287,7 +287,7 @@ def test_units_have_registers_of_their_own():
     assert {name for name in post.params if "@" in name} == {
         *("act_lo@1", "act_pos@1", "pool_kind@11")
     }
-    program = [post, replace(post, params=post.params | {"act_lo": 1}), END]
+    program = [post, replace(post, params=dict(post.params) | {"act_lo": 1}), END]
     assert decode(encode(program)) == program
     assert assemble(disassemble(program)) == program
     without = {k: v for k, v in post.params.items() if k != "act_pos@1"}
@@ -297,7 +297,7 @@ def test_units_have_registers_of_their_own():
 
 def test_a_unit_is_selected_before_its_registers_are_written():
     post = make(Engine.POST, "run", act_pos=5, psum=2)
-    post = replace(post, params=post.params | {"act_pos@1": 6})
+    post = replace(post, params=dict(post.params) | {"act_pos@1": 6})
     index = {name: REGISTER[Engine.POST, name].index for name in ("psum", "act_pos", "bank")}
     written = [(w >> 22 & 63, w & 0x3FFFFF) for w in encode([post]).tolist() if not w >> 31]
     assert written == [

@@ -44,7 +44,7 @@ class Changed(importlib.machinery.SourceFileLoader):
             return importlib.util.spec_from_file_location(name, self.path, loader=self)
         return None
 
-    def get_code(self, _name: str) -> CodeType:
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 the name is the base class's
         return compile(self.source, self.path, "exec")
 
 

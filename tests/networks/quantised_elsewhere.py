@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ class _Sample(CalibrationDataReader):
     def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
         self._samples = iter([dict(inputs)])
 
-    def get_next(self) -> dict[str, np.ndarray] | None:
+    def get_next(self) -> Any:
         return next(self._samples, None)
 
 

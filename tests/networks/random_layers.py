@@ -8,6 +8,7 @@ that every tensor holds many values: `MANY` elements at least, of which few lie 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -86,7 +87,7 @@ class Sketch:
         return name
 
     def nodes(
-        self, op: str, inputs: tuple[Map | str, ...], shapes: list[tuple[int, ...]], **attrs: object
+        self, op: str, inputs: tuple[Map | str, ...], shapes: list[tuple[int, ...]], **attrs: Any
     ) -> list[Map]:
         results = [
             Map(name=f"v{len(self._nodes)}_{i}", shape=shape) for i, shape in enumerate(shapes)
@@ -98,7 +99,7 @@ class Sketch:
         self._nodes.append(made)
         return results
 
-    def node(self, op: str, *inputs: Map | str, shape: tuple[int, ...], **attrs: object) -> Map:
+    def node(self, op: str, *inputs: Map | str, shape: tuple[int, ...], **attrs: Any) -> Map:
         return self.nodes(op, inputs, [shape], **attrs)[0]
 
     def model(self, name: str, result: Map) -> ir.Model:

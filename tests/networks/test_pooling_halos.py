@@ -1,5 +1,7 @@
 """Maximum pools whose windows see two tiles: the lower one takes over what the upper has found."""
 
+from typing import Any
+
 import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
@@ -58,7 +60,7 @@ def carried(compiled):
 @pytest.mark.parametrize("name", [*POOLS, *NOT_CARRIED])
 def test_a_pool_has_the_golden_models_bits(name, machine, rng):
     hw = load_hw(machine)
-    large = {"rows": 161, "cols": 123} if machine != "opu-tiny" else {}
+    large: dict[str, Any] = {"rows": 161, "cols": 123} if machine != "opu-tiny" else {}
     model = pooled((POOLS | NOT_CARRIED)[name], **large)
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert bool(carried(compiled)) == (name in POOLS)

@@ -31,7 +31,7 @@ def test_nothing_stays_on_the_host_for_its_scales(name, unsigned, rng):
     network = zoo.build(name, image=NETWORKS[name])
     (port,) = network.graph.inputs
     assert port.shape is not None
-    shape = [int(size) for size in port.shape]
+    shape = port.shape.numpy()
     inputs = {str(port.name): rng.standard_normal(shape).astype(np.float32)}
     hw = load_hw("opu-light")
     given = quantised_elsewhere(network, inputs, unsigned=unsigned)

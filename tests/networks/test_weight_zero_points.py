@@ -32,7 +32,7 @@ def of_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, {"x": x})[0]
+    return np.asarray(session.run(None, {"x": x})[0])
 
 
 @cache
@@ -120,7 +120,7 @@ def test_boxes_cover_what_is_needed_and_no_row_twice(shape, share, rng):
 @pytest.mark.parametrize(("far", "count"), [([-255, 254], 2), ([-3, 255], 3), ([-128, 127], 1)])
 def test_the_parts_of_weights_are_int8_and_their_sum(far: list[int], count: int):
     """255 is the one number that two int8 are too few for."""
-    parts = list(weight_parts(np.int16(far)))
+    parts = list(weight_parts(np.array(far, np.int16)))
     assert [p.dtype for p in parts] == [np.int8] * count
     np.testing.assert_array_equal(sum(p.astype(int) for p in parts), far)
 

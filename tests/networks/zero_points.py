@@ -1,5 +1,7 @@
 """Layers whose weights have zero points, between pairs."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 from msgspec import Struct
@@ -13,7 +15,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     x: tuple[int, ...]
     weight: tuple[int, ...]
     axis: int = 0
-    form: dict[str, int | list[int]]
+    form: dict[str, Any]
 
 
 SAME, UNEVEN = {"pads": [1, 1, 1, 1]}, {"pads": [1, 2, 2, 0], "strides": [2, 2]}
@@ -81,7 +83,7 @@ def between_pairs(
         "b": rng.integers(-9999, 10000, channels).astype(np.int32),
     }
     constants["b_s"] = constants["x_s"] * constants["w_s"]
-    axis = {"axis": layer.axis} if several else {}
+    axis: dict[str, Any] = {"axis": layer.axis} if several else {}
     operands = ["x_r", "w_r"]
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "x_s", "x_z"], ["x_q"]),
@@ -90,7 +92,7 @@ def between_pairs(
     ]
     if layer.op != "MatMul":
         operands.append("b_r")
-        form = {"axis": 0} if several else {}
+        form: dict[str, Any] = {"axis": 0} if several else {}
         nodes.append(helper.make_node("DequantizeLinear", ["b", "b_s"], ["b_r"], **form))
     nodes += [
         helper.make_node(layer.op, operands, ["c"], name="layer", **layer.form),

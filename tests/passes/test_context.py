@@ -1,6 +1,7 @@
 """Contexts: which one is current, which passes it enables, what it may be configured with."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -91,8 +92,9 @@ def test_disabled_beats_required_beats_level(level, context_level, required, dis
 
 @pytest.mark.parametrize("argument", ["required_pass", "disabled_pass"])
 def test_a_bare_string_is_not_taken_for_a_list_of_letters(argument):
+    given: dict[str, Any] = {argument: "FoldConstant"}
     with pytest.raises(TypeError, match=f"{argument} is a list of pass names, got 'FoldConstant'"):
-        PassContext(**{argument: "FoldConstant"})
+        PassContext(**given)
 
 
 @pytest.mark.parametrize("level", [-1, True, "2", None])

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from opu_fuse.frontend.pass_steps import NAMES
 from opu_fuse.frontend.prepare import ALL_PASSES
@@ -49,7 +50,7 @@ def test_the_key_of_skipped_functions_is_the_one_in_the_manual():
 def test_the_example_runs(capsys):
     model = model_of("g (float[1,4] x) => (float[1,4] y) { [a] a = Relu (x)  [y] y = Neg (a) }")
     (example,) = re.findall(r"```python\n(.*?)```", MANUAL, flags=re.DOTALL)
-    scope = {"model": model}
+    scope: dict[str, Any] = {"model": model}
     exec(compile(example, "docs/passes.md", "exec"), scope)
     assert capsys.readouterr().out.splitlines()[1].startswith("clean ")
     assert not scope["result"].modified

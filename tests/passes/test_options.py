@@ -1,5 +1,7 @@
 """What the command line says about passes."""
 
+from typing import Any
+
 import pytest
 
 from opu_fuse.errors import UserError
@@ -82,8 +84,9 @@ OPTIONS = {
 
 @pytest.mark.parametrize("field", OPTIONS)
 def test_an_unknown_pass_gets_the_nearest_name(field):
+    given: dict[str, Any] = {field: ("fold_constant",)}
     with pytest.raises(UserError) as caught:
-        pass_context(PassOptions(**{field: ("fold_constant",)}), write=[].append)
+        pass_context(PassOptions(**given), write=[].append)
     assert str(caught.value) == (
         f"{OPTIONS[field]} fold_constant: there is no pass 'fold_constant'; "
         "did you mean 'FoldConstant'?"

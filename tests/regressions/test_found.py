@@ -119,7 +119,7 @@ def of_the_users_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in model.graph.output]
-    return dict(zip(names, session.run(names, inputs), strict=True))
+    return dict(zip(names, map(np.asarray, session.run(names, inputs)), strict=True))
 
 
 def converted_to_qcdq(model: onnx.ModelProto) -> onnx.ModelProto:

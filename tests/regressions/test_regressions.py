@@ -152,7 +152,7 @@ def hold_against_onnxruntime(model, machine):
     result = program.run(inputs, capture=True)
     expected = reference(program.bundle.qdq, inputs)
     for name, array in result.outputs.items():
-        assert np.array_equal(array, expected[name].reshape(array.shape)), name
+        assert np.array_equal(array, np.asarray(expected[name]).reshape(array.shape)), name
     shown = {t.name: t.qdq_name for t in program.bundle.tensors}
     shown |= {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
     hosts = (s for s in program.bundle.segments if isinstance(s, HostSegment))
@@ -162,7 +162,7 @@ def hold_against_onnxruntime(model, machine):
     for name in compared:
         made = result.masks.get(name, np.array(True))
         got = result.tensors[name]
-        wanted = expected[shown[name]].reshape(got.shape)
+        wanted = np.asarray(expected[shown[name]]).reshape(got.shape)
         if wanted.dtype == np.uint8:  # the machine keeps it as int8, 128 less
             wanted = wanted.astype(np.int16) - 128
         wrong = made & (got != wanted)

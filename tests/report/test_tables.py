@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from opu_fuse.bundle.program import HostSegment
 from opu_fuse.bundle.result import GroupCounters, RunResult
 from opu_fuse.report.json_trees import inspect_json
 from opu_fuse.report.tables import counters_table, groups_table, memory_table
@@ -114,6 +115,7 @@ def test_below_the_groups_stands_what_the_host_does_and_why_not_more_was_fused()
 def test_only_what_is_in_kernels_alone_is_counted_as_fused():
     bundle = sample_bundle()
     host = bundle.segments[1]
+    assert isinstance(host, HostSegment)
     kernel = replace(host.pieces[0], ops=(("a", ""), ("b", ""), ("softmax", "")))
     host = replace(host, pieces=(kernel, host.pieces[1]), cuts=())
     text = text_of(groups_table(replace(bundle, segments=(bundle.segments[0], host))))

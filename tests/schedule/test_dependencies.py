@@ -1,5 +1,7 @@
 """Which earlier instructions an instruction must wait for, against every pair looked at."""
 
+from typing import Any
+
 import pytest
 
 from opu_fuse.hw.isa.assembly import assemble
@@ -43,7 +45,7 @@ def pair_by_pair(program, hw):
 @pytest.mark.parametrize("residual", [None, "final"])
 def test_the_latest_conflict_of_every_engine_is_found(residual):
     hw = load_hw("opu-tiny")
-    sizes = {"channels": 13, "out_channels": 19, "rows": 13, "cols": 11}
+    sizes: dict[str, Any] = {"channels": 13, "out_channels": 19, "rows": 13, "cols": 11}
     shape = make_shape(hw, pads=(1, 1, 1, 1), residual=residual, **sizes)
     program = emit_program(hw, shape, CASE_ORDER)
     found = latest_conflicts(program, hw)

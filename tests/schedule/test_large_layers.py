@@ -4,6 +4,7 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -60,7 +61,7 @@ def test_cuts_halve_down_to_single_elements(extent: int):
     assert all(b < a <= 2 * b for a, b in pairwise(sizes))
 
 
-def compiled(text: str, **weights: np.ndarray) -> Compilation:
+def compiled(text: str, **weights: Any) -> Compilation:
     return compile_model(ir.from_proto(parse(text, **weights)), HW)
 
 

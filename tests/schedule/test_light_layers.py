@@ -1,6 +1,7 @@
 """Layers of the modules of light networks: depthwise windows, tables, products, upsampling."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_a_part_alone_in_its_word_makes_several_rows_of_the_same_reads(name, uni
 @pytest.mark.parametrize("order", [(R, T), (R, T, P), (R, P, T), (T,), (R, A, T)])
 def test_tables_stand_anywhere_in_the_chain(order, rng):
     hw = light()
-    pool = {"pool": POOL_2} if P in order else {}
+    pool: dict[str, Any] = {"pool": POOL_2} if P in order else {}
     shape = make_shape(hw, array=R in order, channels=13, out_channels=11, **pool)
     got, expected = run_layer(hw, shape, order, rng)
     assert np.array_equal(got, expected)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse import pipeline
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.schedule.plan import HostWork
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
@@ -22,7 +24,7 @@ def machine(folder, first=(), **comparators):
     """opu-tiny with a comparator and, behind it, a multiplier in front of the array; first: names
     of multipliers in front of both; comparators: further ones behind the array.
     """
-    tree = load_hw("opu-tiny").to_tree() | {"name": "mine"}
+    tree: dict[str, Any] = load_hw("opu-tiny").to_tree() | {"name": "mine"}
     tree["buffers"]["pre"] = {"words": 64, "banks": 2}
     flow = tree["dataflow"]
     flow["modules"] |= {
@@ -107,5 +109,6 @@ def test_what_all_output_channels_read_is_loaded_once(tmp_path):
     ((layer,),) = found.layers.values()
     assert layer.pieces > 1
     (program,) = found.segments
+    assert not isinstance(program, HostWork)
     loads = Counter(x.opcode for x in program.instructions if x.engine is Engine.LOAD)
     assert (loads["feature"], loads["pre"]) == (1, 1)

@@ -1,6 +1,7 @@
 """A program whose tokens are tampered with is refused; a sound one passes both proofs."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ HW = load_hw("opu-tiny")
 
 
 # The second machine has one bank each of partial sums, residuals and outputs.
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "opu-tiny": {"channels": 13, "out_channels": 19, "rows": 21, "cols": 18},
     "opu-classic": {"channels": 100, "out_channels": 150, "rows": 48, "cols": 40},
 }

@@ -11,6 +11,7 @@ from opu_fuse.fuse.strategies.registry import partition
 from opu_fuse.schedule.segment_order import SegmentSteps, order_segments, pair_co_scheduled
 from tests.dfg import canonical
 from tests.fuse.reading import machine
+from tests.some import some
 
 HOST_FIRST = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
     [r1] a = Relu(x)
@@ -31,7 +32,7 @@ def ordered(text, free=()):
     found = partition(dfg, machine("opu-tiny"))
     free = {n.index for n in dfg.calls if n.name in free}
     segments = order_segments(dfg, found, free)
-    names = [[dfg[n].name for step in s.steps for n in nodes(found, step)] for s in segments]
+    names = [[dfg[some(n)].name for step in s.steps for n in nodes(found, step)] for s in segments]
     return dfg, found, names, [s.machine for s in segments]
 
 

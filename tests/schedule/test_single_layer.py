@@ -2,6 +2,8 @@
 instructions as computed directly.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -178,7 +180,7 @@ def test_random_layers(round_, rng):
 
     kernel = (pick(1, 2, 3, 5), pick(1, 2, 3, 5))
     groups = pick(1, 1, 1, 2, 5)
-    geometry = {
+    geometry: dict[str, Any] = {
         "channels": groups * int(rng.integers(1, 12)),
         "out_channels": groups * int(rng.integers(1, 12)),
         "rows": int(rng.integers(6, 24)),
@@ -193,7 +195,7 @@ def test_random_layers(round_, rng):
     order = (R, *((P,) if geometry["pool"] else ()), *((S,) if geometry["residual"] else ()), A)
     shape = make_shape(hw, **geometry)
     if min(shape.out_rows, shape.out_cols) < 1:
-        shape = make_shape(hw, **(geometry | {"pool": None}))
+        shape = make_shape(hw, **dict(geometry, pool=None))
         order = tuple(s for s in order if s is not P)
     got, expected = run_layer(hw, shape, order, rng)
     assert np.array_equal(got, expected)

@@ -13,6 +13,7 @@ from opu_fuse.sim.functional.capture import Capture, positions
 from opu_fuse.sim.functional.machine import Executed
 from opu_fuse.sim.functional.post import StageValues
 from tests.bundle.sample import HW, sample_bundle
+from tests.some import some
 
 CHANNELS, ROWS, COLS, POST = 12, 5, 6, 5
 
@@ -100,7 +101,7 @@ def test_the_writer_of_an_element_is_the_instruction_whose_tile_covers_it():
     assert writer(bundle, inside, shape, (0, 7, 0, 5)) == -1, "above the tile"
     assert writer(bundle, inside, shape, (0, 7, 4, 1)) == -1, "left of the tile"
     assert writer(bundle, inside, shape, (0, 8, 4, 5)) == -1, "another block"
-    outputs = replace(inside, stage=dataclasses.replace(inside.stage, pooled=True))
+    outputs = replace(inside, stage=dataclasses.replace(some(inside.stage), pooled=True))
     assert writer(bundle, outputs, shape, (0, 0, 3, 4)) == POST
     assert writer(bundle, outputs, shape, (0, 0, 2, 4)) == -1
 

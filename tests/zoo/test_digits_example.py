@@ -31,7 +31,9 @@ def test_one_epoch_learns_something_and_the_export_computes_the_same(script: Mod
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     batch = images[:40]
     logits = session.run(None, {"image": np.ascontiguousarray(batch.transpose(0, 3, 1, 2))})[0]
-    np.testing.assert_allclose(logits, net.forward(batch, training=False), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(logits), net.forward(batch, training=False), rtol=1e-3, atol=1e-4
+    )
 
 
 def test_gradients_are_those_of_the_loss(script: ModuleType, rng: np.random.Generator):

@@ -10,6 +10,7 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
+from tests.some import some
 from tests.tiers import by_night
 
 IMAGE = {
@@ -37,8 +38,8 @@ def macs(model: ir.Model) -> int:
     total = 0
     for node in model.graph:
         if node.op_type in {"Conv", "Gemm"}:
-            weight = node.inputs[1].const_value.shape.numpy()
-            pixels = node.outputs[0].shape.numpy()[2:]
+            weight = some(some(node.inputs[1]).const_value).shape.numpy()
+            pixels = some(node.outputs[0].shape).numpy()[2:]
             total += int(np.prod(weight)) * int(np.prod(pixels))
     return total
 
@@ -155,5 +156,5 @@ def hold_alive(model: onnx.ModelProto, *, spread: tuple[float, float]) -> None:
     for tensor, value in zip(
         results, session.run(None, {session.get_inputs()[0].name: image}), strict=True
     ):
-        assert spread[0] < value.std() < spread[1], tensor
-        assert np.abs(value).max() < 30.0 * value.std(), tensor
+        assert spread[0] < np.asarray(value).std() < spread[1], tensor
+        assert np.abs(np.asarray(value)).max() < 30.0 * np.asarray(value).std(), tensor

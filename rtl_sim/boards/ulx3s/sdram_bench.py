@@ -218,4 +218,5 @@ async def long_bursts_move_nearly_a_word_a_cycle(dut):
     master.push(Burst(False, 0, 64, length=1))
     await master.drain(1000)
     log.warning("%d cycles to the first beat", master.first_read)
+    assert master.first_read is not None
     assert master.first_read <= int(os.environ["BENCH_LATENCY"])
