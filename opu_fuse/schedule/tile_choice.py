@@ -18,7 +18,8 @@ from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.layout.zero_copy_joins import CannotJoin
-from opu_fuse.lowering.pass_geometry import storages_of, structure
+from opu_fuse.lowering.operand_maps import storages_of
+from opu_fuse.lowering.pass_geometry import structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
@@ -65,13 +66,8 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        offsets = {
-            Space.WEIGHT: self.weights,
-            Space.PARAM: self.params,
-            Space.PRE: self.pre,
-            Space.TABLE: self.table,
-        }
-        return offsets[space]
+        spaces = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
+        return (self.weights, self.params, self.pre, self.table)[spaces.index(space)]
 
     @property
     def tile_count(self) -> int:

@@ -5,6 +5,7 @@ stores share the memory bandwidth (`Dram.rate`). The model leaves out the edges 
 instruction words after the first, and waits for memory that later maps reuse.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
@@ -40,9 +41,6 @@ ISSUE = 3
 
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
-
-_ALL_ROWS = 1 << 32
-"""Of a map, whatever it has."""
 
 
 class Read(NamedTuple):
@@ -185,9 +183,8 @@ class TimeSink:
     def load_weights(self, layer: TiledLayer, part: WeightChunk, image: int, words: Span) -> None:  # noqa: ARG002  all images alike
         """A transfer after the store of the map."""
         assert layer.second is not None, "its weights are a map"
-        found, blocks = self._constants[Space.WEIGHT], (part.segment, part.segments)
-        size = words[1] * self._hw.buffers.weight.width
-        after = self._since(layer.second, blocks, _ALL_ROWS)
+        found, size = self._constants[Space.WEIGHT], words[1] * self._hw.buffers.weight.width
+        after = self._since(layer.second, (part.segment, part.segments), sys.maxsize)
         found.ready[words[0]] = self._move(size, max(after, found.until(words)))
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:

@@ -94,8 +94,8 @@ MEMBERS = {
     "TIES_SCALES": "AveragePool Clip Concat MaxPool Pad Relu Reshape Resize Split Transpose",
     "COMPUTES": (
         "Abs Add Atan AveragePool BatchNormalization Ceil Celu Conv ConvTranspose Cos Div "
-        "Einsum Elu Erf Exp Floor Gelu Gemm GlobalAveragePool HardSigmoid HardSwish LeakyRelu Log Max "
-        "Min Mish Mul Neg PRelu Pow Reciprocal Round Selu Sigmoid Sign Sin Softplus Softsign "
+        "Einsum Elu Erf Exp Floor Gelu Gemm GlobalAveragePool HardSigmoid HardSwish LeakyRelu Log "
+        "Max Min Mish Mul Neg PRelu Pow Reciprocal Round Selu Sigmoid Sign Sin Softplus Softsign "
         "Sqrt Sub Swish Tanh ThresholdedRelu"
     ),
     "PAIRS": "DequantizeLinear QuantizeLinear",

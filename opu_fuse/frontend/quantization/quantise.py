@@ -269,8 +269,6 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 def _is_quantised(node: ir.Node) -> bool:
     if not is_standard(node, *QUANTISED):
         return False
-    if is_standard(node, "Einsum"):
-        return is_product(node)
     x, w = node.inputs[0], constant(operand(node, 1))
     if x is None or x.dtype != ir.DataType.FLOAT or static_shape(node.outputs[0]) is None:
         return False
@@ -280,6 +278,8 @@ def _is_quantised(node: ir.Node) -> bool:
     if node.op_type in LAYERS:
         known = is_final(node) if node.op_type == "Gemm" else w is not None
         return known and constant(x) is None
+    if is_standard(node, "Einsum") and not is_product(node):
+        return False
     if is_standard(node, "Sub") and not _is_difference(node):
         return False
     if node.op_type in BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
