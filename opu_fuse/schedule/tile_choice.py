@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.pre_array import rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
-from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.fuse.partition import Group, Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import batched
 from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
@@ -238,11 +238,6 @@ def tile(
         layout=layout,
         constants_bytes=offset,
     )
-
-
-def members(partition: Partition) -> list[list[int]]:
-    """DFG nodes of every group, in pipeline order."""
-    return [[m.node for m in group.matches] for group in partition.groups]
 
 
 def misfits_by_structure(

@@ -278,13 +278,11 @@ def _is_quantised(node: ir.Node) -> bool:
     if node.op_type in LAYERS:
         known = is_final(node) if node.op_type == "Gemm" else w is not None
         return known and constant(x) is None
-    if is_standard(node, "Einsum") and not is_product(node):
-        return False
     if is_standard(node, "Sub") and not _is_difference(node):
         return False
     if node.op_type in BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
-    return _is_map(node.outputs[0])
+    return _is_map(node.outputs[0]) and (node.op_type != "Einsum" or is_product(node))
 
 
 def _is_difference(node: ir.Node) -> bool:
