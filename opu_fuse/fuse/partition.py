@@ -135,3 +135,8 @@ def added_lines(partition: Partition) -> Iterator[str]:
     """Lines about operators that the compiler rewrote or adds as copies, with the reasons."""
     yield from (f"rewrite: {name}: {reason}" for name, reason in partition.rewrites.items())
     yield from (f"copy: {name}: {reason}" for name, reason in partition.copies.items())
+
+
+def members(partition: Partition) -> list[list[int]]:
+    """DFG nodes of every group, in pipeline order."""
+    return [[m.node for m in group.matches] for group in partition.groups]

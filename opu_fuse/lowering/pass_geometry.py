@@ -30,7 +30,6 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
 from opu_fuse.layout.lanes import (
     LAYOUT,
     PRODUCTS,
@@ -49,6 +48,7 @@ from opu_fuse.lowering.handlers import (
     lost_pad,
     same_map,
 )
+from opu_fuse.lowering.operand_maps import summed_lanes
 from opu_fuse.lowering.polyphase import WHOLE, Phase, phases
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Stage
@@ -181,16 +181,6 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> H
     )
 
 
-def storages_of(
-    dfg: Dfg, layout: DataLayout, found: Geometry, hw: HwSpec
-) -> tuple[Storage, Storage]:
-    """Storage of the input of a pass and of its output."""
-    writes = layout.storage(dfg, hw, found.output)
-    if found.shape.unit:
-        return unit_storage(found.shape.in_channels, layout.images, hw), writes
-    return layout.storage(dfg, hw, found.source), writes
-
-
 def moves_nothing(node: Node) -> bool:
     """Whether an operator is pure layout: a view, a concatenation or a split."""
     return node.is_virtual or node.op in LAYOUT
@@ -198,7 +188,7 @@ def moves_nothing(node: Node) -> bool:
 
 def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     out = feature_shape(last.shape)
-    inside, outside = _inside(draft, lanes), lanes[last.index].pieces
+    inside, outside = summed_lanes(draft, lanes), lanes[last.index].pieces
     anchored = draft.anchor is not None and not draft.depthwise
     word = draft.hw.word_channels
     whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
@@ -282,23 +272,6 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         out_pieces=outside,
         second=draft.second,
     )
-
-
-def _inside(draft: Draft, lanes: LaneMap) -> Pieces:
-    """Lanes of the channels that the array sums."""
-    if draft.second is None or draft.anchor is None:
-        return lanes[draft.source].pieces
-    channels = feature_shape(draft.dfg[draft.second].shape)[0]
-    plain: Pieces = ((0, channels),)
-    for node in (draft.second, draft.source):
-        if node != UNIT and not begins_word(node, lanes, draft.hw.word_channels):
-            raise DoesNotFit(
-                draft.dfg[draft.anchor].name,
-                f"{draft.dfg[node].name} shares words with other channels, and a product of two "
-                "maps takes whole words",
-                f"give heads and parts multiples of {draft.hw.word_channels} channels",
-            )
-    return plain
 
 
 def _pools_with_halo(shape: Shape, draft: Draft) -> bool:

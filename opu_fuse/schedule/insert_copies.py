@@ -14,11 +14,11 @@ from opu_fuse.dfg.concat_copies import Copied, copy_name, insert_copies
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.copy_groups import with_copies
-from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import layouts
 from opu_fuse.layout.zero_copy_joins import misplaced
-from opu_fuse.schedule.tile_choice import Misfit, TileCache, Tiling, members, misfits_at, tile
+from opu_fuse.schedule.tile_choice import Misfit, TileCache, Tiling, misfits_at, tile
 
 
 class Fitted(Struct, frozen=True, kw_only=True):

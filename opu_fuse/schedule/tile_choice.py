@@ -11,14 +11,15 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.pre_array import rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
-from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.fuse.partition import Group, Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import batched
 from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.layout.zero_copy_joins import CannotJoin
-from opu_fuse.lowering.pass_geometry import storages_of, structure
+from opu_fuse.lowering.operand_maps import storages_of
+from opu_fuse.lowering.pass_geometry import structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
@@ -65,13 +66,8 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        offsets = {
-            Space.WEIGHT: self.weights,
-            Space.PARAM: self.params,
-            Space.PRE: self.pre,
-            Space.TABLE: self.table,
-        }
-        return offsets[space]
+        spaces = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
+        return (self.weights, self.params, self.pre, self.table)[spaces.index(space)]
 
     @property
     def tile_count(self) -> int:
@@ -242,11 +238,6 @@ def tile(
         layout=layout,
         constants_bytes=offset,
     )
-
-
-def members(partition: Partition) -> list[list[int]]:
-    """DFG nodes of every group, in pipeline order."""
-    return [[m.node for m in group.matches] for group in partition.groups]
 
 
 def misfits_by_structure(

@@ -41,9 +41,6 @@ ISSUE = 3
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
-_ALL_ROWS = 1 << 32
-"""Of a map, whatever it has."""
-
 
 class Read(NamedTuple):
     """The input of a compute step.
@@ -177,25 +174,24 @@ class TimeSink:
 
     def load_constants(self, layer: TiledLayer, space: Space, offset: int, words: Span) -> None:  # noqa: ARG002  addresses take no time
         """Transfer constants into a scratchpad."""
-        constants, width = self._constants[space], self._word
-        if space is Space.WEIGHT:
-            width = self._hw.buffers.weight.width
-        constants.ready[words[0]] = self._move(words[1] * width, constants.until(words))
+        self._fill(space, words, 0.0)
 
     def load_weights(self, layer: TiledLayer, part: WeightChunk, image: int, words: Span) -> None:  # noqa: ARG002  all images alike
-        """A transfer after the store of the map."""
+        """Transfer part of a map into the weight buffer after its store."""
         assert layer.second is not None, "its weights are a map"
-        found, blocks = self._constants[Space.WEIGHT], (part.segment, part.segments)
-        size = words[1] * self._hw.buffers.weight.width
-        after = self._since(layer.second, blocks, _ALL_ROWS)
-        found.ready[words[0]] = self._move(size, max(after, found.until(words)))
+        after = self._since(layer.second, (part.segment, part.segments), 1 << 32)  # all rows
+        self._fill(Space.WEIGHT, words, after)
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
         """Transfer the gate after its store."""
         assert layer.gate is not None, "it has a gate"
-        constants, after = self._constants[Space.PRE], self._since(layer.gate, blocks, sum(images))
-        ready = self._move(words[1] * self._word, max(after, constants.until(words)))
-        constants.ready[words[0]] = ready
+        self._fill(Space.PRE, words, self._since(layer.gate, blocks, sum(images)))
+
+    def _fill(self, space: Space, words: Span, after: float) -> None:
+        """Transfer into a scratchpad, not before `after`."""
+        constants = self._constants[space]
+        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._word
+        constants.ready[words[0]] = self._move(words[1] * width, max(after, constants.until(words)))
 
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer each operand."""

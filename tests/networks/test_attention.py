@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 CASES = {
     "one head": (blocks.transformer(13, 8, 1), 13 * 8 * 8 * 4 + 2 * 13 * 13 * 8),
     "odd tokens": (blocks.transformer(17, 24, 3), 17 * 24 * 24 * 4 + 2 * 17 * 17 * 24),
-    "one token": (blocks.transformer(1, 12, 2), 12 * 12 * 4 + 2 * 12),
+    "two tokens": (blocks.transformer(2, 12, 2), 2 * 12 * 12 * 4 + 2 * 2 * 2 * 12),
     "parts": (
         blocks.transformer(9, 30, 3, spelling="split"),
         9 * 30 * 30 * 4 + 2 * 9 * 9 * 30,
@@ -86,6 +86,12 @@ def test_images_of_a_batch_have_their_own_keys():
     alone = opu_fuse.compile(model, "opu-tiny").run({port.name: x})
     for name, array in alone.outputs.items():
         np.testing.assert_array_equal(array, together.outputs[name])
+
+
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024"])
+def test_a_single_token_has_onnxruntimes_bits(machine):
+    _, _, checked = run(blocks.transformer(1, 12, 2), machine)
+    assert checked.mismatches == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -269,8 +269,6 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 def _is_quantised(node: ir.Node) -> bool:
     if not is_standard(node, *QUANTISED):
         return False
-    if is_standard(node, "Einsum"):
-        return is_product(node)
     x, w = node.inputs[0], constant(operand(node, 1))
     if x is None or x.dtype != ir.DataType.FLOAT or static_shape(node.outputs[0]) is None:
         return False
@@ -284,7 +282,7 @@ def _is_quantised(node: ir.Node) -> bool:
         return False
     if node.op_type in BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
-    return _is_map(node.outputs[0])
+    return _is_map(node.outputs[0]) and (node.op_type != "Einsum" or is_product(node))
 
 
 def _is_difference(node: ir.Node) -> bool:

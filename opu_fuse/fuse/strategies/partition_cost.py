@@ -16,7 +16,8 @@ from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.layout.data_layout import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.layout.shape import Shape
-from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, storages_of
+from opu_fuse.lowering.operand_maps import storages_of
+from opu_fuse.lowering.pass_geometry import Geometry, group_geometry
 from opu_fuse.tile_schedule.residency import count_reads
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import Unit

@@ -1,0 +1,38 @@
+"""Maps that a pass reads and writes: lanes that the array sums, and where they are stored."""
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import feature_shape
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.dram_layout import Pieces
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
+from opu_fuse.layout.lanes import LaneMap, begins_word
+from opu_fuse.layout.pixel_packing import Pass
+from opu_fuse.lowering.handlers import UNIT, Draft
+
+
+def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
+    """Lanes of the channels that the array sums. Raises DoesNotFit where the maps of a product
+    share words with other channels.
+    """
+    if draft.second is None or draft.anchor is None:
+        return lanes[draft.source].pieces
+    channels = feature_shape(draft.dfg[draft.second].shape)[0]
+    plain: Pieces = ((0, channels),)
+    for node in (draft.second, draft.source):
+        if node != UNIT and not begins_word(node, lanes, draft.hw.word_channels):
+            raise DoesNotFit(
+                draft.dfg[draft.anchor].name,
+                f"{draft.dfg[node].name} shares words with other channels, and a product of two "
+                "maps takes whole words",
+                f"give heads and parts multiples of {draft.hw.word_channels} channels",
+            )
+    return plain
+
+
+def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[Storage, Storage]:
+    """Storage of the input of a pass and of its output."""
+    writes = layout.storage(dfg, hw, found.output)
+    if found.source == UNIT:
+        return unit_storage(found.shape.in_channels, layout.images, hw), writes
+    return layout.storage(dfg, hw, found.source), writes
