@@ -107,10 +107,7 @@ def _merge_transposes(node: ir.Node) -> bool:
 
 
 def _merge_reshape(node: ir.Node) -> bool:
-    """Let a Reshape that moves a single axis read the operand of the previous such node (case 1).
-
-    The previous node is redundant then, unless others read it.
-    """
+    """Let a Reshape that moves a single axis read the operand of the previous such node (case 1)."""
     moved_before, intermediate = _single_axis_move(node.inputs[0]), node.inputs[0]
     if moved_before is None or _single_axis_move(node.outputs[0]) is None:
         return False
@@ -153,12 +150,8 @@ def _swap_with_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
     fill_operands = pad.inputs[2:]
     mode = pad.attributes.get_string("mode", "constant")
     merge_sources(node, [pad])
-    rewrite(
-        node,
-        "Pad",
-        [transposed, add_constant(graph, f"{pad.name}/pads", pads), *fill_operands],
-        {"mode": mode},
-    )
+    new_amounts = add_constant(graph, f"{pad.name}/pads", pads)
+    rewrite(node, "Pad", [transposed, new_amounts, *fill_operands], {"mode": mode})
     detach(pad)
     return transposed.producer()
 
@@ -170,9 +163,7 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
     if not sources and is_standard(node, *ELEMENT_WISE):
         sources = _operands_via(node, _single_axis_move)
         new_transposes = {
-            v
-            for v in node.inputs
-            if v not in sources and constant(v) is None and _has_several_elements(v)
+            v for v in node.inputs if v not in sources and constant(v) is None and _is_not_scalar(v)
         }
         # Each of these operands gets a Transpose. If they are not fewer than the operands that lose
         # one, the next run finds the roles exchanged and moves the operator back, for ever.
@@ -182,9 +173,8 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
     if not known or len(orders) != 1:
         return False
     (order,) = orders
-    inputs = _operands_before_transposes(
-        graph, node, {v: source for v, (source, _) in sources.items()}, order
-    )
+    untransposed = {v: source for v, (source, _) in sources.items()}
+    inputs = _operands_before_transposes(graph, node, untransposed, order)
     if inputs is None:
         return False
     node.resize_inputs(len(inputs))
@@ -203,7 +193,7 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
     return True
 
 
-def _has_several_elements(value: ir.Value | None) -> bool:
+def _is_not_scalar(value: ir.Value | None) -> bool:
     """Whether a value of known shape has several elements."""
     return math.prod(static_shape(value) or ()) != 1
 
@@ -246,8 +236,7 @@ def _operands_before_transposes(
         same_shape = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
         # With a broadcast the Transpose would run on the larger result.
         return _operands_permuted_back(graph, node, sources, order) if same_shape else None
-    # A node without inputs has no sources.
-    source = sources.get(node.inputs[0])  # type: ignore[arg-type]
+    source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # None is in no mapping
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
     other_operands = [*node.inputs[1:]]
