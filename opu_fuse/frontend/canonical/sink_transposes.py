@@ -107,7 +107,7 @@ def _merge_transposes(node: ir.Node) -> bool:
 
 
 def _merge_reshape(node: ir.Node) -> bool:
-    """Let a Reshape that moves a single axis read the operand of the previous such node (case 1)."""
+    """Let a Reshape that moves one axis read the operand of such a node before it (case 1)."""
     moved_before, intermediate = _single_axis_move(node.inputs[0]), node.inputs[0]
     if moved_before is None or _single_axis_move(node.outputs[0]) is None:
         return False
