@@ -74,9 +74,12 @@ class OutputLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """Something that was tried. option: of the command, or several; before, after: ratios at the
-    worst output, over a few samples. cycles: of the machine, predicted; host_operators: left to
-    the host CPU.
+    """A remedy that was tried.
+
+    option: of the command, or several.
+    before, after: ratios at the worst output, over a few samples.
+    cycles: of the machine, predicted.
+    host_operators: operators left to the host CPU.
     """
 
     option: str
@@ -87,14 +90,17 @@ class Remedy:
 
     @property
     def gain(self) -> float:
-        """Decibels; infinite where no noise is left that was there before."""
+        """Decibels; infinite if the remedy removes all noise."""
         return 0.0 if self.after == self.before else worth(self.after) - worth(self.before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """tensors: the worst first. remedies: the most helpful first. cycles, host_operators: as of
-    `Remedy`, without any.
+    """Loss of accuracy of a program.
+
+    tensors: the worst first.
+    remedies: the most helpful first.
+    cycles, host_operators: as in `Remedy`, without a remedy.
     """
 
     model: str

@@ -33,11 +33,11 @@ _POST_RUN = OPCODE[Engine.POST, "run"]
 _MAP_RANK = 4
 """Axes of a feature map: image, channels, rows, columns."""
 LARGEST_PORT = 1 << 28
-"""Values of an input or output."""
+"""Largest number of values of an input or output."""
 
 
 def mistakes(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
-    """Broken promises. Only the first one may be asked for: each rule relies on those before it."""
+    """Broken promises. Only the first is meaningful: each rule relies on those before it."""
     for rule in RULES:
         yield from rule(bundle, hw)
 
@@ -131,7 +131,10 @@ def _passed_on(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  on
 
 
 def _possible(stage: StageTensor, most: int) -> bool:
-    """most: values that all post instructions can read from the partial sums."""
+    """Whether a stage result can exist.
+
+    most: values that all post instructions can read from the partial sums.
+    """
     sizes = (stage.channels, stage.rows, stage.cols)
     if not 0 <= stage.stage < ORDER_STAGES or min(sizes) < 1 or math.prod(sizes) > most:
         return False
@@ -225,7 +228,7 @@ def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
 
 
 def _table(port: Port, table: ByteTable) -> Iterator[str]:
-    """It has a number of int8 for each byte of each channel."""
+    """A port's table has an int8 number for each byte of each channel."""
     shape = port.turn.value if port.turn else port.shape
     count = shape[1] if len(shape) == _MAP_RANK and shape[0] == 1 else 0
     lowest = {"uint8": 0, "int8": -128}.get(port.dtype)
@@ -241,7 +244,7 @@ def _table(port: Port, table: ByteTable) -> Iterator[str]:
 
 
 def _turn(port: Port, turn: AxisPermutation) -> Iterator[str]:
-    """It is a bijection between the elements of the value and those of the user's array."""
+    """A port's axis permutation maps the elements of the value one-to-one to the user's array."""
     sizes = {math.prod(s) for s in (port.shape, turn.value, turn.axes)}
     if sorted(turn.order) != list(range(len(turn.axes))):
         yield f"port {port.name} permutes axes {turn.axes} in the order {turn.order}"

@@ -9,7 +9,7 @@ from opu_fuse.hw.spec.load_spec import load_hw_text
 
 
 def machine_of(bundle: Bundle) -> HwSpec:
-    """The spec inside a bundle. Raises SpecError when it is none."""
+    """The spec inside a bundle. Raises SpecError if it is invalid."""
     return load_hw_text(bundle.spec_yaml, f"{bundle.model}: spec.yaml")
 
 
@@ -24,9 +24,7 @@ def mac_efficiency(units: int, macs: int, cycles: int) -> float:
 
 
 def images_per_second(bundle: Bundle, clock_mhz: float, cycles: int) -> float:
-    """How many images the machine finishes, one run of the program after the other; 0 without
-    cycles.
-    """
+    """Images per second with back-to-back runs of the program; 0 without cycles."""
     return bundle.batch * clock_mhz * 1e6 / cycles if cycles else 0.0
 
 

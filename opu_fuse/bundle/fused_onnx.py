@@ -2,7 +2,7 @@
 reference.
 
 Its large initialisers are ONNX external data in `qdq.onnx`: each names the byte offset of the same
-initialiser's raw data in that file. The weights are so stored once in a program file. The two
+initialiser's raw data in that file. So a program file stores the weights once. The two
 members, unpacked into one folder, open in every ONNX tool.
 """
 
@@ -25,8 +25,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def serialised(model: onnx.ModelProto) -> tuple[bytes, tuple[TensorProto, ...]]:
-    """A model's bytes, and its initialisers: the large ones as references into those bytes,
-    which avoids another copy of their data.
+    """A model's bytes, and its initialisers.
+
+    Large initialisers are references into those bytes, which avoids another copy of their data.
     """
     data = model.SerializeToString(deterministic=True)
     spans = raw_data_spans(data)
@@ -51,7 +52,7 @@ def _referring(tensor: TensorProto, offset: int, length: int) -> TensorProto:
 def load_fused(bundle: Bundle) -> onnx.ModelProto:
     """The fused model with all its weights inside.
 
-    Raises ProgramError when the program holds none, or one that is damaged.
+    Raises ProgramError if the program holds no fused model, or a damaged one.
     """
     if not bundle.fused:
         raise ProgramError(bundle.model, f"holds no {FUSED}", "compile the model again")

@@ -1,4 +1,4 @@
-"""Generic kernels as JSON: the members `host/NNN.kernel.json` of a program file.
+"""Fused host kernels as JSON: the members `host/NNN.kernel.json` of a program file.
 
 Maps are text (`(d0, d1) -> (d1, d0)`), literals hexadecimal floats, constants base64 of their
 little-endian bytes in C order: every bit survives, and the same kernel gives the same text.
@@ -27,6 +27,8 @@ _Natural = Annotated[int, Field(ge=0)]
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class _Input:
+    """One operand. value: its name. map: loops -> index in the operand, as text."""
+
     value: str
     shape: tuple[_Natural, ...]
     dtype: str
@@ -35,6 +37,8 @@ class _Input:
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class _Result:
+    """One result. It starts from the operand `init`, from the literal `fill`, or unwritten."""
+
     value: str
     shape: tuple[_Natural, ...]
     dtype: str
@@ -51,8 +55,11 @@ class _Constant:
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
-class _Form:
-    """The JSON object. loops: (kind, extent); body: (op, dtype, arguments, literal, loop)."""
+class _KernelJson:
+    """The JSON object of a kernel.
+
+    loops: (kind, extent); body: (op, dtype, arguments, literal, loop).
+    """
 
     kernel_version: int
     name: str
@@ -65,12 +72,12 @@ class _Form:
 
 
 def kernel_to_json(kernel: Kernel) -> bytes:
-    """The kernel as JSON. Raises InternalError where it is none (`kernel_check`)."""
+    """The kernel as JSON. Raises InternalError if it is invalid (`kernel_check`)."""
     mistake = kernel_mistake(kernel)
     if mistake is not None:
         raise InternalError("kernel", f"{kernel.op.name}: {mistake}")
     op = kernel.op
-    form = _Form(
+    form = _KernelJson(
         kernel_version=KERNEL_VERSION,
         name=op.name,
         loops=tuple((x.kind, x.extent) for x in op.loops),
@@ -80,14 +87,17 @@ def kernel_to_json(kernel: Kernel) -> bytes:
         yields=op.yields,
         constants={name: _constant(kernel.constants[name]) for name in sorted(kernel.constants)},
     )
+    # `init` and `fill` are absent rather than null.
     tree = _adapter().dump_python(form, mode="json", exclude_none=True)
+    # One line per key, so that a diff of two kernels is readable.
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in tree.items())
     return f"{{\n{lines}\n}}\n".encode()
 
 
 def kernel_from_json(text: bytes, where: str) -> Kernel:
-    """Parse and check. where: the file, for messages. Raises ProgramError with the first
-    mistake.
+    """Parse and check. Raises ProgramError with the first mistake.
+
+    where: file name in error messages.
     """
     try:
         form = _adapter().validate_json(text)
@@ -122,7 +132,7 @@ def _constant(data: np.ndarray) -> _Constant:
     return _Constant(shape=data.shape, dtype=data.dtype.name, data=text)
 
 
-def _kernel(form: _Form) -> Kernel:
+def _kernel(form: _KernelJson) -> Kernel:
     op = GenericOp(
         name=form.name,
         loops=tuple(Loop(kind=kind, extent=extent) for kind, extent in form.loops),
@@ -162,5 +172,5 @@ def _array(name: str, c: _Constant) -> np.ndarray:
 
 
 @cache
-def _adapter() -> TypeAdapter[_Form]:
-    return TypeAdapter(_Form)
+def _adapter() -> TypeAdapter[_KernelJson]:
+    return TypeAdapter(_KernelJson)

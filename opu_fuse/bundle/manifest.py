@@ -1,4 +1,7 @@
-"""`manifest.json` of a program file: a `Bundle` without its large members, as strict JSON."""
+"""`manifest.json` of a program file: a `Bundle` as strict JSON.
+
+Constants, program words and models are members of their own.
+"""
 
 import json
 import re
@@ -26,14 +29,22 @@ from opu_fuse.hw.isa.table import REGISTER, REGISTERS_PER_ENGINE, VALUE_BITS, En
 
 NAME = "manifest.json"
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-_LARGEST = 1 << 44
-"""The spec hash is the longest number of a manifest."""
-_MOST_DIGITS = 20
-"""Digits of numbers that are converted: more than `_LARGEST` has; int() takes quadratic time."""
-_READ = f"{OLDEST_SCHEMA} to {SCHEMA_VERSION}"
-_A_VERSION = re.compile(r"[\w.+!-]{1,40}")
-_SUBTRACTS = Engine.POST * REGISTERS_PER_ENGINE + REGISTER[Engine.POST, "res_negative"].index
-"""The upper bits of the words that write the register; it is 0 where none does."""
+_LARGEST_NUMBER = 1 << 44
+"""Largest number that a manifest may have: the spec hash, with 44 bits, is the widest."""
+_MAX_DIGITS = 20
+"""Longer numbers are refused without conversion, since int() takes quadratic time."""
+_READABLE_SCHEMAS = f"{OLDEST_SCHEMA} to {SCHEMA_VERSION}"
+_VERSION_PATTERN = re.compile(r"[\w.+!-]{1,40}")
+"""What a plausible tool version looks like. Any other text is not repeated in a message."""
+_WRITES_RES_NEGATIVE = (
+    Engine.POST * REGISTERS_PER_ENGINE + REGISTER[Engine.POST, "res_negative"].index
+)
+"""Upper bits of a word that writes post's `res_negative`.
+
+The register is 0 in a program without such a word, so nothing is subtracted.
+"""
+_SCHEMA_TURN, _SCHEMA_BATCH, _SCHEMA_SUBTRACT = 3, 4, 5
+"""First schema versions with ports that permute axes, with batches, and with what 5 has added."""
 _Natural = Annotated[int, Field(ge=0)]
 
 
@@ -47,7 +58,11 @@ class Member:
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Manifest:
-    """The fields of `Bundle` under the same names, and the members of the archive."""
+    """The fields of `Bundle` under the same names, and the members of the archive.
+
+    boundaries: (from, to, reason).
+    source_map: user's node -> (canonical names, group index or -1).
+    """
 
     schema_version: int
     tool_version: str
@@ -92,14 +107,15 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
 
 
 def _schema_of(bundle: Bundle) -> int:
-    """The oldest version that can say what a program holds (`program.SCHEMA_VERSION`)."""
+    """The oldest schema version that can express a program, so that older opu-fuse can run it."""
     ports = (*bundle.inputs, *bundle.outputs)
-    newest = any(port.unrounded or port.table for port in ports)
-    if newest or np.any(bundle.words >> VALUE_BITS == _SUBTRACTS):
-        return 5
+    needs_tables_or_unrounded = any(port.unrounded or port.table for port in ports)
+    subtracts = np.any(bundle.words >> VALUE_BITS == _WRITES_RES_NEGATIVE)
+    if needs_tables_or_unrounded or subtracts:
+        return _SCHEMA_SUBTRACT
     if bundle.batch > 1:
-        return 4
-    return 3 if any(port.turn for port in ports) else OLDEST_SCHEMA
+        return _SCHEMA_BATCH
+    return _SCHEMA_TURN if any(port.turn for port in ports) else OLDEST_SCHEMA
 
 
 def to_text(manifest: Manifest) -> str:
@@ -108,7 +124,7 @@ def to_text(manifest: Manifest) -> str:
     for port in (*tree["inputs"], *tree["outputs"]):
         for key in ("turn", "table", "unrounded"):
             if not port[key]:
-                del port[key]  # files of the older schemas have none
+                del port[key]  # absent, as in files of older schemas
     if manifest.batch == 1:
         del tree["batch"]
     return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"
@@ -128,6 +144,7 @@ def _lines(tree: dict[str, Any]) -> Iterator[str]:
 
 def from_text(text: bytes, where: str) -> Manifest:
     """Parse and check against the schema. Raises ProgramError with the first mistake."""
+    # First parse: refuse huge numbers and other schema versions before the strict schema applies.
     try:
         tree = json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError) as error:
@@ -136,7 +153,7 @@ def from_text(text: bytes, where: str) -> Manifest:
         raise damaged(where, f"{NAME} has no schema version")
     version, writer = tree["schema_version"], str(tree.get("tool_version"))
     if not OLDEST_SCHEMA <= version <= SCHEMA_VERSION:
-        what = f"is of schema version {version}, this opu-fuse reads {_READ}"
+        what = f"is of schema version {version}, this opu-fuse reads {_READABLE_SCHEMAS}"
         raise another_version(where, what, writer, newer=version > SCHEMA_VERSION)
     try:
         return _adapter().validate_json(text)
@@ -147,23 +164,29 @@ def from_text(text: bytes, where: str) -> Manifest:
 
 
 def _integer(digits: str) -> int:
-    """Larger numbers than any file, map or machine has would not fit what computes with them."""
-    value = int(digits) if len(digits) < _MOST_DIGITS else _LARGEST + 1
-    if abs(value) > _LARGEST:
-        raise ValueError(f"the number {digits[:_MOST_DIGITS]} is larger than any program needs")
+    """Convert an integer. Raises ValueError for one larger than any program needs.
+
+    Such a number could overflow the arithmetic of the readers.
+    """
+    value = int(digits) if len(digits) < _MAX_DIGITS else _LARGEST_NUMBER + 1
+    if abs(value) > _LARGEST_NUMBER:
+        raise ValueError(f"the number {digits[:_MAX_DIGITS]} is larger than any program needs")
     return value
 
 
 def damaged(where: str, what: str) -> ProgramError:
-    """The error for a file that does not hold what a program file holds."""
+    """The error for a damaged program file."""
     return ProgramError(where, what, "the file is damaged; compile the model again")
 
 
 def another_version(where: str, what: str, writer: str, *, newer: bool = False) -> ProgramError:
-    """The error for a file that is sound, for another opu-fuse. writer: the version that the file
-    names, which may be any text.
+    """The error for an intact file that another version of opu-fuse reads.
+
+    writer: the version that the file names, which may be any text.
     """
-    named = f"opu-fuse {writer}" if _A_VERSION.fullmatch(writer) else "the opu-fuse that wrote it"
+    named = (
+        f"opu-fuse {writer}" if _VERSION_PATTERN.fullmatch(writer) else "the opu-fuse that wrote it"
+    )
     update = f"update to {named}" if newer else f"run it with {named}"
     return ProgramError(where, what, f"compile the model again, or {update}")
 

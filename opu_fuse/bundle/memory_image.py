@@ -6,7 +6,7 @@ from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 
 
 def initial_image(bundle: Bundle) -> np.ndarray:
-    """uint8 (window_bytes,): constants and program words at their offsets, zeros elsewhere."""
+    """uint8 (window_bytes,): constants at 0, program words at `program_offset`, else zeros."""
     image = np.zeros(bundle.window_bytes, np.uint8)
     image[: bundle.constants.size] = bundle.constants
     words = np.ascontiguousarray(bundle.words, "<u4").view(np.uint8)
@@ -16,32 +16,39 @@ def initial_image(bundle: Bundle) -> np.ndarray:
 
 def segment_words(bundle: Bundle, segment: MachineSegment) -> np.ndarray:
     """uint32 words of one machine segment."""
-    first = (segment.program_offset - bundle.program_offset) // 4
+    first = (segment.program_offset - bundle.program_offset) // 4  # bytes per word
     return bundle.words[first : first + segment.words]
 
 
 def read_tensor(window: np.ndarray, tensor: Tensor, images: int) -> np.ndarray:
-    """int8 (images, ...) of the model value's shape each, copied out of the memory window. images:
-    of the program.
+    """A copy of a feature map: int8 (images, *tensor.shape).
+
+    images: batch of the program.
     """
     data = window[tensor.offset : tensor.offset + tensor.layout.size_bytes].copy()
     return by_image(tensor.layout.unpack(data), images).reshape(images, *tensor.shape)
 
 
 def write_tensor(window: np.ndarray, tensor: Tensor, values: np.ndarray) -> None:
-    """int8 values of all images, along the first axis, into the memory window. The
-    unused lanes of its layout belong to other maps and are preserved; lanes after the last channel
-    become 0.
+    """Write int8 values of all images (first axis) into the memory window.
+
+    Lanes that the layout leaves to other maps in the same words are preserved. Padding lanes after
+    the last channel become 0.
     """
-    y, images = tensor.layout, len(values)
-    stored = window[tensor.offset : tensor.offset + y.size_bytes]
-    maps = values.reshape(images, y.channels, y.rows // images, y.cols)
-    stacked = maps[0] if images == 1 else maps.swapaxes(0, 1).reshape(y.channels, y.rows, y.cols)
-    stored[:] = y.pack(stacked, under=stored)
+    layout, images = tensor.layout, len(values)
+    stored = window[tensor.offset : tensor.offset + layout.size_bytes]
+    maps = values.reshape(images, layout.channels, layout.rows // images, layout.cols)
+    # The images of a batch are stored below each other, as rows of one tall map.
+    whole = layout.channels, layout.rows, layout.cols
+    stacked = maps[0] if images == 1 else maps.swapaxes(0, 1).reshape(whole)
+    stored[:] = layout.pack(stacked, under=stored)
 
 
 def by_image(stacked: np.ndarray, images: int) -> np.ndarray:
-    """(channels, rows of all images, cols) -> (images, channels, rows of one, cols)."""
+    """Split a map of several images that are stored below each other.
+
+    (channels, rows of all images, cols) -> (images, channels, rows of one, cols).
+    """
     channels, rows, cols = stacked.shape
     if images == 1:
         return stacked[None]

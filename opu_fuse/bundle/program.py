@@ -18,12 +18,13 @@ from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.summaries import counted, summary
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
-"""Schema versions that this opu-fuse reads. A file has the oldest one that can say what it
-holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts maps, has ports that
-look bytes up, or inputs that are read rounded and unrounded.
+"""Schema versions that this opu-fuse reads. A file has the oldest one that can express it.
+
+3: ports that permute axes. 4: several images in a run. 5: subtraction of maps, ports with byte
+tables, inputs that are read rounded and unrounded.
 """
 UNKNOWN = -1
-"""Size, in an output's shape, that depends on the data: the host knows it when it has run."""
+"""Size in an output's shape that depends on the data: known after the host has run."""
 KERNEL_SUFFIX = ".kernel.json"
 """Suffix of host pieces that are kernels; the others are models."""
 

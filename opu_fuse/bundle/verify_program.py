@@ -15,18 +15,21 @@ STAGE = "self-check of the program"
 
 
 def self_check(bundle: Bundle, hw: HwSpec, programs: Sequence[Sequence[Instruction]]) -> None:
-    """programs: instructions of the machine segments, as decoded from their words.
+    """Check a new bundle.
+
+    programs: for each machine segment, its instructions as decoded from the words.
 
     Raises InternalError for a bundle that would be refused when it is read, or an instruction that
     would stop the machine, with its group and operators.
     """
-    for what in chain(mistakes(bundle, hw), _stopping(bundle, hw, programs)):
-        raise InternalError(STAGE, what)
+    for what in chain(mistakes(bundle, hw), _faulting_instructions(bundle, hw, programs)):
+        raise InternalError(STAGE, what)  # the first mistake only
 
 
-def _stopping(
+def _faulting_instructions(
     bundle: Bundle, hw: HwSpec, programs: Sequence[Sequence[Instruction]]
 ) -> Iterator[str]:
+    """Every instruction that would stop the machine, as text."""
     faults = Faults(hw, bundle.window_bytes)
     segments = [s for s in bundle.segments if isinstance(s, MachineSegment)]
     for segment, program in zip(segments, programs, strict=True):

@@ -9,12 +9,13 @@ from opu_fuse.bundle.derived_facts import mac_efficiency, machine_of
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, GroupInfo, HostSegment
 
 if TYPE_CHECKING:
-    from opu_fuse.bundle.result import RunResult  # compiling has none
+    from opu_fuse.bundle.result import RunResult  # only for types: `compile` imports no results
 
 
 class GroupRow(Struct, frozen=True, kw_only=True):
-    """One group, for all images of the batch. cycles: predicted unless `measured`; dram_bytes:
-    loads and stores.
+    """One group, for all images of the batch.
+
+    cycles: predicted unless `measured`. dram_bytes: loads and stores.
     """
 
     group: GroupInfo
@@ -34,17 +35,20 @@ class GroupRow(Struct, frozen=True, kw_only=True):
 
 
 def has_cycles(result: "RunResult | None") -> bool:
-    """True when the run has measured cycles (the functional engine has no time)."""
+    """Whether the run has measured cycles (not on the functional engine)."""
     return result is not None and result.counters.get("cycles", 0) > 0
 
 
 def per_run(result: "RunResult", counter: str) -> int:
-    """A total divided by how often the program ran, rounded."""
+    """A counter per run of the program, rounded. `result` holds sums over all runs."""
     return round(result.counters.get(counter, 0) / result.runs)
 
 
 def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[GroupRow, ...]:
-    """A row per group, in order; with a run: what it measured, each time the program ran."""
+    """One row per group, in execution order.
+
+    With `result`: measured numbers per run where available, otherwise predictions.
+    """
     hw = machine_of(bundle)
     measured = {g.index: g for g in result.groups} if result is not None else {}
     runs = result.runs if result is not None else 1
@@ -52,9 +56,9 @@ def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[Group
     rows = []
     for group in bundle.groups:
         counters = measured.get(group.index)
-        cycles, moved = group.cycles, group.dram_bytes
+        cycles, dram_bytes = group.cycles, group.dram_bytes
         if counters is not None:
-            moved = round((counters.dram_bytes_read + counters.dram_bytes_written) / runs)
+            dram_bytes = round((counters.dram_bytes_read + counters.dram_bytes_written) / runs)
             cycles = round(counters.cycles / runs) if timed else cycles
         rows.append(
             GroupRow(
@@ -62,16 +66,21 @@ def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[Group
                 cycles=cycles,
                 measured=timed and counters is not None,
                 mac_efficiency=mac_efficiency(hw.macs, group.macs, cycles),
-                dram_bytes=moved,
+                dram_bytes=dram_bytes,
             )
         )
     return tuple(rows)
 
 
 class HostSummary(Struct, frozen=True, kw_only=True):
-    """What the host does: operators in all, `fused` of them in `kernels`, the others, at least in
-    part, in `models` for ONNX Runtime. conversions: kernels that only change between int8 and
-    floats. not_fused: reason -> operators, most frequent first; cuts: pairs a rule does not fuse.
+    """Operators that the host runs, counted over all host segments.
+
+    operators: all of them.
+    fused: wholly in fused kernels. The others run, at least in part, in ONNX models.
+    kernels, models: number of pieces.
+    conversions: kernels that only convert between int8 and float.
+    not_fused: (reason, operators), most frequent first.
+    cuts: producer-consumer pairs that a rule does not fuse.
     """
 
     segments: int
@@ -85,19 +94,21 @@ class HostSummary(Struct, frozen=True, kw_only=True):
 
 
 def host_summary(bundle: Bundle) -> HostSummary:
-    """Of all host segments together."""
+    """Summary of all host segments of a program."""
     hosts = [s for s in bundle.segments if isinstance(s, HostSegment)]
     pieces = [piece for s in hosts for piece in s.pieces]
     kernels = [piece for piece in pieces if piece.member.endswith(KERNEL_SUFFIX)]
-    working = [piece for piece in kernels if piece.ops]
+    with_operators = [piece for piece in kernels if piece.ops]
+    # An operator in several pieces counts once, with the reason of its first piece.
     why_not = {name: why for piece in reversed(pieces) for name, why in piece.ops if why}
     reasons = Counter(why_not.values())
     return HostSummary(
         segments=len(hosts),
         operators=sum(len(s.ops) for s in hosts),
-        fused=len({name for piece in working for name, _ in piece.ops} - why_not.keys()),
-        kernels=len(working),
-        conversions=len(kernels) - len(working),
+        # An operator with one part in a model is not fused.
+        fused=len({name for piece in with_operators for name, _ in piece.ops} - why_not.keys()),
+        kernels=len(with_operators),
+        conversions=len(kernels) - len(with_operators),
         models=len(pieces) - len(kernels),
         not_fused=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         cuts=sum(len(s.cuts) for s in hosts),

@@ -7,7 +7,7 @@ from opu_fuse.zoo.builder import Net
 
 LEAKY_ALPHA = 0.125
 """The YOLO networks were trained with 0.1; accelerators with a comparator take 1/8, a shift by
-three bits, and so do we."""
+three bits, and so does this zoo."""
 
 
 def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:
@@ -29,17 +29,17 @@ def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:
 
 
 def tiny_yolov2(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """20 classes, 5 anchors: 125 output channels."""
+    """20 classes and 5 anchors: 5 * (5 + 20) = 125 output channels."""
     return _tiny_yolo("tiny_yolov2", 125, seed=seed, image=image)
 
 
 def tiny_yolo(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """Licence plates, 5 anchors: 30 output channels."""
+    """One class (licence plates) and 5 anchors: 5 * (5 + 1) = 30 output channels."""
     return _tiny_yolo("tiny_yolo", 30, seed=seed, image=image)
 
 
 def _tiny_yolo(name: str, out: int, *, seed: int, image: tuple[int, int]) -> ir.Model:
-    """Nine convolutions; the sixth pooling has stride 1 and pads the end."""
+    """Nine convolutions. The sixth pool has stride 1 and pads bottom and right: the size stays."""
     net = Net(name, seed=seed)
     x = net.input("image", (1, 3, *image))
     for layer, width in enumerate((16, 32, 64, 128, 256, 512, 1024, 1024), start=1):

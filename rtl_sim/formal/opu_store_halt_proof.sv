@@ -1,7 +1,7 @@
-// opu_store is quiet some time after every halt: what is left to do becomes less with everything that is done, never
-// more, and until nothing is left something is done in every cycle or the memory is asked for something. quiet_o says
-// exactly that the memory has answered all. A response while nothing is open, of a run that was aborted, changes
-// nothing. Bursts are those of opu_walk, of at least one beat (its own proof).
+// opu_store becomes quiet after every halt. Remaining work only decreases. Until nothing is left, every cycle either
+// completes some work or has a request at the memory. quiet_o means exactly that the memory has answered everything.
+// A response while nothing is open (of an aborted run) changes nothing. Bursts are those of opu_walk, of at least one
+// beat (its own proof).
 module opu_store_halt_proof
   import opu_pkg::*;
 (

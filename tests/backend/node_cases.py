@@ -1,4 +1,4 @@
-"""onnx's own single-operator cases through compiler and functional engine, and what came of each.
+"""Run onnx's own single-operator cases through compiler and functional engine; write the results.
 
 `python -m tests.backend.node_cases` runs them all, prints the totals and writes
 docs/onnx-operators.md; tests/backend/test_node_cases.py holds the page against fresh runs.
@@ -46,8 +46,11 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """of_runtime: the outputs are those of ONNX Runtime, which differ from the case's; wrong: what
-    is wrong with an output, or "". reason: the message of a refusal.
+    """Result of a case.
+
+    of_runtime: the outputs are those of ONNX Runtime, which differ from the case's.
+    wrong: what is wrong with an output, or "".
+    reason: the message of a refusal.
     """
 
     name: str
@@ -58,16 +61,16 @@ class Outcome:
 
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "ONNX Runtime has no implementation": (
+    "no implementation in ONNX Runtime": (
         *("cannot run it on the host", "ONNX Runtime cannot run the model"),
     ),
-    "ONNX Runtime stops at the values": ("cannot run it on these values",),
+    "ONNX Runtime reports an error": ("cannot run it on these values",),
     "sequences and optionals": ("is a sequence", "is a optional", "SplitToSequence"),
     "strings": ("string",),
     "control flow": ("control flow",),
     "no static shape": ("no static shape", "is dynamic", "has no shape"),
-    "NaN or infinity where it would be rounded": ("NaN",),
-    "an operator set that is not read": (
+    "NaN or infinity in a quantised tensor": ("NaN",),
+    "operator set not supported": (
         *("imports no standard operators", "is older than", "is newer than"),
     ),
 }
@@ -75,13 +78,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def kind_of(reason: str) -> str:
-    """The kind of a refusal; its message where there is none."""
+    """The kind of a refusal; its message if no kind matches."""
     return next((k for k, texts in KINDS.items() if any(t in reason for t in texts)), reason)
 
 
 @functools.cache
 def cases_by_operator() -> Mapping[str, tuple[Any, ...]]:
-    """All cases with data, by the operator that they are about; expanded ones stand with it."""
+    """All cases with data, by their operator; expanded ones are listed with it."""
     from onnx.backend.test.case import node
 
     with warnings.catch_warnings():
@@ -150,13 +153,13 @@ def _array(value: Any) -> np.ndarray:
         return onnx.numpy_helper.to_array(value)
     if isinstance(value, np.ndarray | np.generic | float | int):
         return np.asarray(value)
-    return np.empty(0, object)  # a sequence, an optional: refused before anybody looks at it
+    return np.empty(0, object)  # a sequence, an optional: refused before it is read
 
 
 def _difference(
     case: Any, rounded: int, found: Mapping[str, np.ndarray], expected: Mapping[str, Any]
 ) -> str:
-    """What is wrong with the first output that is wrong, "" when all are right."""
+    """The mistake of the first wrong output; "" if all are right."""
     for name, right in expected.items():
         got = found[name]
         if (got.dtype, got.shape) != (right.dtype, right.shape):
@@ -175,7 +178,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def _runtime(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
-    """What ONNX Runtime makes of the case, None when it cannot."""
+    """Outputs of ONNX Runtime; None if it cannot run the case."""
     from opu_fuse.host.run.segment import session
 
     try:
@@ -187,7 +190,7 @@ def _runtime(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[s
 
 
 def row(operator: str, outcomes: Sequence[Outcome]) -> str:
-    """The page's line about an operator."""
+    """The row of an operator in the page."""
     count = Counter(o.where for o in outcomes)
     kinds = Counter(kind_of(o.reason) for o in outcomes if o.where is Where.REFUSED)
     why = "; ".join(f"{kind} ({n})" for kind, n in sorted(kinds.items()))
@@ -199,7 +202,7 @@ def page(found: Mapping[str, Sequence[Outcome]]) -> str:
     """docs/onnx-operators.md."""
     every = [o for outcomes in found.values() for o in outcomes]
     rows = [row(operator, outcomes) for operator, outcomes in found.items()]
-    theirs = ", ".join(sorted(o.name for o in every if o.of_runtime))
+    theirs = "\n".join(f"* `{name}`" for name in sorted(o.name for o in every if o.of_runtime))
     return "\n".join([*_head(every), *rows, "", _THEIRS, "", theirs or "None.", ""])
 
 
@@ -210,13 +213,14 @@ def _head(every: Sequence[Outcome]) -> Iterator[str]:
     yield versions()
     yield ""
     runs = f"{where[Where.MACHINE]} run on the machine, {where[Where.HOST]} on the host alone"
-    yield f"Of {len(every)} cases {runs}, {where[Where.REFUSED]} are refused in one line:"
+    refused = f"{where[Where.REFUSED]} are refused with a message of one line"
+    yield f"Of {len(every)} cases {runs}, {refused}:"
     yield ""
     yield "| refused because of | cases |"
     yield "|---|---|"
     yield from (f"| {kind} | {n} |" for kind, n in sorted(kinds.items()))
     yield ""
-    yield "| operator | cases | machine | host | refused | why |"
+    yield "| operator | cases | machine | host | refused | refused because of (cases) |"
     yield "|---|---|---|---|---|---|"
 
 
@@ -232,15 +236,19 @@ _INTRO = """\
 
 # ONNX operators, by onnx's own cases
 
-onnx comes with cases of every operator: a model of one node (or of the nodes it is defined by), its
-inputs and outputs. Each is compiled, written, read and run on the functional engine. Most of them
-have more than one image or operands that are computed, which leaves them to the host.
-[operators.md](operators.md) says what machines run.
+The onnx package has test cases for every operator. A case is a model of one node (or of the nodes
+of the operator's function body) with inputs and expected outputs. Each case is compiled, saved to a
+program file, loaded and run on the functional engine.
+
+**Few cases run on the machine, and that says little about networks.** Most cases have a batch, or
+weights that are inputs instead of constants, so the host runs them. Conv and Relu are examples.
+[operators.md](operators.md) lists what each machine runs.
 """
 _THEIRS = """\
 ## Where ONNX Runtime differs
 
-In these cases it computes something else than onnx says, and so do programs:"""
+In these cases the output of ONNX Runtime differs from that of the onnx package.
+Compiled programs agree with ONNX Runtime:"""
 
 
 def main() -> int:

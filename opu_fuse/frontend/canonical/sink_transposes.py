@@ -3,16 +3,18 @@
 Channels-last frameworks wrap channels-first operators in two Transposes. These separate operators
 that a machine could fuse.
 
-1. Two consecutive Transposes become one with the composed permutation. A Reshape that only moves
-   the one axis that is not 1 counts as a Transpose.
+1. Two consecutive Transposes become one with the composed permutation. A Reshape of a tensor with
+   one axis of size > 1 that only moves this axis counts as a Transpose.
 2. Elementwise operators, Concat, Split and Slice move before the Transposes of their operands if
-   all have the same permutation. Constants, and values without a moved axis, are permuted the other
-   way. If an operand of an elementwise operator or Concat is channels-last, so are the others: they
-   get a Transpose to channels-first.
+   all have the same permutation. Their other operands get the inverse permutation if that costs
+   nothing: constants, and values whose memory order it does not change. If an operand of an
+   elementwise operator or Concat is channels-last, so are the others: they get a Transpose to
+   channels-first.
    The Transposes around a normalisation of channels belong to it (`norms`) and stay.
-3. A Pad that only a Transpose reads moves after it, where its reader may absorb it.
+3. A Pad whose only reader is a Transpose moves after the Transpose, where the next operator (a Conv
+   or a pool) may absorb it.
 
-Other readers of a transposed value still read it. Quantisation does not change.
+A transposed value with other readers is still computed for them. Quantisation does not change.
 """
 
 import math
@@ -41,9 +43,10 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.quant import META_KEY
 
-_ALONG = {"Concat": None, "Split": 0}
-"""Operators with an axis attribute, and its default."""
-Order = tuple[int, ...]
+_DEFAULT_AXIS = {"Concat": None, "Split": 0}
+"""Operators with an axis attribute -> its default."""
+Permutation = tuple[int, ...]
+"""`perm` of a Transpose."""
 
 
 def run(model: ir.Model) -> bool:
@@ -52,25 +55,27 @@ def run(model: ir.Model) -> bool:
     for node in model.graph:
         if is_standard(node, "Transpose"):
             transpose: ir.Node | None = node
-            while transpose is not None:  # Pad by Pad
-                changed |= _merge(transpose)  # Case 1
-                transpose = _before_pad(model.graph, transpose)  # Case 3
+            while transpose is not None:  # past a chain of Pads, one at a time
+                changed |= _merge_transposes(transpose)  # Case 1
+                transpose = _swap_with_pad(model.graph, transpose)  # Case 3
                 changed |= transpose is not None
         elif is_standard(node, "Reshape"):
-            changed |= _skip(node)  # Case 1
+            changed |= _merge_reshape(node)  # Case 1
         else:
-            changed |= _before(model.graph, node)  # Case 2
+            changed |= _move_before_transposes(model.graph, node)  # Case 2
     return changed
 
 
-def _order(node: ir.Node | None) -> Order | None:
-    """The permutation of a Transpose that moves an axis other than 1; None for other nodes."""
-    order = _any_order(node)
-    shape = None if node is None or order is None else static_shape(node.inputs[0])
-    return order if shape is not None and order is not None and _moves(shape, order) else None
+def _permutation_if_data_moves(node: ir.Node | None) -> Permutation | None:
+    """The permutation of a Transpose that changes the order of axes of size > 1, else None."""
+    order = _permutation(node)
+    if node is None or order is None:
+        return None
+    shape = static_shape(node.inputs[0])
+    return order if shape is not None and _changes_memory_order(shape, order) else None
 
 
-def _any_order(node: ir.Node | None) -> Order | None:
+def _permutation(node: ir.Node | None) -> Permutation | None:
     """The permutation of a Transpose that does not requantise; None for other nodes."""
     if node is None or not is_standard(node, "Transpose"):
         return None
@@ -80,18 +85,18 @@ def _any_order(node: ir.Node | None) -> Order | None:
     return tuple(node.attributes.get_ints("perm", range(len(shape))[::-1]))
 
 
-def _moves(shape: Sequence[int], order: Order) -> bool:
+def _changes_memory_order(shape: Sequence[int], order: Permutation) -> bool:
+    """Whether the axes of size > 1 change their order."""
     moved = [axis for axis in order if shape[axis] != 1]
     return moved != sorted(moved)
 
 
-def _merge(node: ir.Node) -> bool:
+def _merge_transposes(node: ir.Node) -> bool:
+    """Compose a Transpose with the one before it (case 1)."""
     if is_of_norm(node):
         return False
-    first_transpose, second_order = (
-        _transpose_before(node.inputs[0]) or _moved(node.inputs[0]),
-        _any_order(node),
-    )
+    first_transpose = _transpose_before(node.inputs[0]) or _single_axis_move(node.inputs[0])
+    second_order = _permutation(node)
     if first_transpose is None or second_order is None:
         return False
     source, order = first_transpose
@@ -101,30 +106,32 @@ def _merge(node: ir.Node) -> bool:
     return True
 
 
-def _skip(node: ir.Node) -> bool:
-    """Let a Reshape that moves an axis read the operand of one before it (case 1)."""
-    moved_before, intermediate = _moved(node.inputs[0]), node.inputs[0]
-    if moved_before is None or _moved(node.outputs[0]) is None:
+def _merge_reshape(node: ir.Node) -> bool:
+    """Let a Reshape that moves one axis read the operand of such a node before it (case 1)."""
+    moved_before, intermediate = _single_axis_move(node.inputs[0]), node.inputs[0]
+    if moved_before is None or _single_axis_move(node.outputs[0]) is None:
         return False
     node.replace_input_with(0, moved_before[0])
     drop_unread(intermediate)
     return True
 
 
-def _transpose_before(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
+def _transpose_before(value: ir.Value | None) -> tuple[ir.Value, Permutation] | None:
     """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
-    order = None if node is None or is_of_norm(node) else _order(node)
-    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has checked it
+    order = None if node is None or is_of_norm(node) else _permutation_if_data_moves(node)
+    # `_permutation_if_data_moves` has checked the operand.
+    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]
 
 
-def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
+def _swap_with_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
     """Swap a Pad and the Transpose that reads it (case 3). Returns the new Transpose, or None."""
-    x, order = node.inputs[0], _any_order(node)
+    x, order = node.inputs[0], _permutation(node)
     pad = None if x is None else x.producer()
     if x is None or order is None or pad is None or sole_reader(x) is not node:
         return None
     amounts = constant(operand(pad, 1))
+    # A Pad with axes (operand 3, opset 18) is not handled.
     if not is_standard(pad, "Pad") or operand(pad, 3) is not None or amounts is None:
         return None
     if quant_of(x) is not None:
@@ -143,65 +150,66 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
     fill_operands = pad.inputs[2:]
     mode = pad.attributes.get_string("mode", "constant")
     merge_sources(node, [pad])
-    rewrite(
-        node,
-        "Pad",
-        [transposed, add_constant(graph, f"{pad.name}/pads", pads), *fill_operands],
-        {"mode": mode},
-    )
+    new_amounts = add_constant(graph, f"{pad.name}/pads", pads)
+    rewrite(node, "Pad", [transposed, new_amounts, *fill_operands], {"mode": mode})
     detach(pad)
     return transposed.producer()
 
 
-def _before(graph: ir.Graph, node: ir.Node) -> bool:
+def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
+    """Move an operator before the Transposes of its operands (case 2)."""
     known = all(v.dtype == ir.DataType.FLOAT and static_shape(v) for v in node.outputs)
-    sources = _sources(node, _transpose_before)
+    sources = _operands_via(node, _transpose_before)
     if not sources and is_standard(node, *ELEMENT_WISE):
-        sources = _sources(node, _moved)
-        others = {
-            v for v in node.inputs if v not in sources and constant(v) is None and _is_wide(v)
+        sources = _operands_via(node, _single_axis_move)
+        new_transposes = {
+            v for v in node.inputs if v not in sources and constant(v) is None and _is_not_scalar(v)
         }
-        if len(others) >= len(
-            sources
-        ):  # else as many new Transposes arise, and the next run swaps again
+        # Each of these operands gets a Transpose. If they are not fewer than the operands that lose
+        # one, the next run finds the roles exchanged and moves the operator back, for ever.
+        if len(new_transposes) >= len(sources):
             return False
     orders = {order for _, order in sources.values()}
     if not known or len(orders) != 1:
         return False
     (order,) = orders
-    inputs = _inputs(graph, node, {v: source for v, (source, _) in sources.items()}, order)
+    untransposed = {v: source for v, (source, _) in sources.items()}
+    inputs = _operands_before_transposes(graph, node, untransposed, order)
     if inputs is None:
         return False
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
         node.replace_input_with(index, value)
-    if node.op_type in _ALONG:
-        axis = node.attributes.get_int("axis", _ALONG[node.op_type])
+    if node.op_type in _DEFAULT_AXIS:
+        axis = node.attributes.get_int("axis", _DEFAULT_AXIS[node.op_type])
         assert axis is not None
         node.attributes["axis"] = ir.AttrInt64("axis", order[axis])
     for result in node.outputs:
         shape = static_shape(result)
         assert shape is not None
-        unpermuted = [shape[axis] for axis in np.argsort(order)]
+        shape_before = [shape[axis] for axis in np.argsort(order)]
         name, perm = f"{node.name}/turned", {"perm": order}
-        insert_after(node, result, "Transpose", (), perm, name=name, shape=unpermuted)
+        insert_after(node, result, "Transpose", (), perm, name=name, shape=shape_before)
     return True
 
 
-def _is_wide(value: ir.Value | None) -> bool:
+def _is_not_scalar(value: ir.Value | None) -> bool:
+    """Whether a value of known shape has several elements."""
     return math.prod(static_shape(value) or ()) != 1
 
 
-def _sources(
-    node: ir.Node, how: Callable[[ir.Value | None], tuple[ir.Value, Order] | None]
-) -> dict[ir.Value, tuple[ir.Value, Order]]:
+def _operands_via(
+    node: ir.Node, how: Callable[[ir.Value | None], tuple[ir.Value, Permutation] | None]
+) -> dict[ir.Value, tuple[ir.Value, Permutation]]:
+    """Operand -> (value before its Transpose, permutation), where `how` knows them."""
     return {v: source for v in node.inputs if v is not None and (source := how(v)) is not None}
 
 
-def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
-    """Operand and permutation of a node that only moves the one axis that is not 1.
+def _single_axis_move(value: ir.Value | None) -> tuple[ir.Value, Permutation] | None:
+    """Operand and permutation of a node that moves the only axis of size > 1, else None.
 
-    It is a Transpose of [n, c, 1, 1], or the Reshape by which `reshapes` replaced one.
+    For example [1, c, 1, 1] -> [1, 1, 1, c]. The node is a Transpose, or the Reshape by which the
+    pass `reshapes` replaced it.
     """
     node = None if value is None else value.producer()
     if node is None or not is_standard(node, "Reshape", "Transpose"):
@@ -212,22 +220,23 @@ def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     if len(before) != len(after) or quant_of(value) not in {None, quant_of(x)}:
         return None
     wide = [[axis for axis, size in enumerate(s) if size != 1] for s in (before, after)]
-    if [*map(len, wide)] != [1, 1] or wide[0] == wide[1]:
+    if len(wide[0]) != 1 or len(wide[1]) != 1 or wide[0] == wide[1]:
         return None
     ((old,), (new,)) = wide
     order = [axis for axis in range(len(before)) if axis != old]
     return x, (*order[:new], old, *order[new:])
 
 
-def _inputs(
-    graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
+def _operands_before_transposes(
+    graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Permutation
 ) -> list[ir.Value | None] | None:
     """The operands of an operator that moves before the Transposes; None if it cannot."""
     if is_standard(node, "Concat", *ELEMENT_WISE):
         size = static_shape(node.outputs[0])
         same_shape = node.op_type == "Concat" or all(static_shape(v) == size for v in sources)
-        return _permute_back(graph, node, sources, order) if same_shape else None  # nothing grows
-    source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # who reads nothing has no sources
+        # With a broadcast the Transpose would run on the larger result.
+        return _operands_permuted_back(graph, node, sources, order) if same_shape else None
+    source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # None is in no mapping
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
     other_operands = [*node.inputs[1:]]
@@ -236,35 +245,43 @@ def _inputs(
         if starts is None or (operand(node, 3) is not None and axes is None):
             return None
         axes = np.asarray(order)[np.arange(starts.size) if axes is None else axes]
+        # Operand 3 (axes) is replaced, or appended where it is absent.
         other_operands[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
     return [source, *other_operands]
 
 
-def _permute_back(
-    graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Order
+def _operands_permuted_back(
+    graph: ir.Graph, node: ir.Node, sources: Mapping[ir.Value, ir.Value], order: Permutation
 ) -> list[ir.Value | None] | None:
+    """The operands with the inverse permutation; None if one of them would move data."""
     back = tuple(int(axis) for axis in np.argsort(order))
     is_last = order == CHANNELS_LAST
     if not all(v in sources or _is_free_to_permute(v, back, computed=is_last) for v in node.inputs):
         return None
-    return [sources.get(v) or _back(graph, node, v, back) for v in node.inputs]  # type: ignore[arg-type]  # None is in no mapping
+    # None is in no mapping.
+    return [sources.get(v) or _inverse_permuted(graph, node, v, back) for v in node.inputs]  # type: ignore[arg-type]
 
 
-def _is_free_to_permute(value: ir.Value | None, back: Order, *, computed: bool) -> bool:
+def _is_free_to_permute(value: ir.Value | None, back: Permutation, *, computed: bool) -> bool:
     """Whether permuting a value needs no data movement at run time.
 
-    computed: or it is computed, and has as many axes.
+    computed: also accept a computed float value with as many axes, which needs a Transpose.
     """
     shape, data = static_shape(value), constant(value)
     if computed and value is not None and data is None and len(shape or ()) == len(back):
         return value.dtype == ir.DataType.FLOAT
     if value is None or shape is None or data is None:
-        return value is None or (len(shape or ()) == len(back) and not _moves(shape or (), back))
+        return value is None or (
+            len(shape or ()) == len(back) and not _changes_memory_order(shape or (), back)
+        )
     quant = quant_of(value)
     return len(shape) <= len(back) and (quant is None or quant.axis is None)
 
 
-def _back(graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Order) -> ir.Value | None:
+def _inverse_permuted(
+    graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Permutation
+) -> ir.Value | None:
+    """A value in the axes before the Transposes."""
     shape, data = static_shape(value), constant(value)
     if value is None or shape is None or math.prod(shape) == 1:
         return value
@@ -272,9 +289,10 @@ def _back(graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Order) -
     if data is None:
         sizes = [shape[axis] for axis in back]
         attributes = {"perm": back}
-        turned = insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
+        transposed = insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
         if (quant := quant_of(value)) is not None:
-            turned.meta[META_KEY] = quant
-        return turned
-    full = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
-    return add_constant(graph, name, full.transpose(back), quant_of(value))
+            transposed.meta[META_KEY] = quant
+        return transposed
+    # numpy broadcasting: missing axes are the leading ones.
+    aligned = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
+    return add_constant(graph, name, aligned.transpose(back), quant_of(value))

@@ -68,8 +68,9 @@ def disassemble(
 
 
 def format_instruction(instruction: Instruction, spec: HwSpec | None = None) -> str:
-    """One line of assembly without comment; registers that are 0 are left out. spec: the machine,
-    for the names of its stages.
+    """One line of assembly without comment. Registers that are 0 are left out.
+
+    spec: the machine, for the names of its stages.
     """
     params = dict(instruction.params)
     parts = [f"{_ENGINES[instruction.engine]}.{instruction.opcode}"]

@@ -68,8 +68,9 @@ class Faults:
         self._known: dict[tuple[object, ...], str | tuple[_Reach, ...]] = {}
 
     def reason(self, instruction: Instruction) -> str | None:
-        """Why the machine stops at an instruction (a text to follow its name), None if it does not:
-        an illegal register, or the memory, address and limit.
+        """Why the machine faults at an instruction, as text to follow its name; else None.
+
+        The text names an illegal register, or the memory, address and limit.
         """
         engine, p = instruction.engine, instruction.params
         further = tuple(_further(p, _ADDRESSES[engine])) if len(p) > _COUNT else ()

@@ -61,8 +61,9 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
 
 
 def space_limit(space: Space, spec: HwSpec) -> int:
-    """Words of an on-chip memory, 0 where the machine has none. DRAM is refused: its limit is the
-    program's memory window.
+    """Words of an on-chip memory; 0 if the machine lacks it.
+
+    DRAM is refused: its limit is the program's memory window.
     """
     if space is Space.DRAM:
         raise ValueError("the memory window is a property of the program")
@@ -88,7 +89,7 @@ def moved_bytes(instruction: Instruction, spec: HwSpec) -> int:
 
 
 def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
-    """A store that skips bytes still touches their words: it is ordered with who reads them."""
+    """A store that skips bytes still touches their words: it is ordered with their readers."""
     p = instruction.transfer
     if instruction.engine is Engine.STORE:
         s, space, write = instruction.store, Space.OUTPUT, True

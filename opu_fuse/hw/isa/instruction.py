@@ -1,22 +1,25 @@
-"""One instruction: a C-type with every parameter its engine latches when it starts."""
+"""One decoded instruction: a C-type and all registers as its engine latches them at the start."""
 
 from collections.abc import Mapping
 from typing import cast
 
 from msgspec import Struct
 
-from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.isa.table import VALUE_BITS, Engine
 from opu_fuse.units.params import ComputeParams, FetchParams, LoadParams, PostParams, StoreParams
 
 
 class Instruction(Struct, frozen=True, kw_only=True):
-    """A started engine.
+    """One start of an engine. Equality is by value; a program is a sequence in fetch order.
 
-    params: value of every register of the engine (names of `isa.REGISTERS`; all present, unused
-    ones 0), and under `name@bank` those of further units that are not 0; what reads them of one
-    engine takes the property of its name. waits / signals: engines whose token is popped before the
-    start / that get a token at retirement. Equality is by value; the order of a program is the
-    order of fetching.
+    params: value of every register of the engine (`isa.REGISTERS`). Registers that the opcode does
+        not use are 0. Registers of a second or later unit of the same kind are included under
+        `name@bank` where they are not 0.
+    waits: engines from which a token is popped before the start.
+    signals: engines to which a token is pushed at retirement.
+
+    The properties `fetch`, `load`, `compute`, `post` and `store` are `params` with the static type
+    of that engine. They do not check `engine`.
     """
 
     engine: Engine
@@ -25,6 +28,7 @@ class Instruction(Struct, frozen=True, kw_only=True):
     waits: tuple[Engine, ...] = ()
     signals: tuple[Engine, ...] = ()
 
+    # Views of `params` with a static type; no conversion takes place.
     @property
     def fetch(self) -> FetchParams:
         return cast("FetchParams", self.params)
@@ -53,10 +57,13 @@ class Instruction(Struct, frozen=True, kw_only=True):
     @property
     def dram(self) -> int:
         """Byte offset in the memory window (load and store only)."""
-        p = self.transfer
-        return p["dram_lo"] | p["dram_hi"] << 22
+        params = self.transfer
+        return params["dram_lo"] | params["dram_hi"] << VALUE_BITS
 
 
 def split_address(offset: int) -> dict[str, int]:
-    """Byte offset -> the two registers that hold it."""
-    return {"dram_lo": offset & 0x3FFFFF, "dram_hi": offset >> 22}
+    """The registers `dram_lo` and `dram_hi` of a byte offset in the memory window.
+
+    It is the inverse of `Instruction.dram`.
+    """
+    return {"dram_lo": offset & ((1 << VALUE_BITS) - 1), "dram_hi": offset >> VALUE_BITS}

@@ -8,15 +8,18 @@ from opu_fuse.errors import RunError
 from opu_fuse.hw.isa.register_map import ERROR_DOC, ErrorCode
 from opu_fuse.hw.isa.table import Engine
 
-_HELP = {
+_ADVICE = {
     ErrorCode.SPEC_MISMATCH: "compile the model for this machine",
     ErrorCode.WATCHDOG: "raise the watchdog if the memory is that slow, else report a deadlock",
 }
 
 
 class Retired(Struct, frozen=True, kw_only=True):
-    """One retired instruction. pc: word index of its C-type in the program; start, end: cycles
-    since the start was written."""
+    """One retired instruction.
+
+    pc: word index of its C-type in the program.
+    start, end: cycles since `CTRL.start` was written.
+    """
 
     engine: Engine
     pc: int
@@ -25,8 +28,10 @@ class Retired(Struct, frozen=True, kw_only=True):
 
 
 class Counters(Struct, frozen=True, kw_only=True):
-    """The machine's counters after a program. busy, stall: cycles per engine; *_beats: of the AXI
-    port.
+    """The machine's counters after a program.
+
+    busy, stall: cycles per engine.
+    read_beats, write_beats: beats on the AXI master port.
     """
 
     cycles: int
@@ -37,7 +42,7 @@ class Counters(Struct, frozen=True, kw_only=True):
 
 
 class ProgramRun(Counters, frozen=True, kw_only=True):
-    """One program from start to done. seconds: time the simulation took."""
+    """One completed run. seconds: wall-clock time of the simulation."""
 
     retired: tuple[Retired, ...]
     seconds: float
@@ -52,11 +57,11 @@ class MachineStop(Struct, frozen=True, kw_only=True):
 
 
 def stop_error(stop: MachineStop, where: str, instruction: str) -> RunError:
-    """The user's view of a stopped machine. instruction: text of the offending one."""
+    """The user's view of a stopped machine. instruction: disassembly of the one at `stop.pc`."""
     what = f"the machine stopped with {stop.code.name.lower()} ({ERROR_DOC[stop.code]})"
     engine = stop.engine.name.lower()
     return RunError(
         where,
         f"{what}; engine {engine}, program word {stop.pc}: {instruction}",
-        _HELP.get(stop.code, "compile the model again for this machine"),
+        _ADVICE.get(stop.code, "compile the model again for this machine"),
     )

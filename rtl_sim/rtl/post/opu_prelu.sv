@@ -1,13 +1,13 @@
-// PRELU: slope `pos` at and above the zero point, below it one for every channel; / 2**shift, zero point, clamp to
-// int8. An opu_slope with a table of slopes. Latency 8, one word per cycle. Parameters are constant while items are
-// inside.
+// PRELU: y = clamp(round((v - x_zero) * slope / 2**shift) + y_zero), in int8. The slope is pos_i for v >= x_zero, else
+// that of the channel. An opu_slope with a table of slopes. Latency 8, one item per cycle. Parameters must not change
+// while items are inside.
 //
 //   load_* --> slopes (bank, channel) --bank and beat of item_i--+
 //                                                                v
 //   item_i, value_i -----------------------------------------> opu_slope (8) --> item_o, value_o
 //
-// load_*: one parameter word, 2 bytes for each of half its channels, into one of the two banks of slopes. A bank must
-//         not be loaded while items that use it are on their way here.
+// load_*: writes one parameter word (16-bit slopes of WORD_CHANNELS / 2 channels) into one of the two banks of slopes.
+//         A bank must not be loaded while items that use it are in the chain before this unit.
 `include "opu_assert.svh"
 
 module opu_prelu
@@ -34,6 +34,7 @@ module opu_prelu
 );
 
   logic signed [15:0] slope [RECORDS][LANES];
+  // 17 bits: opu_slope also takes the unsigned 16-bit slope of ACT.
   logic signed [16:0] below [LANES];
   always_comb begin
     for (int unsigned l = 0; l < LANES; l++) below[l] = 17'(slope[record_of(item_i.bank, 32'(item_i.beat))][l]);
@@ -43,8 +44,8 @@ module opu_prelu
     if (load_we_i) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < WORD_CHANNELS / 2; i++) begin
-        automatic int unsigned lane = 32'(load_word_i) * (WORD_CHANNELS / 2) + i;
-        slope[record_of(load_bank_i, lane / LANES)][lane%LANES] <= load_data_i[16*i+:16];
+        automatic int unsigned channel = 32'(load_word_i) * (WORD_CHANNELS / 2) + i;
+        slope[record_of(load_bank_i, channel / LANES)][channel%LANES] <= load_data_i[16*i+:16];
       end
     end
   end

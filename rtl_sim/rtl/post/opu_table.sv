@@ -1,6 +1,6 @@
-// TABLE: every lane looks its value v up at word base + v + 128 of its table memory, which answers one cycle after the
-// address. Latency 2, one word per cycle. Items that are not present do not read. base_i is constant while items are
-// inside.
+// TABLE: each lane replaces its int8 value v by the byte at base_i + v + 128 of its table memory (synchronous read, data
+// one cycle after the address). Latency 2, one item per cycle. Items that are not present (positions outside the tile)
+// read nothing and do not change value_o. base_i must not change while items are inside.
 //
 //   cycle     0            1                     2
 //   item_i    address -->  table memory answers  value_o
@@ -11,7 +11,7 @@ module opu_table
     input  logic                     clk_i,
     input  logic                     rst_ni,
 
-    /* verilator lint_off UNUSEDSIGNAL */  // as wide as the register
+    /* verilator lint_off UNUSEDSIGNAL */  // base_i is as wide as its register; its upper bits are unused
     input  logic [VALUE_BITS-1:0]    base_i,
     /* verilator lint_on UNUSEDSIGNAL */
 
@@ -31,6 +31,7 @@ module opu_table
   always_comb begin
     addr_o = '0;
     if (re_o) begin
+      // v + 128: the sign bit inverted. All memories of a word read; the beat then selects LANES of the bytes.
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
         addr_o[l] = table_addr_t'(base_i) + table_addr_t'({!value_i[8*(l%LANES)+7], value_i[8*(l%LANES)+:7]});
       end
