@@ -42,6 +42,8 @@ from opu_fuse.quant import META_KEY
 
 MOST_HEADS = 256
 """Heads of a product. Each is a pass of its own."""
+MOST_CUT = 32
+"""The same of operands that are no parts of a map: the host cuts and transposes each head."""
 _MOVES = ("Reshape", "Transpose")
 
 
@@ -56,6 +58,16 @@ class _Factor(Struct, frozen=True, kw_only=True):
     @property
     def pixels(self) -> tuple[int, int]:
         return self.value.shape[2], self.value.shape[3]  # type: ignore[index,return-value]  # made here
+
+
+class _Heads(Struct, frozen=True, kw_only=True):
+    """Heads of an operand in a map: of each the first channel, channels, and whether its pixels are
+    summed. functions: of single elements, which the operand is of the map.
+    """
+
+    map: ir.Value
+    parts: tuple[tuple[int, int, bool], ...]
+    functions: tuple[ir.Node, ...]
 
 
 class _Matrices(Struct, frozen=True, kw_only=True):
@@ -95,9 +107,13 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     values = [v for v in node.inputs if v is not None]
     if rounded and any(quant_of(v) is None for v in (*values, result)):
         return False  # the host computes it unchanged
-    known = [_heads_of(graph, node, matrices, i, joined) for i in (0, 1)]
-    if known[0] is None or known[1] is None:
+    found = [_located(value, matrices, i) for i, value in enumerate(values)]
+    if None in found and matrices.heads > MOST_CUT:
         return False
+    known = [
+        _as_written(graph, node, matrices, i) if heads is None else _taken(node, heads, i, joined)
+        for i, heads in enumerate(found)
+    ]
     pairs = list(zip(*known, strict=True))
     swapped = _is_swapped(node, *pairs[0])
     parts = []
@@ -127,21 +143,14 @@ def _matrices(node: ir.Node) -> _Matrices | None:
     return _Matrices(batch=batch, rows=n, summed=k, columns=m, transposed=turns)
 
 
-def _heads_of(
-    graph: ir.Graph, node: ir.Node, of: _Matrices, index: int, joined: Joined
-) -> list[_Factor] | None:
-    """The heads of an operand. index: 0 for the one whose rows are pixels, 1 for columns."""
-    value = node.inputs[index]
-    assert value is not None
+def _located(value: ir.Value, of: _Matrices, index: int) -> _Heads | None:
+    """Where the heads of an operand are in a map; None where they are no parts of one."""
     for source, functions in _origins(value):
         parts = [_part_of(source, block) for block in _blocks(source.elements, of, index)]
-        known = [part for part in parts if part is not None]
+        known = tuple(part for part in parts if part is not None)
         if len(known) == len(parts):
-            name = f"{node.name}/{'ab'[index]}"
-            return [
-                _taken(graph, node, source.value, *part, functions, joined, name) for part in known
-            ]
-    return None if static_shape(value) is None else _as_written(graph, node, of, index)
+            return _Heads(map=source.value, parts=known, functions=functions)
+    return None
 
 
 def _origins(value: ir.Value) -> Iterator[tuple[Source, tuple[ir.Node, ...]]]:
@@ -192,25 +201,30 @@ def _part_of(source: Source, block: np.ndarray) -> tuple[int, int, bool] | None:
     return None
 
 
-def _taken(
+def _taken(node: ir.Node, heads: _Heads, index: int, joined: Joined) -> list[_Factor]:
+    """The heads of an operand as maps."""
+    assert node.graph is not None
+    name = f"{node.name}/{'ab'[index]}"
+    return [_part(node.graph, node, heads, part, joined, name) for part in heads.parts]
+
+
+def _part(
     graph: ir.Graph,
     node: ir.Node,
-    source: ir.Value,
-    first: int,
-    count: int,
-    turned: bool,
-    functions: Sequence[ir.Node],
+    heads: _Heads,
+    part: tuple[int, int, bool],
     joined: Joined,
     name: str,
 ) -> _Factor:
     """Channels of a map, functions of them, turned if need be."""
+    source, (first, count, turned) = heads.map, part
     shape = static_shape(source)
     assert shape is not None
     channels, begun = shape[1], 0
-    for part in joined.get(source, ()):
-        size = size_of(part)[1]
+    for head in joined.get(source, ()):
+        size = size_of(head)[1]
         if (begun, size) == (first, count):
-            source, channels, first = part, size, 0
+            source, channels, first = head, size, 0
             break
         begun += size
     size = size_of(source)[2:]
@@ -223,7 +237,7 @@ def _taken(
         value = made(
             node, "Slice", [value, *numbers], {}, f"{name}/{first}", shape, quant_of(value)
         )
-    for number, function in enumerate(functions):
+    for number, function in enumerate(heads.functions):
         inputs = [v if constant(v) is not None else value for v in function.inputs]
         attributes, quant = values_of(function), quant_of(function.outputs[0])
         own, shape = f"{name}/{first}/function{number}", size_of(value)
