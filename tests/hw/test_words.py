@@ -341,8 +341,8 @@ BROKEN_LINES = {
     "post.run order=tabel": "order: unknown stage 'tabel'; stages: requant, compare, pool, "
     "res_add, table, se, slopes (did you mean 'table'?)",
     f"post.run order={'pool,' * 15}pool": "order: 16 post stages, an order holds 15",
-    "post.run order=se,res_add": "order: se,res_add is none of opu-light: se and res_add are used "
-    "in turn, not in one pass",
+    "post.run order=se,res_add": "order: se,res_add is none of opu-light: se and res_add share "
+    "a unit, which a pass uses once",
     "post.run order=compare,table": "order: compare,table is none of opu-light: compare does not "
     "lead to table; follow the edges of its graph",
     "post.run order=0x12": "order: 0x12 is none of opu-light: compare does not lead to requant",

@@ -292,7 +292,7 @@ def test_a_check_looks_at_maps_on_chip_and_counts_those_that_a_run_cannot_show()
     assert held.passed
     assert held.tensors == len(stored) + len(result.outputs)
     assert on_chip <= set(held.uncompared)
-    assert any("on chip" in line for line in check_lines(held))
+    assert any("resident in a buffer" in line for line in check_lines(held))
 
 
 @pytest.mark.parametrize("name", ["output", "residual"])

@@ -45,10 +45,9 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.composites import slice_ranges
-from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS
+from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS, SELECTS
 
-_PARTS = ("Gather", "Slice", "Split")
-_ALL = (*ELEMENT_WISE, *NORMS, *_PARTS, "Concat", "Gemm", "MatMul", "Transpose")
+_CASES = (*ELEMENT_WISE, *NORMS, *SELECTS, "Concat", "Gemm", "MatMul", "Transpose")
 
 
 def run(model: ir.Model) -> bool:
@@ -56,7 +55,7 @@ def run(model: ir.Model) -> bool:
     changed, graph = False, model.graph
     later: set[ir.Value] = set()
     for node in list(graph):
-        if not is_standard(node, *_ALL):
+        if not is_standard(node, *_CASES):
             continue
         if any(v in later for v in node.inputs) or _waits(node):
             later.update(node.outputs)
