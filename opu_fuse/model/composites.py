@@ -254,6 +254,8 @@ def _norm(last: ir.Node) -> Composite | None:
         return None
     if orders != [(0, 2, 3, 1), (0, 3, 1, 2)] or first.inputs[0] is None:
         return None
+    if any(v is not None and const_array(v) is None for v in norm.inputs[1:]):
+        return None
     whole = (first, norm, last)
     return Composite(op=f"host:{norm.op_type}", source=first.inputs[0], nodes=whole, attrs={})
 

@@ -256,7 +256,9 @@ def test_no_channel_grows_in_front_of_a_prelu_to_grow_behind_it(
 
 
 def test_equalisation_wants_real_inputs(separable):
-    with pytest.raises(ModelError, match="equalisation measures the channels of maps; pass calibration"):
+    with pytest.raises(
+        ModelError, match="equalisation measures the channels of maps; pass calibration"
+    ):
         prepare(separable, equalisation=True)
 
 

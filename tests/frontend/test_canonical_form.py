@@ -1,7 +1,5 @@
 """Before and after, in text: what every operator looks like in canonical form.
-
-The `canonical` fixture also runs both graphs and compares the outputs.
-"""
+The `canonical` fixture also runs both graphs and compares the outputs."""
 
 from collections.abc import Callable
 
@@ -52,9 +50,8 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {"w": normal(6, 4, 3), "b": normal(6)},
         (
             "c/wide: Reshape(x, [1, 4, 1, 9]) -> c/wide [1x4x1x9]\n"
-            "c/conv: Conv(c/wide, const 6x4x1x3, const 6) -> c/conv [1x6x1x5] "
-            "dilations=[1, 1] group=1 "
-            "kernel_shape=[1, 3] pads=[0, 2, 0, 1] strides=[1, 2]\n"
+            "c/conv: Conv(c/wide, const 6x4x1x3, const 6) -> c/conv [1x6x1x5] dilations=[1, 1] "
+            "group=1 kernel_shape=[1, 3] pads=[0, 2, 0, 1] strides=[1, 2]\n"
             "c: Reshape(c/conv, [1, 6, 5]) -> y [1x6x5]"
         ),
     ),

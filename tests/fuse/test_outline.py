@@ -42,9 +42,8 @@ def run(model, inputs, *, optimised, names=None):
     options = ort.SessionOptions()
     options.log_severity_level = 3
     levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = (
-        levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    )
+    level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     session = ort.InferenceSession(model.SerializeToString(), options)
     return session.run(names, inputs)
 

@@ -1,8 +1,7 @@
 """Random layers: one operator of a machine each, with remainders in every dimension.
 
-A layer is a small model: the operator, what it needs around it (parts to join, a consumer that
-finds the channels), sometimes an activation and a pool behind it. Sizes and weights are drawn so
-that every tensor holds many values: `MANY` elements at least, of which few lie at an end.
+A layer is a small model: the operator, what it needs around it (parts to join, a consumer), and
+sometimes an activation and a pool. Tensors hold `MANY` elements at least, few of them at an end.
 """
 
 import math

@@ -102,3 +102,30 @@ def test_a_quantised_constant_keeps_its_bits(kind: str):
     assert not compiled.partition.host
     inputs = noise(compiled.bundle)
     assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed
+
+
+def test_a_mask_of_minus_infinity_stays_in_floats_and_its_model_runs():
+    mask = np.triu(np.full((5, 5), -np.inf, np.float32), 1)
+    given = model(
+        "g (float[1, 3, 5, 5] x) => (float[1, 7, 5, 5] y) "
+        "{ a = Conv (x, w) m = Add (a, mask) y = Softmax <axis = 3> (m) }",
+        {**WEIGHTS, "mask": mask},
+    )
+    hw = load_hw("opu-tiny")
+    bundle = compile_model(given, hw).bundle
+    inputs = noise(bundle)
+    result = run(bundle, hw, inputs, capture=True)
+    assert check(bundle, inputs, result).passed
+    assert (result.outputs["y"][..., 0, 1:] == 0).all()
+
+
+def test_a_norm_whose_scale_is_computed_keeps_its_own_operands():
+    given = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1, 6, 8] x, float[8] gain) => (float[1, 6, 8] y)
+        { y = LayerNormalization <axis = -1> (x, gain) }"""
+    )
+    hw = load_hw("opu-tiny")
+    bundle = compile_model(given, hw).bundle
+    inputs = noise(bundle)
+    assert check(bundle, inputs, run(bundle, hw, inputs, capture=True)).passed

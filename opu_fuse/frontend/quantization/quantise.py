@@ -1,8 +1,7 @@
 """Float model -> standard QDQ model, through ONNX Runtime's static quantiser.
 
 Scales are chosen here (`choose_scales.py`). ONNX Runtime inserts the QuantizeLinear and
-DequantizeLinear nodes: int8 activations, int8 weights per output channel, int32 biases in the scale
-of the accumulator. Operators that no machine supports remain float.
+DequantizeLinear nodes: int8 activations and weights, int32 biases. Other operators remain float.
 """
 
 from collections.abc import Sequence
@@ -88,7 +87,6 @@ def quantise_with(
     bias_correction: bool = False,
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The QDQ form of a canonical float model, as `quantise`, and the warnings.
-
     method: selects the range of an activation (`calibration_methods.py`).
     bias_correction: see `bias_correction.py`.
     """
@@ -282,13 +280,15 @@ def _is_quantised(node: ir.Node) -> bool:
         return False
     if node.op_type in BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
+    arrays = [constant(v) for v in node.inputs if v is not None]
+    if not all(np.isfinite(a).all() for a in arrays if a is not None and a.dtype.kind == "f"):
+        return False  # a mask of minus infinity
     return _is_map(node.outputs[0]) and (node.op_type != "Einsum" or is_product(node))
 
 
 def _is_difference(node: ir.Node) -> bool:
-    """Whether a Sub is a difference of two maps or rows, as in `dfg/lower_node.py`.
-
-    The mean or maximum that a normalisation subtracts remains float, as do channel statistics.
+    """Whether a Sub is a difference of two maps or rows, as in `dfg/lower_node.py`: the mean or
+    maximum that a normalisation subtracts remains float, as do channel statistics.
     """
     shape = static_shape(node.outputs[0]) or ()
     same_shape = all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
