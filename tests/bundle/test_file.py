@@ -239,14 +239,8 @@ BROKEN = {
     "wrong type": (lambda t: t["tensors"][0].update(offset="0"), "tensors.0.offset"),
     "float for int": (lambda t: t["tensors"][0].update(offset=0.0), "tensors.0.offset"),
     "not a number": (lambda t: t["tensors"][0].update(scale=float("nan")), "scale"),
-    "tensor outside": (
-        lambda t: t["tensors"][0].update(offset=1 << 20),
-        "outside the feature maps",
-    ),
-    "tensor over constants": (
-        lambda t: t["tensors"][0].update(offset=0),
-        "outside the feature maps",
-    ),
+    "tensor outside": (lambda t: t["tensors"][0].update(offset=1 << 20), "outside the feature"),
+    "tensor over constants": (lambda t: t["tensors"][0].update(offset=0), "outside the feature"),
     "tensor over program": (lambda t: t["tensors"][1].update(offset=832), "overlaps the program"),
     "tensor between words": (lambda t: t["tensors"][0].update(offset=644), "between words of 8"),
     "tensor of another shape": (lambda t: t["tensors"][0].update(shape=[1, 8, 4, 5]), "stored as"),

@@ -286,7 +286,7 @@ def test_a_search_that_found_some_names_fewer_trials(quick, monkeypatch):
     fits = iter([True])
     monkeypatch.setattr(run, "MOST_REFUSED", 20)
     monkeypatch.setattr(run._Search, "_fits", lambda *_: next(fits, False))
-    with pytest.raises(UserError, match=r"fitted; give fewer --trials or a larger device$"):
+    with pytest.raises(UserError, match=r"fitted; give fewer trials or a larger device$"):
         run.explore(["tiny_odd"], "xc7k325t", trials=2)
 
 
