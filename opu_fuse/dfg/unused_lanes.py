@@ -9,7 +9,6 @@ they map zero to zero.
 import numpy as np
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.ort_operator import run_call
 
 _WRITE_ZEROS = frozenset({"conv", "dense", "transposed_conv", "matmul", "transpose", "shuffle"})
 
@@ -32,6 +31,8 @@ def ends_in_zeros(dfg: Dfg, index: int) -> bool:
 
 
 def _is_zero_at_zero(dfg: Dfg, node: Node) -> bool:
+    from opu_fuse.dfg.ort_operator import run_call  # starts ONNX Runtime
+
     source = dfg[node.operands[0]]
     (result,) = run_call(node, {source.value: np.zeros(source.shape, np.float32)})
     return not result.any()

@@ -86,7 +86,7 @@ def test_a_float_model_beside_its_program_is_found_and_its_noise_is_told(compile
     lines = [line for line in done.stdout.splitlines() if line.startswith("against m.onnx")]
     assert lines[0] == "against m.onnx in ONNX Runtime: output same: exact"
     assert lines[1].startswith("against m.onnx in ONNX Runtime: output y: SNR ")
-    assert "on random inputs, which are not representative" in done.stdout
+    assert "om inputs, which do not represent real ones" in done.stdout
     assert "values differ" in lines[2] or "exact" in lines[2]
 
 
