@@ -68,7 +68,7 @@ PROMISES = {
         "memory window and registers keep their values": "promises: registers_of_window",
         "The first error counts": "promises: a_watchdog_of_0_waits",
         "all idle bits are set and the bus is quiet": "top: every_error_has_its_code",
-        "What the program has stored until then stays": "promises: what_was_stored",
+        "What the program has stored until then does not change": "promises: what_was_stored",
         "a reset by `rst_ni` is never needed for that": "fault: stops_at_any_time",
         "keeps `STATUS.busy` up": "abort: an_abort_recovers_from_a_silent",
         "The machine needs no reset, and its registers keep": "abort: an_abort_of_a_healthy_run",
