@@ -68,6 +68,7 @@ test: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
+	$(BIN)/pyright --project pyright-tests.json
 	$(BIN)/pytest $(PYTEST_FLAGS)
 	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
 
@@ -75,6 +76,7 @@ lint: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
+	$(BIN)/pyright --project pyright-tests.json
 	$(BIN)/python -m rtl_sim.lint
 
 test-python: venv

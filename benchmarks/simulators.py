@@ -20,9 +20,10 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.pipeline import Program
+from opu_fuse.sim.engine_names import EngineLike
 from opu_fuse.sim.ports import noise
 
-GIVES = {"functional": "bits", "cycle": "cycles", "rtl": "bits and cycles"}
+GIVES: dict[EngineLike, str] = {"functional": "bits", "cycle": "cycles", "rtl": "bits and cycles"}
 CYCLE_BAR = 5_000_000
 """Cycles per second that the cycle engine reaches at least."""
 
@@ -65,7 +66,7 @@ def main() -> int:
     return int(cycles / seconds["cycle"] < CYCLE_BAR)
 
 
-def _runner(program: Program, engine: str) -> Callable[[], RunResult]:
+def _runner(program: Program, engine: EngineLike) -> Callable[[], RunResult]:
     if engine == "cycle":
         return lambda: program.run(engine=engine)
     inputs: dict[str, np.ndarray] = noise(program.bundle)

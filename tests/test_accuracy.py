@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,7 @@ def test_the_cost_of_what_was_tried_is_that_of_compiling_with_it(found, held_out
         ("--scales free", {"scales": "free"}),
         ("--keep-float block.conv1", {"keep_float": ("block.conv1",)}),
     ):
-        options = Options(calibration=CALIBRATION, **changed)
+        options = replace(Options(calibration=CALIBRATION), **changed)
         made = compile_model(MODEL, load_hw("opu-tiny"), options)
         assert tried[option].cycles == sum(g.cycles for g in made.bundle.groups)
         assert tried[option].host_operators == len(made.partition.host)
@@ -159,7 +160,14 @@ def loss(*remedies, ratio=25.0):
     )
 
 
-def remedy(option, after, *, cycles=1000, host=1, before=25.0):
+def remedy(
+    option: str,
+    after: float | None,
+    *,
+    cycles: int = 1000,
+    host: int = 1,
+    before: float | None = 25.0,
+) -> Remedy:
     return Remedy(option=option, before=before, after=after, cycles=cycles, host_operators=host)
 
 

@@ -59,7 +59,7 @@ def test_calibration_with_channels_last_gives_the_same_program(rng, caplog):
     (port,) = [v.name for v in model.graph.inputs]
 
     def words(layout, array):
-        options = Options(calibration={port: array}, layout=layout)
+        options = Options(calibration={port or "": array}, layout=layout)
         return compile_model(build("tiny_residual"), hw, options).bundle.constants.tobytes()
 
     first = words("nchw", np.moveaxis(images, -1, 1))

@@ -136,7 +136,7 @@ class Tags(HTMLParser):
         self.feed(text)
         assert self._open == []
 
-    def handle_starttag(self, tag, _attrs):
+    def handle_starttag(self, tag, attrs):  # noqa: ARG002  as the base class names it
         self.tags.append(tag)
         if tag in {"path", "rect", "polygon"}:  # of SVG: closed in themselves
             return
@@ -146,7 +146,7 @@ class Tags(HTMLParser):
         elif tag in {"td", "th"}:
             self.rows[-1].append("")
 
-    def handle_startendtag(self, tag, _attrs):
+    def handle_startendtag(self, tag, attrs):  # noqa: ARG002  as above
         self.tags.append(tag)
 
     def handle_endtag(self, tag):

@@ -12,7 +12,7 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.cli.main import main
 from opu_fuse.errors import ModelError, SpecError, UserError
-from opu_fuse.frontend.choice_names import Method, Scales
+from opu_fuse.frontend.choice_names import Method, MethodLike, Scales, ScalesLike
 from opu_fuse.frontend.editing import constant
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.qdq_reference import session
@@ -83,7 +83,7 @@ def test_the_default_never_loses_more_than_another_method(
 
 @pytest.mark.parametrize("method", GIVEN)
 @pytest.mark.parametrize("scales", ["pow2", "free"])
-def test_a_program_with_each_method_has_onnx_runtimes_bits(method: str, scales: str):
+def test_a_program_with_each_method_has_onnx_runtimes_bits(method: MethodLike, scales: ScalesLike):
     options = Options(
         scales=scales, calibration=DIGITS / "calibration.npz", calibration_method=method
     )

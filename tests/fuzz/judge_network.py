@@ -27,10 +27,12 @@ from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.errors import RunError, UserError
+from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.frontend.prepare import Prepared
-from opu_fuse.fuse.strategies.strategy_names import REWRITING
+from opu_fuse.fuse.strategies.strategy_names import REWRITING, StrategyName
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options
+from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.sim import engine
 from opu_fuse.sim.compare import runs
 from tests.fuzz import canonical, layout
@@ -113,10 +115,10 @@ def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
 
 def _options(case: NetworkCase) -> Options:
     return Options(
-        strategy=case.strategy,
-        scales=case.scales,
+        strategy=StrategyName(case.strategy),
+        scales=Scales(case.scales),
         reuse_memory=case.reuse_memory,
-        cascades=case.cascades,
+        cascades=FusedStackChoice(case.cascades),
         calibration=None if case.quantised else case.inputs(salt=1),
     )
 

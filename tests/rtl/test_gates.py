@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.sim.cycle.run import MemoryOptions
@@ -26,7 +27,7 @@ def test_gates_have_the_functional_engines_bits(name, hw, rng, rtl):
     shape = (1, NETWORKS[name][0], 9, 7)
     inputs = {"x": rng.standard_normal(shape).astype(np.float32)}
     of_reals, of_integers = network(name), quantised_elsewhere(network(name), inputs)
-    for model, scales in ((of_reals, "free"), (of_integers, "pow2")):
+    for model, scales in ((of_reals, Scales.FREE), (of_integers, Scales.POW2)):
         compiled = compile_model(model, hw, Options(reuse_memory=False, scales=scales))
         assert in_front(compiled)
         functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
