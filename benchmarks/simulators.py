@@ -20,10 +20,14 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.pipeline import Program
-from opu_fuse.sim.engine_names import EngineLike
+from opu_fuse.sim.engine_names import EngineName
 from opu_fuse.sim.ports import noise
 
-GIVES: dict[EngineLike, str] = {"functional": "bits", "cycle": "cycles", "rtl": "bits and cycles"}
+GIVES = {
+    EngineName.FUNCTIONAL: "bits",
+    EngineName.CYCLE: "cycles",
+    EngineName.RTL: "bits and cycles",
+}
 CYCLE_BAR = 5_000_000
 """Cycles per second that the cycle engine reaches at least."""
 
@@ -43,7 +47,7 @@ def main() -> int:
     hw = opu_fuse.load_hw(args.hw)
     program: Program = opu_fuse.compile(zoo.build(args.network, image=args.image), hw)
     small: Program = opu_fuse.compile(zoo.build("tiny_residual"), hw)
-    names = [name for name in GIVES if name != "rtl" or not args.skip_rtl]
+    names = [name for name in GIVES if name != EngineName.RTL or not args.skip_rtl]
     runs = {name: _runner(program, name) for name in names}
     for name in names:
         _runner(small, name)()
@@ -52,7 +56,7 @@ def main() -> int:
         begin = time.perf_counter()
         results[name] = run()
         seconds[name] = time.perf_counter() - begin
-    cycles = results["cycle"].counters["cycles"]
+    cycles = results[EngineName.CYCLE].counters["cycles"]
     table = Table(title=f"{args.network} on {hw.name}: {cycles} cycles", title_justify="left")
     table.add_column("engine")
     table.add_column("gives")
@@ -63,11 +67,11 @@ def main() -> int:
         speed = f"{own / seconds[name]:_.0f}".replace("_", " ")
         table.add_row(name, GIVES[name], f"{seconds[name]:.2f}", speed)
     out.print(table)
-    return int(cycles / seconds["cycle"] < CYCLE_BAR)
+    return int(cycles / seconds[EngineName.CYCLE] < CYCLE_BAR)
 
 
-def _runner(program: Program, engine: EngineLike) -> Callable[[], RunResult]:
-    if engine == "cycle":
+def _runner(program: Program, engine: EngineName) -> Callable[[], RunResult]:
+    if engine == EngineName.CYCLE:
         return lambda: program.run(engine=engine)
     inputs: dict[str, np.ndarray] = noise(program.bundle)
     return lambda: program.run(inputs, engine=engine)

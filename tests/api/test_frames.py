@@ -90,7 +90,7 @@ def test_without_pandas_or_bokeh_the_extra_is_named(program, timed, monkeypatch)
         program.to_frame()
     for name in [name for name in sys.modules if name.startswith("opu_fuse.report.page")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "bokeh"]:
+    for name in ["bokeh", *(name for name in sys.modules if name.startswith("bokeh."))]:
         monkeypatch.setitem(sys.modules, name, None)
     text = r"^roofline: charts are drawn by bokeh.*, which is not installed; install opu-fuse\[no"
     with pytest.raises(opu_fuse.UserError, match=text):
