@@ -238,8 +238,8 @@ def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
     return not value.is_graph_output() and all(u.node in nodes for u in value.uses())
 
 
-def _norm(last: ir.Node) -> Composite | None:
-    """Norm whose last node is `last`, else None."""
+def _chain_of_three(last: ir.Node) -> list[ir.Node] | None:
+    """A node and two predecessors, last node first, each read by its successor alone."""
     nodes = [last]
     for _ in range(2):
         value = nodes[-1].inputs[0] if nodes[-1].inputs else None
@@ -247,6 +247,14 @@ def _norm(last: ir.Node) -> Composite | None:
         if value is None or before is None or not _read_only_by(value, {nodes[-1]}):
             return None
         nodes.append(before)
+    return nodes
+
+
+def _norm(last: ir.Node) -> Composite | None:
+    """Norm whose last node is `last`, else None."""
+    nodes = _chain_of_three(last)
+    if nodes is None:
+        return None
     _, norm, first = nodes
     orders = [tuple(n.attributes.get_ints("perm", ())) for n in (first, last)]
     kinds = [n.op_type for n in (first, last)]
@@ -329,13 +337,9 @@ def interleaving(last: ir.Node) -> Composite | None:
 
     [1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape
     """
-    nodes = [last]
-    for _ in range(2):
-        value = nodes[-1].inputs[0] if nodes[-1].inputs else None
-        before = None if value is None else value.producer()
-        if value is None or before is None or not _read_only_by(value, {nodes[-1]}):
-            return None
-        nodes.append(before)
+    nodes = _chain_of_three(last)
+    if nodes is None:
+        return None
     kinds = [n.op_type if n.domain in STANDARD else "" for n in nodes]
     source, split = nodes[-1].inputs[0] if nodes[-1].inputs else None, _dims(nodes[-1].outputs[0])
     if kinds != ["Reshape", "Transpose", "Reshape"] or source is None:
