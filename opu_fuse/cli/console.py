@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -74,6 +75,11 @@ class Screen:
 
 out = Screen("stdout")
 err = Screen("stderr")
+
+
+def typed_command() -> str:
+    """The command line as it was typed, for pages to name."""
+    return shlex.join(["opu-fuse", *sys.argv[1:]])
 
 
 def flush() -> None:

@@ -1,14 +1,12 @@
 """`opu-fuse explore`."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
-from opu_fuse.cli.console import out
+from opu_fuse.cli.console import out, typed_command
 from opu_fuse.cli.progress import progress, time_left
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 from opu_fuse.number_text import counted
@@ -72,6 +70,6 @@ def explore(
             progress=lambda *at: show(time_left("machines", *at), at[0] / at[1]),
         )
     out.print(best_table(exploration, device))
-    command = shlex.join(["opu-fuse", *sys.argv[1:]])
+    command = typed_command()
     written = write_results(exploration, device, output, command)
     out.print(f"{counted(len(exploration.best), 'machine')}: {', '.join(map(str, written))}")

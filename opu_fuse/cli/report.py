@@ -1,8 +1,6 @@
 """`opu-fuse report`."""
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +8,7 @@ import typer
 
 from opu_fuse import __version__
 from opu_fuse.cli.arguments import require_suffix
-from opu_fuse.cli.console import out
+from opu_fuse.cli.console import out, typed_command
 from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.number_text import byte_size
@@ -50,7 +48,7 @@ def report(
             trees.append(overview(program, accuracy_of(program, measured)))
         show("draw", len(programs) / (len(programs) + 1))
         _all_used(accuracy or [], measured, trees)
-        command = shlex.join(["opu-fuse", *sys.argv[1:]])
+        command = typed_command()
         page = document(trees, command)
     write_text(output, page)
     tree = {

@@ -1,8 +1,6 @@
 """`opu-fuse sweep`."""
 
 import json
-import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
-from opu_fuse.cli.console import out
+from opu_fuse.cli.console import out, typed_command
 from opu_fuse.cli.progress import progress, time_left
 from opu_fuse.number_text import counted
 
@@ -47,7 +45,7 @@ def sweep(
         )
     written = (*write_tables(rows, output), output / "sweep.html")
     points = json.loads(str(rows.to_json(orient="records")))
-    command = shlex.join(["opu-fuse", *sys.argv[1:]])
+    command = typed_command()
     write_text(written[-1], page(points, f"Sweep {plan.stem}", command=command))
     failed = Counter(point["error"] for point in points if point["error"] is not None)
     files = ", ".join(map(str, written))

@@ -26,7 +26,10 @@ def written(tmp_path_factory):
         paths.append(str(folder / f"{machine}.opu"))
         compile_program(zoo.build(network), load_hw(machine)).save(paths[-1])
     page = folder / "r.html"
-    app(["report", *paths, "-o", str(page)], standalone_mode=False)
+    command = ["report", *paths, "-o", str(page)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["opu-fuse", *command])
+        app(command, standalone_mode=False)
     return page, json.loads(page.with_suffix(".json").read_text())["programs"]
 
 
@@ -299,7 +302,7 @@ def test_lines_of_a_chart_differ_in_colour_or_dashes(page):
 
 def test_the_page_says_version_command_machine_and_memory(page, written):
     text = page.inner_text("main")
-    assert f"opu-fuse {opu_fuse.__version__} with opu-fuse " in text
+    assert f"opu-fuse {opu_fuse.__version__} with opu-fuse report " in text
     summary = written[1][0]["summary"]
     assert summary["dram_latency"] == 20
     assert "DRAM\n8 bytes per cycle, latency 20 cycles" in text
