@@ -280,7 +280,7 @@ def _is_quantised(node: ir.Node) -> bool:
         return False
     if node.op_type in BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
-    arrays = [constant(v) for v in node.inputs if v is not None]
+    arrays = [constant(v) for v in node.inputs if is_standard(node, "Add")]
     if not all(np.isfinite(a).all() for a in arrays if a is not None and a.dtype.kind == "f"):
         return False  # a mask of minus infinity
     return _is_map(node.outputs[0]) and (node.op_type != "Einsum" or is_product(node))
