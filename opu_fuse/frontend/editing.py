@@ -169,20 +169,54 @@ def insert_before(
     node: ir.Node,
     op_type: str,
     inputs: Sequence[ir.Value | None],
-    attributes: dict[str, Any] | None = None,
+    attributes: Mapping[str, Any] | None = None,
     *,
     name: str,
     shape: Sequence[int],
+    quant: QuantParams | None = None,
 ) -> ir.Value:
-    """Insert a float node before `node`, with the same origin. Return its result."""
+    """Insert a float node before `node`, with the same origin. Return its result.
+
+    quant: the annotation of the result.
+    """
     new = ir.Node("", op_type, inputs, attributes_of(attributes).values(), name=name)
     result = new.outputs[0]
     result.name, result.dtype, result.shape = name, ir.DataType.FLOAT, ir.Shape(shape)
+    if quant is not None:
+        result.meta[META_KEY] = quant
     merge_sources(new, [node])
     graph = node.graph
     assert graph is not None
     graph.insert_before(node, new)
     return result
+
+
+def move_before(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    name: str,
+    shape: Sequence[int],
+) -> ir.Value:
+    """`insert_before` of an operator that moves values: its result has its operand's annotation."""
+    x = inputs[0]
+    assert x is not None
+    quant = quant_of(x)
+    return insert_before(node, op_type, inputs, attributes, name=name, shape=shape, quant=quant)
+
+
+def reshape_before(node: ir.Node, value: ir.Value, shape: Sequence[int], *, name: str) -> ir.Value:
+    """Insert a Reshape of a value before `node`, with the same annotation. Return its result; the
+    value itself if it has the shape.
+    """
+    graph = node.graph
+    assert graph is not None
+    if static_shape(value) == tuple(shape):
+        return value
+    size = add_constant(graph, f"{name}_shape", np.asarray(shape, np.int64))
+    return move_before(node, "Reshape", [value, size], name=name, shape=shape)
 
 
 def insert_after(

@@ -17,12 +17,13 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
+    move_before,
     quant_of,
     rewrite,
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import META_KEY, REWRITE_KEY
+from opu_fuse.quant import REWRITE_KEY
 
 _WHY = "a sum of the padded maps: a machine joins channels, not rows or columns"
 _SPATIAL = (2, 3)
@@ -63,9 +64,14 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         terms.append(_constant_map(graph, node, places, axis, shape))
     total = terms[0]
     for number, term in enumerate(terms[1:-1], start=1):
-        total = insert_before(node, "Add", [total, term], name=f"{node.name}/{number}", shape=shape)
-        if (quant := quant_of(result)) is not None:
-            total.meta[META_KEY] = quant
+        total = insert_before(
+            node,
+            "Add",
+            [total, term],
+            name=f"{node.name}/{number}",
+            shape=shape,
+            quant=quant_of(result),
+        )
     rewrite(node, "Add", [total, terms[-1]])
     node.metadata_props[REWRITE_KEY] = _WHY
     return True
@@ -80,10 +86,7 @@ def _padded(
     amounts[[axis, 4 + axis]] = start, shape[axis] - start - size[axis]
     name = f"{node.name}/{start}/pad"
     pads = add_constant(graph, f"{name}s", amounts)
-    padded = insert_before(node, "Pad", [value, pads], {"mode": "constant"}, name=name, shape=shape)
-    if (quant := quant_of(value)) is not None:
-        padded.meta[META_KEY] = quant
-    return padded
+    return move_before(node, "Pad", [value, pads], {"mode": "constant"}, name=name, shape=shape)
 
 
 def _constant_map(

@@ -177,9 +177,8 @@ def _widen(graph: ir.Graph, node: ir.Node, attributes: Mapping[str, Any]) -> Non
         explicit,
         name=f"{node.name}/conv",
         shape=(target[0], target[1], 1, target[2]),
+        quant=quant_of(y),
     )
-    if (y_quant := quant_of(y)) is not None:
-        result.meta[META_KEY] = y_quant
     rewrite(node, "Reshape", [result, _shape(graph, f"{node.name}/shape", target)])
 
 

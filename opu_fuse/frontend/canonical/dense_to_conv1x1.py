@@ -32,14 +32,13 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_after,
-    insert_before,
     is_standard,
+    move_before,
     operand,
     quant_of,
     rewrite,
     static_shape,
 )
-from opu_fuse.quant import META_KEY
 
 
 def convert(graph: ir.Graph, node: ir.Node, later: Collection[ir.Value]) -> bool:
@@ -60,7 +59,7 @@ def convert(graph: ir.Graph, node: ir.Node, later: Collection[ir.Value]) -> bool
     if source is None:  # Case 3
         if image_shape(x) is None or x in later:
             return False
-        source = as_image(graph, node, x)
+        source = as_image(node, x)
     if source is not x:
         reshape_after(graph, node, source)
     quant = quant_of(w)
@@ -79,9 +78,7 @@ def _convolve(node: ir.Node, source: ir.Value, weights: Sequence[ir.Value]) -> N
     assert size is not None
     assert target is not None
     name, shape = f"{node.name}/channels", [size[axis] for axis in CHANNELS_FIRST]
-    x = insert_before(node, "Transpose", [source], {"perm": CHANNELS_FIRST}, name=name, shape=shape)
-    if (quant := quant_of(source)) is not None:
-        x.meta[META_KEY] = quant
+    x = move_before(node, "Transpose", [source], {"perm": CHANNELS_FIRST}, name=name, shape=shape)
     inverse = {"perm": CHANNELS_LAST}
     name, shape = f"{node.name}/last", [target[axis] for axis in CHANNELS_FIRST]
     insert_after(node, node.outputs[0], "Transpose", (), inverse, name=name, shape=shape)

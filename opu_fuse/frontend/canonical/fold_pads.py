@@ -20,16 +20,14 @@ from opu_fuse.frontend.editing import (
     add_constant,
     bypass,
     constant,
-    insert_before,
     is_standard,
+    move_before,
     operand,
-    quant_of,
     rewrite,
     sole_reader,
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import META_KEY
 
 
 def run(model: ir.Model) -> bool:
@@ -97,11 +95,9 @@ def _cut(graph: ir.Graph, node: ir.Node, amounts: np.ndarray) -> bool:
         rewrite(node, "Slice", [x, *operands])
         return True
     cropped_shape = (*shape[:2], *(size - starts - ends).tolist())
-    cropped = insert_before(
+    cropped = move_before(
         node, "Slice", [x, *operands], name=f"{node.name}/cut", shape=cropped_shape
     )
-    if (quant := quant_of(x)) is not None:
-        cropped.meta[META_KEY] = quant
     pads = add_constant(graph, f"{node.name}/pads", positive)
     rewrite(node, "Pad", [cropped, pads, *node.inputs[2:3]], {"mode": mode})
     return True

@@ -6,8 +6,7 @@ each head before. A chain that only moves joined heads, and ends in their order,
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -23,7 +22,6 @@ from opu_fuse.frontend.editing import (
     static_shape,
     values_of,
 )
-from opu_fuse.quant import META_KEY, QuantParams
 
 Joined = dict[ir.Value, tuple[ir.Value, ...]]
 """Map of all heads -> the maps of the heads, joined by channels."""
@@ -58,7 +56,15 @@ def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
         ]
         name = f"{node.name}/{number}"
         parts_made.append(
-            made(node, node.op_type, inputs, attributes, name, shape, quant_of(result))
+            insert_before(
+                node,
+                node.op_type,
+                inputs,
+                attributes,
+                name=name,
+                shape=shape,
+                quant=quant_of(result),
+            )
         )
         first += shape[1]
     value = concatenated(node, parts_made, joined)
@@ -66,7 +72,15 @@ def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
     for number, link in enumerate(links):
         shape = size_of(link.outputs[0])
         inputs, name = [value, *link.inputs[1:]], f"{node.name}/link{number}"
-        value = made(node, link.op_type, inputs, values_of(link), name, shape, quant_of(result))
+        value = insert_before(
+            node,
+            link.op_type,
+            inputs,
+            values_of(link),
+            name=name,
+            shape=shape,
+            quant=quant_of(result),
+        )
     rewrite(node, last.op_type, [value, *last.inputs[1:]], values_of(last))
     return True
 
@@ -130,32 +144,8 @@ def concatenated(node: ir.Node, parts: Sequence[ir.Value], joined: Joined) -> ir
         shapes = [size_of(part) for part in parts]
         size = (1, sum(shape[1] for shape in shapes), *shapes[0][2:])
         name, quant = f"{node.name}/joined", quant_of(node.outputs[0])
-        whole = made(node, "Concat", list(parts), {"axis": 1}, name, size, quant)
+        whole = insert_before(
+            node, "Concat", list(parts), {"axis": 1}, name=name, shape=size, quant=quant
+        )
     joined[whole] = tuple(parts)
     return whole
-
-
-def reshaped(
-    graph: ir.Graph, node: ir.Node, value: ir.Value, shape: Sequence[int], name: str
-) -> ir.Value:
-    """A value in another shape."""
-    if static_shape(value) == tuple(shape):
-        return value
-    size = add_constant(graph, f"{name}/shape", np.array(shape, np.int64))
-    return made(node, "Reshape", [value, size], {}, name, shape, quant_of(value))
-
-
-def made(
-    node: ir.Node,
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Mapping[str, Any],
-    name: str,
-    shape: Sequence[int],
-    quant: QuantParams | None,
-) -> ir.Value:
-    """The result of a new operator before `node`."""
-    value = insert_before(node, op_type, inputs, dict(attributes), name=name, shape=shape)
-    if quant is not None:
-        value.meta[META_KEY] = quant
-    return value

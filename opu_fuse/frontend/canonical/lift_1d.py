@@ -22,12 +22,12 @@ from opu_fuse.frontend.editing import (
     is_standard,
     operand,
     quant_of,
+    reshape_before,
     rewrite,
     standard_nodes,
     static_shape,
 )
 from opu_fuse.model.operator_sets import ALONG_AXIS, ELEMENT_WISE
-from opu_fuse.quant import META_KEY
 
 _CHANNELS_FIRST = frozenset(
     (
@@ -159,16 +159,10 @@ def _wide(graph: ir.Graph, node: ir.Node, value: ir.Value | None) -> ir.Value | 
         return value
     if (image := _image(value)) is not None:
         return image
-    name, quant = f"{node.name}/wide", quant_of(value)
     if data is not None:
         full = data.reshape((1,) * (_RANK - data.ndim) + data.shape)
-        return add_constant(graph, f"{value.name}/wide", full[:, :, None, :], quant)
-    sizes = _with_row(shape)
-    size = add_constant(graph, f"{name}_shape", np.asarray(sizes, np.int64))
-    wide = insert_before(node, "Reshape", [value, size], name=name, shape=sizes)
-    if quant is not None:
-        wide.meta[META_KEY] = quant
-    return wide
+        return add_constant(graph, f"{value.name}/wide", full[:, :, None, :], quant_of(value))
+    return reshape_before(node, value, _with_row(shape), name=f"{node.name}/wide")
 
 
 def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
@@ -180,9 +174,9 @@ def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
     wide = _wide(graph, node, node.inputs[0])
     shape = (*target[:2], 1, 1)
     name, pool = f"{node.name}/pool", WHOLE_MAP[node.op_type]
-    pooled = insert_before(node, pool, [wide], name=name, shape=shape)
-    if (quant := quant_of(node.outputs[0])) is not None:
-        pooled.meta[META_KEY] = quant
+    pooled = insert_before(
+        node, pool, [wide], name=name, shape=shape, quant=quant_of(node.outputs[0])
+    )
     size = add_constant(graph, f"{node.name}/shape", np.asarray(target, np.int64))
     rewrite(node, "Reshape", [pooled, size])
     return True

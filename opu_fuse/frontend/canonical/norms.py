@@ -19,14 +19,12 @@ from opu_fuse.frontend.canonical.token_images import (
 )
 from opu_fuse.frontend.editing import (
     insert_after,
-    insert_before,
     is_standard,
-    quant_of,
+    move_before,
     sole_reader,
     static_shape,
 )
 from opu_fuse.model.operator_sets import NORMS
-from opu_fuse.quant import META_KEY
 
 
 def convert(graph: ir.Graph, node: ir.Node) -> bool:
@@ -36,7 +34,7 @@ def convert(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     is_new = not is_image(x)
     if is_new:
-        x = map_of(x) or as_image(graph, node, x)
+        x = map_of(x) or as_image(node, x)
         reshape_after(graph, node, x)
         node.replace_input_with(0, x)
         node.attributes["axis"] = ir.AttrInt64("axis", -1)
@@ -79,13 +77,11 @@ def _transpose_operand(node: ir.Node, x: ir.Value) -> bool:
     assert shape is not None
     first = [shape[axis] for axis in CHANNELS_FIRST]
     name = f"{node.name}/channels"
-    turned = insert_before(node, "Transpose", [x], {"perm": CHANNELS_FIRST}, name=name, shape=first)
-    back = insert_before(
-        node, "Transpose", [turned], {"perm": CHANNELS_LAST}, name=f"{node.name}/last", shape=shape
-    )
-    if (quant := quant_of(x)) is not None:
-        turned.meta[META_KEY] = back.meta[META_KEY] = quant
-    node.replace_input_with(0, back)
+    perm = {"perm": CHANNELS_FIRST}
+    first_map = move_before(node, "Transpose", [x], perm, name=name, shape=first)
+    perm, name = {"perm": CHANNELS_LAST}, f"{node.name}/last"
+    last_map = move_before(node, "Transpose", [first_map], perm, name=name, shape=shape)
+    node.replace_input_with(0, last_map)
     return True
 
 

@@ -35,7 +35,6 @@ from opu_fuse.frontend.editing import (
     static_shape,
     values_of,
 )
-from opu_fuse.quant import META_KEY
 
 WHOLE_MAP = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 """The pool equivalent to a reduction over rows and columns."""
@@ -118,9 +117,9 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
         rewrite(node, pool, [x], attributes)
         return True
     name = f"{node.name}/pool"
-    pooled = insert_before(node, pool, [x], attributes, name=name, shape=shape)
-    if (quant := quant_of(result)) is not None:
-        pooled.meta[META_KEY] = quant
+    pooled = insert_before(
+        node, pool, [x], attributes, name=name, shape=shape, quant=quant_of(result)
+    )
     rewrite(node, "Reshape", [pooled, add_constant(graph, f"{node.name}/shape", np.array(target))])
     return True
 

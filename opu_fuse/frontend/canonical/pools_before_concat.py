@@ -9,16 +9,16 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
     detach,
-    insert_before,
     is_standard,
     merge_sources,
+    move_before,
     quant_of,
     rewrite,
     sole_reader,
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import META_KEY, REWRITE_KEY
+from opu_fuse.quant import REWRITE_KEY
 
 
 def run(model: ir.Model) -> bool:
@@ -44,9 +44,7 @@ def _pool(node: ir.Node) -> bool:
     for i, branch in enumerate(branches):
         new_shape = (size[0], channels[i], *size[2:])
         name = f"{node.name}/{i}"
-        pool = insert_before(node, "MaxPool", [branch], attributes, name=name, shape=new_shape)
-        if (quant := quant_of(branch)) is not None:
-            pool.meta[META_KEY] = quant
+        pool = move_before(node, "MaxPool", [branch], attributes, name=name, shape=new_shape)
         pooled.append(pool)
     merge_sources(node, [concat])
     rewrite(node, "Concat", pooled, {"axis": 1})

@@ -23,15 +23,16 @@ from opu_fuse.frontend.canonical.joined_heads import (
     concatenated,
     for_each_head,
     in_order,
-    made,
-    reshaped,
     size_of,
 )
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    insert_before,
     is_standard,
+    move_before,
     quant_of,
+    reshape_before,
     rewrite,
     static_shape,
     values_of,
@@ -120,7 +121,7 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     for number, pair in enumerate(pairs):
         first, second = reversed(pair) if swapped else pair
         name = node.name if len(pairs) == 1 else f"{node.name}/{number}"
-        parts.append(_product(graph, node, first, second, f"{name}"))
+        parts.append(_product(node, first, second, f"{name}"))
     _join(graph, node, parts, matrices, joined, swapped=swapped)
     return True
 
@@ -228,25 +229,27 @@ def _part(
             break
         begun += size
     size = size_of(source)[2:]
-    value = reshaped(graph, node, source, (1, channels, *(1,) * (2 - len(size)), *size), name)
+    value = reshape_before(node, source, (1, channels, *(1,) * (2 - len(size)), *size), name=name)
     size = size_of(value)[2:]
     if count != channels:
         ends = (np.array([first]), np.array([first + count]), np.array([1]))
         numbers = [add_constant(graph, f"{name}/slice", end) for end in ends]
         shape = (1, count, *size)
-        value = made(
-            node, "Slice", [value, *numbers], {}, f"{name}/{first}", shape, quant_of(value)
-        )
+        value = move_before(node, "Slice", [value, *numbers], name=f"{name}/{first}", shape=shape)
     for number, function in enumerate(heads.functions):
         inputs = [v if constant(v) is not None else value for v in function.inputs]
         attributes, quant = values_of(function), quant_of(function.outputs[0])
         own, shape = f"{name}/{first}/function{number}", size_of(value)
-        value = made(node, function.op_type, inputs, attributes, own, shape, quant)
+        value = insert_before(
+            node, function.op_type, inputs, attributes, name=own, shape=shape, quant=quant
+        )
     if turned:
-        value = reshaped(graph, node, value, (1, count, 1, math.prod(size)), f"{name}/{first}/row")
+        value = reshape_before(
+            node, value, (1, count, 1, math.prod(size)), name=f"{name}/{first}/row"
+        )
         shape = (1, math.prod(size), 1, count)
         perm, name = {"perm": TURN}, f"{name}/{first}/turned"
-        value = made(node, "Transpose", [value], perm, name, shape, quant_of(value))
+        value = move_before(node, "Transpose", [value], perm, name=name, shape=shape)
     return _Factor(value=value, turned=turned)
 
 
@@ -256,7 +259,7 @@ def _as_written(graph: ir.Graph, node: ir.Node, of: _Matrices, index: int) -> li
     assert source is not None
     shape, name = size_of(source), f"{node.name}/{'ab'[index]}"
     own, (high, wide) = shape[:-2], shape[-2:]
-    whole = reshaped(graph, node, source, (1, math.prod(own), high, wide), f"{name}/heads")
+    whole = reshape_before(node, source, (1, math.prod(own), high, wide), name=f"{name}/heads")
     numbers = np.broadcast_to(np.arange(math.prod(own)).reshape(own), of.batch).reshape(-1)
     swaps = of.transposed[index] != (index == 0)
     known: dict[int, _Factor] = {}
@@ -268,15 +271,13 @@ def _as_written(graph: ir.Graph, node: ir.Node, of: _Matrices, index: int) -> li
             ends = (np.array([number]), np.array([number + 1]), np.array([1]))
             slices = [add_constant(graph, f"{name}/slice", end) for end in ends]
             part = (1, 1, high, wide)
-            value = made(
-                node, "Slice", [whole, *slices], {}, f"{name}/{number}", part, quant_of(whole)
+            value = move_before(
+                node, "Slice", [whole, *slices], name=f"{name}/{number}", shape=part
             )
         perm = (0, 3, 1, 2) if swaps else (0, 2, 1, 3)
         size = tuple((1, 1, high, wide)[axis] for axis in perm)
-        quant = quant_of(value)
-        value = made(
-            node, "Transpose", [value], {"perm": perm}, f"{name}/{number}/map", size, quant
-        )
+        own_name = f"{name}/{number}/map"
+        value = move_before(node, "Transpose", [value], {"perm": perm}, name=own_name, shape=size)
         known[number] = _Factor(value=value, turned=False)
     return [known[number] for number in numbers.tolist()]
 
@@ -308,13 +309,21 @@ def _softmax_axis(value: ir.Value) -> int | None:
     return None
 
 
-def _product(graph: ir.Graph, node: ir.Node, maps: _Factor, second: _Factor, name: str) -> ir.Value:
+def _product(node: ir.Node, maps: _Factor, second: _Factor, name: str) -> ir.Value:
     size = size_of(second.value)
     row = (1, size[1], 1, math.prod(size[2:]))
-    weights = reshaped(graph, node, second.value, row, f"{name}/weights")
+    weights = reshape_before(node, second.value, row, name=f"{name}/weights")
     shape, equation = (1, row[3], *maps.pixels), {"equation": PRODUCT}
     inputs = [maps.value, weights]
-    return made(node, "Einsum", inputs, equation, f"{name}/map", shape, quant_of(node.outputs[0]))
+    return insert_before(
+        node,
+        "Einsum",
+        inputs,
+        equation,
+        name=f"{name}/map",
+        shape=shape,
+        quant=quant_of(node.outputs[0]),
+    )
 
 
 def _join(
@@ -333,6 +342,6 @@ def _join(
         rewrite(node, "Reshape", [whole, add_constant(graph, f"{node.name}/shape", shape)])
         return
     shape = (*of.batch, of.columns, of.rows)
-    value = reshaped(graph, node, whole, shape, f"{node.name}/heads")
+    value = reshape_before(node, whole, shape, name=f"{node.name}/heads")
     axes = [*range(len(shape))]
     rewrite(node, "Transpose", [value], {"perm": [*axes[:-2], axes[-1], axes[-2]]})

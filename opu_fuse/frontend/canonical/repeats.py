@@ -20,7 +20,6 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import META_KEY
 
 _NEAREST = {
     "mode": "nearest",
@@ -58,9 +57,9 @@ def _repeat(graph: ir.Graph, node: ir.Node) -> bool:
     if repeats_both:  # channels first, while there are fewer pixels
         indices = add_constant(graph, f"{node.name}/order", order)
         name, shape = f"{node.name}/channels", (1, target[1], *source[2:])
-        x = insert_before(node, "Gather", [x, indices], {"axis": 1}, name=name, shape=shape)
-        if y_quant is not None:
-            x.meta[META_KEY] = y_quant
+        x = insert_before(
+            node, "Gather", [x, indices], {"axis": 1}, name=name, shape=shape, quant=y_quant
+        )
     if max(times[2:]) > 1:
         factors = add_constant(graph, f"{node.name}/scales", scales)
         rewrite(node, "Resize", [x, None, factors], _NEAREST)

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.canonical.channel_permutes import LARGEST, MOVES
+from opu_fuse.frontend.canonical.channel_permutes import LARGEST
 from opu_fuse.frontend.canonical.dense import is_final
+from opu_fuse.frontend.canonical.element_order import MOVES
 from opu_fuse.frontend.editing import (
     add_constant,
     bypass,

@@ -34,6 +34,7 @@ from opu_fuse.frontend.editing import (
     insert_before,
     is_standard,
     merge_sources,
+    move_before,
     operand,
     quant_of,
     rewrite,
@@ -41,7 +42,6 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
-from opu_fuse.quant import META_KEY
 
 _DEFAULT_AXIS = {"Concat": None, "Split": 0}
 """Operators with an axis attribute -> its default."""
@@ -289,10 +289,7 @@ def _inverse_permuted(
     if data is None:
         sizes = [shape[axis] for axis in back]
         attributes = {"perm": back}
-        transposed = insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
-        if (quant := quant_of(value)) is not None:
-            transposed.meta[META_KEY] = quant
-        return transposed
+        return move_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
     # numpy broadcasting: missing axes are the leading ones.
     aligned = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
     return add_constant(graph, name, aligned.transpose(back), quant_of(value))

@@ -33,9 +33,9 @@ from opu_fuse.frontend.editing import (
     constant,
     detach,
     insert_after,
-    insert_before,
     is_standard,
     merge_sources,
+    move_before,
     operand,
     quant_of,
     rewrite,
@@ -55,7 +55,7 @@ from opu_fuse.model.operator_sets import (
     QUANTISED,
     moving,
 )
-from opu_fuse.quant import META_KEY, REWRITE_KEY
+from opu_fuse.quant import REWRITE_KEY
 
 _STRIDES = range(2, 5)
 """Strides that are rewritten; larger ones give weights that are almost all zeros."""
@@ -230,9 +230,7 @@ def _pack_at_input(
     shape = (1, channels * block**2, *(n // block for n in size))
     attributes = {"blocksize": block}
     name = f"{node.name}/pixels"
-    packed = insert_before(node, "SpaceToDepth", [x], attributes, name=name, shape=shape)
-    if (rounded := quant_of(x)) is not None:
-        packed.meta[META_KEY] = rounded
+    packed = move_before(node, "SpaceToDepth", [x], attributes, name=name, shape=shape)
     first_channels = [(row * block + column) * channels for row, column in offsets]
     order = np.add.outer(first_channels, np.arange(channels)).reshape(-1)
     indices = add_constant(graph, f"{node.name}/order", order.astype(np.int64))

@@ -11,12 +11,11 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import (
     add_constant,
     insert_after,
-    insert_before,
     is_standard,
     quant_of,
+    reshape_before,
     static_shape,
 )
-from opu_fuse.quant import META_KEY
 
 CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 """Permutations of a channels-last map to channels-first, and back."""
@@ -55,11 +54,11 @@ def map_of(value: ir.Value | None, *, any_axis: bool = False) -> ir.Value | None
     return source if same_quant and (keeps_channels or any_axis) else None
 
 
-def as_image(graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
+def as_image(node: ir.Node, value: ir.Value) -> ir.Value:
     """Insert a Reshape of several tokens to an image before `node`. Return the image."""
     shape = image_shape(value)
     assert shape is not None
-    return reshaped(graph, node, value, shape)
+    return reshape_before(node, value, shape, name=f"{node.name}/image")
 
 
 def reshape_after(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
@@ -74,13 +73,3 @@ def reshape_after(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
         shape = add_constant(graph, f"{name}_shape", np.asarray(tokens, np.int64))
         pixels = (*size[:-1], math.prod(tokens) // pixel_count)
         insert_after(node, result, "Reshape", (shape,), name=name, shape=pixels)
-
-
-def reshaped(graph: ir.Graph, node: ir.Node, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-    """Insert a Reshape of a value before `node`, with the same annotation. Return its result."""
-    name = f"{node.name}/image"
-    size = add_constant(graph, f"{name}_shape", np.asarray(shape, np.int64))
-    image = insert_before(node, "Reshape", [value, size], name=name, shape=shape)
-    if (quant := quant_of(value)) is not None:
-        image.meta[META_KEY] = quant
-    return image

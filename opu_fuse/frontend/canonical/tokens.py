@@ -32,7 +32,6 @@ from opu_fuse.frontend.canonical.token_images import (
     is_image,
     map_of,
     reshape_after,
-    reshaped,
 )
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -41,6 +40,7 @@ from opu_fuse.frontend.editing import (
     is_standard,
     operand,
     quant_of,
+    reshape_before,
     rewrite,
     static_shape,
 )
@@ -139,7 +139,7 @@ def _operand(
 ) -> ir.Value:
     data = constant(value)
     if data is None:
-        return reshaped(graph, node, value, size)
+        return reshape_before(node, value, size, name=f"{node.name}/image")
     if data.ndim <= 1 and math.prod(data.shape[:-1]) == 1:
         return value
     if math.prod(data.shape[:-1]) == 1:
@@ -212,7 +212,9 @@ def _join(graph: ir.Graph, node: ir.Node) -> bool:
         if data is not None:
             name = f"{value.name}/tokens"
             image = add_constant(graph, name, data.reshape(sizes[value]), quant_of(value))
-        node.replace_input_with(index, image or reshaped(graph, node, value, sizes[value]))
+        node.replace_input_with(
+            index, image or reshape_before(node, value, sizes[value], name=f"{node.name}/image")
+        )
     node.attributes["axis"] = ir.AttrInt64("axis", axis % 3 + 1)
     _restore(graph, node, (1, *shape))
     return True
@@ -240,7 +242,7 @@ def _transpose(graph: ir.Graph, node: ir.Node) -> bool:
         order, turned = CHANNELS_FIRST, (1, inner, 1, outer)
     elif any(_makes(use.node, (1, 1, inner, outer)) for use in result.uses()):
         order, turned = CHANNELS_LAST, (1, 1, inner, outer)
-        source = reshaped(graph, node, x, (1, outer, 1, inner))
+        source = reshape_before(node, x, (1, outer, 1, inner), name=f"{node.name}/image")
     else:
         return False
     size = add_constant(graph, f"{node.name}/line_shape", np.array((1, inner, outer)))
