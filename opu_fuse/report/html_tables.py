@@ -16,22 +16,23 @@ def html_table(
     name: str,
     numbers: Collection[int] = (),
 ) -> str:
-    """A table that may be wider than the page. rows: cells are HTML already, headings are not;
-    numbers: columns that are aligned on the right.
+    """A table that may be wider than the page, its first column the headings of its rows.
+
+    rows: cells are HTML already, headings are not; numbers: columns that are aligned on the right.
     """
-    right = [
-        ' style="text-align: right; white-space: nowrap"' if n in numbers else ""
-        for n in range(len(heads))
-    ]
+    style = [_NUMBER if n in numbers else "" for n in range(len(heads))]
 
-    def line(cells: Sequence[str], tag: str) -> str:
-        parts = zip(cells, right, strict=True)
-        return f"<tr>{''.join(f'<{tag}{style}>{cell}</{tag}>' for cell, style in parts)}</tr>"
+    def line(cells: Sequence[str], scopes: Iterable[str]) -> str:
+        tags = (("th", f' scope="{scope}"') if scope else ("td", "") for scope in scopes)
+        parts = zip(tags, cells, style, strict=True)
+        return f"<tr>{''.join(f'<{t}{s}{own}>{cell}</{t}>' for (t, s), cell, own in parts)}</tr>"
 
-    head, body = line([escape(h) for h in heads], "th"), "".join(line(row, "td") for row in rows)
+    head = line([escape(h) for h in heads], ("col" if h else "" for h in heads))
+    others = [""] * (len(heads) - 1)
+    body = "".join(line(row, ("row", *others)) for row in rows)
     return (
-        f'<div class="wide"><table class="{name}"><thead>{head}</thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<div class="wide" tabindex="0" role="group" aria-label="Table of {name}">'
+        f'<table class="{name}"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
     )
 
 

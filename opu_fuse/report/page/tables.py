@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from opu_fuse.number_text import percent, rounded, whole
 from opu_fuse.report.decibels import snr_meaning
+from opu_fuse.report.html_tables import html_table
 
 Tree = Mapping[str, Any]
 
@@ -65,7 +66,9 @@ def summary_table(programs: Sequence[Tree]) -> str:
     """What a person wants first, a column a program; after the others the ratio to the first."""
     rows = [_summary_row(title, programs, key, form) for title, key, form in _SUMMARY]
     heads = [f"{p['model']} on {p['machine']}" for p in programs]
-    return _table(["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary")
+    return html_table(
+        ["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary"
+    )
 
 
 def strategies_table(program: Tree) -> str:
@@ -83,7 +86,7 @@ def strategies_table(program: Tree) -> str:
         *("strategy", "groups", "operators on the host CPU", "predicted cycles", "DRAM, bytes"),
         "legal",
     ]
-    return _table(heads, rows, "strategies")
+    return html_table(heads, rows, "strategies")
 
 
 def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
@@ -102,7 +105,7 @@ def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
     several = len(set(machines)) == len(machines)
     names = machines if several else [f"{p['model']} on {p['machine']}" for p in programs]
     heads = ["groups", *(f"cycles, {name}" for name in names)]
-    return _table([*heads, "difference"], rows, "differences")
+    return html_table([*heads, "difference"], rows, "differences")
 
 
 def _spread(row: tuple[str, Sequence[int | None]]) -> int:
@@ -218,18 +221,3 @@ def _accuracy(outputs: Iterable[Tree] | None) -> str:
         right = "" if o["right"] is None else f", right {percent(o['right'])}"
         texts.append(f"{escape(o['name'])}: SNR {ratio}{agreement}{right}")
     return "<br>".join(texts)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> str:
-    """Cells are HTML already, headings are not."""
-    first, *others = heads
-    corner = f'<th scope="col">{escape(first)}</th>' if first else "<td></td>"
-    head = corner + "".join(f'<th scope="col">{escape(text)}</th>' for text in others)
-    body = "".join(
-        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{c}</td>" for c in row[1:])}</tr>'
-        for row in rows
-    )
-    return (
-        f'<div class="wide" tabindex="0" role="group" aria-label="Table of {name}">'
-        f'<table class="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
