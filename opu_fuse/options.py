@@ -137,7 +137,7 @@ def keywords_of(
         plain = inspect.signature(function)
         own = [*plain.parameters.values()][:2]
         fields = inspect.signature(options).parameters.values()
-        call.__signature__ = plain.replace(parameters=[*own, *fields])  # type: ignore[attr-defined]
+        call.__signature__ = plain.replace(parameters=[*own, *fields])  # type: ignore[attr-defined]  # as `inspect` allows
         records = [c for c in reversed(inspect.getmro(cast("type", options))) if is_dataclass(c)]
         texts = [inspect.cleandoc(thing.__doc__ or "") for thing in (function, *records)]
         call.__doc__ = "\n\n".join(texts)

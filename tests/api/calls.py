@@ -64,7 +64,7 @@ def running(program: opu_fuse.Program, image: np.ndarray) -> None:
     program.run(engine="cycle", memory=3)  # refused: reportArgumentType
     program.run(image, rtl=opu_fuse.RtlOptions(delay=3))  # refused: reportCallIssue
     program.to_frame("layers")  # refused: reportArgumentType
-    program.layers  # refused: reportAttributeAccessIssue  # noqa: B018
+    program.layers  # refused: reportAttributeAccessIssue  # noqa: B018  never run
 
 
 def measuring(hw: opu_fuse.HwSpec, images: np.ndarray, labels: np.ndarray) -> None:

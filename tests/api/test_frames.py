@@ -60,7 +60,7 @@ def test_losses_are_rows(losses):
     assert table["ratio"].is_monotonic_increasing
 
 
-def test_an_exploration_ranks_the_best(exploration):  # noqa: F811
+def test_an_exploration_ranks_the_best(exploration):  # noqa: F811  a fixture
     table = exploration.to_frame()
     assert table["rank"].fillna(0).tolist() == [0, 1, 0]
     assert table["shipped"].tolist() == [False, False, True]

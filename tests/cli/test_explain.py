@@ -93,8 +93,8 @@ def test_a_cascade_is_told_with_what_it_saves(opu_fuse, tmp_path):
     assert "  in a fused stack: first, second (as asked for); its last layer" in forced
     assert "taken for a fused stack" in forced
     chosen = opu_fuse(*command, *asked).out.splitlines()
-    told = next(line for line in chosen if line.startswith("fused stack: first, second: "))
-    cycles, moved, alone, moved_alone = (int(n) for n in re.findall(r"\d+", told))
+    stack = next(line for line in chosen if line.startswith("fused stack: first, second: "))
+    cycles, moved, alone, moved_alone = (int(n) for n in re.findall(r"\d+", stack))
     assert moved < moved_alone
     assert cycles < alone
     never = opu_fuse(*command, "--cascades", "never", *asked).out

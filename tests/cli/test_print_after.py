@@ -33,12 +33,12 @@ def compiling(tmp_path):
 
 @pytest.mark.parametrize("stage", ["dfg", "partition", "plan"])
 def test_a_stage_as_text(golden, stage):
-    told = []
+    texts = []
     options = Options(print_after=(stage,))
     prepared = prepare(onnx.parser.parse_model(MODEL))
     for _ in range(2):
-        compile_prepared(prepared, load_hw("opu-tiny"), options, write=told.append)
-    first, second = told
+        compile_prepared(prepared, load_hw("opu-tiny"), options, write=texts.append)
+    first, second = texts
     assert first == second
     golden("text.txt", first)
 
@@ -49,16 +49,16 @@ def test_text_tells_what_runs_beside_others_and_what_stays_on_chip():
     wide = net.conv(x, "wide", out=64, kernel=3, pads=1)
     pool = net.max_pool(x, "pool", kernel=3, stride=1, pads=1)
     y = net.conv(net.concat([wide, pool], "joined"), "last", out=8, kernel=1)
-    told: list[str] = []
+    texts: list[str] = []
     options = Options(print_after=("partition", "plan"))
     model = net.finish(net.conv(y, "end", out=8, kernel=1))
-    compile_model(model, load_hw("opu-light"), options, write=told.append)
-    groups = dict(re.findall(r"^group (\d+): (\w+) ", told[0], re.MULTILINE))
+    compile_model(model, load_hw("opu-light"), options, write=texts.append)
+    groups = dict(re.findall(r"^group (\d+): (\w+) ", texts[0], re.MULTILINE))
     ((inner, outer),) = re.findall(
-        r"^tiles of group (\d+): .*, between the tiles of group (\d+)$", told[0], re.MULTILINE
+        r"^tiles of group (\d+): .*, between the tiles of group (\d+)$", texts[0], re.MULTILINE
     )
     assert (groups[inner], groups[outer]) == ("pool", "wide")
-    assert re.findall(r"^ *writes (\w+) .*, resident$", told[1], re.MULTILINE) == [
+    assert re.findall(r"^ *writes (\w+) .*, resident$", texts[1], re.MULTILINE) == [
         "stem",
         "last",
     ]

@@ -1,4 +1,4 @@
-"""Tokens (n, c), (1, n, c) and (b, n, c) become pixels of one row, whatever stands between layers.
+"""Tokens (n, c), (1, n, c) and (b, n, c) become pixels of one row, whatever is between layers.
 
 The `canonical` fixture compares the outputs of both graphs.
 """

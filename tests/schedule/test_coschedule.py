@@ -148,15 +148,15 @@ def test_companions_never_wait_for_each_other(drawn):
     idle, busy = ({g: c for g, c in costs.items() if (c.compute_cycles > 0) == b} for b in (0, 1))
     steps = execution_order(dfg, found)
     order = [step.group for step in steps]
-    beside = find_co_scheduled(dfg, members(found), order, idle, busy, hw)
-    assert beside.keys() <= busy.keys()
-    assert set(beside.values()) <= idle.keys()
-    assert len(set(beside.values())) == len(beside)
+    co_scheduled = find_co_scheduled(dfg, members(found), order, idle, busy, hw)
+    assert co_scheduled.keys() <= busy.keys()
+    assert set(co_scheduled.values()) <= idle.keys()
+    assert len(set(co_scheduled.values())) == len(co_scheduled)
     before = reads(dfg)
-    for ours, theirs in beside.items():
+    for ours, theirs in co_scheduled.items():
         assert not any(n in before[m] or m in before[n] for n in nodes[ours] for m in nodes[theirs])
     done = set()
-    for step in pair_co_scheduled(SegmentSteps(machine=True, steps=steps), beside).steps:
+    for step in pair_co_scheduled(SegmentSteps(machine=True, steps=steps), co_scheduled).steps:
         assert all(set(producers(dfg, n)) <= done for n in nodes[some(step.group)])
         done |= nodes[some(step.group)]
     assert sum(map(len, nodes.values())) == len(done), "a step was lost"

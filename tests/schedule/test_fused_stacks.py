@@ -82,8 +82,8 @@ def test_layers_together_have_the_same_bits_in_any_order(name, scales, batch, rn
     assert any(r.again for t in found.plan.fused_stacks for r in t.stack.line_buffers), (
         "no ring turns over"
     )
-    told = [found.plan.layers[g][0].tile for t in found.plan.fused_stacks for g in t.groups]
-    assert told == [work.tile for t in found.plan.fused_stacks for work in t.stack.layers]
+    tiles = [found.plan.layers[g][0].tile for t in found.plan.fused_stacks for g in t.groups]
+    assert tiles == [work.tile for t in found.plan.fused_stacks for work in t.stack.layers]
     assert_exact(found, MACHINES[name], rng, ORDERS)
 
 

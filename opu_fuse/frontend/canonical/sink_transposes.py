@@ -120,8 +120,7 @@ def _transpose_before(value: ir.Value | None) -> tuple[ir.Value, Permutation] | 
     """The operand and permutation of the Transpose that computes a value; None for others."""
     node = None if value is None else value.producer()
     order = None if node is None or is_of_norm(node) else _permutation_if_data_moves(node)
-    # `_permutation_if_data_moves` has checked the operand.
-    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]
+    return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # the operand was checked
 
 
 def _swap_with_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:

@@ -1,4 +1,4 @@
-"""Tokens as the pixels of a channels-last image, for the steps that bring them to that form.
+"""Tokens as the pixels of a channels-last image, for the steps that give them that form.
 
 An operator that treats all tokens (b, n, c) alike computes the same on the image (1, 1, b * n, c).
 """
