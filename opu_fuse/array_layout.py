@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from opu_fuse.choices import option
 from opu_fuse.errors import UserError
 
 _RANK = 4
@@ -49,9 +50,9 @@ def channels_first(
         expected = "x".join(map(str, (shape[0], *shape[2:], shape[1])))
         raise UserError(
             where,
-            f"--layout nhwc expects (samples, height, width, channels) = {expected}, "
+            f"{option('layout', 'nhwc')} expects (samples, height, width, channels) = {expected}, "
             f"got {'x'.join(map(str, given))}",
-            "leave --layout out if the channels are not the last axis",
+            f"leave {option('layout')} out if the channels are not the last axis",
         )
     return np.moveaxis(array, -1, -3)
 

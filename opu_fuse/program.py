@@ -10,7 +10,8 @@ from opu_fuse.choices import require_choice
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw_text
 from opu_fuse.input_arrays import Arrays
-from opu_fuse.summaries import counted, summary
+from opu_fuse.number_text import counted
+from opu_fuse.summaries import summary
 
 if TYPE_CHECKING:  # compiling has none
     import pandas as pd

@@ -26,8 +26,3 @@ def summary(thing: object, name: str, *facts: str, machine: str = "") -> str:
     if len(text) > room:
         text = f"{text[: room - 1]}…"
     return f"{head}{text}>".replace("\n", " ")
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 group`, `9 groups`, `1,024 words`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -5,6 +5,7 @@ import pytest
 
 import opu_fuse
 from opu_fuse.array_layout import ArrayLayout, channels_first, is_channels_last
+from opu_fuse.choices import named_for_the_command
 from opu_fuse.errors import UserError
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.zoo import build
@@ -48,8 +49,10 @@ def test_what_is_asked_for_is_done_where_both_orders_fit(rng):
 
 @pytest.mark.parametrize("given", [(4, 3, 8, 9), (8, 9), (4, 9, 8, 3), (2, 2, 2, 8, 9, 3)])
 def test_a_refusal_names_the_axes(given):
-    expected = r"--layout nhwc expects \(samples, height, width, channels\) = 1x8x9x3, got "
-    with pytest.raises(UserError, match=expected):
+    axes = r" expects \(samples, height, width, channels\) = 1x8x9x3, got "
+    with pytest.raises(UserError, match=f"layout='nhwc'{axes}"):
+        channels_first("x", np.zeros(given), SHAPE, NHWC)
+    with named_for_the_command(), pytest.raises(UserError, match=f"--layout nhwc{axes}"):
         channels_first("x", np.zeros(given), SHAPE, NHWC)
 
 

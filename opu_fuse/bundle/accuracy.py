@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from opu_fuse.extras import frame
-from opu_fuse.summaries import counted, short, summary
+from opu_fuse.number_text import counted
+from opu_fuse.summaries import short, summary
 
 if TYPE_CHECKING:
     import pandas as pd

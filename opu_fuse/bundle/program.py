@@ -15,7 +15,8 @@ import numpy as np
 
 from opu_fuse.hw.dram_layout import Layout, Pieces
 from opu_fuse.io_layout import AxisPermutation, ByteTable
-from opu_fuse.summaries import counted, summary
+from opu_fuse.number_text import counted
+from opu_fuse.summaries import summary
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Schema versions that this opu-fuse reads. A file has the oldest one that can express it.

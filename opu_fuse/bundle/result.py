@@ -6,7 +6,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from opu_fuse.summaries import counted, summary
+from opu_fuse.number_text import counted
+from opu_fuse.summaries import summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from msgspec import Struct, field
 from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.model.names import Name
+from opu_fuse.number_text import counted
 from opu_fuse.quant import QuantParams
-from opu_fuse.summaries import counted, summary
+from opu_fuse.summaries import summary
 
 
 class Kind(StrEnum):

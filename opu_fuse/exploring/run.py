@@ -30,7 +30,8 @@ from opu_fuse.hw.area.estimate import Area, area, share
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
-from opu_fuse.summaries import counted, summary
+from opu_fuse.number_text import counted
+from opu_fuse.summaries import summary
 from opu_fuse.sweeping.journal import Journal, Row, journal
 from opu_fuse.sweeping.plan import Machine, Model, Task, model_of
 from opu_fuse.sweeping.run import Progress, Run, missing_points, workers

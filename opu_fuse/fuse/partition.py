@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.rules.refusal import Refusal
-from opu_fuse.summaries import counted, summary
+from opu_fuse.number_text import counted
+from opu_fuse.summaries import summary
 
 if TYPE_CHECKING:
     from opu_fuse.fuse.strategies.search_report import Search  # of one strategy only

@@ -19,8 +19,9 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from opu_fuse.hw.spec.limits import FASTEST_CLOCK, MAX_LATENCY, MIN_SPEED, SLOWEST_CLOCK
+from opu_fuse.number_text import counted
 from opu_fuse.quant import Domain
-from opu_fuse.summaries import counted, summary
+from opu_fuse.summaries import summary
 from opu_fuse.units import RUNS
 from opu_fuse.units.base import Access, ModuleKind, Space
 from opu_fuse.units.memory import Memory, Word
