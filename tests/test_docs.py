@@ -118,18 +118,6 @@ def test_commands_have_the_options_named(page):
             assert set(OPTION.findall(call)) <= VERBS[verb], line
 
 
-def test_the_page_of_commands_has_every_option_of_every_command():
-    parts = re.split(r"^## (.+)$", TEXTS["commands.md"], flags=re.MULTILINE)[1:]
-    sections = {tuple(parts[i].split()): parts[i + 1] for i in range(0, len(parts), 2)}
-    groups = {words[:1] for words in VERBS if len(words) == 2}  # hw, zoo, cosim: no command alone
-    assert {w for w in sections if w[:1] in VERBS} == set(VERBS) - groups - {()}
-    for words in set(VERBS) - groups:
-        text = sections[words or ("Options", "before", "the", "command")]
-        rows = re.findall(r"^\| (`-.*?) \|", text, flags=re.MULTILINE)
-        named = {*OPTION.findall("\n".join(rows)), "--help"}
-        assert named == {o for o in VERBS[words] if len(o) > 2}, words
-
-
 def test_the_readme_names_every_command():
     named = set(re.findall(r"^\| `opu-fuse (\w+)` \|", TEXTS["README.md"], flags=re.MULTILINE))
     assert named == {words[0] for words in VERBS if words}

@@ -38,7 +38,9 @@ def accuracy(
     calibration: Calibration = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="inputs to measure on, in the form of --calibration; default: those"),
+        typer.Option(
+            metavar="DIR|FILE", help="inputs to measure on; default: those of --calibration"
+        ),
     ] = None,
     labels: Annotated[
         Path | None, typer.Option(metavar="F.npy", help="class of each sample")
@@ -54,14 +56,12 @@ def accuracy(
     shape: Shapes = None,
     dim: Dims = None,
     no_remedies: Annotated[
-        bool, typer.Option("--no-remedies", help="do not try options that may lose less")
+        bool, typer.Option("--no-remedies", help="do not try other options, which may lose less")
     ] = False,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the quantisation error of every tensor, try options that may reduce it, and recommend
-    one.
-    """
+    """Measure the error of quantisation per tensor, try remedies and recommend one."""
     from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.loss import accuracy as measure
     from opu_fuse.report.accuracy import accuracy_json, accuracy_lines, accuracy_table

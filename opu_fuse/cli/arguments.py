@@ -37,28 +37,40 @@ Model = Annotated[
 FloatModel = Annotated[
     Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite model in floats")
 ]
-ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
+ProgramFile = Annotated[
+    Path, typer.Argument(metavar="OUT.opu", help="program that `compile` wrote")
+]
 Hw = Annotated[
     str,
     typer.Option(
         "--hw",
         metavar="SPEC",
-        help="name of a spec, or path of a YAML file",
+        help="machine: a name from `hw list`, or the path of a YAML file",
         autocompletion=machines,
     ),
 ]
-Strategy = Annotated[StrategyName, typer.Option(help="fusion strategy")]
+Strategy = Annotated[
+    StrategyName, typer.Option(help="how operators are grouped (docs/fusing-strategies.md)")
+]
 Budget = Annotated[
     float,
     typer.Option(
-        min=0.001, metavar="TIMES", help="scale the limits on the size of a model (docs/models.md)"
+        min=0.001,
+        metavar="TIMES",
+        help="scale the limits on the size of a model (docs/models.md#what-is-accepted)",
     ),
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option(help="representative inputs: a folder of .npy or .npz files, or one such file"),
+    typer.Option(
+        metavar="DIR|FILE",
+        help="representative inputs for a float model: a folder of .npy or .npz files, or one such "
+        "file; default: seeded noise, with a warning",
+    ),
 ]
-ScalesOf = Annotated[Scales, typer.Option(help="quantisation scales for a float model")]
+ScalesOf = Annotated[
+    Scales, typer.Option(help="scales of a float model (docs/models.md#quantisation)")
+]
 CalibrationMethod = Annotated[Method, typer.Option(help="range estimation method for activations")]
 BiasCorrection = Annotated[
     bool,
@@ -72,7 +84,9 @@ Equalisation = Annotated[
 ]
 KeepFloat = Annotated[
     list[str] | None,
-    typer.Option("--keep-float", metavar="NODE", help="run an operator in floats on the host CPU"),
+    typer.Option(
+        "--keep-float", metavar="NODE", help="leave an operator in float, on the host CPU"
+    ),
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -82,16 +96,21 @@ Shapes = Annotated[
 ]
 Dims = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=320", help="size of a dynamic dimension"),
+    typer.Option("--dim", metavar="NAME=320", help="size of every dynamic dimension of that name"),
 ]
 Batch = Annotated[
     int,
-    typer.Option("--batch", min=1, metavar="N", help="images per run of the program"),
+    typer.Option(
+        "--batch", min=1, metavar="N", help="images that one run of the program processes"
+    ),
 ]
 Wide = Annotated[bool, typer.Option("--wide", help="do not wrap or shorten table cells")]
 Layout = Annotated[
     ArrayLayout,
-    typer.Option("--layout", help="axes of four-dimensional data; auto: nhwc if unambiguous"),
+    typer.Option(
+        "--layout",
+        help="axes of four-dimensional arrays; auto: nhwc where the shape fits no other way",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
 
@@ -132,8 +151,11 @@ def _numbers(option: str, name: str, text: str) -> tuple[int, ...]:
 
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="tcp://…", help="address of a Dask scheduler; default: local processes"),
+    typer.Option(
+        metavar="tcp://HOST:PORT", help="address of a Dask scheduler; default: local processes"
+    ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="number of local processes; default: one per core")
+    int | None,
+    typer.Option(min=1, metavar="N", help="number of local processes; default: one per core"),
 ]

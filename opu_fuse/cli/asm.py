@@ -13,14 +13,17 @@ from opu_fuse.sim.array_files import read_text, require_targets, write_bytes
 def asm(
     source: Annotated[Path, typer.Argument(metavar="PROGRAM.asm", help="assembly text")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="PROGRAM.bin", help="words to write")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="PROGRAM.bin", help="file of program words to write"
+        ),
     ],
     hw: Annotated[
         str | None,
-        typer.Option("--hw", metavar="SPEC", help="the machine, if `order` names stages"),
+        typer.Option("--hw", metavar="SPEC", help="the machine; needed where `order` names stages"),
     ] = None,
 ) -> None:
-    """Assemble text into program words (little-endian)."""
+    """Assemble instructions into little-endian program words (docs/isa.md)."""
     from opu_fuse.hw.isa.assembly import assemble
     from opu_fuse.hw.isa.encoding import encode
     from opu_fuse.hw.spec.load_spec import load_hw

@@ -57,32 +57,51 @@ def compile_(
         bool,
         typer.Option(
             "--keep-tensors",
-            help="write every feature map to DRAM at an address of its own (to compare all)",
+            help="write every feature map to DRAM at an address of its own, so that `run --check` "
+            "compares all of them",
         ),
     ] = False,
     cascades: Annotated[
         FusedStackChoice,
-        typer.Option(help="fused stacks (Vela: cascades): depth-first execution"),
+        typer.Option(
+            help="fused stacks (Vela: cascades), executed depth-first, a row strip at a time "
+            "(docs/scheduling.md)"
+        ),
     ] = FusedStackChoice.AUTO,
-    level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
+    level: Annotated[
+        int,
+        typer.Option(
+            "-O",
+            min=0,
+            max=3,
+            metavar="LEVEL",
+            help="optimisation level of the passes (docs/passes.md)",
+        ),
+    ] = 2,
     disable_pass: Annotated[
         list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="skip a pass")
     ] = None,
     print_ir_before: Annotated[
         list[str] | None,
         typer.Option(
-            "--print-ir-before", metavar="NAME", help="show the model before a pass, or all"
+            "--print-ir-before",
+            metavar="NAME",
+            help="print the model before a pass; all: every pass",
         ),
     ] = None,
     print_ir_after: Annotated[
         list[str] | None,
         typer.Option(
-            "--print-ir-after", metavar="NAME", help="show the model after a pass, or all"
+            "--print-ir-after", metavar="NAME", help="print the model after a pass; all: every pass"
         ),
     ] = None,
     print_after: Annotated[
         list[str] | None,
-        typer.Option("--print-after", metavar="STAGE", help="show the result of a stage, or all"),
+        typer.Option(
+            "--print-after",
+            metavar="STAGE",
+            help="print the result of a stage: model, dfg, partition, plan, program, or all",
+        ),
     ] = None,
     time_passes: Annotated[
         bool, typer.Option("--time-passes", help="print the time of each pass")
@@ -94,11 +113,11 @@ def compile_(
     explain_tiles: Annotated[
         str | None,
         typer.Option(
-            metavar="NODE", help="list every tile tried for an operator's group, and its cost"
+            metavar="NODE", help="print every tile tried for an operator's group, and its cost"
         ),
     ] = None,
 ) -> None:
-    """Compile an ONNX model for a machine."""
+    """Compile an ONNX or TFLite model into a program for a machine."""
     from opu_fuse.fuse.explain.coverage import little_on_machine
     from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines

@@ -9,20 +9,19 @@ from opu_fuse.cli.arguments import Hw
 from opu_fuse.cli.console import out
 from opu_fuse.number_text import counted
 
-app = typer.Typer(no_args_is_help=True, help="The machine in your own cocotb bench.")
+app = typer.Typer(no_args_is_help=True, help="Simulate a machine inside your own cocotb bench.")
 
 
 @app.command("init")
 def cosim_init(
-    folder: Annotated[Path, typer.Argument(help="where to write")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="folder to write")],
     hw: Hw = "opu-tiny",
     model: Annotated[
-        Path | None, typer.Option("--model", help="ONNX model; without: a small network")
+        Path | None,
+        typer.Option("--model", metavar="F.onnx", help="your network; default: a small one"),
     ] = None,
 ) -> None:
-    """Write a small project: a system that contains the machine, its cocotb bench and a network.
-    Then: cd FOLDER; pytest
-    """
+    """Write a project that runs at once: a system with the machine, its bench, a network."""
     import onnx_ir as ir
 
     from opu_fuse import zoo

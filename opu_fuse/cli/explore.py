@@ -17,21 +17,31 @@ if TYPE_CHECKING:
 
 def explore(
     model: Annotated[
-        list[str], typer.Option("--model", help="model file or network of the zoo; repeatable")
+        list[str],
+        typer.Option("--model", metavar="M.onnx", help="model file, or network of `zoo list`"),
     ],
     device: Annotated[
-        str, typer.Option("--device", help="target FPGA: ecp5-85, xc7z020, xc7k325t or zu7ev")
+        str,
+        typer.Option(
+            "--device", metavar="NAME", help="target FPGA: ecp5-85, xc7z020, xc7k325t or zu7ev"
+        ),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="folder for machines and results")
     ],
     objective: Annotated[
-        str, typer.Option(help="minimise, comma-separated: latency, area, dram, lut, dsp, bram")
+        str,
+        typer.Option(
+            metavar="A,B",
+            help="what to minimise: latency, area, dram, lut, dsp, bram, comma-separated",
+        ),
     ] = "latency,area",
-    trials: Annotated[int, typer.Option(min=1, help="number of machines to evaluate")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="seed of the search")] = 0,
+    trials: Annotated[
+        int, typer.Option(min=1, metavar="N", help="number of machines to evaluate")
+    ] = 60,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="seed of the search")] = 0,
     image: Annotated[
-        int | None, typer.Option(min=1, help="image size, for networks of the zoo")
+        int | None, typer.Option(min=1, metavar="SIZE", help="image size, for networks of the zoo")
     ] = None,
     clock_mhz: Annotated[
         float | None,
@@ -39,17 +49,20 @@ def explore(
             "--clock",
             min=SLOWEST_CLOCK,
             max=FASTEST_CLOCK,
+            metavar="MHZ",
             help="clock of all machines in MHz; default: the device's",
         ),
     ] = None,
     fill: Annotated[
         float | None,
-        typer.Option(help="share of the LUTs that a machine may use; default: the device's"),
+        typer.Option(
+            metavar="SHARE", help="share of the LUTs that a machine may use; default: the device's"
+        ),
     ] = None,
     cluster: Cluster = None,
     jobs: Jobs = None,
 ) -> None:
-    """Search for machines that fit an FPGA and run these models fast (docs/explore.md)."""
+    """Search for machines that fit an FPGA and run some models fast."""
     from opu_fuse.exploring.results import best_table, write_results
     from opu_fuse.exploring.run import explore as run
     from opu_fuse.sweeping.plan import is_file

@@ -11,31 +11,39 @@ from opu_fuse.cli.console import err, out
 from opu_fuse.number_text import counted
 from opu_fuse.sim.array_files import write_files, write_text
 
-app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, show, check, compare and draw machines; write their SystemVerilog.",
+)
+SPEC = "name from `hw list`, or path of a YAML file"
 
 
 @app.command("list")
 def hw_list() -> None:
-    """List the specs that come with opu-fuse."""
+    """List the machines of the package with their multiply-accumulates per cycle."""
     from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 
+    width = max(map(len, spec_names()))
     for name in spec_names():
         spec = load_hw(name)
-        out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}")
+        out.print(f"{name:{width}} {spec.macs:5} MAC/cycle  {spec.description}")
 
 
 @app.command("show")
 def hw_show(
-    spec: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC, autocompletion=machines)],
     operators: Annotated[
-        bool, typer.Option("--operators", help="which module runs which operator, and its limits")
+        bool,
+        typer.Option("--operators", help="print which module runs which operator, and its limits"),
     ] = False,
     area: Annotated[
         bool,
-        typer.Option("--area", help="FPGA resources that it uses, estimated (docs/synthesis.md)"),
+        typer.Option(
+            "--area", help="print the estimated FPGA resources (docs/synthesis.md#area-model)"
+        ),
     ] = False,
 ) -> None:
-    """Sizes of a machine, the operators that it can run, or its FPGA resources."""
+    """Print the sizes of a machine, the operators that it runs, or its FPGA resources."""
     from opu_fuse.hw.spec import show
     from opu_fuse.hw.spec.load_spec import load_hw
 
@@ -52,8 +60,10 @@ def hw_show(
 
 
 @app.command("check")
-def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
-    """Explain every mistake of a spec; exit code 1 if there is one."""
+def hw_check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML file, or name from `hw list`")],
+) -> None:
+    """Report every mistake in a spec with file and line; exit code 1 if there is one."""
     from opu_fuse.hw.spec.excerpt import excerpt
     from opu_fuse.hw.spec.load_spec import problems
 
@@ -69,10 +79,10 @@ def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a s
 
 @app.command("diff")
 def hw_diff(
-    one: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
-    other: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
+    one: Annotated[str, typer.Argument(metavar="A", help=SPEC, autocompletion=machines)],
+    other: Annotated[str, typer.Argument(metavar="B", help=SPEC, autocompletion=machines)],
 ) -> None:
-    """Keys in which two machines differ, defaults and inherited keys included."""
+    """Print the keys in which two machines differ, defaults and inherited keys included."""
     from opu_fuse.hw.spec.differences import difference_lines
     from opu_fuse.hw.spec.load_spec import load_hw
 
@@ -84,10 +94,13 @@ def hw_diff(
 @app.command("schema")
 def hw_schema(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="file to write; without: the screen")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="F.json", help="file to write; default: the terminal"
+        ),
     ] = None,
 ) -> None:
-    """The JSON schema of specs, for editors that complete and check YAML."""
+    """Print the JSON schema of specs, for editors that complete and check YAML."""
     from opu_fuse.hw.spec.json_schema import schema_text
 
     if output is None:
@@ -98,12 +111,18 @@ def hw_schema(
 
 @app.command("draw")
 def hw_draw(
-    spec: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC, autocompletion=machines)],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help=".svg or .dot file; without: text")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="F.svg",
+            help=".svg or .dot file; default: text on the terminal",
+        ),
     ] = None,
 ) -> None:
-    """Draw the hardware data-flow graph."""
+    """Draw the pipeline of a machine."""
     from opu_fuse.hw.spec import draw
     from opu_fuse.hw.spec.load_spec import load_hw
 
@@ -118,10 +137,10 @@ def hw_draw(
 
 @app.command("rtl")
 def hw_rtl(
-    spec: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC, autocompletion=machines)],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write")],
 ) -> None:
-    """Write the machine's SystemVerilog, a file list, a FuseSoC core and the C driver."""
+    """Write the SystemVerilog of a machine, a file list, a FuseSoC core and the C driver."""
     from opu_fuse.hw.rtlgen.rtl_files import rtl_files
     from opu_fuse.hw.spec.load_spec import load_hw
 

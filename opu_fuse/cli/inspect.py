@@ -13,12 +13,21 @@ from opu_fuse.sim.array_files import require_targets, write_bytes
 
 def inspect(
     program: ProgramFile,
-    asm: Annotated[bool, typer.Option("--asm", help="commented assembly")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="memory map")] = False,
-    groups: Annotated[bool, typer.Option("--groups", help="groups (default)")] = False,
+    asm: Annotated[
+        bool, typer.Option("--asm", help="print the instructions as commented assembly")
+    ] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="print the memory map")] = False,
+    groups: Annotated[
+        bool,
+        typer.Option(
+            "--groups", help="print the groups; default: without another of these options"
+        ),
+    ] = False,
     fused: Annotated[
         Path | None,
-        typer.Option("--fused", metavar="F.onnx", help="write the model with groups as functions"),
+        typer.Option(
+            "--fused", metavar="F.onnx", help="write the model with each group as an ONNX function"
+        ),
     ] = None,
     wide: Wide = False,
     as_json: AsJson = False,

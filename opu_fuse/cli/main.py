@@ -101,7 +101,12 @@ class _Printed(logging.Handler):
 @app.callback(invoke_without_command=True)
 def _global(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="log what is done")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "-v", "--verbose", help="log what is done; with an internal error, its traceback"
+        ),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="print errors and --json output only")
     ] = False,

@@ -31,7 +31,8 @@ def partition(
         typer.Option(
             "--explain",
             metavar="[NODE]",
-            help="give the reason of every boundary, or the diagnosis of one operator",
+            help="print the reason at every group boundary; with NODE, everything about that "
+            "operator",
         ),
     ] = None,
     budget: Budget = 1.0,
@@ -39,7 +40,7 @@ def partition(
     dim: Dims = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the groups of operators; an illegal grouping is shown with its violations."""
+    """Show which operators fuse and which run on the host, without compiling."""
     from opu_fuse.frontend.importing.dynamic_dims import Sizes
     from opu_fuse.fuse.explain.coverage import little_on_machine
     from opu_fuse.fuse.explain.partition_json import partition_to_json

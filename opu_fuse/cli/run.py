@@ -38,55 +38,80 @@ def _number(value: float | None) -> float | None:
 
 def run(
     program: ProgramFile,
-    engine: Annotated[Engine, typer.Option(help="what to run on")] = Engine.FUNCTIONAL,
+    engine: Annotated[Engine, typer.Option(help="what runs the program")] = Engine.FUNCTIONAL,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", metavar="NAME=X.npy|X.npz", help="input arrays; default: seeded noise"
+            "--input",
+            metavar="NAME=X.npy|X.npz",
+            help="an input tensor, or a file of all; default: seeded noise (functional, rtl)",
         ),
     ] = None,
     layout: Layout = ArrayLayout.AUTO,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")
+        Path | None, typer.Option(metavar="DIR", help="write the outputs as .npy (functional, rtl)")
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="compare rtl with functional, functional with ONNX Runtime, bit by bit"
+            "--check",
+            help="compare bit by bit: functional with ONNX Runtime, rtl with functional "
+            "(docs/models.md#what---check-promises)",
         ),
     ] = False,
     groups: Annotated[
         bool,
         typer.Option(
-            "--groups", help="print the table of groups; without --check, timed engines always do"
+            "--groups", help="print the table of groups; cycle and rtl do without --check"
         ),
     ] = False,
     model: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL.onnx", help="the compiled model, if --check does not find its file"
+            metavar="MODEL.onnx",
+            help="compiled model, for --check; default: the file with the right hash next to the "
+            "program or in the current folder",
         ),
     ] = None,
     dump_tensors: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="write the quantised tensors as .npy")
+        Path | None,
+        typer.Option(metavar="DIR", help="write the quantised tensors as .npy (functional, rtl)"),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (cycle, rtl)")
+        Path | None,
+        typer.Option(
+            metavar="T.json", help="write a trace for https://ui.perfetto.dev (cycle, rtl)"
+        ),
     ] = None,
-    waves: Annotated[Path | None, typer.Option(metavar="F.fst", help="write waves (rtl)")] = None,
+    waves: Annotated[
+        Path | None, typer.Option(metavar="F.fst", help="write waveforms, .fst or .vcd (rtl)")
+    ] = None,
     latency: Annotated[
         int | None,
-        typer.Option(min=0, max=MAX_LATENCY, help="memory latency in cycles (cycle, rtl)"),
+        typer.Option(
+            min=0,
+            max=MAX_LATENCY,
+            metavar="N",
+            help="memory latency in cycles; default: the machine's (cycle, rtl)",
+        ),
     ] = None,
     bytes_per_cycle: Annotated[
         float | None,
         typer.Option(
-            min=MIN_SPEED, max=MAX_SPEED, callback=_number, help="memory bandwidth (cycle, rtl)"
+            min=MIN_SPEED,
+            max=MAX_SPEED,
+            callback=_number,
+            metavar="X",
+            help="memory bandwidth; default: the machine's (cycle, rtl)",
         ),
     ] = None,
     shuffle: Annotated[
         int | None,
-        typer.Option(min=0, metavar="SEED", help="run in a random legal order (functional)"),
+        typer.Option(
+            min=0,
+            metavar="SEED",
+            help="run in a random order that the dependency counters allow (functional)",
+        ),
     ] = None,
     hw: Annotated[
         str | None,
@@ -97,7 +122,7 @@ def run(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a program on an engine."""
+    """Run a program on the functional, cycle or RTL engine."""
     from opu_fuse.report import json_trees as report_json
     from opu_fuse.report.trace import trace_json
     from opu_fuse.sim.cycle.run import MemoryOptions

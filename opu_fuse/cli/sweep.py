@@ -15,7 +15,8 @@ from opu_fuse.number_text import counted
 
 def sweep(
     plan: Annotated[
-        Path, typer.Argument(metavar="SWEEP.yaml", help="axes of the sweep (docs/sweep.md)")
+        Path,
+        typer.Argument(metavar="SWEEP.yaml", help="axes of the sweep (docs/sweep.md#the-axes)"),
     ],
     output: Annotated[
         Path,

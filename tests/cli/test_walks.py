@@ -48,7 +48,8 @@ def follow(command, opu_fuse, stack):
         if target:
             target.write_text(called.out, encoding="utf-8")
             return "", called.code
-        errors = [e for e in called.err.splitlines(keepends=True) if e.startswith("error: ")]
+        lines = called.err.splitlines(keepends=True)
+        errors = [line for line in lines if re.match(r"error: | +\d* \| ", line)]
         return "".join([called.out, *errors]), called.code
     if arguments[-1] == "&":
         started = [sys.executable, "-m", program, *arguments[:-1]]
@@ -119,6 +120,13 @@ def test_the_tutorial_can_be_followed(opu_fuse):
 )
 def test_a_how_to_can_be_followed(page, opu_fuse):
     work_through(page, opu_fuse)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("checkout")
+def test_the_examples_of_the_commands_print_what_the_page_shows(opu_fuse, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    work_through("commands", opu_fuse)
 
 
 @pytest.mark.rtl
