@@ -116,8 +116,9 @@ formal: venv
 
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.rtlgen.generate
-	$(BIN)/python -m opu_fuse.fuse.machine_operators
+	$(BIN)/python -m opu_fuse.fuse.rules_page
 	$(BIN)/python -m opu_fuse.cli.commands_page
+	$(BIN)/python -m tests.backend.operators_page
 	$(BIN)/python -m tests.backend.node_cases
 
 # A warning (a link into nowhere, a page that no list names) is an error.

@@ -16,6 +16,7 @@ Read in this order; a file needs only those before it.
    is not fused), `verify` (the verifier), `strategies/registry` (the function that runs it all),
    `copy_groups` (a partition mapped to a graph with copies).
 6. User output: `explain/search_trace`, `explain/partition_text`, `explain/partition_json`;
-   `explain/rulebook` and `machine_operators` generate the page of all rules; `model_cuts` and
-   `outline` write groups as ONNX functions.
+   `machine_operators` (what a machine runs, within which limits); `explain/rulebook` and
+   `rules_page` generate the page of all rules; `model_cuts` and `outline` write groups as ONNX
+   functions.
 """

@@ -1,18 +1,10 @@
-"""Which operators a machine runs: on which module, within which limits, and why not otherwise.
+"""Which operators a machine runs: on which module, within which limits, and why not otherwise."""
 
-`python -m opu_fuse.fuse.machine_operators` writes docs/operators.md for the machines that come
-with the package; the page is checked in, and a test compares it.
-"""
-
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 from rich.table import Table
 
-from opu_fuse.fuse.explain.rulebook import RULEBOOK
-from opu_fuse.fuse.rules.host_reasons import families
 from opu_fuse.fuse.rules.module_rules import (
     computed_operand,
     constant_operand,
@@ -22,19 +14,13 @@ from opu_fuse.fuse.rules.module_rules import (
     operand_access,
     symmetric_padding,
 )
-from opu_fuse.fuse.rules.operator_rules import FORMS, OF_ONE, OPERATOR_RULES, known_operator
-from opu_fuse.fuse.rules.refusal import Rule, gaps, template
+from opu_fuse.fuse.rules.operator_rules import OF_ONE, known_operator
+from opu_fuse.fuse.rules.refusal import Rule, template
+from opu_fuse.fuse.rules_page import shown
 from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import OPERATORS, Fill, HwSpec, Module
-from opu_fuse.hw.spec.load_spec import load_hw, spec_names
-from opu_fuse.model.names import Name
 from opu_fuse.quant import Domain
-from opu_fuse.resources import hw_specs_dir
-from opu_fuse.units.base import Access
-
-logger = logging.getLogger(__name__)
-
-PAGE = "docs/operators.md"
+from opu_fuse.units.base import Access, ModuleKind
 
 AXES: Mapping[str, tuple[str, ...]] = {
     "conv": ("kernel", "stride", "dilation", "padding"),
@@ -101,47 +87,14 @@ def operators_table(spec: HwSpec) -> Table:
     return table
 
 
-def operators_page() -> str:
-    """The text of docs/operators.md: rows of every machine, and all rules with their messages."""
-    common = [rule for rule in OPERATOR_RULES if rule not in OF_ONE.values()]
-    parts = [_INTRO, _messages(common)]
-    for name in spec_names():
-        spec = load_hw(name)
-        rows = [
-            (r.operator, r.module or "–", "; ".join(r.limits) or "–", r.otherwise or "–")
-            for r in operator_rows(spec)
-        ]
-        parts.append(f"## {name}\n\n{spec.description[0].upper()}{spec.description[1:]}.\n")
-        parts.append(_table(("operator", "module", "limits", "on the host when"), rows))
-    parts.append(_ON_THE_HOST)
-    parts.append(_table(("operator", "runs in this form"), FORMS.items()))
-    reasons = [(", ".join(ops), f"it {why}") for why, ops in families().items()]
-    parts.append(_table(("operators", "why no machine runs them"), reasons))
-    parts.append(_RULES)
-    for section in RULEBOOK:
-        parts.append(f"### About {section.about}\n\nOtherwise {section.otherwise}.\n")
-        parts.append(_messages(section.rules))
-    return "\n".join(parts)
-
-
-_PARTS = {
-    "new": "a module of kind ‹kind› after ‹module› to `dataflow.modules` and `dataflow.edges`",
-    "detail": "",
-}
-"""Text for gaps that hold more than a name, or nothing."""
-
-
-def shown(text: str, known: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A message with its known gaps filled and the others shown as ‹words›."""
-    words = {**_PARTS, **known}
-    return text.format(**{name: Name(words.get(name, f"‹{name}›")) for name in gaps(text)})
-
-
 def _limits(operator: str, module: Module) -> Iterator[str]:
     if module.domain_in is Domain.ACC:
-        yield "accumulators: the bias that a convolution or dense layer owns"
+        owned = ": the bias that a convolution or dense layer owns" if operator == "add" else ""
+        yield f"accumulators{owned}"
     if module.operand is not None:
-        yield f"second operand: {_OPERANDS[module.operand]}"
+        gate = "a computed map of one pixel, one value per channel"
+        known = gate if module.kind is ModuleKind.SE else _OPERANDS[module.operand]
+        yield f"second operand: {known}"
     for axis in AXES.get(operator, ()):
         most = getattr(module.limits, axis)
         yield f"{axis} ≤ {largest(axis) if most is None else most}"
@@ -155,6 +108,10 @@ def _limits(operator: str, module: Module) -> Iterator[str]:
         yield f"{module.uses} times per pass"
 
 
+def _reads_maps(module: Module) -> bool:
+    return module.operand is Access.FULL or module.kind is ModuleKind.SE
+
+
 def _rules(operator: str, module: Module) -> Iterator[Rule]:
     """The operator's own rule, then those that check the module's limits."""
     if operator in OF_ONE:
@@ -163,73 +120,10 @@ def _rules(operator: str, module: Module) -> Iterator[Rule]:
         yield domain
     if module.operand is not None:
         yield operand_access
-        yield computed_operand if module.operand is Access.FULL else constant_operand
+        yield computed_operand if _reads_maps(module) else constant_operand
     if any(getattr(module.limits, axis) is not None for axis in AXES.get(operator, ())):
         yield limits
     if "padding" in AXES.get(operator, ()) and not module.limits.asymmetric:
         yield symmetric_padding
     if operator == "pad" and module.limits.fill is Fill.ZERO:
         yield fill_value
-
-
-def _messages(rules: Iterable[Rule]) -> str:
-    rows = []
-    for rule in rules:
-        text = template(rule)
-        help_ = " / ".join(map(shown, text.changes))
-        rows.append((f"`{rule.__name__}`", shown(text.message), help_ or "–"))
-    return _table(("rule", "message", "what would help"), rows)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-_INTRO = """\
-<!-- Generated by `python -m opu_fuse.fuse.machine_operators`; do not edit. -->
-
-# Supported operators
-
-Which operators the machines that come with the package run, on which module of their data flow,
-and within which limits. Whatever a machine cannot run is left to the host, in ONNX Runtime, and
-`opu-fuse partition --explain` says why. `opu-fuse hw show SPEC --operators` prints the table of any
-machine. In messages, ‹words› are replaced by names and numbers of the case.
-
-`reshape` (every pure change of view) needs no module: it belongs to the group whose result it
-shows.
-
-For every operator:
-"""
-
-_ON_THE_HOST = """\
-## On the host, and why
-
-Operators of ONNX that machines run in one form only, others being left to the host; then those that
-none runs. Functions of one value become tables, and changes of view nothing at all. What the front
-end replaces ([models.md](models.md)) is not listed.
-"""
-
-_RULES = """\
-## All rules
-
-One predicate each; its docstring is the message. A change of the spec that helps one operator may
-lead to a machine that the RTL cannot build: `opu-fuse hw check` says so.
-"""
-
-
-def main() -> int:
-    """Write the page of a checkout; 1 when this is not one."""
-    project = hw_specs_dir().parent
-    if not (project / "pyproject.toml").is_file():
-        logger.error("generated pages belong to a checkout, this is an installed package")
-        return 1
-    (project / PAGE).write_text(operators_page(), encoding="utf-8")
-    logger.info("wrote %s", PAGE)
-    return 0
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    raise SystemExit(main())

@@ -242,7 +242,7 @@ program file, loaded and run on the functional engine.
 
 **Few cases run on the machine, and that says little about networks.** Most cases have a batch, or
 weights that are inputs instead of constants, so the host runs them. Conv and Relu are examples.
-[operators.md](operators.md) lists what each machine runs.
+[Supported operators](operators.md) says what each machine runs.
 """
 _THEIRS = """\
 ## Where ONNX Runtime differs
