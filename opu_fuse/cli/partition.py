@@ -61,7 +61,7 @@ def partition(
             print_json(partition_to_json(dfg, spec, groups))
             return
         lines = explanation(dfg, spec, groups, None if explain in (None, EVERYTHING) else explain)
-        reasons = ("  before", "host")
+        reasons = ("  ends before", "host")
         print_lines(line for line in lines if explain is not None or not line.startswith(reasons))
 
 

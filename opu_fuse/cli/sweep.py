@@ -47,7 +47,7 @@ def sweep(
     written = (*write_tables(rows, output), output / "sweep.html")
     points = json.loads(str(rows.to_json(orient="records")))
     command = typed_command()
-    write_text(written[-1], page(points, f"Sweep {plan.stem}", command=command))
+    write_text(written[-1], page(points, f"Sweep {plan.name}", command=command))
     failed = Counter(point["error"] for point in points if point["error"] is not None)
     files = ", ".join(map(str, written))
     out.print(f"{counted(len(rows), 'point')}, {failed.total():,} failed: {files}")

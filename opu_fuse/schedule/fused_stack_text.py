@@ -32,6 +32,6 @@ def comparison(plan: Plan, stack: StackGroups) -> str:
 def trial_text(trial: StackTrial) -> str:
     """Cycles and bytes of a fused stack and of its unfused groups."""
     return (
-        f"{trial.cycles} cycles and {trial.bytes} bytes, one after the other {trial.cycles_alone} "
-        f"and {trial.bytes_alone}"
+        f"{trial.cycles:,} cycles and {trial.bytes:,} bytes, one after the other "
+        f"{trial.cycles_alone:,} and {trial.bytes_alone:,}"
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.lowering.handlers import UNIT
+from opu_fuse.number_text import counted
 from opu_fuse.schedule.fused_stack_text import stack_lines
 from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
 from opu_fuse.schedule.tensors import BEFORE
@@ -45,11 +46,12 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
         if isinstance(segment, HostWork):
             yield f"segment {number}: host: {', '.join(dfg[n].name for n in segment.nodes)}"
             continue
-        words = f"{len(segment.words)} words at {segment.program_offset:#x}"
-        yield f"segment {number}: machine, {len(segment.instructions)} instructions, {words}"
+        words = f"{counted(len(segment.words), 'word')} at {segment.program_offset:#x}"
+        count = counted(len(segment.instructions), "instruction")
+        yield f"segment {number}: machine, {count}, {words}"
         for group in dict.fromkeys(segment.groups):
             if group != OUTSIDE:
-                count = f"{segment.groups.count(group)} instructions"
+                count = counted(segment.groups.count(group), "instruction")
                 yield f"  group {group} {plan.layers[group][0].layer.name}: {count}"
                 for planned in plan.layers[group]:
                     yield from (f"    {line}" for line in _layer(dfg, plan, planned))

@@ -16,7 +16,8 @@ from opu_fuse.fuse.rules_page import markdown_table
 from opu_fuse.hw.spec.hw_spec import OPERATORS
 from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.pipeline import partition_model
-from tests.backend.operator_probes import PROBES, Probe
+from tests.backend.operator_probe import Probe
+from tests.backend.operator_probes import PROBES
 
 logger = logging.getLogger(__name__)
 

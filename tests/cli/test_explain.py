@@ -35,7 +35,9 @@ def test_explain_gives_the_reason_at_every_boundary(opu_fuse, model):
     called = opu_fuse("partition", model, "--hw", "opu-tiny", "--explain")
     assert called.code == 0
     assert f"host squash: {HOST}; {HELP}" in called.out.splitlines()
-    assert f"  before squash: squash runs on the host ({HOST}); {HELP}" in called.out.splitlines()
+    assert (
+        f"  ends before squash: squash runs on the host ({HOST}); {HELP}" in called.out.splitlines()
+    )
     plain = opu_fuse("partition", model, "--hw", "opu-tiny").out.splitlines()
     assert len(plain) == 3  # the heading and two groups
 
@@ -94,7 +96,9 @@ def test_a_cascade_is_told_with_what_it_saves(opu_fuse, tmp_path):
     assert "taken for a fused stack" in forced
     chosen = opu_fuse(*command, *asked).out.splitlines()
     stack = next(line for line in chosen if line.startswith("fused stack: first, second: "))
-    cycles, moved, alone, moved_alone = (int(n) for n in re.findall(r"\d+", stack))
+    cycles, moved, alone, moved_alone = (
+        int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*\b", stack)
+    )
     assert moved < moved_alone
     assert cycles < alone
     never = opu_fuse(*command, "--cascades", "never", *asked).out

@@ -21,7 +21,7 @@ def test_a_partition_is_printed_without_the_console(name, opu_fuse, model_file, 
         assert called.out == json.dumps(found, indent=2) + "\n"  # as the library indents, faster
     else:
         assert called.out.splitlines()[0].startswith("tiny_residual on opu-tiny, strategy matched:")
-        assert ("  before" in called.out) is (name == "explanations")
+        assert ("  ends before" in called.out) is (name == "explanations")
 
 
 def test_names_cannot_ring_the_bell(opu_fuse, model_file, tmp_path):

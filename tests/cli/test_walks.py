@@ -124,9 +124,10 @@ def test_a_how_to_can_be_followed(page, opu_fuse):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkout")
-def test_the_examples_of_the_commands_print_what_the_page_shows(opu_fuse, monkeypatch):
+@pytest.mark.parametrize("page", ["commands", "gallery"])
+def test_what_a_page_shows_of_a_terminal_of_100_columns_is_printed(page, opu_fuse, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    work_through("commands", opu_fuse)
+    work_through(page, opu_fuse)
 
 
 @pytest.mark.rtl

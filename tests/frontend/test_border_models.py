@@ -54,7 +54,7 @@ WINDOWS = {
         r"pads \[2, 0, 0, 0\] are not smaller than the window 2x2",
     ),
     "a pool larger than its map": ("MaxPool<kernel_shape=[9,9]>(x)", r"its window 9x9 is larger"),
-    "channels": ("Conv(x, v)", r"\(Conv\).*its weight is 4x3x1x1 in 1 groups, .* has 4 channels"),
+    "channels": ("Conv(x, v)", r"\(Conv\).*its weight is 4x3x1x1 in 1 group, .* has 4 channels"),
     "bias": ("Conv(x, w, b)", r"Conv.*bias|its bias is 5, it has 4 output channels"),
 }
 

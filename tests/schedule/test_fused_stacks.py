@@ -164,8 +164,8 @@ def test_each_cascade_is_told_with_its_own_figures():
     for line, together in zip(lines, plan.fused_stacks, strict=True):
         own = tried[together.groups]
         assert line.endswith(
-            f"{own.cycles} cycles and {own.bytes} bytes, "
-            f"one after the other {own.cycles_alone} and {own.bytes_alone}"
+            f"{own.cycles:,} cycles and {own.bytes:,} bytes, "
+            f"one after the other {own.cycles_alone:,} and {own.bytes_alone:,}"
         )
 
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import is_standard, static_shape
 from opu_fuse.model.operator_sets import CONVOLUTIONS, POOLS
+from opu_fuse.number_text import counted
 
 _AT_LEAST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
 _LARGEST = 2**31 - 1
@@ -94,10 +95,10 @@ def _weight(
         (weight[0], weight[1] * group) if transposed else (weight[1] * group, weight[0])
     )
     if channels != size[1] or channels % group or outputs % group:
-        groups = f"its weight is {_text(weight)} in {group} groups"
-        return f"{groups}, its operand has {size[1]} channels"
+        groups = f"its weight is {_text(weight)} in {counted(group, 'group')}"
+        return f"{groups}, its operand has {counted(size[1], 'channel')}"
     if bias is not None and bias != (outputs,):
-        return f"its bias is {_text(bias)}, it has {outputs} output channels"
+        return f"its bias is {_text(bias)}, it has {counted(outputs, 'output channel')}"
     return None
 
 

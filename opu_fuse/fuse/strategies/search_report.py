@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from opu_fuse.dfg.graph import Dfg
+from opu_fuse.number_text import counted
 from opu_fuse.timing.group_cost import Cost
 
 
@@ -129,11 +130,11 @@ def search_json(dfg: Dfg, search: Search) -> dict[str, Any]:
 
 def cost_text(cost: Cost) -> str:
     """A cost as text, without zero misfits and host operators."""
-    words = [f"{cost.cycles} cycles", f"{cost.dram_bytes} bytes"]
+    words = [counted(cost.cycles, "cycle"), counted(cost.dram_bytes, "byte")]
     if cost.misfits:
-        words.append(f"{cost.misfits} groups that fit no tile")
+        words.append(f"{counted(cost.misfits, 'group')} that fit no tile")
     if cost.host:
-        words.append(f"{cost.host} operators on the host")
+        words.append(f"{counted(cost.host, 'operator')} on the host")
     return ", ".join(words)
 
 

@@ -163,11 +163,16 @@ def _over_time(name: str, height: int, x_range: Any, **options: Any) -> Any:
     return plot
 
 
+_LEGEND_COLUMNS = 4
+"""As many names as a narrow screen shows next to each other."""
+
+
 def _with_legend(plot: Any) -> Any:
     plot.legend.click_policy = "hide"
     plot.legend.orientation = "horizontal"
     plot.legend.label_text_font_size = "11px"
     plot.legend.padding = 2
+    plot.legend.ncols = _LEGEND_COLUMNS
     plot.add_layout(plot.legend[0], "above")
     return plot
 
