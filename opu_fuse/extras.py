@@ -25,7 +25,7 @@ def library(name: str, *, where: str, purpose: str, extra: str) -> Any:
         raise RunError(
             where,
             f"{purpose} {error.name}, which is not installed",
-            f"install opu-fuse[{extra}]",
+            f"pip install 'opu-fuse[{extra}]'",
         ) from None
 
 

@@ -8,7 +8,7 @@ import typer
 
 from opu_fuse.cli.arguments import machines, require_suffix
 from opu_fuse.cli.console import err, out
-from opu_fuse.number_text import counted
+from opu_fuse.number_text import byte_size, counted
 from opu_fuse.sim.array_files import write_files, write_text
 
 app = typer.Typer(
@@ -107,6 +107,7 @@ def hw_schema(
         out.print(schema_text(), end="")
     else:
         write_text(output, schema_text())
+        out.print(f"{output}: {byte_size(output.stat().st_size)}")
 
 
 @app.command("draw")
@@ -133,6 +134,7 @@ def hw_draw(
     drawers = {".svg": partial(draw.draw_svg, legend=True), ".dot": draw.draw_dot}
     require_suffix(output, drawers)
     write_text(output, drawers[output.suffix](loaded))
+    out.print(f"{output}: {byte_size(output.stat().st_size)}")
 
 
 @app.command("rtl")

@@ -53,11 +53,21 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # names may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(args=with_optional_value(sys.argv[1:]), standalone_mode=True)
+        app(args=with_optional_value(_for_all_first(sys.argv[1:])), standalone_mode=True)
     except Exception as error:
         if interrupts.was_interrupted():
             raise
         _refuse(error)
+
+
+_FOR_ALL = frozenset({"-q", "--quiet", "-v", "--verbose"})
+
+
+def _for_all_first(arguments: list[str]) -> list[str]:
+    """Options that precede the verb may also follow it, as people write them."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    moved = [word for word in arguments[:end] if word in _FOR_ALL]
+    return [*moved, *(a for i, a in enumerate(arguments) if i >= end or a not in _FOR_ALL)]
 
 
 def _refuse(error: Exception) -> NoReturn:
@@ -90,12 +100,20 @@ def _about_files(error: OSError) -> str | None:
 
 
 class _Printed(logging.Handler):
-    """On stderr, a record a line."""
+    """On stderr, a record a line; a warning that has been printed is not repeated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._warned: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         if interrupts.was_interrupted():
             return  # libraries complain about what was interrupted
-        err.print(f"{record.levelname:8} {self.format(record)}")
+        text = f"{record.levelname:8} {self.format(record)}"
+        if record.levelno == logging.WARNING and text in self._warned:
+            return
+        self._warned.add(text)
+        err.print(text)
 
 
 @app.callback(invoke_without_command=True)

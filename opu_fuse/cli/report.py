@@ -70,7 +70,7 @@ def _document() -> Any:
         raise RunError(
             "report",
             "bokeh draws the charts, and is not installed",
-            "install opu-fuse[report]",
+            "pip install 'opu-fuse[report]'",
         ) from None
     return document
 

@@ -205,7 +205,9 @@ def _study(sampler: Sampler, seed: int, objectives: int) -> Any:
         import optuna
     except ModuleNotFoundError:
         raise RunError(
-            "explore", "the search is Optuna's, which is not installed", "install opu-fuse[explore]"
+            "explore",
+            "the search is Optuna's, which is not installed",
+            "pip install 'opu-fuse[explore]'",
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     chosen = (

@@ -82,7 +82,7 @@ def workers(cluster: str | None, count: int | None) -> Generator[Any]:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
         raise RunError(
-            "sweep", "workers are Dask's, which is not installed", "install opu-fuse[sweep]"
+            "sweep", "workers are Dask's, which is not installed", "pip install 'opu-fuse[sweep]'"
         ) from None
     logging.getLogger("distributed").setLevel(logging.ERROR)  # comings and goings of workers
     if cluster is not None:
@@ -142,7 +142,7 @@ def require_same_source(client: Any, mine: str) -> None:
     """Raises RunError for workers that would compute with another opu-fuse than `mine`, or none."""
     for worker, digest in client.run(source_digest, on_error="return").items():
         if isinstance(digest, Exception):
-            raise RunError(f"worker {worker}", str(digest), "install opu-fuse[sweep] on it")
+            raise RunError(f"worker {worker}", str(digest), "pip install 'opu-fuse[sweep]' on it")
         if digest != mine:
             raise RunError(
                 f"worker {worker}", "has another opu-fuse than this computer", "install the same"

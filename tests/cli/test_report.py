@@ -71,4 +71,4 @@ def test_without_bokeh_it_says_what_to_install(opu_fuse, program_file, tmp_path,
     monkeypatch.setattr(sys, "meta_path", [Missing, *sys.meta_path])
     called = opu_fuse("report", program_file, "-o", tmp_path / "r.html")
     assert called.code == 1
-    assert "install opu-fuse[report]" in called.err
+    assert "pip install 'opu-fuse[report]'" in called.err

@@ -1,9 +1,11 @@
 """What the command prints on purpose, and completes."""
 
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 
@@ -16,6 +18,28 @@ def test_quiet_prints_nothing_but_what_json_asks_for(opu_fuse, program_file, tmp
     # no warning of missing calibration data either
     called = opu_fuse("-q", "compile", model_file, "--hw", "opu-tiny", "-o", tmp_path / "x.opu")
     assert (called.code, called.out, called.err) == (0, "", "")
+
+
+def test_quiet_may_follow_the_verb(opu_fuse, program_file):
+    called = opu_fuse("run", program_file, "--engine", "cycle", "-q")
+    assert (called.code, called.out, called.err) == (0, "", "")
+
+
+def test_a_drawing_and_a_schema_are_named_when_written(opu_fuse, tmp_path):
+    for verb, name in (("draw", "machine.svg"), ("schema", "spec.json")):
+        machine = ["opu-tiny"] if verb == "draw" else []
+        called = opu_fuse("hw", verb, *machine, "-o", tmp_path / name)
+        assert re.fullmatch(rf".*{name}: [\d.]+ kB\n", called.out)
+
+
+def test_a_warning_is_printed_once(opu_fuse, model_file, tmp_path):
+    """`accuracy` calibrates again for each remedy that it tries."""
+    images = np.random.default_rng(0).random((4, 12, 12, 3), dtype=np.float32)
+    np.savez(tmp_path / "images.npz", input=images)
+    samples = ("--calibration", tmp_path / "images.npz")
+    called = opu_fuse("accuracy", model_file, "--hw", "opu-tiny", *samples)
+    assert called.code == 0, called.err
+    assert called.err.count("has channels last") == 1
 
 
 def test_quiet_still_says_what_is_wrong(opu_fuse, tmp_path):

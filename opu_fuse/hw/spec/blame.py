@@ -8,6 +8,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.spec.problem import Problem
 from opu_fuse.hw.spec.yaml_tree import KeyPath, Tree
@@ -34,8 +36,39 @@ def blamed(tree: Tree, problems: Sequence[Problem], check: Check) -> tuple[SpecE
         inherited = f"{problem.what} (`{'.'.join(map(str, problem.path))}` is inherited)"
         location = tree.location(culprit or problem.path)
         key = culprit or problem.path
+        if culprit and key not in errors and (missing := _cut_off(tree, culprit)):
+            value = _with(tree, culprit, [*_at(tree.value, culprit), *missing])
+            if _cures(check(value), problem):
+                help_ = _KEEP.format(names=", ".join(missing), key=".".join(map(str, culprit)))
+                problem = msgspec.structs.replace(problem, help=help_)
         errors.setdefault(key, SpecError(location, inherited, problem.help))
     return tuple(errors.values())
+
+
+_KEEP = "keep {names} in `{key}`: a list replaces the inherited one"
+
+
+def _cut_off(tree: Tree, path: KeyPath) -> list[str]:
+    """Names of an inherited list that the list at `path` leaves out."""
+    assert tree.base is not None
+    own, inherited = _at(tree.value, path), _at(tree.base.value, path)
+    if not isinstance(own, list) or not isinstance(inherited, list):
+        return []
+    return [name for name in inherited if isinstance(name, str) and name not in own]
+
+
+def _at(value: Any, path: KeyPath) -> Any:
+    """The value at a path, None where there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _with(tree: Tree, path: KeyPath, new: Any) -> dict[str, Any]:
+    """The merged tree with another value at `path`."""
+    value = copy.deepcopy(tree.value)
+    _at(value, path[:-1])[path[-1]] = new
+    return value
 
 
 def _cures(remaining: Sequence[Problem] | None, problem: Problem) -> bool:
