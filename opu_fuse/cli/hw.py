@@ -68,10 +68,11 @@ def hw_check(
     from opu_fuse.hw.spec.load_spec import problems
 
     mistakes = problems(file)
-    for mistake in mistakes:
+    for mistake, following in zip(mistakes, (*mistakes[1:], None), strict=True):
         err.print(f"error: {mistake}")
-        for line in excerpt(mistake.where):
-            err.print(line)
+        if following is None or following.where != mistake.where:
+            for line in excerpt(mistake.where):
+                err.print(line)
     if mistakes:
         raise typer.Exit(1)
     out.print(f"{file}: no mistakes found")

@@ -351,3 +351,14 @@ def test_each_reason_for_the_host_is_printed_once(opu_fuse, tmp_path):
         "host: up2.concat, up1.concat, up0.concat: concat",
     ]
     assert "not fused, 3 operators: Concat" in opu_fuse("inspect", tmp_path / "u.opu").out
+
+
+def test_mistakes_are_listed_by_line_and_a_line_is_shown_once(opu_fuse, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("buffer: {}\nname: mine\nextends: opu-tiny\nbuild: yes\nqueue: {}\n")
+    found = opu_fuse("hw", "check", path).err
+    assert re.findall(r"mine.yaml:(\d)", found) == ["1", "4", "5"]
+    path.write_text("name: mine\ndescription: nothing else\n")
+    found = opu_fuse("hw", "check", path).err
+    assert found.count("is missing") == 11
+    assert found.count("  1 | name: mine") == 1

@@ -41,6 +41,17 @@ MISTAKES = {
         (4, "set `table: null`"),
         ("{words: 512, banks: 2}", "null"),
     ),
+    "an edge to an operator": (
+        "dataflow:\n  edges:\n    add: [relu]\n",
+        (5, "('relu' runs on compare)"),
+        ("[relu]", "[compare, pool, res_add]"),
+    ),
+    "a kind in other words": (
+        "dataflow:\n  modules:\n    m: {kind: activation, exit: true}\n"
+        + "  edges: {pool: [compare, m]}\n",
+        (5, "('activation' runs on comparator)"),
+        ("activation", "comparator"),
+    ),
     "a list that leaves out inherited edges": (
         "dataflow:\n  modules:\n    u: {kind: upsample, exit: true}\n  edges:\n    add: [u]\n",
         (7, "keep compare, pool, res_add in `dataflow.edges.add`: a list replaces the inherited"),

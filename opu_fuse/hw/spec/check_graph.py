@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from opu_fuse.hw.isa.table import HEAD_NAME
-from opu_fuse.hw.spec.hw_spec import OPERATORS, HwSpec
-from opu_fuse.hw.spec.problem import Problem, bad, did_you_mean
+from opu_fuse.hw.spec.hw_spec import OPERATORS, HwSpec, Module
+from opu_fuse.hw.spec.problem import Problem, bad, did_you_mean, kinds_called
 from opu_fuse.model.operator_sets import UNARY
 from opu_fuse.quant import Domain
 from opu_fuse.units import RUNS, UNITS
@@ -205,12 +205,14 @@ def reachable(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[
     return result
 
 
-def _missing_module(path: tuple[str | int, ...], what: str, modules: Iterable[str]) -> Problem:
+def _missing_module(
+    path: tuple[str | int, ...], what: str, modules: Mapping[str, Module]
+) -> Problem:
     name = what.split("'")[-2]
-    known = tuple(modules)
-    return bad(
-        path, f"{what} does not exist", f"modules: {', '.join(known)}{did_you_mean(name, known)}"
-    )
+    kinds = kinds_called(name)
+    meant = [known for known, module in modules.items() if module.kind in kinds]
+    hint = f" ({name!r} runs on {' or '.join(meant)})" if meant else did_you_mean(name, modules)
+    return bad(path, f"{what} does not exist", f"modules: {', '.join(modules)}{hint}")
 
 
 GRAPH_RULES = (_names, _edges, _root, _reachable, _domains, _operands, _operators)

@@ -116,8 +116,14 @@ def _validate(tree: Tree) -> tuple[HwSpec | None, tuple[SpecError, ...]]:
     try:
         spec = _adapter().validate_json(text)
     except ValidationError as error:
-        return None, tuple(schema_error(tree, detail) for detail in error.errors())
+        found = (schema_error(tree, detail) for detail in error.errors())
+        return None, tuple(sorted(found, key=_line))
     return spec, blamed(tree, check_spec(spec), _again)
+
+
+def _line(error: SpecError) -> tuple[str, int]:
+    file, _, number = error.where.rpartition(":")
+    return file, int(number) if number.isdecimal() else 0
 
 
 def _again(value: dict[str, Any]) -> tuple[Problem, ...] | None:

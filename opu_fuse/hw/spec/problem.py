@@ -5,6 +5,9 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from opu_fuse.units import RUNS
+from opu_fuse.units.base import ModuleKind
+
 
 class Problem(Struct, frozen=True, kw_only=True):
     """path: keys that lead to the culprit in the YAML; what and help: as in `errors.UserError`."""
@@ -26,6 +29,22 @@ def unbuilt(path: tuple[str | int, ...], what: str, fix: str) -> Problem:
         what=f"the RTL cannot build this: {what}",
         help=f"{fix}, or set `build: false` to partition only",
     )
+
+
+_COMMON_WORDS = {
+    "activation": ModuleKind.COMPARATOR,
+    "bias": ModuleKind.ADDER,
+    "convolution": ModuleKind.IPA,
+    "lut": ModuleKind.TABLE,
+    "pooling": ModuleKind.POOL,
+}
+"""What people call modules."""
+
+
+def kinds_called(word: str) -> tuple[ModuleKind, ...]:
+    """Kinds of module for the name of an operator, or for another common word."""
+    common = _COMMON_WORDS.get(word)
+    return (common,) if common else RUNS.get(word, ())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

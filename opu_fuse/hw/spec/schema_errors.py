@@ -9,7 +9,7 @@ from typing import Any
 
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.spec.problem import did_you_mean
+from opu_fuse.hw.spec.problem import did_you_mean, kinds_called
 from opu_fuse.hw.spec.yaml_tree import KeyPath, Tree
 
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
@@ -39,10 +39,13 @@ def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
                 e.strip(" '")
                 for e in detail.get("ctx", {})["expected"].replace(" or ", ",").split(",")
             )
+            word = str(detail["input"])
+            meant = [str(kind) for kind in kinds_called(word)] if path[-1] == "kind" else []
+            hint = f" ({word!r} runs on {' or '.join(meant)})" if meant else ""
             return SpecError(
                 location,
-                f"{key} is {detail['input']!r}, which is not known",
-                f"known: {', '.join(known)}{did_you_mean(str(detail['input']), known)}",
+                f"{key} is {word!r}, which is not known",
+                f"known: {', '.join(known)}{hint or did_you_mean(word, known)}",
             )
         case _:
             shown = "" if isinstance(detail["input"], dict) else f" {detail['input']!r}"
