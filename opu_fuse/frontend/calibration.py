@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.array_layout import ArrayLayout, channels_first
+from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.input_arrays import Arrays, by_name
 from opu_fuse.process.sandbox import ForeignError, complaints
@@ -38,7 +39,7 @@ NOISE_SAMPLES = 4
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "
-    "pass real inputs for real accuracy (--calibration, in Python `calibration`)"
+    "pass real inputs for real accuracy ({calibration})"
 )
 BRIGHTEST = 255
 """Largest value of an image."""
@@ -57,8 +58,9 @@ def samples(
     or types, and values that are not finite.
     """
     if calibration is None:
-        _log.warning(NOISE_WARNING)
-        return noise_samples(model), (NOISE_WARNING,)
+        warning = NOISE_WARNING.format(calibration=option("calibration"))
+        _log.warning(warning)
+        return noise_samples(model), (warning,)
     known = isinstance(calibration, DataInLayout)
     given = calibration if known else DataInLayout(calibration, ArrayLayout.AUTO)
     warned: dict[str, None] = {}
@@ -224,7 +226,7 @@ def _advice(shape: tuple[int, ...]) -> str:
     if len(shape) != 4:
         return "pass samples of that shape"
     axes = "samples, channels, height, width"
-    return f"its axes are ({axes}); pass channels-last data with --layout nhwc (Python: layout)"
+    return f"its axes are ({axes}); pass channels-last data with {option('layout', 'nhwc')}"
 
 
 def _doubts(name: str, where: str, array: np.ndarray, got: np.dtype) -> Iterator[str]:
