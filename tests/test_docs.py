@@ -278,6 +278,33 @@ def test_the_site_is_made_without_a_warning(tmp_path):
     assert all(f'id="opu_fuse.{name}"' in api for name in named)
 
 
+# Wordings that readers had to read twice, in pages, help and messages.
+REPLACED = (
+    *("in a checkout", "one fixed pipeline of operators", "prove, write the program"),
+    *("what ONNX Runtime would report is switched off", "names lose their middle"),
+    *("goes on where it was killed", "several programs side by side", "to click through"),
+    *("Words you do not know stand", "its groups cut into tiles", "a map that nobody else reads"),
+    *("ways to wire it that were taken over", "take over opu-tiny and write down"),
+    *("How the compiler is made", "quantiser rounds nothing between", "noise stands in"),
+    *("Where images come in numbers", "data could pass the pool on the way", "test of the night"),
+    *("its colour says which engine", "words typed above it", "which numbers of a map its scale"),
+    *("what rounded weights add", "bring the channels between two layers", "not shown by the run"),
+    *("allow networks this many times", " gives acc", "{len(partition.host)} host operators"),
+)
+
+
+def test_wordings_that_were_replaced_do_not_return():
+    sources = [*(ROOT / "opu_fuse").rglob("*.py"), *PAGES]
+    found = [
+        f"{path.relative_to(ROOT)}: {wording}"
+        for path in sources
+        for text in [" ".join(path.read_text(encoding="utf-8").split())]
+        for wording in REPLACED
+        if wording in text
+    ]
+    assert not found
+
+
 def test_the_glossary_is_in_order():
     terms = re.findall(r"^\| ([^|]+) \|", TEXTS["glossary.md"], flags=re.MULTILINE)[1:]
     assert terms == sorted(terms, key=str.lower)

@@ -57,7 +57,7 @@ Budget = Annotated[
     typer.Option(
         min=0.001,
         metavar="TIMES",
-        help="scale the limits on the size of a model (docs/models.md#what-is-accepted)",
+        help="scale the limits on the size of a model (docs/models.md)",
     ),
 ]
 Calibration = Annotated[
@@ -68,9 +68,7 @@ Calibration = Annotated[
         "file; default: seeded noise, with a warning",
     ),
 ]
-ScalesOf = Annotated[
-    Scales, typer.Option(help="scales of a float model (docs/models.md#quantisation)")
-]
+ScalesOf = Annotated[Scales, typer.Option(help="scales of a float model (docs/models.md)")]
 CalibrationMethod = Annotated[Method, typer.Option(help="range estimation method for activations")]
 BiasCorrection = Annotated[
     bool,

@@ -38,9 +38,7 @@ def hw_show(
     ] = False,
     area: Annotated[
         bool,
-        typer.Option(
-            "--area", help="print the estimated FPGA resources (docs/synthesis.md#area-model)"
-        ),
+        typer.Option("--area", help="print the estimated FPGA resources (docs/synthesis.md)"),
     ] = False,
 ) -> None:
     """Print the sizes of a machine, the operators that it runs, or its FPGA resources."""

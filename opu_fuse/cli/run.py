@@ -56,7 +56,7 @@ def run(
         typer.Option(
             "--check",
             help="compare bit by bit: functional with ONNX Runtime, rtl with functional "
-            "(docs/models.md#what---check-promises)",
+            "(docs/models.md)",
         ),
     ] = False,
     groups: Annotated[

@@ -16,7 +16,7 @@ from opu_fuse.number_text import counted
 def sweep(
     plan: Annotated[
         Path,
-        typer.Argument(metavar="SWEEP.yaml", help="axes of the sweep (docs/sweep.md#the-axes)"),
+        typer.Argument(metavar="SWEEP.yaml", help="axes of the sweep (docs/sweep.md)"),
     ],
     output: Annotated[
         Path,

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 SCHEMA_FILE = "opu-spec.schema.json"
-"""Name of the schema next to specs that refer to it: a path that works in a checkout, in an
+"""Name of the schema next to specs that refer to it: a path that works in a clone, in an
 installed wheel and in any folder to which both are copied.
 """
 
