@@ -115,8 +115,8 @@ _INTRO = """\
 
 Does an ONNX operator run on the machine? Find it in the first table: each row is a form of it, what
 the compiler makes of that form, and which machines of the package run it. In another form, or on
-another machine, the host CPU runs the operator in ONNX Runtime, with the same results: the network
-compiles, but data cross to the host and back.
+another machine, the host CPU runs the operator in ONNX Runtime: the network compiles, but data
+cross to the host and back.
 
 Every row was tried: `make generate` compiles a small network with the operator between two
 convolutions for each machine.
