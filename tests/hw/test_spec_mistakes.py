@@ -255,3 +255,10 @@ def test_a_domain_of_a_child_takes_the_place_of_inherited_ones(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(f"{HEAD}dataflow: {{modules: {{add: {{domain: acc}}}}}}\n")
     assert problems(path) == ()
+
+
+def test_limits_that_are_left_out_are_those_of_the_rtl(tmp_path):
+    path = tmp_path / "mine.yaml"
+    flow = "modules: {pool2: {kind: pool, exit: true}}, edges: {compare: [pool, res_add, pool2]}"
+    path.write_text(f"{HEAD}dataflow: {{{flow}}}\n")
+    assert problems(path) == ()
