@@ -1,6 +1,7 @@
 """`opu-fuse hw …`: hardware specs."""
 
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -66,11 +67,11 @@ def hw_check(
     from opu_fuse.hw.spec.load_spec import problems
 
     mistakes = problems(file)
-    for mistake, following in zip(mistakes, (*mistakes[1:], None), strict=True):
-        err.print(f"error: {mistake}")
-        if following is None or following.where != mistake.where:
-            for line in excerpt(mistake.where):
-                err.print(line)
+    for where, group in groupby(mistakes, key=lambda mistake: mistake.where):
+        for mistake in group:
+            err.print(f"error: {mistake}")
+        for line in excerpt(where):
+            err.print(line)
     if mistakes:
         raise typer.Exit(1)
     out.print(f"{file}: no mistakes found")
