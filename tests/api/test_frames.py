@@ -85,13 +85,15 @@ def test_a_program_without_groups_has_empty_tables_with_their_columns():
 
 def test_without_pandas_or_bokeh_the_extra_is_named(program, timed, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    text = r"^to_frame: tables are those of pandas, which is not installed; install opu-fuse\[noteb"
+    text = r"^to_frame: tables are those of pandas, which is not installed; pip install 'opu-fuse\["
     with pytest.raises(opu_fuse.UserError, match=text):
         program.to_frame()
     for name in [name for name in sys.modules if name.startswith("opu_fuse.report.page")]:
         monkeypatch.delitem(sys.modules, name)
     for name in ["bokeh", *(name for name in sys.modules if name.startswith("bokeh."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    text = r"^roofline: charts are drawn by bokeh.*, which is not installed; install opu-fuse\[no"
+    text = (
+        r"^roofline: charts are drawn by bokeh.*, which is not installed; pip install 'opu-fuse\[no"
+    )
     with pytest.raises(opu_fuse.UserError, match=text):
         timed.roofline()
