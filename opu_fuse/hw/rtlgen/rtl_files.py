@@ -13,7 +13,10 @@ import yaml
 from opu_fuse import __version__, resources
 from opu_fuse.errors import UserError
 from opu_fuse.hw.rtlgen.c_header import c_header
+from opu_fuse.hw.rtlgen.ip_xact import block_design, component, device_tree
 from opu_fuse.hw.rtlgen.sv_package import sv_files
+from opu_fuse.hw.rtlgen.system_rdl import system_rdl
+from opu_fuse.hw.rtlgen.top_ports import top_ports
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 TOP = "opu_top"
@@ -62,8 +65,9 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
 
 def rtl_files(spec: HwSpec, prefix: str = "") -> dict[str, str]:
     """Everything that others need to build a machine into their design, by file name: its modules,
-    a list of them in the order of compiling (`opu.f`), a FuseSoC core (`opu.core`), the probe of
-    retired instructions for benches, the C driver, the spec.
+    a list of them in the order of compiling (`opu.f`), a FuseSoC core (`opu.core`), IP-XACT and a
+    script for Vivado, a device tree for Linux, the registers in SystemRDL, the probe of retired
+    instructions for benches, the C driver, the spec.
 
     prefix: before the names of modules, packages and their files, so that two machines fit one
     design.
@@ -85,6 +89,7 @@ def rtl_files(spec: HwSpec, prefix: str = "") -> dict[str, str]:
     rtl_dir = resources.rtl_dir()
     more = (rtl_dir / "tb" / f"{PROBE}.sv", rtl_dir / "driver" / "opu_driver.h")
     files = {path.name: path.read_text(encoding="utf-8") for path in (*modules, *more)}
+    ports = top_ports(files[f"{TOP}.sv"], spec)
     sources = {n: text for n, text in (files | generated).items() if n.endswith((".sv", ".svh"))}
     software = {name: text for name, text in files.items() if name not in sources}
     if prefix:
@@ -97,6 +102,10 @@ def rtl_files(spec: HwSpec, prefix: str = "") -> dict[str, str]:
         f"{spec.name}.yaml": spec.to_yaml(),
         "opu.f": _HEAD_OF_LIST + "".join(f"{name}\n" for name in ("+incdir+.", *units)),
         "opu.core": _core(spec, units, headers, prefix),
+        "component.xml": component(spec, prefix + TOP, ports, [*headers, *units]),
+        "opu_bd.tcl": block_design(spec),
+        "opu.dtsi": device_tree(),
+        "opu.rdl": system_rdl(),
     }
 
 
