@@ -9,6 +9,7 @@ Public API (loaded on first use, so that importing the package is cheap)::
     partition = opu_fuse.partition("model.onnx", hw)        # -> PartitionedModel
     rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
     result = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
+    result = opu_fuse.open_device("uio:0").run(program, {"input": x})  # -> ProgramRun
     losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from opu_fuse.bundle.accuracy import Accuracy
     from opu_fuse.bundle.program import Bundle
     from opu_fuse.bundle.result import CheckResult
+    from opu_fuse.devices.opening import open_device
     from opu_fuse.errors import UserError
     from opu_fuse.exploring.run import Exploration, explore
     from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -56,6 +58,7 @@ __all__ = [
     "compile",
     "explore",
     "load_hw",
+    "open_device",
     "partition",
     "sweep",
 ]
@@ -77,6 +80,7 @@ _HOMES = {
     "compile": "pipeline",
     "explore": "exploring.run",
     "load_hw": "hw.spec.load_spec",
+    "open_device": "devices.opening",
     "partition": "pipeline",
     "sweep": "sweeping.run",
 }

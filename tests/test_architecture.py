@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
 TOP_FILES = (
-    *("texts", "options", "program_run", "program", "partitioned_model"),
+    *("texts", "options", "program_run", "program", "devices", "partitioned_model"),
     *("pipeline", "noise", "loss", "overview", "sweeping", "exploring"),
     *("__init__", "cli", "__main__"),
 )

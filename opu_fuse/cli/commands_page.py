@@ -122,7 +122,7 @@ def _default(parameter: Parameter) -> str:
         return "required"
     told = _without_default(parameter.help or "")[1]
     default = parameter.default
-    if told or default is None or isinstance(default, bool):
+    if told or default in (None, "") or isinstance(default, bool):
         return _linked(told) or "–"
     return f"`{getattr(default, 'value', default)}`"
 

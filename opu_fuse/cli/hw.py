@@ -141,11 +141,29 @@ def hw_draw(
 def hw_rtl(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC, autocompletion=machines)],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write")],
+    prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="start of the names of all modules and packages, for two machines in one design",
+        ),
+    ] = "",
+    verilog: Annotated[
+        bool,
+        typer.Option(
+            "--verilog",
+            help="also write the machine as one Verilog-2005 file (needs the extra `synth`)",
+        ),
+    ] = False,
 ) -> None:
     """Write the SystemVerilog of a machine, a file list, a FuseSoC core and the C driver."""
-    from opu_fuse.hw.rtlgen.rtl_files import rtl_files
+    from opu_fuse.hw.rtlgen.plain_verilog import plain_verilog
+    from opu_fuse.hw.rtlgen.rtl_files import TOP, rtl_files
     from opu_fuse.hw.spec.load_spec import load_hw
 
-    files = rtl_files(load_hw(spec))
+    files = rtl_files(load_hw(spec), prefix)
+    if verilog:
+        top = prefix + TOP
+        files[f"{top}.v"] = plain_verilog(files, top)
     write_files(output, {name: text.encode() for name, text in files.items()})
     out.print(f"{output}: {counted(len(files), 'file')}; opu.f lists the sources to compile")

@@ -81,7 +81,7 @@ def require_machine(bundle: Bundle, hw: HwSpec) -> None:
 def run_on(
     runner: Runner,
     bundle: Bundle,
-    inputs: Mapping[str, np.ndarray] | None,
+    inputs: Arrays | None,
     *,
     engine: str,
     capture: bool = False,

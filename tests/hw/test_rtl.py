@@ -5,7 +5,8 @@ import re
 import pytest
 import yaml
 
-from opu_fuse.errors import UserError
+from opu_fuse.errors import RunError, UserError
+from opu_fuse.hw.rtlgen.plain_verilog import plain_verilog
 from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP, rtl_files
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
 
@@ -15,7 +16,8 @@ BUILT = [name for name in spec_names() if load_hw(name).build]
 @pytest.mark.parametrize("name", BUILT)
 def test_every_module_package_and_header_that_is_named_is_there(name):
     files = rtl_files(load_hw(name))
-    include, *units = files["opu.f"].split()
+    lines = files["opu.f"].splitlines()
+    include, *units = [line for line in lines if not line.startswith("//")]
     assert include == "+incdir+."
     defined: list[str] = []
     for unit in units:
@@ -44,6 +46,30 @@ def test_the_core_names_each_file_once_headers_apart():
     assert len(names) == len(set(names))
     assert set(names) == {n for n in files if n.endswith((".sv", ".svh"))}
     assert core["targets"]["default"] == {"filesets": ["rtl"], "toplevel": TOP}
+
+
+def test_a_prefix_renames_modules_packages_and_their_files_and_no_others():
+    plain, renamed = (rtl_files(load_hw("opu-tiny"), prefix) for prefix in ("", "left_"))
+    ours = {name for name in plain if name.endswith((".sv", ".svh"))}
+    assert set(renamed) == {f"left_{name}" if name in ours else name for name in plain}
+    for name in ours:
+        text = renamed[f"left_{name}"]
+        assert not re.search(r"\bopu_(?!fuse)", text)
+        assert text.replace("left_opu_", "opu_") == plain[name]
+    assert "toplevel: left_opu_top" in renamed["opu.core"]
+    assert "left_opu_top.sv" in renamed["opu.f"].split()
+    assert renamed["opu_driver.h"] == plain["opu_driver.h"]
+
+
+def test_a_prefix_that_is_no_start_of_a_name_is_refused():
+    with pytest.raises(UserError, match="--prefix: '9-' is no start of a SystemVerilog name; use"):
+        rtl_files(load_hw("opu-tiny"), "9-")
+
+
+def test_plain_verilog_names_the_extra_that_it_needs(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(RunError, match="extra `synth`"):
+        plain_verilog(rtl_files(load_hw("opu-tiny")), TOP)
 
 
 def test_the_spec_that_comes_along_is_the_machine():

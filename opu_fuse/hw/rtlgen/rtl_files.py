@@ -13,12 +13,24 @@ import yaml
 from opu_fuse import __version__, resources
 from opu_fuse.errors import UserError
 from opu_fuse.hw.rtlgen.c_header import c_header
+from opu_fuse.hw.rtlgen.ip_xact import block_design, component, device_tree
 from opu_fuse.hw.rtlgen.sv_package import sv_files
+from opu_fuse.hw.rtlgen.system_rdl import system_rdl
+from opu_fuse.hw.rtlgen.top_ports import top_ports
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 TOP = "opu_top"
 PROBE = "opu_retired"
 """Shows a bench which instruction retires; no part of the hardware."""
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NAME = re.compile(r"\b(?=opu_(?!fuse))")
+"""Where a name of this project starts in SystemVerilog: of a module, a package or their files."""
+_DEFINES = {
+    "SYNTHESIS": "leave assertions out",
+    "OPU_SHORT_SLICES": "the device multiplies 18 x 18 bits (ECP5, iCE40), not 25 x 18",
+}
+_HEAD_OF_LIST = "".join(f"// define {name}: {what}\n" for name, what in _DEFINES.items())
 
 _FOLDERS = ("rtl", "tb", "benches", "formal")
 _SUFFIXES = (".sv", ".svh", ".cpp")
@@ -51,13 +63,22 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
     return tuple(sorted(results.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
 
 
-def rtl_files(spec: HwSpec) -> dict[str, str]:
+def rtl_files(spec: HwSpec, prefix: str = "") -> dict[str, str]:
     """Everything that others need to build a machine into their design, by file name: its modules,
-    a list of them in the order of compiling (`opu.f`), a FuseSoC core (`opu.core`), the probe of
-    retired instructions for benches, the C driver, the spec.
+    a list of them in the order of compiling (`opu.f`), a FuseSoC core (`opu.core`), IP-XACT and a
+    script for Vivado, a device tree for Linux, the registers in SystemRDL, the probe of retired
+    instructions for benches, the C driver, the spec.
 
-    UserError for a spec that is for partitioning only.
+    prefix: before the names of modules, packages and their files, so that two machines fit one
+    design.
+
+    UserError for a spec that is for partitioning only, and for a prefix that is no start of a name.
     """
+    if prefix and not _PREFIX.fullmatch(prefix):
+        what = "is no start of a SystemVerilog name"
+        raise UserError(
+            "--prefix", f"{prefix!r} {what}", "use letters, digits and _, a letter first"
+        )
     if not spec.build:
         what = "is for partitioning only (`build: false`): it has no RTL"
         raise UserError(spec.name, what, "remove `build: false` and see `opu-fuse hw check`")
@@ -68,17 +89,27 @@ def rtl_files(spec: HwSpec) -> dict[str, str]:
     rtl_dir = resources.rtl_dir()
     more = (rtl_dir / "tb" / f"{PROBE}.sv", rtl_dir / "driver" / "opu_driver.h")
     files = {path.name: path.read_text(encoding="utf-8") for path in (*modules, *more)}
+    ports = top_ports(files[f"{TOP}.sv"], spec)
+    sources = {n: text for n, text in (files | generated).items() if n.endswith((".sv", ".svh"))}
+    software = {name: text for name, text in files.items() if name not in sources}
+    if prefix:
+        sources = {prefix + name: _NAME.sub(prefix, text) for name, text in sources.items()}
+        units, headers = ([prefix + name for name in names] for names in (units, headers))
     return {
-        **files,
-        **generated,
+        **software,
+        **sources,
         "opu_regs.h": c_header(),
         f"{spec.name}.yaml": spec.to_yaml(),
-        "opu.f": "".join(f"{name}\n" for name in ("+incdir+.", *units)),
-        "opu.core": _core(spec, units, headers),
+        "opu.f": _HEAD_OF_LIST + "".join(f"{name}\n" for name in ("+incdir+.", *units)),
+        "opu.core": _core(spec, units, headers, prefix),
+        "component.xml": component(spec, prefix + TOP, ports, [*headers, *units]),
+        "opu_bd.tcl": block_design(spec),
+        "opu.dtsi": device_tree(),
+        "opu.rdl": system_rdl(),
     }
 
 
-def _core(spec: HwSpec, units: list[str], headers: list[str]) -> str:
+def _core(spec: HwSpec, units: list[str], headers: list[str], prefix: str) -> str:
     """FuseSoC's description (CAPI2): the machine, and the probe for who simulates it."""
     included = [{name: {"is_include_file": True}} for name in headers]
     core = {
@@ -86,11 +117,20 @@ def _core(spec: HwSpec, units: list[str], headers: list[str]) -> str:
         "description": f"OPU-style CNN overlay, machine {spec.name}",
         "filesets": {
             "rtl": {"files": [*included, *units], "file_type": "systemVerilogSource"},
-            "probe": {"files": [f"{PROBE}.sv"], "file_type": "systemVerilogSource"},
+            "probe": {"files": [f"{prefix}{PROBE}.sv"], "file_type": "systemVerilogSource"},
+        },
+        "parameters": {
+            name: {"datatype": "bool", "paramtype": "vlogdefine", "description": what}
+            for name, what in _DEFINES.items()
         },
         "targets": {
-            "default": {"filesets": ["rtl"], "toplevel": TOP},
-            "sim": {"filesets": ["rtl", "probe"], "toplevel": TOP},
+            "default": {"filesets": ["rtl"], "toplevel": prefix + TOP},
+            "sim": {"filesets": ["rtl", "probe"], "toplevel": prefix + TOP},
+            "synth": {
+                "filesets": ["rtl"],
+                "toplevel": prefix + TOP,
+                "parameters": ["SYNTHESIS=true"],
+            },
         },
     }
     return "CAPI=2:\n" + yaml.safe_dump(core, sort_keys=False)

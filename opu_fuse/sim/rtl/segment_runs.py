@@ -61,7 +61,7 @@ class Segments:
             for r in retired
         )
         return SegmentRun(
-            counters=_counters(totals, self._hw, trace),
+            counters=engine_counters(totals, self._hw) | _instructions(trace),
             groups=group_counters(program.instructions, segment, trace, totals.cycles, self._hw),
             trace=trace,
         )
@@ -76,7 +76,7 @@ def _offender(program: Decoded, segment: MachineSegment, pc: int, hw: HwSpec) ->
     return f"group {segment.groups[n]}, {format_instruction(program.instructions[n], hw)}"
 
 
-def _counters(run: Counters, hw: HwSpec, trace: Sequence[Retire]) -> dict[str, int]:
+def engine_counters(run: Counters, hw: HwSpec) -> dict[str, int]:
     """Named totals of one segment; dram_bytes_* include the fetched program."""
     bus = hw.dram.bus_bytes
     counters = {
@@ -86,7 +86,12 @@ def _counters(run: Counters, hw: HwSpec, trace: Sequence[Retire]) -> dict[str, i
     }
     for engine in Engine:
         name = engine.name.lower()
-        counters[f"instructions_{name}"] = sum(r.engine == name for r in trace)
         counters[f"busy_{name}"] = run.busy[engine]
         counters[f"stall_{name}"] = run.stall[engine]
     return counters
+
+
+def _instructions(trace: Sequence[Retire]) -> dict[str, int]:
+    """Retired instructions of every engine."""
+    names = [engine.name.lower() for engine in Engine]
+    return {f"instructions_{name}": sum(r.engine == name for r in trace) for name in names}

@@ -1,0 +1,1 @@
+"""Machines outside this process: registers and memory that a program runs on."""

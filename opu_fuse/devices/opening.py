@@ -1,0 +1,92 @@
+"""`open_device`: a machine by its name."""
+
+import re
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Protocol, Self
+
+from opu_fuse.devices.control import Control
+from opu_fuse.devices.linux import DmaBuffer, PhysicalMemory, UioPage
+from opu_fuse.devices.mapped import MappedDevice
+from opu_fuse.errors import RunError
+from opu_fuse.input_arrays import Arrays
+from opu_fuse.program import Program
+from opu_fuse.program_run import ProgramRun
+from opu_fuse.sim.engine_names import EngineName
+
+KINDS = {
+    "sim:functional": "the functional engine",
+    "sim:rtl": "the SystemVerilog under Verilator",
+    "uio:N": "/dev/uioN with its interrupt, memory of u-dma-buf /dev/udmabufN",
+    "uio:N,NAME": "the same with another buffer of u-dma-buf",
+    "mem:REGISTERS,BASE,SIZE": "three numbers: everything through /dev/mem, as root",
+}
+"""What `open_device` takes -> what that is."""
+
+
+class Device(Protocol):
+    """A machine that runs programs."""
+
+    def run(self, program: Program, inputs: Arrays | None = None) -> ProgramRun:
+        """Run a program. inputs: as of `Program.run`."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+def open_device(where: str, *, timeout: float = 10.0) -> Device:
+    """Open a machine.
+
+    where: one of `KINDS`, as "uio:0". timeout: seconds that a machine segment may take on a board.
+
+    Raises RunError for a name that is none of them, and where the device cannot be opened.
+    """
+    kind, _, rest = where.partition(":")
+    if where in ("sim:functional", "sim:rtl"):
+        return SimulatedDevice(EngineName(rest))
+    if kind == "uio" and (match := re.fullmatch(r"(\d+)(?:,([\w-]+))?", rest)):
+        with ExitStack() as opened:
+            page = UioPage(int(match[1]))
+            opened.callback(page.close)
+            control = Control(page.registers, where, page.interrupt)
+            memory = DmaBuffer(match[2] or f"udmabuf{match[1]}")
+            return MappedDevice(control, memory, where, timeout=timeout, opened=opened.pop_all())
+    number = r"(0x[0-9a-fA-F]+|\d+)"
+    if kind == "mem" and (match := re.fullmatch(f"{number},{number},{number}", rest)):
+        page, base, size = (int(text, 0) for text in match.groups())
+        control = Control(PhysicalMemory.registers(page), where)
+        return MappedDevice(control, PhysicalMemory(base, size), where, timeout=timeout)
+    raise RunError(where, "names no device", f"use {', '.join(KINDS)}")
+
+
+class SimulatedDevice:
+    """An engine of this package as a device."""
+
+    def __init__(self, engine: EngineName) -> None:
+        self._engine = engine
+
+    def run(self, program: Program, inputs: Arrays | None = None) -> ProgramRun:
+        return program.run(inputs, engine=self._engine)
+
+    def close(self) -> None:
+        """Nothing is open between runs."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
