@@ -43,9 +43,9 @@ def run(
     inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples, which
     run as many together as the program takes (images that are missing in the last run are zeros);
     none: seeded noise with a warning. shuffle (functional): seed of a random order among those
-    the counters allow. capture: return the int8 tensors inside as well; the RTL shows those whose
-    bytes are not reused. rtl: how the RTL runs. memory: what the cycle engine runs with; it takes
-    no inputs and gives no outputs.
+    the counters allow. capture: return the int8 tensors inside as well; RTL and native engine show
+    those whose bytes are not reused. rtl: how the RTL runs. memory: what the cycle engine runs
+    with; it takes no inputs and gives no outputs.
 
     Raises ProgramError for a program of another machine, RunError for inputs that do not fit the
     model and when the machine stops with an error, UserError for an unknown engine.
@@ -128,6 +128,10 @@ def _runner(
     if shuffle is not None:
         what = "shuffle belongs to the functional engine"
         raise RunError(f"engine={engine}", what, "leave out shuffle, or run with engine=functional")
+    if engine is EngineName.NATIVE:
+        from opu_fuse.sim.native.runner import NativeRunner
+
+        return NativeRunner(bundle, hw)
     from opu_fuse.sim.rtl.engine import RtlRunner
 
     return RtlRunner(bundle, hw, rtl or RtlOptions())
