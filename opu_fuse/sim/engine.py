@@ -1,8 +1,12 @@
 """Running a program: inputs in, segments in their order, outputs out."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from queue import SimpleQueue
+from threading import Lock
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,7 +16,7 @@ from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
 from opu_fuse.choices import require_choice
 from opu_fuse.errors import InternalError, ProgramError, RunError
-from opu_fuse.host.run.segment import Hosts, hosts_of
+from opu_fuse.host.run.segment import Hosts, hosts_of, may_fork
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -62,10 +66,22 @@ def run(
         raise RunError(f"engine={engine}", what, "leave out memory, or run with engine=cycle")
     samples = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
+    threads = _threads(bundle, samples[1]) if EngineName(engine) is EngineName.NATIVE else 1
+    others = [
+        _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl) for _ in range(1, threads)
+    ]
     try:
-        return _run_samples(bundle, runner, samples, str(engine), capture=capture)
+        return _run_samples(bundle, [runner, *others], samples, str(engine), capture=capture)
     finally:
         runner.close()
+
+
+def _threads(bundle: Bundle, samples: int) -> int:
+    """Threads that run samples at the same time, one for each processor. One where a host operator
+    may run in a fork: in that no other thread would go on.
+    """
+    batches = -(-samples // bundle.batch)
+    return 1 if may_fork(bundle) else max(1, min(batches, len(os.sched_getaffinity(0))))
 
 
 def require_machine(bundle: Bundle, hw: HwSpec) -> None:
@@ -91,24 +107,52 @@ def run_on(
     engine: its name.
     """
     samples = ports.samples_of(bundle, inputs)
-    return _run_samples(bundle, runner, samples, engine, capture=capture)
+    return _run_samples(bundle, [runner], samples, engine, capture=capture)
 
 
 def _run_samples(
     bundle: Bundle,
-    runner: Runner,
+    runners: Sequence[Runner],
     samples: tuple[Mapping[str, np.ndarray], int],
     engine: str,
     *,
     capture: bool,
 ) -> RunResult:
+    """runners: equal ones, each for a thread of its own."""
     arrays, count = samples
-    session = _Session(bundle, runner, hosts_of(bundle), capture)
-    for number, first in enumerate(range(0, count, bundle.batch)):
+    session = _Session(bundle, runners[0], hosts_of(bundle), capture)
+    idle = SimpleQueue[Runner]()
+    for runner in runners:
+        idle.put(runner)
+
+    def images(first: int) -> list[Mapping[str, np.ndarray]]:
         here = range(first, min(first + bundle.batch, count))
-        with part(first / count, here.stop / count):
-            report(f"sample {here.stop} of {count}", 0.0)
-            session.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
+        return [{name: a[n, ...] for name, a in arrays.items()} for n in here]
+
+    def alone(number: int, first: int) -> _Session:
+        """One batch, on whichever machine is idle."""
+        runner = idle.get()
+        own = _Session(bundle, runner, session.hosts, capture, lock=session.lock)
+        own.batch(number, images(first))
+        idle.put(runner)
+        return own
+
+    firsts = range(0, count, bundle.batch)
+    if len(runners) == 1:
+        for number, first in enumerate(firsts):
+            end = min(first + bundle.batch, count)
+            with part(first / count, end / count):
+                report(f"sample {end} of {count}", 0.0)
+                session.batch(number, images(first))
+        return session.result(engine, count)
+    with ThreadPoolExecutor(len(runners)) as pool:
+        begun = [pool.submit(alone, *numbered) for numbered in enumerate(firsts)]
+        try:
+            for first, one in zip(firsts, begun, strict=True):
+                report(f"sample {first + 1} of {count}", first / count)
+                session.add(one.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
     return session.result(engine, count)
 
 
@@ -239,6 +283,19 @@ class _Session(Struct):
     counters: Counter[str] = field(default_factory=Counter)
     groups: dict[int, Counter[str]] = field(default_factory=dict)
     trace: list[Retire] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+    """Host segments of several threads run one by one: ONNX Runtime has threads of its own."""
+
+    def add(self, later: "_Session") -> None:
+        """What a session of the samples that come next has collected."""
+        for own, others in ((self.outputs, later.outputs), (self.tensors, later.tensors)):
+            for name, arrays in others.items():
+                own.setdefault(name, []).extend(arrays)
+        for index, counters in later.groups.items():
+            self.groups.setdefault(index, Counter()).update(counters)
+        self.counters.update(later.counters)
+        self.masks |= later.masks
+        self.trace += later.trace
 
     def batch(self, number: int, inputs: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Run all segments once. inputs: one mapping per image, at most `batch` of them."""
@@ -256,10 +313,11 @@ class _Session(Struct):
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):
                 feeds = {value: values.get(value) for _, value in segment.inputs}
-                results = [
-                    self.hosts.run(segment, {value: of[n] for value, of in feeds.items()})
-                    for n in range(len(inputs))
-                ]
+                with self.lock:
+                    results = [
+                        self.hosts.run(segment, {value: of[n] for value, of in feeds.items()})
+                        for n in range(len(inputs))
+                    ]
                 for name in results[0]:
                     values.put(name, [result[name] for result in results])
                 values.seen.update(self._written_outside(index))
