@@ -142,30 +142,49 @@ static void gather(struct opu_native *e, const struct opu_sweep *s, const struct
       memset(e->features + (size_t)i * pitch + terms, 0, (pitch - terms) * sizeof(opu_feature));
 }
 
+/* Copy a row of weights; returns its sum. */
+static int32_t copy_weights(opu_weight *OPU_RESTRICT to, const int8_t *OPU_RESTRICT from,
+                            uint32_t count) {
+  int32_t sum = 0;
+  uint32_t i;
+  for (i = 0; i < count; i++) {
+    to[i] = from[i];
+    sum += from[i];
+  }
+  return sum;
+}
+
 /* Weights of taps first .. end - 1 as rows of `pitch`, one for each output channel, and what the
  * offset of the features adds to a sum. */
 static void pack(struct opu_native *e, const struct opu_sweep *s, uint32_t first, uint32_t end,
                  uint32_t pitch, opu_weight *to, int32_t *corrections) {
   const size_t row_bytes = (size_t)s->row_words * e->machine.weight_width;
+  const size_t tap_bytes = row_bytes * s->groups;
   const int8_t *from =
       (const int8_t *)e->memory[OPU_SPACE_WEIGHT] + (size_t)COMPUTE(WEIGHT) * e->machine.weight_width;
-  const uint32_t terms = (end - first) * s->ic;
-  uint32_t g, o, tap, i;
+  const uint32_t ic = s->ic, taps = end - first;
+  uint32_t g, o, tap;
   for (g = 0; g < s->groups; g++)
     for (o = 0; o < s->oc; o++) {
+      const int8_t *row = from + first * tap_bytes + g * row_bytes + (size_t)o * ic;
       int32_t sum = 0;
-      for (tap = first; tap < end; tap++) {
-        const int8_t *row = from + ((size_t)tap * s->groups + g) * row_bytes + (size_t)o * s->ic;
-        opu_weight *own = to + (size_t)(tap - first) * s->ic;
-        for (i = 0; i < s->ic; i++) {
-          own[i] = row[i];
-          sum += row[i];
-        }
-      }
-      memset(to + terms, 0, (pitch - terms) * sizeof(opu_weight));
+      for (tap = 0; tap < taps; tap++, row += tap_bytes)
+        sum += copy_weights(to + (size_t)tap * ic, row, ic);
+      memset(to + (size_t)taps * ic, 0, (pitch - (size_t)taps * ic) * sizeof(opu_weight));
       to += pitch;
       *corrections++ = -OPU_FEATURE_OFFSET * sum;
     }
+}
+
+/* A whole tile whose output channels are neighbours. */
+static void add_tile(int32_t *OPU_RESTRICT psum, const int32_t *OPU_RESTRICT sums,
+                     const int32_t *OPU_RESTRICT corrections, int overwrite) {
+  uint32_t j;
+  if (overwrite)
+    for (j = 0; j < OPU_TILE; j++) psum[j] = opu_wrapped(sums[j], corrections[j]);
+  else
+    for (j = 0; j < OPU_TILE; j++)
+      psum[j] = opu_wrapped(psum[j], opu_wrapped(sums[j], corrections[j]));
 }
 
 /* Add the products of the panel to the partial sums; overwrite: the first ones. */
@@ -176,6 +195,7 @@ static void multiply(struct opu_native *e, const struct opu_sweep *s, const stru
   int32_t *psum = psum_of(e);
   int32_t sums[OPU_TILE][OPU_TILE];
   uint32_t o, i, k, j;
+  int whole;
   for (o = 0; o < channels; o += OPU_TILE) {
     const uint32_t width = opu_min(OPU_TILE, channels - o);
     size_t at[OPU_TILE];
@@ -183,9 +203,15 @@ static void multiply(struct opu_native *e, const struct opu_sweep *s, const stru
       const uint32_t channel = s->first_group * s->oc + o + j;
       at[j] = (size_t)(channel / lanes) * COMPUTE(PSUM_BLOCK_PITCH) * lanes + channel % lanes;
     }
+    whole = width == OPU_TILE && at[OPU_TILE - 1u] - at[0] == OPU_TILE - 1u;
     for (i = 0; i < p->pixels; i += OPU_TILE) {
       const uint32_t height = opu_min(OPU_TILE, p->pixels - i);
       opu_multiply(e->features + (size_t)i * pitch, weights + (size_t)o * pitch, pitch, sums);
+      if (whole) {
+        for (k = 0; k < height; k++)
+          add_tile(psum + p->sums[i + k] + at[0], sums[k], corrections + o, overwrite);
+        continue;
+      }
       for (k = 0; k < height; k++)
         for (j = 0; j < width; j++) {
           int32_t *sum = psum + p->sums[i + k] + at[j];
