@@ -27,6 +27,7 @@ from opu_fuse.sim.native.machine import NativeMachine
 from opu_fuse.sim.native.runner import NativeRunner
 from opu_fuse.sim.ports import noise
 from opu_fuse.units.base import Space
+from rtl_sim.benches.graph_orders import orders_of
 from tests.sim.machines import MACHINES, TINY
 from tests.sim.native_cases import (
     both,
@@ -36,7 +37,7 @@ from tests.sim.native_cases import (
     draw,
     error_of,
 )
-from tests.sim.random_instructions import WINDOW_BYTES, instruction
+from tests.sim.random_instructions import WINDOW_BYTES, instruction, post
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -61,6 +62,15 @@ def test_both_engines_fault_at_the_same_instructions(name):
         assert not found, (found, program[1])
         faults += error_of(partial(python.run, program)) is not None
     assert faults > 20, "nothing was refused"
+
+
+def test_a_window_wholly_outside_reads_no_residual_word():
+    spec, rng = MACHINES["full"], np.random.default_rng(0)
+    order = orders_of(spec).pack(["requant", "res_add", "pool"])
+    inside = post(rng, spec, order).params
+    outside = {"origin_y": -100, "res_broadcast": 1, "res": 4000, "pool_slots": 0}
+    x = instruction(Engine.POST, "run", inside | outside)
+    assert differences(*both(spec, rng), check_and_end(spec, x)) == []
 
 
 @pytest.mark.parametrize("name", [n for n in spec_names() if load_hw(n).build])
