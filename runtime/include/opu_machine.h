@@ -9,6 +9,7 @@
 #define OPU_MODES 16u
 #define OPU_CODES 16u
 #define OPU_SPACES 9u
+#define OPU_STAGES 8u
 
 /* On-chip memories. */
 #define OPU_SPACE_FEATURE 0u

@@ -263,13 +263,8 @@ static uint32_t refuses_post(const struct opu_native *e) {
   maximum = POST(POOL_KIND) == OPU_POOL_MAX; /* without a pool that of the first unit */
   for (i = 0; i < count; i++) {
     const int32_t *own = e->post[m->code_unit[codes[i]]];
+    params += opu_param_words[m->code_stage[codes[i]]];
     switch (m->code_stage[codes[i]]) {
-      case OPU_STAGE_REQUANT:
-        params += OPU_PARAM_WORDS;
-        break;
-      case OPU_STAGE_PRELU:
-        params += OPU_PRELU_WORDS;
-        break;
       case OPU_STAGE_RESIDUAL:
         residual = 1;
         if (residual_is_illegal(m, own, m->code_product[codes[i]] != 0u))

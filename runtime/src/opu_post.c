@@ -1,6 +1,10 @@
 /* run of the post engine: partial sums through the chain (docs/machine.md, post), word by word. */
 #include "opu_native.h"
 
+#if OPU_STAGES != 8u
+#error "a kind of stage is new: see run_stages"
+#endif
+
 #define POST(name) ((uint32_t)e->post[0][OPU_REG_POST_##name])
 #define OWN(name) (own[OPU_REG_POST_##name])
 
@@ -24,8 +28,7 @@ static struct chain chain_of(const struct opu_native *e) {
     const uint32_t stage = e->machine.code_stage[c.codes[i]];
     c.first[i] = c.param_words;
     if (stage == OPU_STAGE_REQUANT) c.requant = 1;
-    if (stage == OPU_STAGE_REQUANT) c.param_words += OPU_PARAM_WORDS;
-    if (stage == OPU_STAGE_PRELU) c.param_words += OPU_PRELU_WORDS;
+    c.param_words += opu_param_words[stage];
     if (stage == OPU_STAGE_POOL) c.pool = i;
   }
   return c;
@@ -223,7 +226,7 @@ static void read_constants(struct opu_native *e, const struct chain *c, size_t w
     if (stage == OPU_STAGE_REQUANT) opu_read_scales(e, OPU_SPACE_PARAM, word + c->first[i], 0, lanes);
     if (stage == OPU_STAGE_PRELU)
       for (l = 0; l < lanes; l++) {
-        const uint32_t at = OPU_PRELU_WORDS * l;
+        const uint32_t at = 2u * l; /* int16 */
         const uint32_t low = from[at / lanes * bytes + at % lanes];
         const uint32_t high = from[(at + 1u) / lanes * bytes + (at + 1u) % lanes];
         e->slopes[(size_t)i * lanes + l] = (int32_t)low + 256 * ((int32_t)(high ^ 128u) - 128);

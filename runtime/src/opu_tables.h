@@ -19,7 +19,6 @@
 #define OPU_CODE_REQUANT 1u
 #define OPU_CODE_START 0u
 #define OPU_PARAM_WORDS 8u
-#define OPU_PRELU_WORDS 2u
 #define OPU_TABLE_WORDS 256u
 #define OPU_MAX_SHIFT 47u
 #define OPU_MAX_LEFT_SHIFT 16u
@@ -174,6 +173,9 @@ static const struct opu_register opu_registers[OPU_ENGINES][OPU_REGISTERS] = {
         {8, 0, 0}, /* skip_high */
     },
 };
+
+/* Parameter words of a channel block, by OPU_STAGE_*. */
+static const uint8_t opu_param_words[OPU_STAGES] = {0, 8, 0, 0, 0, 0, 0, 2};
 
 /* Opcodes of an engine, and the bits of the masks that it may use. */
 static const uint8_t opu_opcodes[OPU_ENGINES] = {2, 8, 3, 1, 1};
