@@ -1,8 +1,9 @@
 /* conv, copy and depthwise (docs/machine.md, compute).
  *
- * conv is a product of matrices: the operands of some pixels are gathered (im2row), the weights are
- * repacked so that the terms of an output channel follow each other, and both are multiplied in small
- * tiles. Long sums are cut into chunks of taps; a tap is a kernel position of an input segment. */
+ * conv is a product of matrices: the operands of some pixels are gathered (im2row), the weights
+ * are repacked so that the terms of an output channel follow each other, and both are multiplied
+ * in small tiles. Long sums are cut into chunks of taps; a tap is a kernel position of an input
+ * segment. */
 #include "opu_dot.h"
 
 #define COMPUTE(name) ((uint32_t)e->compute[0][OPU_REG_COMPUTE_##name])
@@ -17,11 +18,14 @@ struct panel {
 
 static uint32_t ceil_to(uint32_t value, uint32_t step) { return (value + step - 1u) / step * step; }
 
-static int32_t *psum_of(struct opu_native *e) { return (int32_t *)(void *)e->memory[OPU_SPACE_PSUM]; }
+static int32_t *psum_of(struct opu_native *e) {
+  return (int32_t *)(void *)e->memory[OPU_SPACE_PSUM];
+}
 
 static opu_feature feature_of(int32_t value) { return (opu_feature)(value + OPU_FEATURE_OFFSET); }
 
-static void copy_features(opu_feature *OPU_RESTRICT to, const int8_t *OPU_RESTRICT from, uint32_t count) {
+static void copy_features(opu_feature *OPU_RESTRICT to, const int8_t *OPU_RESTRICT from,
+                          uint32_t count) {
   uint32_t i;
   for (i = 0; i < count; i++) to[i] = feature_of(from[i]);
 }
@@ -160,8 +164,8 @@ static void pack(struct opu_native *e, const struct opu_sweep *s, uint32_t first
                  uint32_t pitch, opu_weight *to, int32_t *corrections) {
   const size_t row_bytes = (size_t)s->row_words * e->machine.weight_width;
   const size_t tap_bytes = row_bytes * s->groups;
-  const int8_t *from =
-      (const int8_t *)e->memory[OPU_SPACE_WEIGHT] + (size_t)COMPUTE(WEIGHT) * e->machine.weight_width;
+  const int8_t *from = (const int8_t *)e->memory[OPU_SPACE_WEIGHT] +
+                       (size_t)COMPUTE(WEIGHT) * e->machine.weight_width;
   const uint32_t ic = s->ic, taps = end - first;
   uint32_t g, o, tap;
   for (g = 0; g < s->groups; g++)
@@ -365,8 +369,8 @@ uint32_t opu_execute_compute(struct opu_native *e, uint32_t opcode) {
       const uint32_t block = s.first_step / segments;
       const uint32_t blocks = (s.first_step + s.steps - 1u) / segments + 1u - block;
       const uint32_t units = COMPUTE(PRE);
-      if (!opu_are_scales(e, OPU_SPACE_PRE, COMPUTE(PRE_PARAM) + (size_t)OPU_PARAM_WORDS * units * block,
-                          blocks * units, OPU_PARAM_WORDS))
+      const size_t first = COMPUTE(PRE_PARAM) + (size_t)OPU_PARAM_WORDS * units * block;
+      if (!opu_are_scales(e, OPU_SPACE_PRE, first, blocks * units, OPU_PARAM_WORDS))
         return OPU_ERR_PARAMETER;
     }
     conv(e, &s);

@@ -179,7 +179,8 @@ static uint32_t refuses_compute(const struct opu_native *e, uint32_t opcode) {
   rows = weight_rows(&s, opcode);
   /* Both factors may have 64 bits, so they are compared first. */
   words = rows > s.steps ? rows : s.steps;
-  if (words > ((uint64_t)OPU_LARGEST_CYCLES + 1u) * s.px || words * pixels / s.px > OPU_LARGEST_CYCLES)
+  if (words > ((uint64_t)OPU_LARGEST_CYCLES + 1u) * s.px) return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (words * pixels / s.px > OPU_LARGEST_CYCLES)
     return OPU_ERR_ILLEGAL_INSTRUCTION;
 
   first_block = s.first_step / (lanes / s.ic);

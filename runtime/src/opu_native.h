@@ -35,9 +35,9 @@ struct opu_packed {
   uint32_t weight, taps, groups, ic, oc, row_bytes;
 };
 
-/* Constants of a channel block, an element for each lane: rne((x + bias) * mult / 2^shift) after the
- * array, rne((x * mult + bias) / 2^shift) before it. Left shifts are part of the factors. half, some:
- * see opu_rounded. */
+/* Constants of a channel block, an element for each lane: rne((x + bias) * mult / 2^shift) after
+ * the array, rne((x * mult + bias) / 2^shift) before it. Left shifts are part of the factors. half,
+ * some: see opu_rounded. */
 struct opu_scales {
   int64_t *bias, *mult, *shift, *half, *some;
 };
@@ -86,7 +86,7 @@ struct opu_sweep {
 static inline uint32_t opu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static inline uint32_t opu_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* rne(x / 2^shift): adds a half less one, and one where the quotient is odd. half: 2^(shift - 1) - 1
+/* rne(x / 2^shift): adds a half less one, and one where the quotient is odd. half: 2^(shift-1) - 1
  * and some: 1, both 0 where shift is. |x| is below 2^61 and shift at most 62. Processors on which
  * right shifts of negative numbers do not copy the sign are none of ours (C99 leaves it open). */
 static inline int64_t opu_rounded(int64_t x, int64_t shift, int64_t half, int64_t some) {

@@ -37,7 +37,8 @@ static struct chain chain_of(const struct opu_native *e) {
 static void requantize(const struct opu_native *e, const int32_t *OPU_RESTRICT sums,
                        int8_t *OPU_RESTRICT value) {
   const struct opu_scales *s = &e->scales;
-  const int64_t *OPU_RESTRICT bias = s->bias, *OPU_RESTRICT mult = s->mult, *OPU_RESTRICT shift = s->shift;
+  const int64_t *OPU_RESTRICT bias = s->bias, *OPU_RESTRICT mult = s->mult;
+  const int64_t *OPU_RESTRICT shift = s->shift;
   const int64_t *OPU_RESTRICT half = s->half, *OPU_RESTRICT some = s->some;
   const int64_t zero = e->post[0][OPU_REG_POST_REQUANT_ZERO];
   const uint32_t lanes = e->machine.word_channels;
@@ -74,7 +75,8 @@ static void prelu(const struct opu_native *e, const int32_t *own, uint32_t stage
            OWN(PRELU_SHIFT), OWN(PRELU_Y_ZERO), -128, 127);
 }
 
-static void add(const int32_t *own, int8_t *OPU_RESTRICT a, const int8_t *OPU_RESTRICT b, uint32_t lanes) {
+static void add(const int32_t *own, int8_t *OPU_RESTRICT a, const int8_t *OPU_RESTRICT b,
+                uint32_t lanes) {
   const int32_t shift = OWN(RES_SHIFT) > LARGEST_SHIFT32 ? LARGEST_SHIFT32 : OWN(RES_SHIFT);
   const int32_t half = (int32_t)opu_half((uint32_t)shift), some = shift > 0;
   const int32_t a_mult = OWN(RES_NEGATIVE) & 1 ? -OWN(RES_A_MULT) : OWN(RES_A_MULT);
@@ -223,7 +225,8 @@ static void read_constants(struct opu_native *e, const struct chain *c, size_t w
   for (i = 0; i < c->count; i++) {
     const uint32_t stage = e->machine.code_stage[c->codes[i]];
     const uint8_t *from = e->memory[OPU_SPACE_PARAM] + (word + c->first[i]) * bytes;
-    if (stage == OPU_STAGE_REQUANT) opu_read_scales(e, OPU_SPACE_PARAM, word + c->first[i], 0, lanes);
+    if (stage == OPU_STAGE_REQUANT)
+      opu_read_scales(e, OPU_SPACE_PARAM, word + c->first[i], 0, lanes);
     if (stage == OPU_STAGE_PRELU)
       for (l = 0; l < lanes; l++) {
         const uint32_t at = 2u * l; /* int16 */

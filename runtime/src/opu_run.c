@@ -28,8 +28,8 @@ static int is_word(uint32_t word) {
   if (engine >= OPU_ENGINES) return 0;
   if (IS_INSTRUCTION(word)) {
     const struct opu_instruction x = decoded(word);
-    return x.opcode < opu_opcodes[engine] && !((x.waits | x.signals) & ~(uint32_t)opu_partners[engine]) &&
-           !(word & 255u);
+    const uint32_t others = ~(uint32_t)opu_partners[engine];
+    return x.opcode < opu_opcodes[engine] && !((x.waits | x.signals) & others) && !(word & 255u);
   }
   r = &opu_registers[engine][INDEX(word)];
   if (!r->bits) return 0;

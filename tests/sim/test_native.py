@@ -52,6 +52,20 @@ def test_random_instructions_leave_the_same_bytes_in_every_memory(name):
 
 
 @pytest.mark.parametrize("name", MACHINES)
+def test_other_processors_have_the_same_bits(name, portable, monkeypatch):
+    monkeypatch.setattr("opu_fuse.sim.native.machine.library", lambda: portable)
+    test_random_instructions_leave_the_same_bytes_in_every_memory(name)
+
+
+@pytest.fixture(scope="module")
+def portable(tmp_path_factory):
+    """The library for the oldest processor of its kind."""
+    target = tmp_path_factory.mktemp("portable") / "libopu.so"
+    library.compile_library(target, ("-O2",))
+    return library.load(target)
+
+
+@pytest.mark.parametrize("name", MACHINES)
 def test_both_engines_fault_at_the_same_instructions(name):
     spec, rng = MACHINES[name], np.random.default_rng(9)
     faults = 0

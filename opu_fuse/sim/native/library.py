@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -69,7 +70,15 @@ def library() -> ctypes.CDLL:
     """The library, compiled at its first use. Raises RunError where there is no compiler, or it
     does not compile the sources.
     """
-    found = ctypes.CDLL(str(_compiled()))
+    return load(_compiled())
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """A compiled library. Raises RunError where the system cannot load it."""
+    try:
+        found = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RunError(str(path), f"cannot be loaded: {error}", "delete the file") from error
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     found.opu_native_size.restype = size
     found.opu_native_size.argtypes = (pointer,)
@@ -92,34 +101,40 @@ def compile_library(target: Path, options: Sequence[str] = ()) -> None:
     sources = sorted(str(path) for path in (folder / "src").glob("*.c"))
     said = ""
     for optimised in (tuple(options),) if options else _OPTIMISED:
-        command = [compiler, *_STRICT, *optimised, f"-I{folder / 'include'}", "-o", str(target)]
+        command = [*compiler, *_STRICT, *optimised, f"-I{folder / 'include'}", "-o", str(target)]
         try:
             done = subprocess.run(
                 [*command, *sources], capture_output=True, text=True, check=False, timeout=_SECONDS
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise RunError(compiler, f"cannot compile the native engine: {error}", _HELP) from error
+            raise RunError(
+                compiler[0], f"cannot compile the native engine: {error}", _HELP
+            ) from error
         if done.returncode == 0:
             return
         said = (done.stderr.strip().splitlines() or ["no message"])[0]
-    raise RunError(compiler, f"cannot compile the native engine: {said}", _HELP)
+    raise RunError(compiler[0], f"cannot compile the native engine: {said}", _HELP)
 
 
-def _compiler() -> str:
-    name = os.environ.get("CC") or "cc"
+def _compiler() -> list[str]:
+    name, *options = shlex.split(_compiler_name()) or ["cc"]
     found = shutil.which(name)
     if found is None:
-        raise RunError(
-            "engine native", f"it is compiled at its first use, and there is no {name}", _HELP
-        )
-    return found
+        what = f"it is compiled at its first use, and there is no {name}"
+        raise RunError("engine native", what, _HELP)
+    return [found, *options]
+
+
+def _compiler_name() -> str:
+    return os.environ.get("CC") or "cc"
 
 
 def _compiled() -> Path:
     """The cached library for these sources, this compiler and this processor."""
-    name = os.environ.get("CC") or "cc"
     texts = [path.read_text(encoding="utf-8") for path in _files()]
-    key = hashlib.sha256("\n".join([name, processor(), repr(_OPTIMISED), *texts]).encode())
+    key = hashlib.sha256(
+        "\n".join([_compiler_name(), processor(), repr(_OPTIMISED), *texts]).encode()
+    )
     entry = cache_dir() / f"libopu-{key.hexdigest()[:20]}.so"
     if entry.is_file():
         return entry
