@@ -43,7 +43,7 @@ static int is_machine(const struct opu_machine_config *m) {
   if (!m->bus_bytes || m->bus_bytes > m->word_bytes || !m->cycles || !m->residual_cycles) return 0;
   if (!is_power_of_two(m->weight_width) || m->weight_width > WIDEST) return 0;
   if (!m->units || !m->multipliers || m->units > WIDEST || m->multipliers > WIDEST) return 0;
-  if (m->word_channels % opu_min(m->units, m->word_channels)) return 0;
+  if (m->depthwise && m->word_channels % opu_min(m->units, m->word_channels)) return 0;
   if (m->window_side * m->window_side > m->multipliers || m->window_side > WIDEST) return 0;
   for (i = 0; i < OPU_SPACES; i++)
     if (m->memory_words[i] > MOST_WORDS) return 0;

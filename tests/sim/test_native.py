@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +18,8 @@ from opu_fuse.hw.isa.instruction import split_address
 from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.rtlgen.c_runtime import machine_words
-from opu_fuse.hw.spec.load_spec import load_hw, spec_names
+from opu_fuse.hw.spec.hw_spec import Array
+from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
 from opu_fuse.pipeline import compile_model
 from opu_fuse.resources import runtime_dir
 from opu_fuse.sim import engine
@@ -28,7 +30,8 @@ from opu_fuse.sim.native.runner import NativeRunner
 from opu_fuse.sim.ports import noise
 from opu_fuse.units.base import Space
 from rtl_sim.benches.graph_orders import orders_of
-from tests.sim.machines import MACHINES, TINY
+from tests.fuzz.random_machine import draw_machine
+from tests.sim.machines import MACHINES, TINY, machine, modes
 from tests.sim.native_cases import (
     both,
     changed,
@@ -49,6 +52,14 @@ def test_random_instructions_leave_the_same_bytes_in_every_memory(name):
     for _ in range(60):
         body = [draw(rng, spec) for _ in range(3)]
         assert differences(*both(spec, rng), check_and_end(spec, *body)) == []
+
+
+def test_what_the_checks_of_specs_accept_is_a_machine():
+    units = Array(units=16, multipliers=2, modes=modes((8, 4, 1)))
+    odd = replace(machine("units", 24, units, width=8), post=replace(TINY.post, lanes=24))
+    drawn = [load_hw_text(draw_machine(seed, multipliers=seed % 2 == 0)) for seed in range(40)]
+    for spec in (odd, *drawn, *(load_hw(n) for n in spec_names() if load_hw(n).build)):
+        NativeMachine(spec, np.zeros(WINDOW_BYTES, np.uint8))
 
 
 @pytest.mark.parametrize("name", MACHINES)
