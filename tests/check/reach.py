@@ -3,8 +3,8 @@
 A test file reaches what it imports, directly or through other modules of the repository. A text in
 it that is the name of a module (as benches are given to cocotb) counts as an import. Files that are
 no Python are reached by name: a golden by the test that it belongs to, pages by `test_docs.py`,
-the C library by that of the native engine, everything else by the test files in whose text its name occurs. What is loaded in other ways is not
-seen; docs/testing.md says what that means.
+the C library by the test of the native engine, everything else by the test files in whose text its
+name occurs. What is loaded in other ways is not seen; docs/testing.md says what that means.
 """
 
 import ast

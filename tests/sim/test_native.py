@@ -94,7 +94,7 @@ def test_a_window_wholly_outside_reads_no_residual_word():
     order = orders_of(spec).pack(["requant", "res_add", "pool"])
     inside = post(rng, spec, order).params
     outside = {"origin_y": -100, "res_broadcast": 1, "res": 4000, "pool_slots": 0}
-    x = instruction(Engine.POST, "run", inside | outside)
+    x = instruction(Engine.POST, "run", {**inside, **outside})
     assert differences(*both(spec, rng), check_and_end(spec, x)) == []
 
 
