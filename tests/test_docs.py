@@ -27,6 +27,7 @@ FOLDERS = {
     "cosimulation.md": ("rtl_sim/project", "rtl_sim/tb", "rtl_sim/gen/opu-tiny"),
     "host-kernels.md": ("opu_fuse/host/build/linalg", "opu_fuse/host/run"),
     "models.md": ("opu_fuse/frontend", "examples/digits"),
+    "native-engine.md": ("runtime/src",),
     "scheduling.md": ("opu_fuse/schedule",),
     "testing.md": ("tests/fuzz",),
     "tutorial.md": ("examples/digits",),
@@ -166,12 +167,12 @@ def test_names_of_the_package_are_there(page):
 
 
 def test_identifiers_are_somewhere_in_the_sources():
-    folders = ("opu_fuse", "rtl_sim", "tests", "hw_specs", "benchmarks")
+    folders = ("opu_fuse", "rtl_sim", "runtime", "tests", "hw_specs", "benchmarks")
     sources = [
         path.read_text(encoding="utf-8")
         for folder in folders
         for path in sorted((ROOT / folder).rglob("*.*"))
-        if path.suffix in {".py", ".sv", ".h", ".yaml"} and path != Path(__file__)
+        if path.suffix in {".py", ".sv", ".c", ".h", ".yaml"} and path != Path(__file__)
     ]
     known = {word for text in sources for word in re.findall(r"[A-Za-z_]\w*", text)}
     wrong = {
@@ -194,9 +195,9 @@ WRITTEN_BY_TOOLS = {"opu_fuse/units/params.py", "opu_fuse/hw/area/coefficients.p
 def test_the_page_about_modules_names_the_files_that_a_module_needs():
     naming = {
         str(path.relative_to(ROOT))
-        for folder in ("opu_fuse", "rtl_sim/rtl", "rtl_sim/benches", "hw_specs")
+        for folder in ("opu_fuse", "rtl_sim/rtl", "rtl_sim/benches", "runtime/src", "hw_specs")
         for path in (ROOT / folder).rglob("*.*")
-        if path.suffix in {".py", ".sv", ".yaml"}
+        if path.suffix in {".py", ".sv", ".c", ".yaml"}
         and "prelu" in path.read_text(encoding="utf-8").lower()
     }
     assert naming >= WRITTEN_BY_TOOLS, "the example is found"

@@ -43,6 +43,12 @@ def test_a_shift_rounds_halves_to_even(x, shift):
     assert fp.rne_shift(array(x), shift).tolist() == [rounded(x, shift)]
 
 
+@pytest.mark.parametrize("shift", range(48, 64))
+def test_shifts_beyond_all_values_give_zero(shift):
+    """Registers hold shifts up to 63."""
+    assert fp.rne_shift(np.array([5, -5, 1, -1, 0, 2**46, -(2**46)]), shift).tolist() == [0] * 7
+
+
 @pytest.mark.parametrize("shift", range(1, 48))
 def test_every_shift_sends_ties_to_the_even_neighbour(shift):
     half = 2 ** (shift - 1)

@@ -13,7 +13,7 @@ from opu_fuse import resources
 from opu_fuse.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = (".py", ".yaml", ".sv", ".svh", ".h", ".vlt", ".cpp", ".f")
+SHIPPED = (".py", ".yaml", ".sv", ".svh", ".c", ".h", ".vlt", ".cpp", ".f")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def sources(folder: str) -> set[str]:
 @pytest.mark.slow
 def test_wheel_contains_package_specs_and_rtl(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    shared = sources("hw_specs") | sources("rtl_sim")
+    shared = sources("hw_specs") | sources("rtl_sim") | sources("runtime")
     assert sources("opu_fuse") <= names
     assert {f"opu_fuse/_share/{name}" for name in shared} <= names
     assert any(name.endswith(".yaml") for name in shared)

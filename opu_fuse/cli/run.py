@@ -26,7 +26,7 @@ from opu_fuse.sim.array_files import (
 from opu_fuse.sim.engine_names import EngineName as Engine
 
 TIMED = (Engine.CYCLE, Engine.RTL)
-WITH_DATA = (Engine.FUNCTIONAL, Engine.RTL)
+WITH_DATA = (Engine.FUNCTIONAL, Engine.NATIVE, Engine.RTL)
 
 
 def _number(value: float | None) -> float | None:
@@ -38,7 +38,9 @@ def _number(value: float | None) -> float | None:
 
 def run(
     program: ProgramFile,
-    engine: Annotated[Engine, typer.Option(help="what runs the program")] = Engine.FUNCTIONAL,
+    engine: Annotated[
+        Engine, typer.Option(help="what to run on; native: the functional engine in C")
+    ] = Engine.FUNCTIONAL,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,8 +57,7 @@ def run(
         bool,
         typer.Option(
             "--check",
-            help="compare bit by bit: functional with ONNX Runtime, rtl with functional "
-            "(docs/models.md)",
+            help="compare rtl and native with functional, functional with ONNX Runtime, bit by bit",
         ),
     ] = False,
     groups: Annotated[
@@ -246,11 +247,13 @@ def _check(
     *,
     random: bool,
 ) -> Any:
-    """RTL against functional, functional against ONNX Runtime, both against the user's model."""
+    """RTL and native against functional, functional against ONNX Runtime, all against the user's
+    model.
+    """
     from opu_fuse.sim.compare.runs import check, compare
     from opu_fuse.sim.compare.users_model import of_model
 
-    if engine is Engine.RTL:
+    if engine in (Engine.RTL, Engine.NATIVE):
         outcome = compare(program.bundle, program.run(arrays, capture=True), result)
     else:
         outcome = check(program.bundle, arrays, result)

@@ -16,6 +16,7 @@ from opu_fuse.sim.engine_names import EngineName
 
 KINDS = {
     "sim:functional": "the functional engine",
+    "sim:native": "the functional engine in C",
     "sim:rtl": "the SystemVerilog under Verilator",
     "uio:N": "/dev/uioN with its interrupt, memory of u-dma-buf /dev/udmabufN",
     "uio:N,NAME": "the same with another buffer of u-dma-buf",
@@ -51,7 +52,7 @@ def open_device(where: str, *, timeout: float = 10.0) -> Device:
     Raises RunError for a name that is none of them, and where the device cannot be opened.
     """
     kind, _, rest = where.partition(":")
-    if where in ("sim:functional", "sim:rtl"):
+    if where in KINDS and kind == "sim":
         return SimulatedDevice(EngineName(rest))
     if kind == "uio" and (match := re.fullmatch(r"(\d+)(?:,([\w-]+))?", rest)):
         with ExitStack() as opened:

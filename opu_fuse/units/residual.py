@@ -130,6 +130,8 @@ def combine(a: np.ndarray, b: np.ndarray, p: ResidualRegisters) -> np.ndarray:
 
 
 def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
+    if not value.size:  # absent iterations do not read
+        return value
     if p["res_broadcast"]:
         words = site.blocks(p["res"], p["res_block_pitch"])
     else:

@@ -3,8 +3,8 @@
 A test file reaches what it imports, directly or through other modules of the repository. A text in
 it that is the name of a module (as benches are given to cocotb) counts as an import. Files that are
 no Python are reached by name: a golden by the test that it belongs to, pages by `test_docs.py`,
-everything else by the test files in whose text its name occurs. What is loaded in other ways is not
-seen; docs/testing.md says what that means.
+the C library by the test of the native engine, everything else by the test files in whose text its
+name occurs. What is loaded in other ways is not seen; docs/testing.md says what that means.
 """
 
 import ast
@@ -18,6 +18,7 @@ from tests.mutation.concern import CONCERN
 ROOT = Path(__file__).parents[2]
 SOURCES = ("opu_fuse", "tests", "rtl_sim", "benchmarks", "examples")
 DOCS = "tests/test_docs.py"
+NATIVE = "tests/sim/test_native.py"
 
 Graph = Mapping[str, frozenset[str]]
 """File -> files that it imports, both relative to the repository."""
@@ -89,6 +90,8 @@ def _by_name(file: str, tests: list[str]) -> list[str]:
     if file.startswith("tests/golden/"):
         owner = [test for test in tests if file.startswith(f"tests/golden/{test[6:-3]}/")]
         return owner or [DOCS]
+    if file.startswith("runtime/"):
+        return [NATIVE]
     found = [test for test in tests if path.stem in _text(test)]
     return [*found, DOCS] if path.suffix == ".md" else found
 

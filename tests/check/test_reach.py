@@ -14,6 +14,7 @@ from tests.tiers import by_night
         ("tests/schedule/test_segment_order.py", "tests/schedule/test_segment_order.py"),
         ("tests/golden/cli/test_explain/any/text.txt", "tests/cli/test_explain.py"),
         ("rtl_sim/benches/post_bench.py", "tests/rtl/test_post.py"),
+        ("runtime/src/opu_post.c", "tests/sim/test_native.py"),
     ],
 )
 def test_the_nearest_test_comes_first(changed, first):

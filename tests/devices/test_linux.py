@@ -79,7 +79,7 @@ def test_what_is_missing_is_named_with_the_way_to_it(devices: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "uio", "uio:x", "sim:cycle", "mem:1,2", "serial:0"])
 def test_a_name_that_is_no_device_lists_those_that_are(name: str) -> None:
-    with pytest.raises(RunError, match="names no device; use sim:functional, sim:rtl, uio:N"):
+    with pytest.raises(RunError, match="names no device; use sim:functional, sim:native, sim:rtl"):
         opu_fuse.open_device(name)
 
 

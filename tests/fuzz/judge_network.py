@@ -9,6 +9,8 @@ what the engine shows of its post chain. Twice:
   difference is the fault of one operator, and the bound is that operator's (`bounds.py`).
 * as a whole: the same without putting in anything, within the sum of all bounds.
 
+The native engine runs the program, too: it leaves the bytes of the functional engine in the window.
+
 The product's own `--check` is asked as well: it must not fail where nothing is wrong, nor pass
 where something is.
 """
@@ -35,6 +37,8 @@ from opu_fuse.pipeline import Compilation, Options
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.sim import engine
 from opu_fuse.sim.compare import runs
+from opu_fuse.sim.native.library import available as native_available
+from opu_fuse.sim.native.runner import NativeRunner
 from tests.fuzz import canonical, layout
 from tests.fuzz.added import added_roundings
 from tests.fuzz.bounds import Bounds
@@ -84,6 +88,7 @@ def _wrong(case: NetworkCase, hw: HwSpec, made: Compilation, together: Bundle | 
     wrong += _check_disagrees(bundle, inputs, result, wrong)
     wrong += wrong_beside(case.proto(), bundle, inputs, result)
     wrong.sort(key=lambda line: not line.startswith(("output", "--check")))  # what users see first
+    wrong += _native_differs(bundle, hw, inputs, result, window)
     wrong += _other_runs(case, bundle, hw, inputs, result)
     if together is not None:
         wrong += _batched(case, hw, bundle, together)
@@ -301,6 +306,27 @@ def _groups_differ(case: NetworkCase, hw: HwSpec, made: Compilation) -> list[str
     copies = made.partition.copies
     extra = [g for g in known[1] if g not in known[0] and not copies.keys() >= set(g)]
     return [f"compile has a group {extra[0]} that partition has not"] if extra else []
+
+
+def _native_differs(
+    bundle: Bundle, hw: HwSpec, inputs: Arrays, result: RunResult, window: np.ndarray
+) -> list[str]:
+    """The native engine leaves other bytes, counts or results than the functional one."""
+    if not native_available():
+        return []
+    runner = NativeRunner(bundle, hw)
+    native = engine.run_on(runner, bundle, inputs, engine="native")
+    wrong = [
+        f"native run differs from the functional one in output {name!r}"
+        for name, array in result.outputs.items()
+        if not np.array_equal(array, native.outputs[name], equal_nan=True)
+    ]
+    if not np.array_equal(runner.window, window):
+        count = np.count_nonzero(runner.window != window)
+        wrong.append(f"native run leaves {count} other bytes in the memory window")
+    if (native.counters, native.groups) != (result.counters, result.groups):
+        wrong.append("native run counts otherwise than the functional one")
+    return wrong
 
 
 def _other_runs(

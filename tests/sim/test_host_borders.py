@@ -10,7 +10,7 @@ import pytest
 from opu_fuse.bundle.program import HostSegment
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim import engine
+from opu_fuse.sim import engine, session
 from opu_fuse.sim.compare.runs import check
 from tests.host.sketch import same_bits
 
@@ -40,12 +40,12 @@ def bundle():
 def moved(monkeypatch):
     """(to the machine, to the host): value name -> how often its layout was changed."""
     written, read = Counter(), Counter()
-    write, look = engine.write_tensor, engine.read_tensor
+    write, look = session.write_tensor, session.read_tensor
     monkeypatch.setattr(
-        engine, "write_tensor", lambda w, t, v: written.update([t.name]) or write(w, t, v)
+        session, "write_tensor", lambda w, t, v: written.update([t.name]) or write(w, t, v)
     )
     monkeypatch.setattr(
-        engine, "read_tensor", lambda w, t, n: read.update([t.name]) or look(w, t, n)
+        session, "read_tensor", lambda w, t, n: read.update([t.name]) or look(w, t, n)
     )
     return written, read
 

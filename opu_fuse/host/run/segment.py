@@ -83,6 +83,11 @@ class Hosts:
         return self._runners[piece.member]
 
 
+def may_fork(bundle: Bundle) -> bool:
+    """Whether an operator of a program may run in a child process."""
+    return any(may_trap(m) for n, m in bundle.hosts.items() if not n.endswith(KERNEL_SUFFIX))
+
+
 def may_trap(model: bytes) -> bool:
     """Whether it divides integers by what may be -1: with the least one, that ends the process."""
     if not any(name in model for name in _DIVISIONS):

@@ -9,6 +9,7 @@ import logging
 from opu_fuse.hw.isa.param_types import params_module
 from opu_fuse.hw.isa.reference_pages import isa_page, registers_page
 from opu_fuse.hw.rtlgen.c_header import c_header
+from opu_fuse.hw.rtlgen.c_runtime import machine_header, tables_header
 from opu_fuse.hw.rtlgen.sv_package import sv_files
 from opu_fuse.hw.spec.draw import draw_svg
 from opu_fuse.hw.spec.json_schema import SCHEMA_FILE, schema_text
@@ -26,6 +27,9 @@ def generated_files() -> dict[str, str]:
         f"hw_specs/{SCHEMA_FILE}": schema_text(),
         "opu_fuse/units/params.py": params_module(),
         "rtl_sim/gen/opu_regs.h": c_header(),
+        "runtime/include/opu_regs.h": c_header(),
+        "runtime/include/opu_machine.h": machine_header(),
+        "runtime/src/opu_tables.h": tables_header(),
     }
     for name in spec_names():
         spec = load_hw(name)

@@ -1,0 +1,1 @@
+"""The native engine: libopu by ctypes, the bits of the functional engine."""

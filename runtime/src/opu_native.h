@@ -1,0 +1,144 @@
+/* State of the native engine, and what its files share. */
+#ifndef OPU_NATIVE_H
+#define OPU_NATIVE_H
+
+#include <string.h>
+
+#include "opu.h"
+#include "opu_tables.h"
+
+#ifdef __cplusplus
+#define OPU_RESTRICT __restrict__
+#else
+#define OPU_RESTRICT restrict
+#endif
+
+/* Operands of the inner products: bytes where the processor multiplies an unsigned by a signed byte
+ * and adds four products at a time, else 16-bit numbers, of which every processor adds two. */
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+typedef uint8_t opu_feature;
+typedef int8_t opu_weight;
+#define OPU_FEATURE_OFFSET 128
+#else
+typedef int16_t opu_feature;
+typedef int16_t opu_weight;
+#define OPU_FEATURE_OFFSET 0
+#endif
+
+#define OPU_TERMS 64u          /* rows of operands are filled with zeros to a multiple of it */
+#define OPU_CHUNK_TERMS 2048u  /* largest number of terms that are added up at a time */
+#define OPU_PANEL 32u          /* pixels whose operands are gathered at a time */
+#define OPU_TILE 4u            /* rows of features and of weights that are multiplied at a time */
+
+/* Which weights are in `weights`; count 0: none. */
+struct opu_packed {
+  uint32_t weight, taps, groups, ic, oc, row_bytes;
+};
+
+/* Constants of a channel block, an element for each lane: rne((x + bias) * mult / 2^shift) after
+ * the array, rne((x * mult + bias) / 2^shift) before it. Left shifts are part of the factors. half,
+ * some: see opu_rounded. */
+struct opu_scales {
+  int64_t *bias, *mult, *shift, *half, *some;
+};
+
+/* The state of an engine; it lies at the start of the caller's memory, all else behind it. */
+struct opu_native {
+  struct opu_machine_config machine;
+  /* On-chip memories: bytes, or int32 of partial sums. word_bytes: of a word of each. */
+  uint8_t *memory[OPU_SPACES];
+  uint32_t word_bytes[OPU_SPACES];
+  /* Registers; those of units have a row for each unit, others are in row 0. */
+  int32_t fetch[OPU_REGISTERS], load[OPU_REGISTERS], store[OPU_REGISTERS];
+  int32_t compute[OPU_UNITS][OPU_REGISTERS], post[OPU_UNITS][OPU_REGISTERS];
+  /* Registers of units that the machine does not have and that are not 0, by engine. */
+  uint32_t missing[OPU_ENGINES];
+  /* Tokens from engine to engine. */
+  uint32_t tokens[OPU_ENGINES][OPU_ENGINES];
+  struct opu_window window;
+  /* Operands and constants of the instruction that is executed. */
+  struct opu_packed packed;
+  opu_feature *features;
+  opu_weight *weights;
+  int32_t *corrections; /* of the sums, for the offset of features */
+  struct opu_scales scales;
+  int32_t *filter; /* of a depthwise part: lanes of every position of the window */
+  int32_t *slopes; /* lanes of every stage of the chain */
+  int32_t *sums;   /* of a pooling window, or of a depthwise pixel */
+  int8_t *value, *pooled;
+};
+
+/* One instruction, decoded. */
+struct opu_instruction {
+  uint32_t engine, opcode, waits, signals;
+};
+
+/* Loops of a compute instruction over channels (docs/machine.md, compute): input segments of `ic`
+ * lanes, output groups of `oc` lanes, px pixels in a word, at_once output rows of one read. */
+struct opu_sweep {
+  uint32_t kernel_rows, kernel_cols;
+  uint32_t first_step, steps, ic;
+  uint32_t first_group, groups, oc;
+  uint32_t px, at_once;
+  uint32_t weight_rows, row_words;
+};
+
+static inline uint32_t opu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint32_t opu_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* rne(x / 2^shift): adds a half less one, and one where the quotient is odd. half: 2^(shift-1) - 1
+ * and some: 1, both 0 where shift is. |x| is below 2^61 and shift at most 62. Processors on which
+ * right shifts of negative numbers do not copy the sign are none of ours (C99 leaves it open). */
+static inline int64_t opu_rounded(int64_t x, int64_t shift, int64_t half, int64_t some) {
+  return (x + half + ((x >> shift) & some)) >> shift;
+}
+
+static inline int64_t opu_half(uint32_t shift) {
+  return shift ? ((int64_t)1 << (shift - 1u)) - 1 : 0;
+}
+
+/* The same on 32 bits: |x| is below 2^26, so that 30 is as good as any larger shift. */
+static inline int32_t opu_rounded32(int32_t x, int32_t shift, int32_t half, int32_t some) {
+  return (x + half + ((x >> shift) & some)) >> shift;
+}
+
+static inline int64_t opu_limit(int64_t x, int64_t lo, int64_t hi) {
+  const int64_t above = x < lo ? lo : x;
+  return above > hi ? hi : above;
+}
+
+static inline int32_t opu_limit32(int32_t x, int32_t lo, int32_t hi) {
+  const int32_t above = x < lo ? lo : x;
+  return above > hi ? hi : above;
+}
+
+/* Low 32 bits of a sum, as the machine's accumulators have them. */
+static inline int32_t opu_wrapped(int32_t a, int32_t b) {
+  return (int32_t)((uint32_t)a + (uint32_t)b);
+}
+
+/* opu_legal.c: OPU_ERR_* of an instruction that the machine refuses, else OPU_ERR_NONE; nothing of
+ * a legal instruction reaches outside the memories. moved: see opu_retired. */
+uint32_t opu_refuses(const struct opu_native *engine, const struct opu_instruction *x,
+                     uint64_t *moved);
+struct opu_sweep opu_sweep_of(const struct opu_native *engine, uint32_t opcode);
+
+/* Execute a legal instruction. post: OPU_ERR_PARAMETER where constants are none. */
+void opu_execute_load(struct opu_native *engine, uint32_t opcode);
+void opu_execute_store(struct opu_native *engine);
+uint32_t opu_execute_compute(struct opu_native *engine, uint32_t opcode);
+uint32_t opu_execute_post(struct opu_native *engine);
+
+/* opu_scales.c: whether all constants of `blocks` blocks from `word` on are such; those of a block.
+ * pitch: words from block to block; after_array: see opu_scales. */
+int opu_are_scales(const struct opu_native *engine, uint32_t space, size_t word, uint32_t blocks,
+                   size_t pitch);
+void opu_read_scales(struct opu_native *engine, uint32_t space, size_t word, uint32_t first_lane,
+                     uint32_t lanes);
+
+/* opu_chain.c: the codes of a pass; how many, and whether the machine has the order. */
+uint32_t opu_codes(const int32_t *post, uint32_t codes[OPU_ORDER_STAGES]);
+int opu_has_order(const struct opu_machine_config *machine, const int32_t *post,
+                  const uint32_t *codes, uint32_t count);
+
+#endif

@@ -1,0 +1,213 @@
+/* Programs: words to instructions, in the order of the program. */
+#include "opu_native.h"
+
+#define ENGINE(word) ((word) >> 28 & 7u)
+#define INDEX(word) ((word) >> 22 & 63u)
+#define IS_INSTRUCTION(word) ((word) >> 31)
+
+static struct opu_instruction decoded(uint32_t word) {
+  struct opu_instruction x;
+  x.engine = ENGINE(word);
+  x.opcode = word >> 24 & 15u;
+  x.waits = word >> 16 & 255u;
+  x.signals = word >> 8 & 255u;
+  return x;
+}
+
+static int32_t value_of(uint32_t word, const struct opu_register *r) {
+  const uint32_t value = word & ((1u << OPU_VALUE_BITS) - 1u);
+  const uint32_t sign = 1u << (OPU_VALUE_BITS - 1u);
+  return r->is_signed ? (int32_t)(value ^ sign) - (int32_t)sign : (int32_t)value;
+}
+
+/* Whether the machine has the register and it can hold the value, or has the instruction. */
+static int is_word(uint32_t word) {
+  const uint32_t engine = ENGINE(word);
+  const struct opu_register *r;
+  int32_t value;
+  if (engine >= OPU_ENGINES) return 0;
+  if (IS_INSTRUCTION(word)) {
+    const struct opu_instruction x = decoded(word);
+    const uint32_t others = ~(uint32_t)opu_partners[engine];
+    return x.opcode < opu_opcodes[engine] && !((x.waits | x.signals) & others) && !(word & 255u);
+  }
+  r = &opu_registers[engine][INDEX(word)];
+  if (!r->bits) return 0;
+  value = value_of(word, r);
+  if (r->is_signed) return value >= -(1 << (r->bits - 1)) && value < 1 << (r->bits - 1);
+  return value < 1 << r->bits;
+}
+
+static uint32_t bank_of(uint32_t engine) {
+  return engine == OPU_ENGINE_COMPUTE ? OPU_REG_COMPUTE_BANK : OPU_REG_POST_BANK;
+}
+
+/* The row of registers that a word writes: of units that of the selected one. */
+static int32_t *row_of(struct opu_native *e, uint32_t engine, uint32_t *bank, uint32_t stage) {
+  int32_t(*rows)[OPU_REGISTERS];
+  *bank = 0;
+  switch (engine) {
+    case OPU_ENGINE_FETCH:
+      return e->fetch;
+    case OPU_ENGINE_LOAD:
+      return e->load;
+    case OPU_ENGINE_STORE:
+      return e->store;
+    default:
+      rows = engine == OPU_ENGINE_COMPUTE ? e->compute : e->post;
+      if (stage) *bank = (uint32_t)rows[0][bank_of(engine)];
+      return rows[*bank];
+  }
+}
+
+static void set_register(struct opu_native *e, uint32_t word) {
+  const uint32_t engine = ENGINE(word), index = INDEX(word);
+  const struct opu_register *r = &opu_registers[engine][index];
+  const int32_t value = value_of(word, r);
+  uint32_t bank;
+  int32_t *row = row_of(e, engine, &bank, r->stage);
+  if (bank && bank >= e->machine.stage_units[r->stage])
+    e->missing[engine] += (uint32_t)(value != 0) - (uint32_t)(row[index] != 0);
+  row[index] = value;
+}
+
+/* First word at which a program is none, or its length: `check` first, `end` last, no register that
+ * nobody reads. */
+static size_t first_mistake(const struct opu_program *program, size_t *instruction) {
+  size_t pending[OPU_ENGINES], i, first;
+  uint32_t engine;
+  int begun = 0;
+  *instruction = 0;
+  for (engine = 0; engine < OPU_ENGINES; engine++) pending[engine] = program->count;
+  for (i = 0; i < program->count; i++) {
+    const uint32_t word = program->words[i];
+    struct opu_instruction x;
+    if (!is_word(word)) return i;
+    engine = ENGINE(word);
+    if (!IS_INSTRUCTION(word)) {
+      if (pending[engine] == program->count) pending[engine] = i;
+      continue;
+    }
+    x = decoded(word);
+    if (!begun && (engine != OPU_ENGINE_FETCH || x.opcode != OPU_OP_FETCH_CHECK)) return i;
+    begun = 1;
+    pending[engine] = program->count;
+    if (engine == OPU_ENGINE_FETCH && x.opcode == OPU_OP_FETCH_END) {
+      if (i + 1u < program->count) return i + 1u;
+      first = program->count;
+      for (engine = 0; engine < OPU_ENGINES; engine++)
+        if (pending[engine] < first) first = pending[engine];
+      return first;
+    }
+    ++*instruction;
+  }
+  return program->count ? program->count - 1u : 0;
+}
+
+static uint32_t is_this_machine(const struct opu_native *e) {
+  const uint64_t asked = (uint32_t)e->fetch[OPU_REG_FETCH_HASH_LO] |
+                         (uint64_t)(uint32_t)e->fetch[OPU_REG_FETCH_HASH_HI] << OPU_VALUE_BITS;
+  const uint64_t own = e->machine.spec_hash[0] | (uint64_t)e->machine.spec_hash[1] << 32;
+  return asked == own ? OPU_ERR_NONE : OPU_ERR_SPEC_MISMATCH;
+}
+
+/* Pop a token of every engine that is awaited. In the order of the program none can come later, and
+ * the machine would wait until its watchdog stops it. */
+static uint32_t wait(struct opu_native *e, const struct opu_instruction *x) {
+  uint32_t other;
+  for (other = 0; other < OPU_ENGINES; other++)
+    if (x->waits >> other & 1u) {
+      if (!e->tokens[other][x->engine]) return OPU_ERR_WATCHDOG;
+      e->tokens[other][x->engine]--;
+    }
+  return OPU_ERR_NONE;
+}
+
+static uint32_t execute(struct opu_native *e, const struct opu_instruction *x, uint64_t *moved) {
+  uint32_t wrong, other;
+  *moved = 0;
+  wrong = wait(e, x);
+  if (!wrong) wrong = opu_refuses(e, x, moved);
+  if (wrong) return wrong;
+  switch (x->engine) {
+    case OPU_ENGINE_FETCH:
+      if (x->opcode == OPU_OP_FETCH_CHECK) wrong = is_this_machine(e);
+      break;
+    case OPU_ENGINE_LOAD:
+      opu_execute_load(e, x->opcode);
+      break;
+    case OPU_ENGINE_COMPUTE:
+      wrong = opu_execute_compute(e, x->opcode);
+      break;
+    case OPU_ENGINE_POST:
+      wrong = opu_execute_post(e);
+      break;
+    default:
+      opu_execute_store(e);
+      break;
+  }
+  for (other = 0; other < OPU_ENGINES; other++)
+    e->tokens[x->engine][other] += x->signals >> other & 1u;
+  return wrong;
+}
+
+static void reset(struct opu_native *e) {
+  memset(e->fetch, 0, sizeof e->fetch);
+  memset(e->load, 0, sizeof e->load);
+  memset(e->store, 0, sizeof e->store);
+  memset(e->compute, 0, sizeof e->compute);
+  memset(e->post, 0, sizeof e->post);
+  memset(e->missing, 0, sizeof e->missing);
+  memset(e->tokens, 0, sizeof e->tokens);
+}
+
+static enum opu_status failed(struct opu_report *report, enum opu_status status, uint32_t code,
+                              uint32_t engine, size_t instruction, size_t word) {
+  report->fault.code = code;
+  report->fault.engine = engine;
+  report->fault.instruction = (uint32_t)instruction;
+  report->fault.word = (uint32_t)word;
+  return status;
+}
+
+enum opu_status opu_native_run(struct opu_native *e, const struct opu_program *program,
+                               const struct opu_window *window, struct opu_report *report) {
+  struct opu_report unread;
+  size_t i, number;
+  if (!e || !program || !window || (program->count && !program->words) ||
+      (window->size && !window->data))
+    return OPU_BAD_ARGUMENT;
+  if (!report) {
+    memset(&unread, 0, sizeof unread);
+    report = &unread;
+  }
+  if (report->room && !report->retired) return OPU_BAD_ARGUMENT;
+  report->instructions = 0;
+  memset(&report->fault, 0, sizeof report->fault);
+  i = first_mistake(program, &number);
+  if (i < program->count || !program->count)
+    return failed(report, OPU_BAD_PROGRAM, OPU_ERR_ILLEGAL_INSTRUCTION,
+                  program->count ? ENGINE(program->words[i]) : 0u, number, i);
+  e->window = *window;
+  reset(e);
+  for (i = 0; i < program->count; i++) {
+    const uint32_t word = program->words[i];
+    const struct opu_instruction x = decoded(word);
+    const size_t n = report->instructions;
+    uint64_t moved;
+    uint32_t wrong;
+    if (!IS_INSTRUCTION(word)) {
+      set_register(e, word);
+      continue;
+    }
+    wrong = execute(e, &x, &moved);
+    if (wrong) return failed(report, OPU_MACHINE_FAULT, wrong, x.engine, n, i);
+    if (n < report->room) {
+      report->retired[n].moved = moved;
+      report->retired[n].engine = (uint8_t)x.engine;
+      report->retired[n].opcode = (uint8_t)x.opcode;
+    }
+    report->instructions = n + 1u;
+  }
+  return OPU_OK;
+}
