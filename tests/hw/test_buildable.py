@@ -146,11 +146,11 @@ NOT_BUILT = {
     ),
     "an adder on activations": (
         "dataflow: {modules: {add: {domain_in: act, domain_out: act}}}\n",
-        "module 'add' (adder) gives act; set domain: acc",
+        "module 'add' (adder) has output domain act; set domain: acc",
     ),
     "accumulators behind the array's own adders": (
         "dataflow: {modules: {compare: {domain_in: acc, domain_out: acc}}}\n",
-        "module 'compare' (comparator) gives acc; set domain: act",
+        "module 'compare' (comparator) has output domain acc; set domain: act",
     ),
     "a bias per tensor": (
         "dataflow: {modules: {add: {operand: per_tensor}}}\n",

@@ -98,7 +98,7 @@ GRAPH = {
     "an acc module that never gets acc": (
         "dataflow:\n  modules:\n    pool: {domain_in: acc}\n"
         + "  edges: {add: [compare], compare: [pool, res_add], res_add: [pool]}\n",
-        "module 'pool' takes acc, but no module that feeds it gives acc",
+        "module 'pool' has input domain acc, but no module that feeds it has output domain acc",
         "",
     ),
     "a bias adder without operand": (

@@ -115,8 +115,8 @@ def _domains(spec: HwSpec) -> Iterator[Problem]:
         ):
             yield bad(
                 path,
-                f"module {name!r} takes acc, but no module that feeds it gives acc",
-                "set `domain: act`, or let an acc module feed it",
+                f"module {name!r} has input domain acc, but no module that feeds it has output domain acc",
+                "set `domain: act`, or let a module with output domain acc feed it",
             )
 
 

@@ -136,7 +136,7 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
         if module.domain_out is not domain:
             yield unbuilt(
                 path,
-                f"module {name!r} ({module.kind}) gives {module.domain_out}",
+                f"module {name!r} ({module.kind}) has output domain {module.domain_out}",
                 f"set domain: {domain}",
             )
         constants = module.kind in ARITHMETIC or (rank == _PRE and module.kind is K.SE)
