@@ -11,6 +11,7 @@ from opu_fuse.fuse.matching.context import MatchContext, context_of
 from opu_fuse.fuse.partition import Group, Partition, added_lines
 from opu_fuse.fuse.strategies.search_report import search_lines
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.number_text import counted
 
 
 def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None) -> tuple[str, ...]:
@@ -42,8 +43,10 @@ def operators_named(dfg: Dfg, name: str, option: str) -> list[Node]:
 
 
 def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
-    verdict = "legal" if partition.legal else f"illegal, {len(partition.violations)} violations"
-    counts = f"{len(partition.groups)} groups, {len(partition.host)} host operators"
+    illegal = f"illegal, {counted(len(partition.violations), 'violation')}"
+    verdict = "legal" if partition.legal else illegal
+    groups = counted(len(partition.groups), "group")
+    counts = f"{groups}, {counted(len(partition.host), 'host operator')}"
     yield f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"
     yield from [] if partition.search is None else search_lines(dfg, partition.search)
     cuts: dict[int, list[str]] = defaultdict(list)
