@@ -115,7 +115,8 @@ def _domains(spec: HwSpec) -> Iterator[Problem]:
         ):
             yield bad(
                 path,
-                f"module {name!r} has input domain acc, but no module that feeds it has output domain acc",
+                f"module {name!r} has input domain acc, but no module that feeds it has output "
+                "domain acc",
                 "set `domain: act`, or let a module with output domain acc feed it",
             )
 
