@@ -16,8 +16,9 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -130,7 +131,7 @@ def crop(
         image = picture.convert("L" if 1 in shape[1::2] else "RGB")
     scale = rng.uniform(0.5, 1.0) * min(image.width / cols, image.height / rows)
     width, height = int(cols * scale), int(rows * scale)
-    x, y = rng.integers(image.width - width + 1), rng.integers(image.height - height + 1)
+    x, y = (int(rng.integers(n + 1)) for n in (image.width - width, image.height - height))
     part = image.resize((cols, rows), box=(x, y, x + width, y + height))
     return np.asarray(part, np.float64).reshape(1, rows, cols, -1)
 
@@ -179,9 +180,9 @@ class Reader(CalibrationDataReader):
     def __init__(self, samples: list[Sample]) -> None:
         self.samples = iter(samples)
 
-    def get_next(self) -> Mapping[str, np.ndarray]:
+    def get_next(self) -> Any:  # Sample or None: the base class forgets None
         """The next one, None after the last."""
-        return next(self.samples, None)  # type: ignore[return-value]  # their base class says so
+        return next(self.samples, None)
 
 
 def outputs(runs: ort.InferenceSession, samples: list[Sample]) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ set them.
 prints CPU seconds. A process of its own, because its recursion ends large graphs with a crash.
 """
 
+import importlib
 import resource
 import subprocess
 import sys
@@ -33,11 +34,16 @@ OPT_LEVEL = 2
 INSTALL = "not installed, so not measured (pip install 'opu-fuse[tvm]')"
 
 
+def _tvm(part: str = "") -> Any:
+    """TVM or a part of it, which is an extra: nothing in the environment says what is in it."""
+    return importlib.import_module(f"tvm.{part}" if part else "tvm")
+
+
 def version() -> str | None:
     """TVM's version and the dialect that is timed; None when it is not installed."""
     try:
-        import tvm
-        from tvm import relax  # noqa: F401  is it installed?
+        tvm = _tvm()
+        _tvm("relax")  # is it installed?
     except ImportError:
         return None
     return f"{tvm.__version__}, Relax FuseOps"
@@ -65,9 +71,7 @@ def _whole_stack() -> None:
 
 def relax_module(ops: Sequence[Op]) -> Any:
     """The IRModule of a description; values that nobody reads are the function's results."""
-    import tvm
-    from tvm import relax
-
+    tvm, relax = _tvm(), _tvm("relax")
     builder = relax.BlockBuilder()
     small = relax.TensorType((CHANNELS, ROWS, COLS), "float32")
     functions: dict[tuple[str, int], Any] = {}
@@ -110,8 +114,7 @@ def relax_module(ops: Sequence[Op]) -> Any:
 
 def _function(kind: str, count: int) -> Any:
     """A function with the right operands and result; FuseOps never looks inside."""
-    from tvm import te
-
+    te = _tvm("te")
     inputs = [te.placeholder((CHANNELS, ROWS, COLS), name=f"a{i}") for i in range(count)]
     wide = count if kind == "concat" else 1
     result = te.compute(
@@ -122,8 +125,7 @@ def _function(kind: str, count: int) -> Any:
 
 def seconds(module: Any) -> float:
     """CPU seconds of one run of FuseOps."""
-    from tvm import relax
-
+    relax = _tvm("relax")
     fuse = relax.transform.FuseOps(fuse_opt_level=OPT_LEVEL)
     begin = time.process_time()
     fuse(module)

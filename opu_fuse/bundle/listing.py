@@ -26,7 +26,7 @@ def program_listing(bundle: Bundle, hw: HwSpec) -> str:
 def _host_segment(segment: HostSegment, number: int) -> Iterator[str]:
     """Comment lines: the operators, the pieces, and the pairs that are not fused."""
     yield f"segment {number}: host"
-    yield from (f"  {name} ({op}): {reason}" for name, op, reason in segment.ops)
+    yield from (f"  {op.name} ({op.op}): {op.reason}" for op in segment.ops)
     for piece in segment.pieces:
         names = ", ".join(f"{name} ({reason})" if reason else name for name, reason in piece.ops)
         yield f"  {piece.member}: {names or 'between int8 and floats'}"

@@ -17,7 +17,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from opu_fuse.bundle.program import (
     OLDEST_SCHEMA,
     SCHEMA_VERSION,
+    Boundary,
     Bundle,
+    DerivedNodes,
     GroupInfo,
     HostSegment,
     MachineSegment,
@@ -58,11 +60,7 @@ class Member:
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Manifest:
-    """The fields of `Bundle` under the same names, and the members of the archive.
-
-    boundaries: (from, to, reason).
-    source_map: user's node -> (canonical names, group index or -1).
-    """
+    """The fields of `Bundle` under the same names, and the members of the archive."""
 
     schema_version: int
     tool_version: str
@@ -78,8 +76,8 @@ class Manifest:
     tensors: tuple[Tensor, ...]
     groups: tuple[GroupInfo, ...]
     segments: tuple[MachineSegment | HostSegment, ...]
-    boundaries: tuple[tuple[str, str, str], ...]
-    source_map: dict[str, tuple[tuple[str, ...], int]]
+    boundaries: tuple[Boundary, ...]
+    source_map: dict[str, DerivedNodes]
     batch: Annotated[int, Field(ge=1)] = 1
 
 

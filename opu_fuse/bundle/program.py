@@ -10,6 +10,7 @@ offsets in bytes::
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -165,22 +166,60 @@ class MachineSegment:
         return summary(self, "", *sizes, counted(len(self.tiles), "tile"))
 
 
+class PieceOp(NamedTuple):
+    """An operator in a piece. reason: why it is in no kernel; "" in kernels."""
+
+    name: str
+    reason: str
+
+
+class HostedOp(NamedTuple):
+    """An operator of a host segment. reason: why the machine does not run it."""
+
+    name: str
+    op: str
+    reason: str
+
+
+class Cut(NamedTuple):
+    """A producer and its consumer that a rule does not fuse."""
+
+    producer: str
+    consumer: str
+    reason: str
+
+
+class Boundary(NamedTuple):
+    """An edge between groups. reason: why its ends are not in one group."""
+
+    source: str
+    target: str
+    reason: str
+
+
+class DerivedNodes(NamedTuple):
+    """What a node of the user's model became. group: the last one that runs it, -1 on the host."""
+
+    names: tuple[str, ...]
+    group: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPiece:
     """Part of a host segment: a fused kernel (`member` ends with `.kernel.json`) or a model for
     ONNX Runtime (`.onnx`).
 
-    inputs, outputs: names in the segment. ops: (operator, why it is in no kernel; "" in kernels);
-    one that is computed in several steps may be in several pieces.
+    inputs, outputs: names in the segment. ops: an operator that is computed in several steps may be
+    in several pieces.
     """
 
     member: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    ops: tuple[tuple[str, str], ...]
+    ops: tuple[PieceOp, ...]
 
     def __repr__(self) -> str:
-        return summary(self, self.member, *(name for name, _ in self.ops))
+        return summary(self, self.member, *(op.name for op in self.ops))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,21 +227,20 @@ class HostSegment:
     """Operators of the host, as pieces in running order.
 
     inputs / outputs: (name in the segment, value name). They are int8 arrays where the value is a
-    `Tensor` or another quantised value, floats elsewhere. ops: (name, operator, reason) of what
-    is in it. cuts: (producer, consumer, reason) of fusions that a rule forbids. rounded: (value
-    name, int8 tensor of the QDQ model) of every result that it rounds; those are called
-    `<value name>:int8` in the segment.
+    `Tensor` or another quantised value, floats elsewhere. cuts: fusions that a rule forbids.
+    rounded: (value name, int8 tensor of the QDQ model) of every result that it rounds; those are
+    called `<value name>:int8` in the segment.
     """
 
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
-    ops: tuple[tuple[str, str, str], ...]
+    ops: tuple[HostedOp, ...]
     pieces: tuple[HostPiece, ...]
-    cuts: tuple[tuple[str, str, str], ...] = ()
+    cuts: tuple[Cut, ...] = ()
     rounded: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
-        return summary(self, "", *(f"{name} ({op})" for name, op, _ in self.ops))
+        return summary(self, "", *(f"{op.name} ({op.op})" for op in self.ops))
 
     @property
     def results(self) -> dict[str, str]:
@@ -249,8 +287,7 @@ class Bundle:
     hosts: members of host pieces -> kernel (JSON) or serialised ONNX
     qdq: the quantised model (serialised ONNX, for `--check`) or b""
     fused: the same with groups as functions, its weights those of `qdq` (`fused_onnx.py`), or b""
-    boundaries: (from, to, reason)
-    source_map: node of the user's model -> (canonical names, group index or -1)
+    source_map: node of the user's model -> the canonical nodes and the group that it became
     batch: images that machine segments run together
     """
 
@@ -264,8 +301,8 @@ class Bundle:
     outputs: tuple[Port, ...]
     groups: tuple[GroupInfo, ...]
     segments: tuple[Segment, ...]
-    boundaries: tuple[tuple[str, str, str], ...]
-    source_map: Mapping[str, tuple[tuple[str, ...], int]]
+    boundaries: tuple[Boundary, ...]
+    source_map: Mapping[str, DerivedNodes]
     window_bytes: int
     program_offset: int
     constants: np.ndarray

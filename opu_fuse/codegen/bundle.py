@@ -11,7 +11,9 @@ from msgspec import Struct
 from opu_fuse.bundle.fused_onnx import serialised
 from opu_fuse.bundle.instruction_ranges import instruction_ranges
 from opu_fuse.bundle.program import (
+    Boundary,
     Bundle,
+    DerivedNodes,
     GroupInfo,
     HostSegment,
     InstructionRange,
@@ -79,7 +81,7 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         groups=tuple(_groups(dfg, partition, plan, number, hw, ranges)),
         segments=segments,
         boundaries=tuple(
-            (dfg[b.source].name, dfg[b.target].name, b.reason) for b in partition.boundaries
+            Boundary(dfg[b.source].name, dfg[b.target].name, b.reason) for b in partition.boundaries
         ),
         source_map=_source_map(dfg, group_of),
         window_bytes=plan.window_bytes,
@@ -339,17 +341,19 @@ def _moved_bytes(plan: Plan, number: Mapping[int, int], hw: HwSpec) -> dict[int,
     return moved
 
 
-def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, tuple[tuple[str, ...], int]]:
+def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, DerivedNodes]:
     """Operator of the user's model -> canonical operators and the (last) group that runs it, -1
     on the host.
     """
-    sources: dict[str, tuple[tuple[str, ...], int]] = {}
+    nowhere = DerivedNodes((), BEFORE)
+    sources: dict[str, DerivedNodes] = {}
     for node in dfg.calls:
         for source in node.source:
-            names, group = sources.get(source, ((), BEFORE))
-            sources[source] = ((*names, node.name), max(group, group_of.get(node.index, BEFORE)))
+            names, group = sources.get(source, nowhere)
+            latest = max(group, group_of.get(node.index, BEFORE))
+            sources[source] = DerivedNodes((*names, node.name), latest)
     for node in (n for border in (*dfg.entries, *dfg.exits) if border for n in border.nodes):
         for source in sources_of(node):
-            names, group = sources.get(source, ((), BEFORE))
-            sources[source] = ((*names, node.name or ""), group)
+            names, group = sources.get(source, nowhere)
+            sources[source] = DerivedNodes((*names, node.name or ""), group)
     return dict(sorted(sources.items()))

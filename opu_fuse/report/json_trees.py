@@ -77,8 +77,7 @@ def inspect_json(bundle: Bundle, *, memory: bool = False, asm: bool = False) -> 
         "groups": [_inspect_group(row) for row in group_rows(bundle)],
         "segments": [_segment(bundle, i, asm=asm) for i in range(len(bundle.segments))],
         "boundaries": [
-            {"from": source, "to": target, "reason": reason}
-            for source, target, reason in bundle.boundaries
+            {"from": b.source, "to": b.target, "reason": b.reason} for b in bundle.boundaries
         ],
         "sources": _sources(bundle),
     }
@@ -169,10 +168,10 @@ def _sources(bundle: Bundle) -> list[Tree]:
     """
     group_of = {op.name: g for g in bundle.groups for op in g.ops}
     segment_of = {
-        name: number
+        op.name: number
         for number, segment in enumerate(bundle.segments)
         if isinstance(segment, HostSegment)
-        for name, _, _ in segment.ops
+        for op in segment.ops
     }
 
     def location(name: str) -> Tree:
@@ -182,8 +181,8 @@ def _sources(bundle: Bundle) -> list[Tree]:
         return {"name": name, "group": group.index, "instructions": _instructions(group)}
 
     return [
-        {"name": source, "operators": [location(name) for name in names]}
-        for source, (names, _) in bundle.source_map.items()
+        {"name": source, "operators": [location(name) for name in origin.names]}
+        for source, origin in bundle.source_map.items()
     ]
 
 

@@ -36,7 +36,8 @@ class Window(MemoryRegion):
     """
 
     def __init__(self):
-        super().__init__(size=1 << 40, mem=bytearray(WINDOW))
+        self.mem: bytearray = bytearray(WINDOW)
+        super().__init__(size=1 << 40, mem=self.mem)
         self.bad = range(0)
         self.touched_outside = []
         self.answer = AxiResp.SLVERR
@@ -198,6 +199,13 @@ class Machine:
         if done:
             return None
         return code, await self.field("ERROR", "engine"), await self.read("ERROR_PC")
+
+    async def error_code(self):
+        """The code of a program that ended with an error, by `outcome`."""
+        outcome = await self.outcome()
+        assert outcome is not None, "no error"
+        code, _, _ = outcome
+        return code
 
     async def assert_quiet(self, cycles=150):
         """Nothing comes out of the bus port any more, and nothing is open."""

@@ -27,7 +27,7 @@ async def sums_match(dut, operands, loads=None):
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     latency = 4 + int(dut.SUM_STAGES.value)
     inside = []
-    weights = None
+    weights = []  # of the last load; the first step loads
     steps = zip(operands, loads if loads is not None else [True] * len(operands), strict=True)
     for step in (*steps, *[None] * latency):
         operands_in = None

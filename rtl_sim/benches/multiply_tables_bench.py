@@ -22,7 +22,7 @@ async def sums_match(dut, operands, loads=None):
     held until the next load.
     """
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
-    inside = [None] * (STEPS + 1)  # now, a cycle ago and so on
+    inside: list[tuple | None] = [None] * (STEPS + 1)  # now, a cycle ago and so on
     weights, checked = None, 0
     loads = loads if loads is not None else [True] * len(operands)
     for step, load in (*zip(operands, loads, strict=True), *[(None, False)] * (STEPS + 1)):

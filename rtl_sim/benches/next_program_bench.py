@@ -60,7 +60,7 @@ async def an_error_drops_the_queued_program(dut):
     await machine.start(wrong)
     await machine.opu.queue(0x8000, len(wrong))
     await machine.wait()
-    assert (await machine.outcome())[0] is ErrorCode.SPEC_MISMATCH
+    assert await machine.error_code() is ErrorCode.SPEC_MISMATCH
     await machine.assert_quiet()
     assert await machine.read("PROGRAMS") == 1
     await runs_well(machine, rng)

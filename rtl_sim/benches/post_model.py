@@ -121,7 +121,8 @@ def run(spec, psum, param, memories, results, p):
         v = pooled(spec, p, iterations) if pool < len(chain) else iterations[0]
         for stage in chain[pool + 1 :]:
             v = stage_value(stage, p, v, lanes, memories, residual_at)
-        if p["spread"]:
+        if p["spread"]:  # only without a pool: the window is one pixel
+            x = p["origin_x"] + ox * p["stride_x"]
             pixel = v.reshape(p["spread"], -1)[x % p["spread"]]
             v = np.concatenate((pixel, v[len(pixel) :]))
         output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
@@ -193,11 +194,12 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
     """Values of a legal instruction that fits the memories of a machine, by default of any order
     that it has, and of any kind of residual.
     """
-    orders, values = orders_of(spec), None
-    while values is None:
+    orders = orders_of(spec)
+    while True:
         chosen = orders.draw(rng) if order is None else order
         chain = orders.kinds(chosen)
-        values = _shape(spec, rng, chain, largest)
+        if (values := _shape(spec, rng, chain, largest)) is not None:
+            break
     values |= {"order": chosen, "pool_slots": 0, "spread": 0}
     if kind is None:
         kind = rng.choice(residual_kinds(spec, chosen))

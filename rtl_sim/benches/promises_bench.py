@@ -178,7 +178,7 @@ async def a_stop_drops_the_queued_program(dut):
     await machine.opu.command("stop")
     machine.stall(machine.channel("r"))
     await machine.wait()
-    assert (await machine.outcome())[0] is ErrorCode.STOPPED
+    assert await machine.error_code() is ErrorCode.STOPPED
     await machine.assert_quiet()
     assert await machine.read("PROGRAMS") == 1
     assert not await machine.field("STATUS", "queued")
@@ -283,7 +283,7 @@ async def a_watchdog_of_0_waits_for_ever(dut):
     await machine.write("CTRL", STOPPED)
     machine.stall(machine.channel("r"))
     await machine.wait()
-    assert (await machine.outcome())[0] is ErrorCode.WATCHDOG, "the first error counts"
+    assert await machine.error_code() is ErrorCode.WATCHDOG, "the first error counts"
 
 
 @cocotb.test()

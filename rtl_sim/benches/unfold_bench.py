@@ -27,6 +27,7 @@ from rtl_sim.benches.transfer_driver import (
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 W = SPEC.word_bytes
+assert SPEC.buffers.image is not None, "only machines with an image buffer have im2row"
 IMAGE, FEATURE = SPEC.buffers.image.words, SPEC.buffers.feature.words
 OP = {name: OPCODE[Engine.LOAD, name].code for name in ("feature", "weight", "image", "unfold")}
 COLUMN = {3: 9, 5: 16, 7: 22}  # kernel rows -> bytes

@@ -1,7 +1,5 @@
 """Host segments carry tensors of every numeric type and shape, and say so where they cannot."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -17,6 +15,7 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import from_value, samples_of, to_value
+from tests.bundle.sample import sample_bundle
 from tests.host.sketch import same_bits
 
 HW = load_hw("opu-tiny")
@@ -276,6 +275,6 @@ def test_narrow_arrays_may_come_from_files_that_cannot_name_their_type(dtype):
     port = Port(name="x", dtype=dtype, shape=(3,), value="x", scale=None, zero_point=0)
     data = np.array([1, 0, 1], np.float32).astype(numpy_dtype(dtype))
     nameless = data.view(f"V{data.itemsize}")
-    found, count = samples_of(SimpleNamespace(inputs=(port,)), {"x": nameless})
+    found, count = samples_of(sample_bundle(inputs=(port,)), {"x": nameless})
     assert count == 1
     assert to_value(port, found["x"][0], inside_int8=False).tolist() == [1, 0, 1]

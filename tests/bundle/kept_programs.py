@@ -99,7 +99,7 @@ def main() -> None:
     inputs = {port.name: np.random.default_rng(0).integers(0, 256, shape).astype(port.dtype)}
     FOLDER.mkdir(exist_ok=True)
     program.save(path)
-    np.savez(path.with_suffix(".npz"), **inputs, **program.run(inputs).outputs)
+    np.savez(path.with_suffix(".npz"), allow_pickle=False, **inputs, **program.run(inputs).outputs)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,18 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse.affine import identity_map
 from opu_fuse.bundle.kernel_json import kernel_to_json
 from opu_fuse.bundle.program import (
+    Boundary,
     Bundle,
+    Cut,
+    DerivedNodes,
     GroupInfo,
+    HostedOp,
     HostPiece,
     HostSegment,
     InstructionRange,
     MachineSegment,
     Op,
+    PieceOp,
     Port,
     StageTensor,
     Tensor,
@@ -68,8 +73,11 @@ def sample_bundle(seed=0, **changes):
             ),
             host_segment(),
         ),
-        boundaries=(("maxpool", "softmax", "Softmax: no module of this machine runs it"),),
-        source_map={"conv": (("conv", "conv/bias"), 0), "softmax": (("softmax",), -1)},
+        boundaries=(Boundary("maxpool", "softmax", "Softmax: no module of this machine runs it"),),
+        source_map={
+            "conv": DerivedNodes(("conv", "conv/bias"), 0),
+            "softmax": DerivedNodes(("softmax",), -1),
+        },
         window_bytes=PROGRAM + 4 * len(words) + (-len(words) % 16) * 4,
         program_offset=PROGRAM,
         constants=constants(weight, bias),
@@ -215,17 +223,17 @@ def host_segment():
     return HostSegment(
         inputs=(("pool", "pool"),),
         outputs=(("y", "y"),),
-        ops=(("softmax", "Softmax", "no module of this machine runs it"),),
+        ops=(HostedOp("softmax", "Softmax", "no module of this machine runs it"),),
         pieces=(
             HostPiece(member="host/000.0.kernel.json", inputs=("pool",), outputs=("f",), ops=()),
             HostPiece(
                 member="host/000.1.onnx",
                 inputs=("f",),
                 outputs=("y",),
-                ops=(("softmax", "Softmax: kernels have no such operator"),),
+                ops=(PieceOp("softmax", "Softmax: kernels have no such operator"),),
             ),
         ),
-        cuts=(("dequantise", "softmax", "softmax is no element-wise operator"),),
+        cuts=(Cut("dequantise", "softmax", "softmax is no element-wise operator"),),
     )
 
 

@@ -88,7 +88,7 @@ def test_an_unknown_stage_is_refused_before_any_work(opu_fuse, compiling):
         "plan, program, or all for each\n"
     )
     with pytest.raises(UserError, match="there is no stage"):
-        compile_prepared(None, load_hw("opu-tiny"), Options(print_after=("tiles",)))
+        Options(print_after=("tiles",))
 
 
 def test_stages_in_front_of_an_error_are_shown(opu_fuse, compiling):

@@ -38,6 +38,12 @@ def parameter_words(numbers, lanes, word_bytes):
     return b"".join(bytes(word).ljust(word_bytes, b"\0") for word in words)
 
 
+def columns(numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Biases, multipliers and shifts of a list of (bias, mult, shift)."""
+    bias, mult, shift = (np.array(column) for column in zip(*numbers, strict=True))
+    return bias, mult, shift
+
+
 NUMBER = st.tuples(
     st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**16 - 1), st.integers(-16, 47)
 )
@@ -49,7 +55,7 @@ def test_a_lane_has_bias_multiplier_and_shift_in_eight_bytes(hw, word_bytes, num
     cut = len(numbers) // 2
     pieces = ((0, cut), (cut + hole, len(numbers) - cut)) if cut and hole else ((0, len(numbers)),)
     lanes = numbers if len(pieces) == 1 else [*numbers[:cut], *[None] * hole, *numbers[cut:]]
-    packed = pack_params(*map(np.array, zip(*numbers, strict=True)), pieces, hw)
+    packed = pack_params(*columns(numbers), pieces, hw)
     assert packed.tobytes() == parameter_words(lanes, hw.word_channels, word_bytes)
 
 
@@ -58,7 +64,7 @@ def test_pixels_that_share_a_word_have_the_channels_parameters_each(px):
     share = TINY.word_channels // px
     numbers = [(1000 * c - 1, 7 + c, c) for c in range(share - (px == 2))]
     lanes = [*numbers, *[None] * (share - len(numbers))] * px
-    packed = pack_params(*map(np.array, zip(*numbers, strict=True)), ((0, len(numbers)),), TINY, px)
+    packed = pack_params(*columns(numbers), ((0, len(numbers)),), TINY, px)
     assert packed.tobytes() == parameter_words(lanes, 8, 8)
 
 

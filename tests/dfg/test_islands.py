@@ -1,5 +1,7 @@
 """Sums whose scales lie so far apart that the machine's factors cannot hold both."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from opu_fuse.dfg.islands import float_reason
 from opu_fuse.hw.spec.hw_spec import Numeric
 from opu_fuse.quant import META_KEY, QuantParams
 from opu_fuse.units.base import Stage
+from opu_fuse.units.params import ResidualRegisters
 from opu_fuse.units.residual import combine
 from tests.dfg.canonical import canonical
 from tests.some import some
@@ -31,7 +34,8 @@ def summed(**quants):
 def most_apart(dfg, index, quants):
     """Steps between the machine's sums and the real ones, rounded, over all pairs of int8."""
     p, q = np.meshgrid(np.arange(-128, 128), np.arange(-128, 128))
-    got = combine(p, q, settings(dfg, index, Stage.RESIDUAL, NUMERIC).registers)
+    registers = settings(dfg, index, Stage.RESIDUAL, NUMERIC).registers
+    got = combine(p, q, cast("ResidualRegisters", registers))
     (p_scale, p_zero), (q_scale, q_zero), (y_scale, y_zero) = quants.values()
     real = ((p - p_zero) * p_scale + (q - q_zero) * q_scale) / y_scale
     return np.abs(got - np.clip(np.rint(real) + y_zero, -128, 127)).max()

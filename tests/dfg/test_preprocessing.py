@@ -109,7 +109,7 @@ def model(x: str, nodes: str, layers: str = LAYERS) -> onnx.ModelProto:
     rng = np.random.default_rng(5)
     column = np.array([0.485, 0.456, 0.406], np.float32)
     inside = 12 if "SpaceToDepth" in nodes else 3
-    data: dict[str, np.ndarray] = {
+    data: dict[str, np.ndarray | np.generic] = {
         "w": rng.normal(size=(8, inside, 3, 3)).astype(np.float32),
         "v": rng.normal(size=(5, 8, 1, 1)).astype(np.float32),
         "all": np.float32(255),

@@ -21,9 +21,9 @@ from tests.some import some
 Text = Callable[..., onnx.ModelProto]
 
 
-def refused(model: onnx.ModelProto, message: str, **options: float) -> None:
+def refused(model: onnx.ModelProto, message: str, budget: float = 1.0) -> None:
     with pytest.raises(ModelError) as caught:
-        load(model, **options)
+        load(model, budget=budget)
     text = str(caught.value)
     assert "\n" not in text
     assert re.search(message, text), text

@@ -14,7 +14,7 @@ from opu_fuse import zoo
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import sources_of
 from opu_fuse.frontend.importing.decompose.contrib import MEANINGS
-from opu_fuse.frontend.importing.load import load_model
+from opu_fuse.frontend.importing.load import ModelLike, load_model
 from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.pipeline import partition_model
 
@@ -231,7 +231,7 @@ def saved_by(model: onnx.ModelProto, level: str, path: Path) -> Path:
     return path
 
 
-def groups_and_host(model: object, machine: str) -> tuple[list[list[str]], list[str]]:
+def groups_and_host(model: ModelLike, machine: str) -> tuple[list[list[str]], list[str]]:
     dfg, partition = partition_model(model, opu_fuse.load_hw(machine))
     groups = [sorted(dfg[m.node].op for m in group.matches) for group in partition.groups]
     return sorted(groups), sorted(dfg[op.node].op for op in partition.host)
@@ -269,11 +269,9 @@ def test_shapes_behind_other_operators_are_asked_of_onnx_runtime(onnx_text: Text
         a = Conv<pads=[1,1,1,1]>(x, k1)  b = com.microsoft.Inverse(a)
         c = Conv<pads=[1,1,1,1]>(b, k2)  d = com.microsoft.Inverse(c)
         y = Conv<pads=[1,1,1,1]>(d, k2) }"""
-    kernels = {
-        "k1": RNG.normal(size=(4, 3, 3, 3)).astype(np.float32),
-        "k2": RNG.normal(size=(4, 4, 3, 3)).astype(np.float32),
-    }
-    model = contrib(onnx_text, text, **kernels)
+    k1 = RNG.normal(size=(4, 3, 3, 3)).astype(np.float32)
+    k2 = RNG.normal(size=(4, 4, 3, 3)).astype(np.float32)
+    model = contrib(onnx_text, text, k1=k1, k2=k2)
     loaded = load_model(model)
     assert {static(v) for node in loaded.graph for v in node.outputs} == {(1, 4, 8, 8)}
     assert groups_and_host(model, "opu-light") == ([["conv"]] * 3, ["host:Inverse"] * 2)

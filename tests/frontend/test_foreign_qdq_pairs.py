@@ -65,7 +65,7 @@ MOMENTS = {
 FINE_BIAS = " b_r = DequantizeLinear(b, fine, z)  c = Conv<pads=[1,1,1,1]>(x_r, w_r, b_r) "
 FINE = {"w": FILTERS // 32, "rows": ROWS * 16, "fine": np.float32(2**-10)}
 FINE |= {"b": np.array([-98, 1, 14, 102, 66, 7], np.int8)}
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray | np.generic]
 CASES = {
     "a dense layer's weight, turned behind its pair": (
         f"{PLAIN} w_d = DequantizeLinear<axis=0>(w, rows) {TURNED} c = MatMul(x_r, w_t)"
@@ -150,7 +150,7 @@ def right(model: onnx.ModelProto, x: np.ndarray) -> Bundle:
 @pytest.mark.parametrize(("nodes", "constants"), CASES.values(), ids=CASES)
 def test_nothing_is_left_to_the_host(nodes: str, constants: Arrays):
     x, ports = (IMAGE, IMAGES) if "Conv" in nodes else (IMAGE[:, :, 0, 0], VECTORS)
-    bundle = right(written(ports, nodes, SHARED | constants), x)
+    bundle = right(written(ports, nodes, {**SHARED, **constants}), x)
     assert not any(isinstance(s, HostSegment) for s in bundle.segments)
 
 

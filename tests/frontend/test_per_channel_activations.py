@@ -96,9 +96,8 @@ def test_scales_that_are_no_powers_of_two():
     f"{SUMS}{RELU}{PAIR}{LAYER} o = Relu(m_r)  k_p = Add(k, o) " + END.replace("(k,", "(k_p,"),
 ], ids=["zero points", "a limit", "a curve", "a full layer", "another reader"])  # fmt: skip
 def test_what_cannot_move_runs_on_the_host(nodes: str):
-    constants = {"d": RNG.integers(-9, 9, (6, 6, 3, 3)).astype(np.int8)}
-    found = compiled(nodes, **(constants if "group" not in nodes else {}))
-    assert hosted(found)
+    full = RNG.integers(-9, 9, (6, 6, 3, 3)).astype(np.int8)
+    assert hosted(compiled(nodes) if "group" in nodes else compiled(nodes, d=full))
 
 
 def test_a_scale_that_no_multiplier_reaches_runs_on_the_host():

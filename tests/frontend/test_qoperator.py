@@ -48,7 +48,7 @@ def text(kind: str, nodes: str) -> str:
     )
 
 
-def constants(kind: type) -> Mapping[str, np.ndarray]:
+def constants(kind: type) -> Mapping[str, np.ndarray | np.generic]:
     middle = {np.uint8: 118, np.int8: -9}[kind]
     return {
         "s": STEP,

@@ -143,7 +143,8 @@ def test_what_tf2onnx_does_not_know_is_put_in_other_words(
 def _as_mediapipe(data: bytes) -> bytes:
     """With TRANSPOSE_CONV, and the bias behind it, as the operator of MediaPipe."""
     import flatbuffers
-    from tensorflow.lite.python import schema_py_generated as schema
+
+    schema = importlib.import_module("tensorflow.lite.python.schema_py_generated")
 
     model = schema.ModelT.InitFromPackedBuf(data, 0)
     (graph,) = model.subgraphs

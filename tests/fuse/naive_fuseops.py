@@ -2,7 +2,7 @@
 
 from opu_fuse.fuse.strategies.pattern_kinds import FusionGraph, Pattern
 
-Relation = tuple[int | None, int]
+Relation = tuple[int | None, Pattern]
 """(post-dominator, combined pattern)."""
 
 

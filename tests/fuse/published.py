@@ -195,7 +195,7 @@ class Published:
                 continue
             pulled = self._group(pads[0])
             module = some(pulled).pop(pads[0])
-            target = self._group(others[0])
+            target = some(self._group(others[0]))
             mine[pads[0]] = module
             if target is not mine:
                 target |= mine

@@ -217,7 +217,7 @@ CASES = {
         TINY,
         None,
         ("r", "l"),
-        "compare is already used in this group",
+        "compare already runs an operator of this group",
     ),
     "pipeline_path": (
         "[r] a = Relu(x) [c] y = " + CONV + "(a, w1)",

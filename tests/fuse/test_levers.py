@@ -190,7 +190,7 @@ def test_a_second_use_is_offered_where_the_pipeline_leads_back():
     hw = machine("opu-tiny")
     (cut,) = partition(dfg, hw).boundaries
     assert cut.reason == (
-        "compare is already used in this group; raise `dataflow.modules.compare.uses` to 2"
+        "compare already runs an operator of this group; raise `dataflow.modules.compare.uses` to 2"
     )
     twice = changed(hw, cut.why.levers[0])
     assert partition(dfg, twice).boundaries == ()
@@ -199,7 +199,7 @@ def test_a_second_use_is_offered_where_the_pipeline_leads_back():
         "[s] d = Add(c, z) [m] y = Relu(d)"
     )
     cuts = {longer[b.target].name: b.why for b in partition(longer, twice).boundaries}
-    assert cuts["m"].text == "compare is already used 2 times in this group"
+    assert cuts["m"].text == "compare already runs 2 operators of this group"
     assert cuts["m"].limit == 2
 
 

@@ -100,11 +100,12 @@ def test_the_gate_of_a_squeeze_and_excite_is_a_map():
 
 
 def test_the_table_of_the_command_line_has_the_same_rows():
-    console = Console(width=400, file=io.StringIO())
+    printed = io.StringIO()
+    console = Console(width=400, file=printed)
     console.print(operators_table(machine("opu-1024")))
     cells = [
         [cell.strip() for cell in line.split("│")[1:-1]]
-        for line in console.file.getvalue().splitlines()
+        for line in printed.getvalue().splitlines()
         if line.count("│") == 5
     ]
     assert cells == [

@@ -117,7 +117,7 @@ def test_a_pool_is_left_to_the_group_behind_when_that_saves_cycles():
     assert groups(dfg, result) == ["conv:ipa add_1:res_add", "pool:pool add_2:res_add"]
     assert reasons(dfg, result)["add_1", "pool"] == (
         "pool continues with add_2, which could not run after add_1 too "
-        "(res_add is already used in this group)"
+        "(res_add already runs an operator of this group)"
     )
     (region,) = some(result.search).regions
     assert region.decisions == 3

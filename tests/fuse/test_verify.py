@@ -87,7 +87,7 @@ def test_groups_that_wait_for_each_other_are_found_and_left_out_of_the_order():
 def test_a_module_used_twice_is_found():
     whole = "conv:ipa conv/bias:add relu_1:compare pool_1:pool relu_2:compare pool_2:pool"
     assert [v.text for v in by_hand("G1", whole)] == [
-        "compare is already used in this group",
+        "compare already runs an operator of this group",
         "pool pools in this group already, pool would pool its windows",
     ]
 
@@ -116,7 +116,7 @@ def test_compiling_an_illegal_partition_is_refused_with_its_first_violation():
     dfg = worked("G2")
     result = partition(dfg, machine("opu-classic"), "greedy")
     with pytest.raises(
-        PartitionError, match=r"strategy greedy: res_add is already used .*use strategy='matched'"
+        PartitionError, match=r"strategy greedy: res_add already runs .*use strategy='matched'"
     ):
         require_legal(dfg, result)
     require_legal(dfg, partition(dfg, machine("opu-classic")))

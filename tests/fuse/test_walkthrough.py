@@ -4,6 +4,7 @@ greedy traversal.
 
 import pytest
 
+from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.matching.modules import Modules
 from opu_fuse.fuse.strategies.greedy import _Traversal
 from opu_fuse.hw.spec.hdfg import breadth_first, build_hdfg
@@ -44,7 +45,7 @@ def test_the_search_is_breadth_first_from_the_root_or_from_the_last_match():
 def test_find_match_takes_the_nearest_module_of_the_right_kind(last, op, found):
     traversal = _Traversal(worked("G1"), machine("opu-classic"))
     traversal.last = last
-    node = type("Node", (), {"op": op})()
+    node = Node(index=0, kind=Kind.CALL, name=op, op=op)
     assert traversal._find_match(node) == (found is not None)
     assert traversal.last == (found or last)
 

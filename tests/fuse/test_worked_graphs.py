@@ -163,8 +163,8 @@ def test_none_keeps_operators_apart_but_never_a_bias_from_its_convolution(name):
 @pytest.mark.parametrize(
     ("name", "edge", "reason"),
     [
-        ("G1", ("pool_1", "relu_2"), "compare is already used in this group"),
-        ("G2", ("relu", "add_2"), "res_add is already used in this group"),
+        ("G1", ("pool_1", "relu_2"), "compare already runs an operator of this group"),
+        ("G2", ("relu", "add_2"), "res_add already runs an operator of this group"),
         ("G5", ("pool", "add"), "add continues conv_2/bias, and reads pool from memory"),
         ("G6", ("relu", "pool"), "relu is also read by conv_b0, so its value is needed in memory"),
         ("G8", ("conv_a", "add"), "add continues conv_b, and reads conv_a from memory"),
@@ -180,7 +180,7 @@ def test_none_keeps_operators_apart_but_never_a_bias_from_its_convolution(name):
             ("relu", "conv_2"),
             "relu is an output of the model, so its value is needed in memory",
         ),
-        ("G15", ("relu", "conv_3"), "ipa is already used in this group"),
+        ("G15", ("relu", "conv_3"), "ipa already runs an operator of this group"),
     ],
 )
 def test_every_boundary_says_why(name, edge, reason):

@@ -18,7 +18,7 @@ from tests.fuzz.writing import draw_writing, written
 
 _MARK = 0x0F05
 _SAMPLE_SEED = 7
-_ARRAYS = {
+_ARRAYS: dict[int, type[np.generic]] = {
     TensorProto.FLOAT: np.float32,
     TensorProto.UINT8: np.uint8,
     TensorProto.INT8: np.int8,

@@ -45,7 +45,7 @@ class Networks:
     def write(self, case: NetworkCase, folder: Path) -> None:
         (folder / "model.onnx").write_bytes(case.model)
         (folder / "graph.txt").write_text(case.text(), encoding="utf-8")
-        np.savez(folder / "inputs.npz", **case.inputs())
+        np.savez(folder / "inputs.npz", allow_pickle=False, **case.inputs())
 
 
 KIND = Networks()

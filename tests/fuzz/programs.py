@@ -24,7 +24,7 @@ from opu_fuse.bundle.file import save
 from opu_fuse.bundle.fused_onnx import load_fused
 from opu_fuse.bundle.instruction_ranges import instruction_ranges
 from opu_fuse.bundle.listing import program_listing
-from opu_fuse.bundle.program import MachineSegment
+from opu_fuse.bundle.program import HostSegment, MachineSegment
 from opu_fuse.errors import UserError
 from opu_fuse.hw.isa.encoding import decode, encode
 from opu_fuse.hw.isa.instruction import Instruction
@@ -169,7 +169,8 @@ def _with_other_instruction(
         tree["window_bytes"] += 4 * max(grown + gap, 0)
         for other in machine[machine.index(segment) + 1 :]:
             other["program_offset"] += 4 * (grown + gap)
-        segments = [MachineSegment(**s) if "words" in s else None for s in tree["segments"]]
+        host = HostSegment(inputs=(), outputs=(), ops=(), pieces=())
+        segments = [MachineSegment(**s) if "words" in s else host for s in tree["segments"]]
         ranges = instruction_ranges(segments, words, tree["program_offset"])
         for group in tree["groups"]:
             found = ranges.get(group["index"], ())

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from opu_fuse.affine import parse_map
+from opu_fuse.host.build.linalg.driver import Fused
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.kernel import GenericOp, Input, Iterator, Kernel, Loop, Result
 from opu_fuse.host.kernel_check import checked
@@ -64,6 +65,13 @@ def ops_of(op: GenericOp) -> list[str]:
 
 def maps_of(op: GenericOp) -> list[str]:
     return [str(x.map) for x in op.inputs]
+
+
+def generic_members(fused: Fused) -> list[GenericOp]:
+    """What operators were fused into, where all of them are generic."""
+    members = [m for m in fused.members if isinstance(m, GenericOp)]
+    assert len(members) == len(fused.members), fused.members
+    return members
 
 
 def run_all(ops: Sequence[GenericOp], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

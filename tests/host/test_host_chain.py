@@ -70,6 +70,7 @@ def test_an_int8_island_becomes_one_kernel_that_reads_and_writes_int8():
     plan = plan_of(SWISH, values, ["y"])
     assert shape_of(plan) == [("kernel", (0, 1, 2, 3))]
     (step,) = plan.steps
+    assert isinstance(step, KernelStep)
     assert step.reads == ("q",)
     assert step.writes == ("y",)
     assert [x.dtype for x in step.kernel.op.inputs] == ["int8"], "scales are in the payload"
@@ -232,7 +233,9 @@ def segments(draw):
     made = [n.output[0] for n in nodes]
     outputs = sorted({made[-1], *draw(st.sets(st.sampled_from(made), max_size=3))})
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    values = {n: (rng.normal(size=shapes[n]) * 3).astype(np.float32) for n in "xw"}
+    values: dict[str, np.ndarray] = {
+        n: (rng.normal(size=shapes[n]) * 3).astype(np.float32) for n in "xw"
+    }
     values["q"] = rng.integers(-128, 128, shapes["q"]).astype(np.int8)
     return nodes, values, outputs
 

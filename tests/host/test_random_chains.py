@@ -13,7 +13,7 @@ from opu_fuse.host.kernel import GenericOp, Input, Iterator, Kernel, Loop, Resul
 from opu_fuse.host.kernel_check import checked
 from opu_fuse.host.run import generic as executor
 from opu_fuse.host.run.generic import run_kernel
-from tests.host.sketch import run_all, same_bits
+from tests.host.sketch import generic_members, run_all, same_bits
 
 CONTROLS = {
     "one use": one_use,
@@ -145,7 +145,7 @@ def operators(draw, name, loops, reads, dtype, *, gathers):
 def assert_same(ops, values, needed, control):
     expected = run_all(ops, values)
     fused = fuse_greedily(ops, needed, control=control)
-    got = run_all(fused.members, values)
+    got = run_all(generic_members(fused), values)
     for name in sorted(needed):
         assert same_bits(got[name], expected[name]), name
     assert {i for origins in fused.origins for i in origins} <= set(range(len(ops)))
@@ -167,7 +167,7 @@ def test_constants_known_in_advance_change_nothing(network):
     values = {n: np.full_like(x, x.flat[0]) for n, x in values.items()}
     expected = run_all(ops, values)
     fused = fuse_greedily(ops, needed, control=always, constants=values)
-    got = run_all(fused.members, values)
+    got = run_all(generic_members(fused), values)
     assert all(same_bits(got[name], expected[name]) for name in needed)
 
 

@@ -7,7 +7,7 @@ sometimes an activation and a pool. Tensors hold `MANY` elements at least, few o
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -27,7 +27,7 @@ class Layer:
 
     kind: str
     model: ir.Model
-    scales: str
+    scales: Literal["pow2", "free"]
     inputs: dict[str, np.ndarray]
 
 

@@ -39,7 +39,7 @@ def network(
     shape, axis = numbers.pop("w", (1,)), numbers.pop("axis", None)
     steps = (shape[axis],) if axis is not None else ()
     before, behind, zero, end = SCALES.get(quantised, SCALES[SAME])
-    data: dict[str, np.ndarray] = {
+    data: dict[str, np.ndarray | np.generic] = {
         **{name: np.asarray(n) for name, n in numbers.items()},
         "v": rng.integers(-127, 128, (8, 8, 1, 1)).astype(np.int8),
         "vs": np.float32(2.0**-8),
@@ -121,7 +121,9 @@ MOVING: dict[str, tuple[str, dict[str, Any]]] = {
 
 def given(body: str, more: Mapping[str, Any], quantised: str = "") -> onnx.ModelProto:
     kinds = {"axes": np.int64, "times": np.int64, "by": np.float32}
-    numbers = {n: np.array(v, kinds[n]) if n in kinds else v for n, v in more.items()}
+    numbers: dict[str, Any] = {
+        n: np.array(v, kinds[n]) if n in kinds else v for n, v in more.items()
+    }
     return network(body, quantised, **numbers)
 
 
@@ -168,7 +170,7 @@ def test_a_machine_of_shifters_leaves_odd_means_to_the_host():
     """A mean over six channels of a quantised model is rounded once; a shift would be another."""
     body = "[a] a = Slice (t, first, last, one) [m] y = ReduceMean <axes = [1]> (a)"
     places = {"first": [0], "last": [6], "one": [1]}
-    model = network(body, SAME, **{n: np.array(v, np.int64) for n, v in places.items()})
+    model = network(body, SAME, size=SIZE, **{n: np.array(v, np.int64) for n, v in places.items()})
     made = compile_model(model, load_hw("opu-classic"))
     assert any("divides by 6" in op.reason for op in made.partition.host)
 

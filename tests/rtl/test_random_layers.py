@@ -32,14 +32,16 @@ LAYERS = [
 @pytest.mark.parametrize("machine", spec_names())
 def test_a_random_layer_has_the_golden_models_bits_on_rtl(machine, layer, rtl):
     hw = load_hw(machine)
-    for redrawn in range(REDRAWS):  # some draws make values that prove little
+    redrawn = 0
+    while True:  # some draws make values that prove little
         drawn = draw(hw, layer + redrawn * REDRAWN)
         # Free scales cut off what no result depends on, as low values in front of a maximum.
         scales = drawn.scales if redrawn + 1 < REDRAWS else "pow2"
         options = Options(reuse_memory=False, scales=scales, calibration=drawn.inputs)
         compiled = compile_model(drawn.model, hw, options)
         functional = Program(bundle=compiled.bundle, hw=hw).run(drawn.inputs, capture=True)
-        if not dull_tensors(compiled.bundle, functional):
+        redrawn += 1
+        if redrawn == REDRAWS or not dull_tensors(compiled.bundle, functional):
             break
     assert not compiled.partition.host, f"{drawn.kind}: {compiled.partition.host}"
     simulated = rtl(hw).run(compiled.bundle, drawn.inputs)

@@ -141,7 +141,9 @@ def test_bandwidth_and_latency_are_what_they_are_set_to(spec):
     for latency, rate in ((2, 8.0), (2, 2.0), (2, 0.5), (200, 8.0)):
         options = {"latency": latency, "bytes_per_cycle": rate}
         with RtlMachine(spec, image, **options) as machine:
-            cycles[latency, rate] = machine.run(PROGRAM_AT, words).cycles
+            ran = machine.run(PROGRAM_AT, words)
+        assert isinstance(ran, ProgramRun)
+        cycles[latency, rate] = ran.cycles
     moved = 256 * spec.word_bytes + 4 * words
     saved = spec.dram.bus_bytes  # one beat's budget is there from the start
     for rate in (8.0, 2.0, 0.5):

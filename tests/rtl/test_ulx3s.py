@@ -15,7 +15,7 @@ from opu_fuse.sim import ports
 from opu_fuse.sim.engine import FunctionalRunner, run_on
 from rtl_sim.boards.ulx3s.build import made_mhz
 from rtl_sim.boards.ulx3s.host import BoardRunner
-from rtl_sim.boards.ulx3s.link import BLOCK, Board
+from rtl_sim.boards.ulx3s.link import BLOCK, Board, Stopped
 from rtl_sim.boards.ulx3s.simulation import HERE, SECONDS, design_files, simulated
 from rtl_sim.build import verilated
 from rtl_sim.soc.firmware import COMPILER
@@ -63,6 +63,7 @@ def run_both(program, inputs, folder, *disturbed):
         stop = board.run(program.bundle.window_bytes, program.bundle.program_offset, 3, SECONDS)
         with pytest.raises(RunError, match="bad argument"):
             board.write(32 << 20, bytes(4))
+    assert isinstance(stop, Stopped)
     assert stop.code is ErrorCode.PROGRAM_END
     for name, array in wanted.outputs.items():
         np.testing.assert_array_equal(found.outputs[name], array)
@@ -109,7 +110,8 @@ class Silent:
     def send(self, data):
         pass
 
-    def receive(self, *_):
+    def receive(self, count, seconds):
+        del count, seconds
         return b""
 
 

@@ -201,7 +201,7 @@ def run_layer(
             for r in range(1, window[0] + 1)
             for c in range(1, window[1] + 1)
         }
-    layer = _layer(
+    layer = lowered(
         shape,
         order=_names(hw, order, product=product),
         post=post,
@@ -261,7 +261,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         lanes=hw.word_channels,
         slot=hw.word_bytes,
     )
-    layer = _layer(shape, order=_names(hw, order), post={}, pad_value=0)
+    layer = lowered(shape, order=_names(hw, order), post={}, pad_value=0)
     step = align(layout.size_bytes)
     params = 3 * step + align(weight_bytes(output_ranges(shape, tile, hw), hw))
     places = {"weights": 3 * step, "params": params, "table": 0, "end": params}
@@ -269,7 +269,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     return _program(hw, planned, [(number * step, layout) for number in range(3)])
 
 
-def _layer(shape: Shape, **more: Any) -> Layer:
+def lowered(shape: Shape, **more: Any) -> Layer:
     """A group that reads tensors 0 and, where it has a residual, 1, and makes 2."""
     return Layer(
         group=0,

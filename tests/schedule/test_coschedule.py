@@ -147,7 +147,7 @@ def test_companions_never_wait_for_each_other(drawn):
     }
     idle, busy = ({g: c for g, c in costs.items() if (c.compute_cycles > 0) == b} for b in (0, 1))
     steps = execution_order(dfg, found)
-    order = [step.group for step in steps]
+    order = [step.group for step in steps if step.group is not None]
     co_scheduled = find_co_scheduled(dfg, members(found), order, idle, busy, hw)
     assert co_scheduled.keys() <= busy.keys()
     assert set(co_scheduled.values()) <= idle.keys()

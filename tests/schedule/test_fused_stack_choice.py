@@ -8,6 +8,7 @@ import pytest
 
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import fused_stack_choice, fused_stacks
+from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.zoo.builder import Net
 from tests.schedule.test_fused_stacks import TINY, inverted, slow
 from tests.some import some
@@ -160,10 +161,11 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
 
     monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", walked)
     part = units[first:end]
-    stack = SimpleNamespace(layers=tuple(unit.layers[0] for unit in part))
+    layers = tuple(unit.layers[0] for unit in part)
+    stack = FusedStack(layers=layers, stored=(), line_buffers=(), load_rows=1, slots=())
     found = fused_stack_choice._saved(units, part, stack, dict.fromkeys(outputs, 12.0), TINY)
-    layers = counted[1] - counted[0]
-    assert found == (2.0 * layers, 12.0 * layers)
+    count = counted[1] - counted[0]
+    assert found == (2.0 * count, 12.0 * count)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import dataclasses
 from collections import Counter
 from math import ceil
-from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -151,8 +150,12 @@ def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_hold
 
 
 def test_a_map_that_is_on_chip_only_is_not_loaded():
-    layer = SimpleNamespace(
-        source=3, layer=SimpleNamespace(name="conv1"), shape=SimpleNamespace(unit=False)
+    net = Net("alone", seed=3)
+    found = compile_model(
+        net.finish(net.conv(net.input("x", (1, 8, 4, 4)), "conv1", out=8, kernel=1)), TINY
     )
+    ((layer,),) = found.plan.layers.values()
+    placement = found.plan.placements[layer.source]
+    assert EmitSink(TINY, {layer.source: placement})._placement_of(layer) is placement
     with pytest.raises(InternalError, match="conv1 loads a map that is not in DRAM"):
-        EmitSink(TINY, {4: None})._placement_of(layer)
+        EmitSink(TINY, {layer.output: placement})._placement_of(layer)

@@ -1,15 +1,17 @@
 """Geometry in registers, counted out position by position."""
 
 from itertools import groupby
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.layout.shape import Side, Window
 from opu_fuse.schedule.registers import TilePart, sub_rectangle, tile_parts, transfer_shape
 from opu_fuse.tiling.tile import PrePoolRect, Rect
+from tests.schedule.single_layer import lowered, make_shape
 
 SMALL = st.integers(1, 5)
 
@@ -57,18 +59,12 @@ def test_transfers_that_may_not_be_joined_stay_as_they_are():
     assert found == {"run": 4, "rows": 2, "row_pitch": 4, "blocks": 3, "block_pitch": 8}
 
 
-def layer(window, by_count=(), sides=()):
-    shape = SimpleNamespace(
-        pool=window,
-        pool_window=window,
-        pre_pool_rows=9,
-        pre_pool_cols=7,
-        out_rows=8,
-        sides=sides,
-        reads_halo=lambda _: False,
-    )
-    units = tuple(range(len(sides)))
-    return SimpleNamespace(shape=shape, by_count=by_count, residual_units=units)
+def layer(window, by_count=None, sides=()):
+    """A copy of 9 x 7 pixels with a pool, 8 rows after it, and a bank for each residual."""
+    copy = make_shape(load_hw("opu-tiny"), array=False, rows=9, cols=7)
+    shape = replace(copy, pool=window, out_rows=8, sides=sides)
+    found = lowered(shape, order=(), post={}, pad_value=0, by_count=by_count or {})
+    return replace(found, residual_units=tuple(range(len(sides))))
 
 
 @pytest.mark.parametrize("window", [
@@ -131,7 +127,7 @@ def test_a_part_begins_at_its_window_and_its_residuals(sides, addresses, image):
     common = {"res": 500, "res@1": 600, "res@2": 700, "in_rows": 9, "in_cols": 6}
     part = TilePart(image=image, y=3, rows=1, x=2, cols=1)
     found = sub_rectangle(
-        layer(window, (), sides), common, PrePoolRect(0, 0, -1, 0, 0, 11), part, 7
+        layer(window, {}, sides), common, PrePoolRect(0, 0, -1, 0, 0, 11), part, 7
     )
     registers = {"stride_y": 2, "stride_x": 3, "win_rows": 4, "win_cols": 5}
     own = {name: first + image * apart for name, (first, apart) in addresses.items()}

@@ -42,15 +42,17 @@ def meet(one, other):
 def test_the_latest_conflict_is_found_in_any_program(words, rng, monkeypatch):
     for length in (1, 2, 3, 4, *range(5, 60, 5)):
         accesses = drawn(rng, length, words)
-        program = [SimpleNamespace(engine=Engine(e), at=i)
-                   for i, e in enumerate(rng.choice(SYNC_ENGINES, length))]  # fmt: skip
-        monkeypatch.setattr(dependencies, "footprint", lambda i, _, a=accesses: a[i.at])
+        engines = [Engine(e) for e in rng.choice(SYNC_ENGINES, length)]
+        program = [
+            Instruction(engine=e, opcode="", params={"at": at}) for at, e in enumerate(engines)
+        ]
+        monkeypatch.setattr(dependencies, "footprint", lambda i, _, a=accesses: a[i.params["at"]])
         expected = [[NONE] * len(Engine) for _ in program]
-        for i in program:
-            for j in program[: i.at]:
-                pairs = ((a, b) for a in accesses[i.at] for b in accesses[j.at])
-                if i.engine is not j.engine and any(meet(a, b) for a, b in pairs):
-                    expected[i.at][j.engine] = j.at
+        for at, engine in enumerate(engines):
+            for before, other in enumerate(engines[:at]):
+                pairs = ((a, b) for a in accesses[at] for b in accesses[before])
+                if engine is not other and any(meet(a, b) for a, b in pairs):
+                    expected[at][other] = before
         assert latest_conflicts(program, load_hw("opu-tiny")) == expected
 
 

@@ -141,7 +141,7 @@ def test_bursts_go_in_the_cycles_in_which_the_address_walk_has_them(drawn, accep
         if unit.due <= goes:
             unit.settle()
         else:
-            bursts.append((goes, unit.take(goes)[0]))
+            bursts.append((goes, unit.take(int(goes))[0]))
     assert (starts, bursts) == expected
 
 

@@ -88,7 +88,7 @@ def test_images_run_together_are_an_axis(cluster):
     found = opu_fuse.sweep(plan, cluster=cluster[0].scheduler_address)
     hw = load_hw("opu-tiny")
     assert list(found["batch"]) == [1, 3]
-    for _, row in found.iterrows():
+    for row in found.to_dict("records"):
         program = opu_fuse.compile(zoo.build("tiny_odd"), hw, batch=int(row["batch"]))
         assert row["cycles"] == program.run(engine="cycle").counters["cycles"]
         images = row["batch"] * hw.clock_mhz * 1e6 / row["cycles"]

@@ -124,8 +124,8 @@ def _used_once(context: MatchContext, state: MatcherState, op: str, module: str)
     helpful: Words = {"new": _second(context, state, module)}
     if module in modules.candidates(state.tail, op, state.full - {module}):
         helpful = {"more": more}
-    times = "" if uses == 1 else f" {uses} times"
-    return refuse(used_once, {"module": module, "limit": uses, "times": times, **helpful})
+    operators = "an operator" if uses == 1 else f"{uses} operators"
+    return refuse(used_once, {"module": module, "limit": uses, "operators": operators, **helpful})
 
 
 def _pipeline_path(context: MatchContext, state: MatcherState, op: str, module: str) -> Refusal:

@@ -43,11 +43,8 @@ def operators_named(dfg: Dfg, name: str, option: str) -> list[Node]:
 
 
 def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
-    verdict = (
-        "legal"
-        if partition.legal
-        else f"illegal, {counted(len(partition.violations), 'violation')}"
-    )
+    illegal = f"illegal, {counted(len(partition.violations), 'violation')}"
+    verdict = "legal" if partition.legal else illegal
     groups = counted(len(partition.groups), "group")
     counts = f"{groups}, {counted(len(partition.host), 'host operator')}"
     yield f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"

@@ -93,7 +93,7 @@ def one_fill(words: Words) -> Words | None:
 
 
 def used_once(words: Words) -> Words | None:
-    """{module} is already used{times} in this group
+    """{module} already runs {operators} of this group
 
     Change: raise `dataflow.modules.{module}.uses` to {more}
     Change: add {new}

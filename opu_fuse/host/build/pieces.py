@@ -5,7 +5,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import onnx
 
 from opu_fuse.bundle.kernel_json import kernel_to_json
-from opu_fuse.bundle.program import KERNEL_SUFFIX, HostPiece, HostSegment
+from opu_fuse.bundle.program import (
+    KERNEL_SUFFIX,
+    Cut,
+    HostedOp,
+    HostPiece,
+    HostSegment,
+    PieceOp,
+)
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.host.build.linalg.chain import HostPlan
@@ -52,7 +59,7 @@ def host_segment(
     segment = HostSegment(
         inputs=whole.inputs,
         outputs=whole.outputs,
-        ops=tuple((dfg[n].name, dfg[n].op, reasons[n]) for n in nodes),
+        ops=tuple(HostedOp(dfg[n].name, dfg[n].op, reasons[n]) for n in nodes),
         pieces=tuple(pieces),
         cuts=_cuts(whole, plan),
         rounded=whole.rounded,
@@ -81,7 +88,7 @@ def _member(stem: str, part: Part) -> tuple[str, bytes]:
 
 def _operators(
     dfg: Dfg, whole: HostModel, part: Part, why_not: Callable[[str], str]
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[PieceOp, ...]:
     """Every operator with a node in the part, once, with the first such node's reason."""
     inside = set(part.nodes)
     results = {
@@ -90,7 +97,7 @@ def _operators(
         for name in reversed(names)
         if name in inside
     }
-    return tuple(results.items())
+    return tuple(PieceOp(name, reason) for name, reason in results.items())
 
 
 def _why_not(model: onnx.ModelProto) -> Callable[[str], str]:
@@ -110,7 +117,7 @@ def _why_not(model: onnx.ModelProto) -> Callable[[str], str]:
     return why_not
 
 
-def _cuts(whole: HostModel, plan: HostPlan) -> tuple[tuple[str, str, str], ...]:
+def _cuts(whole: HostModel, plan: HostPlan) -> tuple[Cut, ...]:
     """Which pairs were not fused, and why."""
     operators = {name for names in whole.nodes.values() for name in names}
     cuts = []
@@ -119,7 +126,7 @@ def _cuts(whole: HostModel, plan: HostPlan) -> tuple[tuple[str, str, str], ...]:
         text = why.text
         for name, shorter in short.items():
             text = text.replace(name, shorter)
-        cuts.append((short[producer], short[consumer], text))
+        cuts.append(Cut(short[producer], short[consumer], text))
     return tuple(cuts)
 
 

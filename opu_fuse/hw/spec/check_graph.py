@@ -117,7 +117,7 @@ def _domains(spec: HwSpec) -> Iterator[Problem]:
                 path,
                 f"module {name!r} has input domain acc, but no module that feeds it has output "
                 "domain acc",
-                "set `domain: act`, or let an acc module feed it",
+                "set `domain: act`, or let a module with output domain acc feed it",
             )
 
 
