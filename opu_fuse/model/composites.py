@@ -14,7 +14,7 @@ in 0..1, sums and products with a scalar. Inside the subgraph of a table they be
 sums and products with a scalar immediately before or after it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,7 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
         if node in at_ports:
             continue
         tables.visit(node)
-        whole = _shuffle(node) or _norm(node)
-        if whole is not None and at_ports.isdisjoint(whole.nodes):
+        if (whole := _shuffle(node) or _norm(node)) is not None:
             by_result[node] = whole
     for root, part in tables.parts.items():
         nodes = tuple(sorted(part.nodes, key=positions.__getitem__))
