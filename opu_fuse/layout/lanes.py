@@ -111,15 +111,7 @@ def begins_word(index: int, lanes: LaneMap, width: int) -> bool:
 
     width: lanes of a word.
     """
-    own = lanes[index]
-    base = lanes[own.base]
-    if not is_plain(own.pieces):
-        return False
-    first = own.block * width
-    end = first + extent(own.pieces)
-    last = first + -(-extent(own.pieces) // width) * width
-    used = lanes_of(base.pieces)
-    return not np.any((used >= end) & (used < last)) and not end < base.span < last
+    return is_plain(lanes[index].pieces) and _ends_word(index, lanes, width)
 
 
 def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int, ...]:
@@ -130,17 +122,28 @@ def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int
     if node.op != "matmul":
         return ()
     shared: list[int] = []
-    clean = False
     for operand in node.operands:
         sources = {dfg.base(n.index) for n in lane_sources(dfg, operand) if _is_stored(n)}
-        found = [i for i in sorted(sources) if not begins_word(i, lanes, width)]
-        clean |= not found and ends_in_zeros(dfg, operand)
-        shared += found
-    return () if clean else tuple(shared)
+        dirty = {i for i in sources if not _ends_word(i, lanes, width)}
+        if not dirty and ends_in_zeros(dfg, operand):
+            return ()
+        parts = {i for i in sources if dfg[i].kind is Kind.TUPLE_GET}
+        shared += sorted(dirty | {i for i in parts if not begins_word(i, lanes, width)})
+    return tuple(shared)
 
 
 def _is_stored(node: Node) -> bool:
     return node.kind is not Kind.TUPLE and node.op != "split"
+
+
+def _ends_word(index: int, lanes: LaneMap, width: int) -> bool:
+    """Whether no other value has lanes of a value's last word."""
+    own = lanes[index]
+    base = lanes[own.base]
+    end = own.block * width + extent(own.pieces)
+    last = -(-end // width) * width
+    used = lanes_of(base.pieces)
+    return not np.any((used >= end) & (used < last)) and not end < base.span < last
 
 
 def readers_of(dfg: Dfg, value: int) -> list[Node]:
