@@ -44,6 +44,13 @@ class Access(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
+PRODUCTS = frozenset({"matmul", "transpose"})
+"""Operators whose operands have whole words for themselves: the array sums their unused lanes."""
+
+WRITES_ZEROS = frozenset({*PRODUCTS, "conv", "dense", "transposed_conv", "shuffle"})
+"""Operators whose unused lanes are zero whatever their operands have there."""
+
+
 class Node(Struct, frozen=True, kw_only=True):
     """One node.
 
@@ -130,6 +137,13 @@ class Node(Struct, frozen=True, kw_only=True):
     def is_virtual(self) -> bool:
         """True for changes of view: no work, no bytes moved."""
         return self.op == "reshape"
+
+    @property
+    def passes_lanes(self) -> bool:
+        """True where the unused lanes of the result come from those of the operands."""
+        if self.kind is not Kind.CALL:
+            return self.kind in {Kind.TUPLE, Kind.TUPLE_GET}
+        return not self.is_host and self.op not in WRITES_ZEROS
 
 
 def real_data(node: Node) -> np.ndarray:
@@ -219,6 +233,21 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
         floats that is rounded after it.
         """
         return self._bases[index]
+
+    def read_by_products(self, index: int) -> bool:
+        """Whether a product of two maps reads a value, or what other operators make of its lanes,
+        so that its unused lanes have to be zero.
+        """
+        return index in self._summed
+
+    @cached_property
+    def _summed(self) -> frozenset[int]:
+        results: set[int] = set()
+        for node in reversed(self.nodes):
+            readers = [self[i] for i in self.users[node.index]]
+            if any(r.op in PRODUCTS or (r.passes_lanes and r.index in results) for r in readers):
+                results.add(node.index)
+        return frozenset(results)
 
     @cached_property
     def _bases(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.lanes import PRODUCTS, is_depthwise, readers_of
+from opu_fuse.layout.lanes import is_depthwise, readers_of
 
 
 def choose_shifts(
@@ -44,7 +44,7 @@ def choose_shifts(
             lane = -(-used_lanes // step) * step
             first = lane if value in movable and lane + count <= width else 0
             used_lanes = (shifts.setdefault(value, first) + count - 1) % width + 1
-            if any(reader.op in PRODUCTS for reader in readers_of(dfg, value)):
+            if dfg.read_by_products(value):
                 used_lanes = width
     return shifts
 

@@ -16,7 +16,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
+from opu_fuse.dfg.unused_lanes import ends_in_zeros, lane_sources
 from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -24,9 +25,6 @@ from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
 """Operators that write every channel to the lane from which they read it."""
-
-PRODUCTS = frozenset({"matmul", "transpose"})
-"""Operators whose operands have whole words for themselves."""
 
 ANY_LANES = frozenset({"conv", "dense", "shuffle"})
 """Operators whose channels the array can write to any lanes, unless they run depthwise."""
@@ -113,14 +111,39 @@ def begins_word(index: int, lanes: LaneMap, width: int) -> bool:
 
     width: lanes of a word.
     """
+    return is_plain(lanes[index].pieces) and _ends_word(index, lanes, width)
+
+
+def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int, ...]:
+    """Values that share words with others, and whose unused lanes are in the sums of a product; ()
+    where one of its maps has zeros there, as the unit of a transposition has. width: lanes of a
+    word.
+    """
+    if node.op != "matmul":
+        return ()
+    shared: list[int] = []
+    for operand in node.operands:
+        sources = {dfg.base(n.index) for n in lane_sources(dfg, operand) if _is_stored(n)}
+        dirty = {i for i in sources if not _ends_word(i, lanes, width)}
+        if not dirty and ends_in_zeros(dfg, operand):
+            return ()
+        parts = {i for i in sources if dfg[i].kind is Kind.TUPLE_GET}
+        shared += sorted(dirty | {i for i in parts if not begins_word(i, lanes, width)})
+    return tuple(shared)
+
+
+def _is_stored(node: Node) -> bool:
+    return node.kind is not Kind.TUPLE and node.op != "split"
+
+
+def _ends_word(index: int, lanes: LaneMap, width: int) -> bool:
+    """Whether no other value has lanes of a value's last word."""
     own = lanes[index]
     base = lanes[own.base]
-    if not is_plain(own.pieces):
-        return False
-    first = own.block * width
-    end = first + extent(own.pieces)
+    end = own.block * width + extent(own.pieces)
+    last = -(-end // width) * width
     used = lanes_of(base.pieces)
-    return not np.any((used >= end) & (used < first + -(-extent(own.pieces) // width) * width))
+    return not np.any((used >= end) & (used < last)) and not end < base.span < last
 
 
 def readers_of(dfg: Dfg, value: int) -> list[Node]:
@@ -134,11 +157,6 @@ def readers_of(dfg: Dfg, value: int) -> list[Node]:
         else:
             calls.append(node)
     return calls
-
-
-def read_by_products(dfg: Dfg, index: int) -> bool:
-    """Whether a product of two maps reads a value, so that its unused lanes have to be zero."""
-    return any(reader.op in PRODUCTS for reader in readers_of(dfg, index))
 
 
 def is_depthwise(dfg: Dfg, node: Node) -> bool:
@@ -219,16 +237,17 @@ def _required_lanes(
 def _read_by_products(
     dfg: Dfg, movable: Collection[int], lane_map: LaneMap, width: int
 ) -> set[int]:
-    """Splits of which a product of two maps reads a part that shares words."""
-    return {
-        dfg[base].operands[0]
-        for node in dfg.calls
-        if node.op in PRODUCTS
-        for base in map(dfg.base, node.operands)
-        if dfg[base].kind is Kind.TUPLE_GET
-        and dfg[base].operands[0] in movable
-        and not begins_word(base, lane_map, width)
-    }
+    """Splits of which a product of two maps reads a part that shares words, or what other operators
+    make of one.
+    """
+    parts: set[int] = set()
+    for node in dfg.calls:
+        if node.op in PRODUCTS:
+            bases = map(dfg.base, node.operands)
+            parts.update(i for i in bases if not begins_word(i, lane_map, width))
+            parts.update(sharing_words(dfg, node, lane_map, width))
+    splits = {dfg[i].operands[0] for i in parts if dfg[i].kind is Kind.TUPLE_GET}
+    return splits & set(movable)
 
 
 def _spread(

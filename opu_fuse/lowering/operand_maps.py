@@ -6,7 +6,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
-from opu_fuse.layout.lanes import LaneMap, begins_word
+from opu_fuse.layout.lanes import LaneMap, begins_word, sharing_words
 from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.lowering.handlers import UNIT, Draft
 
@@ -19,14 +19,16 @@ def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
         return lanes[draft.source].pieces
     channels = feature_shape(draft.dfg[draft.second].shape)[0]
     plain: Pieces = ((0, channels),)
-    for node in (draft.second, draft.source):
-        if node != UNIT and not begins_word(node, lanes, draft.hw.word_channels):
-            raise DoesNotFit(
-                draft.dfg[draft.anchor].name,
-                f"{draft.dfg[node].name} shares words with other channels, and a product of two "
-                "maps takes whole words",
-                f"give heads and parts multiples of {draft.hw.word_channels} channels",
-            )
+    width, read = draft.hw.word_channels, [i for i in (draft.second, draft.source) if i != UNIT]
+    shared = [i for i in read if not begins_word(i, lanes, width)]
+    shared += sharing_words(draft.dfg, draft.dfg[draft.anchor], lanes, width)
+    for node in shared:
+        raise DoesNotFit(
+            draft.dfg[draft.anchor].name,
+            f"{draft.dfg[node].name} shares words with other channels, and a product of two "
+            "maps takes whole words",
+            f"give heads and parts multiples of {width} channels",
+        )
     return plain
 
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape
@@ -32,10 +32,9 @@ from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import (
     LAYOUT,
-    PRODUCTS,
     LaneMap,
     begins_word,
-    read_by_products,
+    sharing_words,
 )
 from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.lowering.handlers import (
@@ -170,15 +169,19 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> H
                 node.access,
                 tuple(node.attrs.items()),
                 tuple([value(i) for i in node.operands]),
-                node.op in PRODUCTS
-                and tuple([begins_word(dfg.base(i), lanes, width) for i in node.operands]),
+                node.op in PRODUCTS and _products_lanes(dfg, node, lanes, width),
                 value(node.index),
-                read_by_products(dfg, node.index),
+                dfg.read_by_products(node.index),
                 lanes[node.index].pieces,
             )
             for node in [dfg.nodes[i] for i in members]
         ]
     )
+
+
+def _products_lanes(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> Hashable:
+    own = tuple([begins_word(dfg.base(i), lanes, width) for i in node.operands])
+    return own, not sharing_words(dfg, node, lanes, width)
 
 
 def moves_nothing(node: Node) -> bool:
@@ -251,7 +254,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         pool_kind=draft.pool_kind,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
         computed=draft.second is not None,
-        zeros=read_by_products(draft.dfg, last.index),
+        zeros=draft.dfg.read_by_products(last.index),
         unit=draft.source == UNIT,
     )
     shape = replace(shape, pools_with_halo=_pools_with_halo(shape, draft))

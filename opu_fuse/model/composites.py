@@ -14,7 +14,7 @@ in 0..1, sums and products with a scalar. Inside the subgraph of a table they be
 sums and products with a scalar immediately before or after it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,8 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
 
     Preprocessing nodes, which an input port computes, belong to none.
     """
-    tables, at_ports = _Tables(), preprocessing_nodes(graph)
+    at_ports = preprocessing_nodes(graph)
+    tables = _Tables(at_ports=at_ports)
     by_result: dict[ir.Node, Composite] = {}
     positions: dict[ir.Node, int] = {}
     for node in graph:
@@ -121,8 +122,10 @@ class _Tables(Struct):
     forest; the nearest common ancestor of the operands is the source of a table.
     depth: depth of a value in that forest.
     parts: the tables so far by their last node. They are disjoint.
+    at_ports: nodes that belong to no table.
     """
 
+    at_ports: Collection[ir.Node] = ()
     above: dict[ir.Value, ir.Value] = field(default_factory=dict)
     depth: dict[ir.Value, int] = field(default_factory=dict)
     parts: dict[ir.Node, _Part] = field(default_factory=dict)
@@ -191,7 +194,12 @@ class _Tables(Struct):
             if before is not None:
                 part.nodes |= before.nodes
                 part.source = before.source
-            elif producer and producer.op_type in COMMUTATIVE and len(_operands(producer)) == 1:
+            elif (
+                producer
+                and producer not in self.at_ports
+                and producer.op_type in COMMUTATIVE
+                and len(_operands(producer)) == 1
+            ):
                 part.nodes.add(producer)
                 part.source = _operands(producer)[0]
             else:

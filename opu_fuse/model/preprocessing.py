@@ -10,7 +10,7 @@ CPU computes these nodes, and no inner value is rounded.
 import onnx_ir as ir
 
 from opu_fuse.model.known_values import const_array, known_shape
-from opu_fuse.model.operator_sets import AFFINE, ELEMENT_WISE, REARRANGES
+from opu_fuse.model.operator_sets import AFFINE, ELEMENT_WISE, NORMS, REARRANGES
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import FLOAT_KEY, META_KEY
 
@@ -86,12 +86,18 @@ def _takes(node: ir.Node, value: ir.Value, computes: bool) -> bool:
     if len(node.outputs) > 1 or not shape or 0 in shape or FLOAT_KEY in node.metadata_props:
         return False
     if node.op_type in REARRANGES:
-        return True
+        return not _is_of_norm(node)
     if not computes or shape != known_shape(value):
         return False
     if node.op_type == "Cast":
         return node.outputs[0].dtype in _REALS
     return node.op_type in ELEMENT_WISE | AFFINE
+
+
+def _is_of_norm(node: ir.Node) -> bool:
+    """Whether a normalisation of the channels reads the result: both are one operator."""
+    reader = _reader(node.outputs[0]) if node.op_type == "Transpose" else None
+    return reader is not None and reader.op_type in NORMS
 
 
 def _is_map(value: ir.Value) -> bool:

@@ -125,6 +125,7 @@ def schedule(
     tiling = with_timed_tiles(tiling, hw)
     tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
     constants = tiling.constants_bytes
+    _require_room(dfg, hw, "weights", constants)  # before their instructions, which are many
     units = planned_units(tiling, hw, store_all=not reuse_memory)
     not_stored = {value for unit in chain.from_iterable(units) for value in unit.not_stored}
     cycles: dict[int, float] = {}
@@ -156,13 +157,7 @@ def schedule(
             emitted.append(program)
             at = align(at + 4 * len(program.words))
     window = align(at, 4096)
-    if window > hw.dram.capacity:
-        raise DoesNotFit(
-            dfg.name,
-            f"weights, feature maps and program take {window} bytes, {hw.name} has "
-            f"{hw.dram.capacity} bytes of DRAM",
-            "raise dram.capacity in the spec, or use a smaller model",
-        )
+    _require_room(dfg, hw, "weights, feature maps and program", window)
     return Plan(
         layers=tiling.layers,
         co_scheduled=tiling.co_scheduled,
@@ -179,6 +174,15 @@ def schedule(
         program_offset=program_offset,
         window_bytes=window,
     )
+
+
+def _require_room(dfg: Dfg, hw: HwSpec, what: str, size: int) -> None:
+    if size > hw.dram.capacity:
+        raise DoesNotFit(
+            dfg.name,
+            f"{what} take {size} bytes, {hw.name} has {hw.dram.capacity} bytes of DRAM",
+            "raise dram.capacity in the spec, or use a smaller model",
+        )
 
 
 def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:

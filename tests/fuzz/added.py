@@ -17,6 +17,8 @@ from tests.fuzz.onnxruntime_runs import Arrays, cut, roundings, run, showing
 
 _PRINTED = 0.051
 """What a number with one digit behind the point hides, and float32."""
+_HALF_A_UNIT = 2.0**-23
+"""Of a float32, relative to it, with room for the division."""
 _SAYS = re.compile(r"(\d+|a) results? (?:is|are) rounded to int8, though the model rounds")
 _MOVES = re.compile(r"the next rounded result may move by ([\d.]+) steps")
 
@@ -91,12 +93,20 @@ def _steps_apart(
 ) -> float:
     """The largest gap in steps of a rounding, between the ends of its integers. Where the reference
     requantises an operand before the model's own rounding does, `other` is rounded already: such a
-    gap counts from the integer that `one` becomes.
+    gap counts from the integer that `one` becomes. Two things follow from how ONNX Runtime rounds:
+    an integer times its scale is off by half a unit of float32, so the quotient of what is rounded
+    already may be; and ties go to the even quotient, since the zero point is added after rounding.
     """
-    scale = numbers[node.input[1]].astype(np.float64)
+    scale = numbers[node.input[1]].max()
     zero = numbers[node.input[2]].astype(np.float64) if len(node.input) > 2 else 0.0
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
-    a, b = (np.clip(v.astype(np.float64) / scale.max() + zero, low, high) for v in (one, other))
-    gap = np.abs(a - b)
-    gap = np.where(b == np.rint(b), np.minimum(gap, np.abs(np.rint(a) - b)), gap)
-    return float(gap.max(initial=0.0))
+
+    def steps(quotient: np.ndarray) -> np.ndarray:
+        return np.clip(quotient.astype(np.float64) + zero, low, high)
+
+    a, b = (v.astype(np.float64) / scale for v in (one, other))
+    gap, whole = np.abs(steps(a) - steps(b)), np.rint(b)
+    rounded = np.rint(one.astype(np.float32) / scale.astype(np.float32))
+    among_integers = np.abs(steps(rounded) - steps(whole))
+    is_whole = np.abs(b - whole) <= _HALF_A_UNIT * np.abs(whole)
+    return float(np.where(is_whole, np.minimum(gap, among_integers), gap).max(initial=0.0))

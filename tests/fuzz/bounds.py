@@ -305,10 +305,20 @@ class Bounds:
         """Whether a sum of weights × operands can leave what float32 holds exactly."""
         weight = self._ints.get(node.input[1])
         if weight is None:
-            return True
+            return self._overflows_computed(node)
         axes = tuple(range(1, weight.ndim)) if node.op_type == "Conv" else ()
         sums = np.abs(weight).sum(axis=axes) if axes else np.abs(weight).sum(axis=0)
         return float(sums.max(initial=0.0)) * 128 >= _EXACT_SUM
+
+    def _overflows_computed(self, node: onnx.NodeProto) -> bool:
+        """The same of a product of two computed matrices: no two integers of 8 bits are further
+        apart than 255.
+        """
+        summed = self.shapes.get(node.input[0], ())[-1:]
+        computed = not any(v in self._constants for v in node.input)
+        if node.op_type != "MatMul" or not computed or not all(summed):
+            return True
+        return math.prod(summed) * 255**2 >= _EXACT_SUM if summed else True
 
 
 def _is_pow2(x: float) -> bool:

@@ -21,6 +21,7 @@ from opu_fuse.layout.batch import MOST_IMAGES, batched
 from opu_fuse.layout.shape import Shape, Side, Window
 from opu_fuse.pipeline import Options, compile_model, compile_prepared
 from opu_fuse.report.tables import groups_table
+from opu_fuse.schedule import plan
 from opu_fuse.sim.compare.runs import check, compare
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
@@ -286,6 +287,14 @@ def test_a_batch_that_exceeds_the_memory_is_refused_in_one_line():
     small = dataclasses.replace(hw, dram=dataclasses.replace(hw.dram, capacity=1 << 16))
     with pytest.raises(UserError, match="bytes of DRAM"):
         compile_prepared(prepared("windows"), small, Options(batch=64))
+
+
+def test_weights_that_exceed_the_memory_are_refused_before_they_have_instructions(monkeypatch):
+    monkeypatch.setattr(plan, "planned_units", None)
+    hw = load_hw("opu-tiny")
+    small = dataclasses.replace(hw, dram=dataclasses.replace(hw.dram, capacity=1 << 10))
+    with pytest.raises(UserError, match=r"weights take \d+ bytes, opu-tiny has 1024 bytes"):
+        compile_prepared(prepared("windows"), small, Options())
 
 
 def test_a_batch_that_no_instruction_can_address_is_refused_in_one_line():

@@ -88,6 +88,52 @@ TEXTS = {
     "a split of a reshaped map": """(float[1,9,5,2] x) => (float[1,3,2,9] y)
     <int64[4] shape = {1,5,2,9}, int64[2] parts = {2,3}, float[3,3,1,1] w>
     { r = Reshape(x, shape)  a, b = Split<axis=1>(r, parts)  y = Conv(b, w) }""",
+    # the array summed the other part's lanes, which the functions had read and written too
+    "a product of functions of parts that share words": """
+    (float[1,4,1,12] x) => (float[1,1,12,12] y, float[1,1,12,12] z)
+    <float[10,4,1,1] w, float[10,4,1,1] v>
+    { a = Conv(x, w)  b = Conv(x, v)  a0, a1 = Split<axis=1>(a)  b0, b1 = Split<axis=1>(b)
+      f0 = Relu(a0)  f1 = Relu(a1)  g0 = Relu(b0)  g1 = Relu(b1)
+      p0 = Transpose<perm=[0,2,3,1]>(f0)  p1 = Transpose<perm=[0,2,3,1]>(f1)
+      q0 = Transpose<perm=[0,2,1,3]>(g0)  q1 = Transpose<perm=[0,2,1,3]>(g1)
+      y = MatMul(p0, q0)  z = MatMul(p1, q1) }""",
+    "a product of a concatenation that ends in a part": """
+    (float[1,4,1,12] x) => (float[1,1,12,12] y) <float[64,4,1,1] w, float[10,4,1,1] v>
+    { a = Conv(x, w)  b = Conv(x, v)  b0, b1 = Split<axis=1>(b)  c = Concat<axis=1>(a, b0)
+      p = Transpose<perm=[0,2,3,1]>(c)  q = Transpose<perm=[0,2,1,3]>(c)  y = MatMul(p, q) }""",
+    "a product of maps that are padded with ones": """
+    (float[1,5,1,12] x) => (float[1,1,14,14] y)
+    <int64[8] pads = {0,0,0,1,0,0,0,1}, float one = {1.0}, float[5,5,1,1] w>
+    { a = Conv(x, w)  m = Pad(a, pads, one)  r = Relu(m)
+      p = Transpose<perm=[0,2,3,1]>(r)  q = Transpose<perm=[0,2,1,3]>(r)  y = MatMul(p, q) }""",
+    "one head of a product": """
+    (float[1,3,4,5] a, float[1,3,5,4] b) => (float[4,4] y)
+    <int64[1] none = {0}, int64[1] one = {1}, int64[2] size = {4,4}>
+    { m = MatMul(a, b)  h = Slice(m, none, one, one)  t = Transpose<perm=[0,1,3,2]>(h)
+      y = Reshape(t, size) }""",
+    "one head of a Softmax": """
+    (float[1,3,4,5] a, float[1,3,5,4] b) => (float[1,4,1,4] y)
+    <int64[1] none = {0}, int64[1] one = {1}>
+    { m = MatMul(a, b)  s = Softmax(m)  h = Slice(s, none, one, one)
+      y = Transpose<perm=[0,3,1,2]>(h) }""",
+    "a padding before a normalisation": """
+    (float[1,5,1,4] x) => (float[8,7] y)
+    <int64[8] pads = {0,2,0,2,0,0,0,2}, int64[2] size = {8,7}, float[7] g>
+    { p = Pad(x, pads)  t = Transpose<perm=[0,2,3,1]>(p)  r = Reshape(t, size)
+      y = LayerNormalization(r, g) }""",
+    # operators that an input port computes were part of a table or norm, too
+    "a function of the bytes of an image": """(uint8[1,2,3,4] x) => (float[1,3,3,4] y)
+    <float s = {0.015625}, float t = {0.03125}, int8 z = {0}, int8[3,2,1,1] w>
+    { c = Cast<to=1>(x)  m = Mul(c, s)  q = QuantizeLinear(m, t, z)  d = DequantizeLinear(q, t, z)
+      f = Tanh(d)  fq = QuantizeLinear(f, s, z)  fd = DequantizeLinear(fq, s, z)
+      wd = DequantizeLinear(w, s, z)  y = Conv(fd, wd) }""",
+    "a normalisation of the bytes of an image": """(uint8[1,6,4,3] x) => (float[1,6,4,3] y)
+    <float[6] g, float s = {0.015625}, int8 z = {0}>
+    { c = Cast<to=1>(x)  m = Mul(c, s)  q = QuantizeLinear(m, s, z)  d = DequantizeLinear(q, s, z)
+      r = Transpose<perm=[0,2,3,1]>(d)  n = LayerNormalization(r, g)
+      t = Transpose<perm=[0,3,1,2]>(n)  tq = QuantizeLinear(t, s, z)
+      td = DequantizeLinear(tq, s, z)  u = Relu(td)  uq = QuantizeLinear(u, s, z)
+      y = DequantizeLinear(uq, s, z) }""",
 }
 # What a quantised model does with a map k that is a constant, c, and the image that is added then.
 CONSTANT_MAPS = {

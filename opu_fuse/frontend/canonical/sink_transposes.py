@@ -129,6 +129,8 @@ def _swap_with_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
     pad = None if x is None else x.producer()
     if x is None or order is None or pad is None or sole_reader(x) is not node:
         return None
+    if is_of_norm(node):
+        return None
     amounts = constant(operand(pad, 1))
     # A Pad with axes (operand 3, opset 18) is not handled.
     if not is_standard(pad, "Pad") or operand(pad, 3) is not None or amounts is None:
