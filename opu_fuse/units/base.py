@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import MAX_SHIFT, Multiplier, multiplier, shared_multipliers
 from opu_fuse.model.operator_record import Pattern
+from opu_fuse.normalisation import Scaling
 from opu_fuse.quant import QuantParams
 from opu_fuse.units.params import PostParams
 
@@ -41,6 +42,7 @@ class ModuleKind(StrEnum):
     UPSAMPLE = "upsample"
     SE = "se"
     TABLE = "table"
+    NORM = "norm"
     MEM_WR = "mem_wr"
     NOP = "nop"
 
@@ -68,6 +70,7 @@ class Space(StrEnum):
     PRE = "pre"
     TABLE = "table"
     IMAGE = "image"
+    NORM = "norm"
 
 
 class Stage(IntEnum):
@@ -82,6 +85,7 @@ class Stage(IntEnum):
     TABLE = 5
     PRE = 6
     PRELU = 7
+    NORM = 8
 
 
 class Field(Struct, frozen=True):
@@ -133,6 +137,8 @@ POWERS_OF_TWO = (
     "for a machine with multipliers"
 )
 """Scales like these are the model's own: others are not chosen for a machine that only shifts."""
+UNWRITTEN = 0xA5A5
+"""Statistics that no pass wrote."""
 SATURATING = 256.0
 """From this ratio on every whole number but 0 leaves the range of int8: a larger one gives the same
 bits.
@@ -217,12 +223,14 @@ class Operator(Struct, frozen=True, kw_only=True):
 
 class Settings(Struct, frozen=True, kw_only=True):
     """Registers of a unit for one operator. by_count: those that depend on how many rows and
-    columns of a window are inside its map; per_channel: the unit's record for every channel.
+    columns of a window are inside its map; per_channel: the unit's record for every channel;
+    passes: registers of the passes before the last one, which have no results.
     """
 
     registers: Registers
     by_count: Mapping[tuple[int, int], Registers] = field(default_factory=dict)
-    per_channel: tuple[int, ...] | None = None
+    per_channel: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None
+    passes: tuple[Registers, ...] = ()
 
 
 class Reach(Protocol):
@@ -239,6 +247,19 @@ class Reach(Protocol):
     def run(self, base: int, words: int) -> tuple[Interval, ...]:
         """Words that follow each other, if there is a pixel at all."""
         ...
+
+
+class Statistics:
+    """What a unit remembers of the pixels (ys, xs) of a pass until the next one.
+
+    maximum: int64 (ys, xs); scaling: fields of that shape. Before a pass has written them they
+    hold what no pass computes.
+    """
+
+    def __init__(self) -> None:
+        unwritten = np.full((1, 1), UNWRITTEN)
+        self.maximum: np.ndarray = unwritten
+        self.scaling = Scaling(factor=unwritten, offset=unwritten, shift=unwritten * 0)
 
 
 class Site(Protocol):
@@ -267,6 +288,10 @@ class Site(Protocol):
         """All words of a memory, their lanes (words, lanes)."""
         ...
 
+    def statistics(self) -> Statistics:
+        """Of the unit's previous pass."""
+        ...
+
     def parameters(self, record: np.dtype) -> np.ndarray:
         """The stage's record for every block and lane, (blocks, 1, 1, lanes)."""
         ...
@@ -274,13 +299,16 @@ class Site(Protocol):
 
 class StageContext(Struct, frozen=True, kw_only=True):
     """Module and machine of a stage. module, machine: names; product: the module multiplies two
-    maps; shifts: the machine has shifters for multipliers.
+    maps; shifts: the machine has shifters for multipliers; lanes: of a word; pixels: of a bank of
+    partial sums.
     """
 
     module: str
     machine: str
     product: bool
     shifts: bool
+    lanes: int
+    pixels: int
 
 
 KNOWN = "operands and a result of known shape that represent real numbers"
@@ -300,6 +328,11 @@ def no_mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
     """No mistakes: for a unit that supports every value of its registers."""
     del p, context
     return iter(())
+
+
+def always(p: PostParams) -> bool:  # noqa: ARG001  one signature for all units
+    """Every pass has results."""
+    return True
 
 
 class Unit(Struct, frozen=True, kw_only=True):
@@ -336,6 +369,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     run(value, own registers, site): what a stage does to int8 (blocks, ys, xs, lanes)
     reads(registers, reach): the words of its memory that it touches
     mistakes: what makes its registers illegal
+    writes(own registers): whether a pass through it has results
     settings(operator, numeric): its registers for an operator; ModelError where the numbers cannot
         be expressed
     apply(value, registers, records): of units that map one value at a time, the function itself,
@@ -364,6 +398,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None
     reads: Callable[[PostParams, Reach], tuple[Interval, ...]] | None = None
     mistakes: Callable[[PostParams, StageContext], Iterator[str]] = no_mistakes
+    writes: Callable[[PostParams], bool] = always
     settings: Callable[[Operator, Numeric], Settings] | None = None
     apply: Callable[[np.ndarray, Any, np.ndarray | None], np.ndarray] | None = None
 
