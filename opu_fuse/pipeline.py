@@ -39,6 +39,7 @@ from opu_fuse.fuse.strategies.strategy_names import (
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
+from opu_fuse.model.norms import OPERATORS as NORM_OPERATORS
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
@@ -85,7 +86,7 @@ def compile_model(
     require_machine(hw, options.scales)
     progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
     with pass_context(options.passes, write=write, more=ALL_PASSES) as context:
-        prepared = prepare_model(model, options)
+        prepared = prepare_model(model, options, hw)
     require_ran(context)
     return compile_prepared(prepared, hw, options, progress, write)
 
@@ -107,8 +108,16 @@ def require_machine(hw: HwSpec, scales: str) -> None:
         )
 
 
-def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
+def prepare_model(
+    model: ModelLike,
+    options: ModelOptions,
+    hw: HwSpec | None = None,
+    *,
+    quantised: bool = True,
+) -> Prepared:
+    """`prepare` with the options of a compilation. hw: the machine; without one, norms remain in
+    floats (`norms_of`). quantised=False: leave a model in float.
+    """
     return prepare(
         model,
         calibration=in_layout(options.calibration, options.layout),
@@ -121,7 +130,15 @@ def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = 
         budget=options.budget,
         sizes=Sizes(shapes=options.shapes, dims=options.dims),
         rewriting=options.strategy in REWRITING,
+        norms=() if hw is None else norms_of(hw),
     )
+
+
+def norms_of(hw: HwSpec) -> frozenset[str]:
+    """ONNX operators of `model/norms.py` that a machine runs: a prepared model suits all machines
+    that have the same.
+    """
+    return frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
 
 
 def in_layout(data: "Calibration", layout: str) -> "Calibration":
@@ -204,6 +221,7 @@ def partition_model(
         budget=budget,
         sizes=sizes,
         rewriting=strategy in REWRITING,
+        norms=norms_of(hw),
     )
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     tiles: TileCache = {}

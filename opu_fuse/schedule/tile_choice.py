@@ -32,6 +32,7 @@ from opu_fuse.schedule.segment_order import (
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.residency import count_reads
+from opu_fuse.tile_schedule.scratchpad import CONSTANTS
 from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import output_ranges, weight_bytes
@@ -40,6 +41,7 @@ from opu_fuse.tiling.im2row import im2row_storage
 from opu_fuse.tiling.stored_view import stored_shape
 from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 from opu_fuse.units.base import Space
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 
@@ -48,7 +50,8 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     layer: the lowered group;
     estimate: closed-form cost of its tile;
-    weights, params, pre, table: byte offsets of its constants in DRAM, per on-chip buffer;
+    weights, params, pre, table, exponentials: byte offsets of its constants in DRAM, per on-chip
+        buffer;
     unit: byte offset of the unit matrix that it reads, if it does;
     halo: byte offset of the pooling halos of its tiles, two output rows per channel block;
     end: byte offset after its constants.
@@ -60,14 +63,15 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     params: int
     pre: int
     table: int
+    exponentials: int
     unit: int
     halo: int
     end: int
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        spaces = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
-        return (self.weights, self.params, self.pre, self.table)[spaces.index(space)]
+        places = self.weights, self.params, self.pre, self.table, self.exponentials
+        return places[CONSTANTS.index(space)]
 
     @property
     def tile_count(self) -> int:
@@ -350,7 +354,8 @@ def with_tile(
     pre = align(params + blocks * shape.param_words * hw.word_bytes)
     in_blocks = ceil_div(shape.in_channels, hw.word_channels)
     table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
-    unit = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    exponentials = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    unit = align(exponentials + EXPONENTIALS * hw.word_bytes * shape.exponentials)
     halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
@@ -371,6 +376,7 @@ def with_tile(
         params=params,
         pre=pre,
         table=table,
+        exponentials=exponentials,
         unit=unit,
         halo=halo,
         end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),

@@ -89,7 +89,7 @@ class PostStep(Struct, frozen=True):
 
     tile_block: first channel block of the tile; blocks: (first, count) of those finished.
     psum, output: first word of the bank of each.
-    params, tables: their words in the buffers, None without any.
+    params, tables, exponentials: their words in the buffers, None without any.
     residual, halo: first word of the banks with the second operands, and with the pooling halo of
     the tile above.
     """
@@ -102,6 +102,7 @@ class PostStep(Struct, frozen=True):
     output: int
     params: Span | None
     tables: Span | None
+    exponentials: Span | None
     residual: int | None
     halo: int | None
     to: Destination

@@ -364,6 +364,9 @@ class Unit(Struct, frozen=True, kw_only=True):
     stage: what they do in the chain
     windows: they fold tile positions into output pixels, so that a pass uses one
     memory: what they read
+    passes: operator -> passes over the same partial sums before the one that has results, of units
+        that compute statistics of a pixel from all its channels
+    looks_up: those operators that read a table of the memory
     record: constants of a channel, one parameter word a channel block for each of its bytes
     cycles: latency that they add, the register before the unit included
     run(value, own registers, site): what a stage does to int8 (blocks, ys, xs, lanes)
@@ -393,6 +396,8 @@ class Unit(Struct, frozen=True, kw_only=True):
     takes: tuple[str, ...] = ()
     windows: bool = False
     memory: Space | None = None
+    passes: Mapping[str, int] = field(default_factory=dict)
+    looks_up: frozenset[str] = frozenset()
     record: np.dtype | None = None
     cycles: int = 0
     run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None

@@ -28,6 +28,7 @@ from opu_fuse.units.base import (
     Numeric,
     Operator,
     Reach,
+    Registers,
     Settings,
     Site,
     Space,
@@ -98,7 +99,7 @@ def _norm(operator: Operator) -> Settings:
         what = "choose a scale of its operand that suits its values"
         raise ModelError(operator.name, str(error), what) from error
     constants = [_constant(operator, index, channels) for index in (1, 2)]
-    gain, places, offset = normalisation.channel_records(*constants, y.per_tensor)
+    gain, offset, places = normalisation.channel_records(*constants, y.per_tensor)
     factor = {"norm_scale": epsilon.mantissa, "norm_shift": epsilon.shift}
     rms = operator.op == "rms_norm"
     first = {"norm_op": NormOp.SQUARES if rms else NormOp.MOMENTS, "norm_zero": x.zero_point * rms}
@@ -118,6 +119,11 @@ def _constant(operator: Operator, index: int, channels: int) -> np.ndarray:
     assert operand.const is not None, "the matcher refuses computed gains and offsets"
     data = operand.const if operand.quant is None else operand.quant.dequantize(operand.const)
     return np.broadcast_to(data.astype(np.float64).reshape(-1), (channels,))
+
+
+def epsilon_of(registers: Registers) -> int:
+    """What a pass of statistics adds to the variance."""
+    return Epsilon(mantissa=registers["norm_scale"], shift=registers["norm_shift"]).value
 
 
 def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
@@ -234,6 +240,8 @@ NORM = Unit(
         Field(63, "norm_shift", -7, "expsum: exponent of 1/scale; moments: of epsilon"),
     ),
     memory=Space.NORM,
+    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1},
+    looks_up=frozenset({"softmax"}),
     record=RECORD,
     cycles=32,
     run=_run,

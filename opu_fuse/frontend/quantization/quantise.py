@@ -4,7 +4,7 @@ Scales are chosen here (`choose_scales.py`). ONNX Runtime inserts the QuantizeLi
 DequantizeLinear nodes: int8 activations and weights, int32 biases. Other operators remain float.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from opu_fuse.frontend.unrounded import (
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
+from opu_fuse.model.norms import machine_norm
 from opu_fuse.model.operator_sets import (
     BY_NUMBERS,
     LAYERS,
@@ -58,7 +59,7 @@ from opu_fuse.model.operator_sets import (
 )
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.model.products import is_product
-from opu_fuse.quant import FLOAT_KEY, NEEDLESS
+from opu_fuse.quant import FLOAT_KEY, NEEDLESS, NORMS_KEY
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
 """Operators quantised at any rank if their operand is: lossless, so shuffles remain exact."""
@@ -98,7 +99,7 @@ def quantise_with(
     require_choice("scales", scales, Scales)
     require_choice("calibration method", method, Method)
     _own_constants(model)
-    nodes, values, touched = rounded(model.graph)
+    nodes, values, touched = rounded(model.graph, model.meta.get(NORMS_KEY, ()))
     names = {node.name or "" for node in touched}
     by_channel: set[str] = set()
     if bias_correction:
@@ -201,11 +202,14 @@ def _saturates_everywhere(data: np.ndarray) -> bool:
     return bool(np.all((data >= 127) | (data <= -127)))
 
 
-def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
+def rounded(  # noqa: C901  one case after the other
+    graph: ir.Graph, norms: Collection[str] = ()
+) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
     """The quantised nodes and values of a graph.
 
     Returns the nodes that ONNX Runtime's quantiser handles and all quantised values, both in graph
-    order, and the set of nodes that read or write quantised values.
+    order, and the set of nodes that read or write quantised values. norms: ONNX operators of
+    `model/norms.py` that the machine runs.
     """
     wholes = composites(graph)
     composite_nodes = {node for composite in wholes.values() for node in composite.nodes}
@@ -225,7 +229,10 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
             continue  # empty, or of unknown size
         if any(is_dequantize(v.producer()) for v in operands):
             continue  # ONNX Runtime quantises no reader of a DequantizeLinear
-        if node in wholes and not wholes[node].is_norm:
+        norm = machine_norm(node, wholes.get(node), norms) if norms else None
+        if norm is not None:
+            operands = [norm.source]
+        elif node in wholes and not wholes[node].is_norm:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
                 continue
@@ -258,7 +265,7 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 
     Run it before a float model is quantised, or fused as a float model (quantised=False).
     """
-    _, values, touched = rounded(model.graph)
+    _, values, touched = rounded(model.graph, model.meta.get(NORMS_KEY, ()))
     separate(model.graph, touched, values)
     if not quantised:
         split_inputs(model.graph, touched)
