@@ -39,7 +39,7 @@ from opu_fuse.fuse.strategies.strategy_names import (
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
-from opu_fuse.model.norms import OPERATORS as NORM_OPERATORS
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program

@@ -307,7 +307,7 @@ def _norm(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numer
     else:
         total = rows.sum(-1, keepdims=True)
         scaling = normalisation.norm_scaling(count, total, squares, epsilon)
-    record = np.array([*own.per_channel or ()], STAGE_OF_OPERATOR[node.op].record)
+    record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
     mult, bias, shift = (record[name].astype(np.int64) for name in ("gain", "offset", "places"))
     zero = own.registers["norm_zero"]
     result = normalisation.normalise(

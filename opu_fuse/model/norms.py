@@ -12,15 +12,9 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.model.composites import Composite, const_array
-from opu_fuse.model.operator_sets import NORMS
+from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
 from opu_fuse.model.opsets import STANDARD
 
-OPERATORS = {
-    "Softmax": "softmax",
-    "LayerNormalization": "layer_norm",
-    "RMSNormalization": "rms_norm",
-}
-"""ONNX operator -> operator of the hardware spec."""
 _EPSILON = 1e-5
 
 
@@ -76,4 +70,4 @@ def _with_constants(norm: ir.Node, x: ir.Value, channels: int) -> Norm | None:
     if not all(d is not None and d.size in {1, channels} and np.isfinite(d).all() for d in data):
         return None
     attrs = {"epsilon": norm.attributes.get_float("epsilon", _EPSILON)}
-    return Norm(op=OPERATORS[norm.op_type], source=x, constants=constants, attrs=attrs)
+    return Norm(op=NORM_OPERATORS[norm.op_type], source=x, constants=constants, attrs=attrs)

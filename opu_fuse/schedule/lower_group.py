@@ -46,7 +46,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         own = _settings(dfg, geometry, item, hw)
         post |= _unit_registers(own.registers, module.bank)
         if own.per_channel is not None:
-            records.append(np.array([*own.per_channel], BY_STAGE[item.stage].record))
+            records.append(np.array(list(own.per_channel), BY_STAGE[item.stage].record))
         if own.passes:
             norm = _norm(dfg, item, own, module.bank, hw)
         parts |= {count: _unit_registers(more, module.bank) for count, more in own.by_count.items()}
