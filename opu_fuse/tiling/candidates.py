@@ -143,8 +143,8 @@ def choose_tile(
     for c in candidates(shape, hw):
         if isinstance(c, Fit):
             fits.append(c)
-        elif nearest is None or c.why.gap < nearest.gap:
-            nearest = c.why
+        elif nearest is None or c.why.gap < nearest.gap or shape.passes:
+            nearest = c.why  # of a norm the smallest: a larger buffer for others does not help
     best = min(fits, key=lambda c: c.rank(co_scheduled=co_scheduled), default=None)
     if best is None:
         assert nearest is not None

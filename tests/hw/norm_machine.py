@@ -11,7 +11,7 @@ extends: opu-tiny
 name: norms
 description: opu-tiny with tables and a norm behind the array and the residual adder
 buffers:
-  param: {words: 256, banks: 2}
+  param: {words: 512, banks: 2}
   table: {words: 512, banks: 2}
   norm: {words: 512, banks: 2}
 dataflow:
