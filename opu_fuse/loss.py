@@ -30,7 +30,7 @@ from opu_fuse.pipeline import fuse_and_tile, in_layout, prepare_model, require_m
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.plan import schedule
 from opu_fuse.sim.array_files import read_array
-from opu_fuse.units.base import Numeric
+from opu_fuse.units.operator import Numeric
 
 Progress = Callable[[str, float], None]
 """Receives a description of the current step and the share of all steps that is done."""

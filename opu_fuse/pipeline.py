@@ -46,8 +46,9 @@ from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
+from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tile_choice import Misfit, TileCache, misfits_by_structure
+from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none

@@ -42,8 +42,9 @@ from opu_fuse.normalisation import OutputScale
 from opu_fuse.quant import as_int8
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
-from opu_fuse.units.base import Numeric, Stage
+from opu_fuse.units.base import Stage
 from opu_fuse.units.norm import epsilon_of
+from opu_fuse.units.operator import Numeric
 from opu_fuse.units.params import ResidualRegisters
 from opu_fuse.units.pool import average_params
 from opu_fuse.units.residual import combine

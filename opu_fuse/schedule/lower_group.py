@@ -23,7 +23,8 @@ from opu_fuse.schedule.layer import Interior, Layer, NormPasses
 from opu_fuse.schedule.wide_weights import further_cells
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.affine import affine_params, gate_registers
-from opu_fuse.units.base import Settings, Stage
+from opu_fuse.units.base import Stage
+from opu_fuse.units.operator import Settings
 from opu_fuse.units.pool import average_params
 
 Registers = dict[str, int]

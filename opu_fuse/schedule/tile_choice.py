@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.pre_array import rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
-from opu_fuse.fuse.partition import Group, Partition, members
+from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import batched
 from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
@@ -23,6 +23,7 @@ from opu_fuse.lowering.pass_geometry import structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
+from opu_fuse.schedule.misfits import Misfit, misfit_of, misfits_at
 from opu_fuse.schedule.segment_order import (
     SegmentSteps,
     move_before_readers,
@@ -90,13 +91,6 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
         """Lower bound of compute and post instructions; a piece may be split by part or image."""
         steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
         return self.tile_count * (steps + len(self.ranges))
-
-
-class Misfit(Struct, frozen=True, kw_only=True):
-    """A group that has no tile: its DFG nodes, ascending, and the reason."""
-
-    nodes: tuple[int, ...]
-    error: DoesNotFit
 
 
 class StackGroups(Struct, frozen=True, kw_only=True):
@@ -193,7 +187,7 @@ def tile(
         try:
             phases = lower_group(dfg, group, hw, layout.lanes)
         except DoesNotFit as error:
-            misfits.append(_misfit(dfg, group, error))
+            misfits.append(misfit_of(dfg, group, error))
             continue
         if phases:
             lowered[group.index] = phases
@@ -221,7 +215,7 @@ def tile(
             try:
                 parts.append(_tile_layer(part, maps, hw, offset, cache))
             except DoesNotFit as error:
-                misfits.append(_misfit(dfg, partition.groups[index], error))
+                misfits.append(misfit_of(dfg, partition.groups[index], error))
                 break
             offset = parts[-1].end
         planned[index] = tuple(parts)
@@ -267,7 +261,7 @@ def misfits_by_structure(
                 _tile_of("", shape, hw, cache)
             fitting.add(form)
         except DoesNotFit as error:
-            misfits.append(_misfit(dfg, group, error))
+            misfits.append(misfit_of(dfg, group, error))
     return tuple(misfits)
 
 
@@ -307,18 +301,6 @@ def _is_alias(
     base = dfg.base(node)
     producer = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
     return base in stored and producer not in on_host
-
-
-def misfits_at(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
-    """Misfits of an operator that cannot start a group: by itself, and with its successors."""
-    group = next(g for g in partition.groups if any(m.node == node for m in g.matches))
-    return Misfit(nodes=(node,), error=error), _misfit(dfg, group, error)
-
-
-def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
-    """The misfit of a group without its trailing views, which join any group."""
-    last = max(i for i, m in enumerate(group.matches) if not dfg[m.node].is_virtual)
-    return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
 
 
 def _tile_of(

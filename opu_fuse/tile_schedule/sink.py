@@ -107,6 +107,13 @@ class PostStep(Struct, frozen=True):
     halo: int | None
     to: Destination
 
+    @property
+    def constants(self) -> tuple[tuple[Space, Span], ...]:
+        """Words of constants that it reads, by buffer."""
+        spaces = (Space.PARAM, self.params), (Space.TABLE, self.tables)
+        spaces = *spaces, (Space.NORM, self.exponentials)
+        return tuple([(space, words) for space, words in spaces if words is not None])
+
 
 Layer_contra = TypeVar("Layer_contra", bound=TiledLayer, contravariant=True)
 Read = TypeVar("Read")

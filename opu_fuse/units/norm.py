@@ -25,16 +25,18 @@ from opu_fuse.units.base import (
     Field,
     Interval,
     ModuleKind,
-    Numeric,
-    Operator,
     Reach,
-    Registers,
-    Settings,
     Site,
     Space,
     Stage,
     StageContext,
     Unit,
+)
+from opu_fuse.units.operator import (
+    Numeric,
+    Operator,
+    Registers,
+    Settings,
 )
 from opu_fuse.units.params import PostParams
 

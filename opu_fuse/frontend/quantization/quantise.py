@@ -31,6 +31,7 @@ from opu_fuse.frontend.importing.value_checks import in_range
 from opu_fuse.frontend.qdq import is_dequantize
 from opu_fuse.frontend.quantization.activation_ranges import collect
 from opu_fuse.frontend.quantization.bias_correction import correct_biases, corrected, give_biases
+from opu_fuse.frontend.quantization.check_quantised import check_quantised
 from opu_fuse.frontend.quantization.choose_scales import (
     BIAS_LIMIT,
     activation_quants,
@@ -63,7 +64,6 @@ from opu_fuse.quant import FLOAT_KEY, NEEDLESS, NORMS_KEY
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
 """Operators quantised at any rank if their operand is: lossless, so shuffles remain exact."""
-_INT32 = np.iinfo(np.int32)
 _TINY = 2.0**-60
 """Constants below this magnitude are zero in any scale."""
 
@@ -180,26 +180,6 @@ def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoPr
 def _restore_outputs(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
     graph.ClearField("output")
     graph.output.extend(outputs)
-
-
-def check_quantised(qdq: onnx.ModelProto) -> None:
-    """Raise InternalError if a bias saturates int32 or all weights of a tensor saturate int8."""
-    for tensor in qdq.graph.initializer:
-        if not tensor.name.endswith("_quantized"):
-            continue
-        data = onnx.numpy_helper.to_array(tensor)
-        if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
-            raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
-        row = np.atleast_1d(data)[:1]  # the fill of a Pad is a single number
-        saturated = (
-            data.dtype == np.int8 and _saturates_everywhere(row) and _saturates_everywhere(data)
-        )
-        if saturated and np.unique(row).size > 2:
-            raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
-
-
-def _saturates_everywhere(data: np.ndarray) -> bool:
-    return bool(np.all((data >= 127) | (data <= -127)))
 
 
 def rounded(  # noqa: C901  one case after the other
