@@ -2,15 +2,20 @@
 
 Where the array sums channels of two computed maps, the products of such lanes are in the sum. So
 one of the maps at least has to have zeros there. A pass over the array writes zeros, since the
-parameters of absent channels are zero, and so does the host. Operators of one value keep them if
-they map zero to zero.
+parameters of absent channels are zero, and so does the host. A norm writes its zero point there.
+Operators of one value keep them if they map zero to zero.
 """
 
 import numpy as np
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 
-_WRITE_ZEROS = frozenset({"conv", "dense", "transposed_conv", "matmul", "transpose", "shuffle"})
+_WRITE_ZEROS = frozenset(
+    (
+        *("conv", "dense", "transposed_conv", "matmul", "transpose", "shuffle"),
+        *("softmax", "layer_norm", "rms_norm"),
+    )
+)
 
 
 def ends_in_zeros(dfg: Dfg, index: int) -> bool:
