@@ -6,7 +6,7 @@ way.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ def compile_model(
     require_machine(hw, options.scales)
     progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
     with pass_context(options.passes, write=write, more=ALL_PASSES) as context:
-        prepared = prepare_model(model, options, hw)
+        prepared = prepare_model(model, options, norms=norms_of(hw))
     require_ran(context)
     return compile_prepared(prepared, hw, options, progress, write)
 
@@ -112,12 +112,12 @@ def require_machine(hw: HwSpec, scales: str) -> None:
 def prepare_model(
     model: ModelLike,
     options: ModelOptions,
-    hw: HwSpec | None = None,
     *,
     quantised: bool = True,
+    norms: Collection[str] = (),
 ) -> Prepared:
-    """`prepare` with the options of a compilation. hw: the machine; without one, norms remain in
-    floats (`norms_of`). quantised=False: leave a model in float.
+    """`prepare` with the options of a compilation. quantised=False: leave a model in float. norms:
+    of the machine (`norms_of`); others remain in floats.
     """
     return prepare(
         model,
@@ -131,7 +131,7 @@ def prepare_model(
         budget=options.budget,
         sizes=Sizes(shapes=options.shapes, dims=options.dims),
         rewriting=options.strategy in REWRITING,
-        norms=() if hw is None else norms_of(hw),
+        norms=norms,
     )
 
 
