@@ -205,6 +205,16 @@ def test_a_float_model_and_its_quantised_form_have_the_same_groups(machine):
     assert len(parts.groups) == len(wanted)
 
 
+def test_the_scale_of_a_softmax_suits_its_values(machine):
+    """197 values that are nearly alike are about 1/197: a fixed scale of 1/256 would round them all
+    to 1.
+    """
+    program, _, checked = run(blocks.network("softmax", 197), machine)
+    assert checked.passed
+    (scale,) = {t.scale for t in program.bundle.tensors if t.name == "n"}
+    assert scale < 2.0**-9
+
+
 def test_the_shipped_machine_keeps_whole_pixels_in_a_tile():
     hw = load_hw("opu-1024a")
     program, _, checked = run(blocks.network("layer_norm", 1024, before="residual"), hw)
