@@ -4,7 +4,8 @@
 
 Weights are random (`attention_networks.py`). The share counts the multiplications of convolutions
 and matrix products; operators without views leave out Reshape and Transpose. Segments are those of
-the compiled program: --no-segments leaves them out, which needs no quantisation.
+the compiled program, and cycles those predicted for its groups, without the host's: --no-segments
+leaves them out, which needs no quantisation.
 """
 
 import argparse
@@ -34,7 +35,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     """One network on one machine.
 
     macs, share: multiplications, and percent of them in groups. host: host operators by name.
-    segments: of host operators in the program; None if not compiled.
+    segments: of host operators in the program, cycles: predicted, of all groups; None if not
+    compiled.
     """
 
     macs: int
@@ -42,6 +44,11 @@ class Measured(Struct, frozen=True, kw_only=True):
     groups: int
     host: Counter[str]
     segments: int | None
+    cycles: int | None = None
+
+    def efficiency(self, macs: int) -> float:
+        """Percent of the multiplications that an array of so many could do in these cycles."""
+        return self.macs * self.share / (self.cycles or 1) / macs
 
     @property
     def computing(self) -> int:
@@ -57,11 +64,14 @@ def measure(model: onnx.ModelProto, hw: HwSpec, *, segments: bool = True) -> Mea
             compiled.dfg,
             compiled.partition,
             sum(isinstance(s, HostSegment) for s in compiled.bundle.segments),
+            sum(group.cycles for group in compiled.bundle.groups),
         )
     return _measured(*partition_model(model, hw), None)
 
 
-def _measured(dfg: Dfg, partition: Partition, segments: int | None) -> Measured:
+def _measured(
+    dfg: Dfg, partition: Partition, segments: int | None, cycles: int | None = None
+) -> Measured:
     products = {
         n.index: multiplications(n.ir_node)
         for n in dfg.calls
@@ -75,6 +85,7 @@ def _measured(dfg: Dfg, partition: Partition, segments: int | None) -> Measured:
         groups=len(partition.groups),
         host=Counter(dfg[op.node].op for op in partition.host),
         segments=segments,
+        cycles=cycles,
     )
 
 
@@ -94,7 +105,8 @@ def main() -> None:
     hw = load_hw(args.hw)
     table = Table(title=f"{hw.name}, LayerNorm as {args.spelling}", title_justify="left")
     table.add_column("network")
-    for name in ("GMAC", "on machine", "groups", "on host", "without views", "segments"):
+    columns = "GMAC", "on machine", "groups", "on host", "without views", "segments", "cycles"
+    for name in (*columns, "of peak"):
         table.add_column(name, justify="right")
     table.add_column("host operators")
     for name in args.networks:
@@ -106,7 +118,10 @@ def main() -> None:
         table.add_row(
             *(name, f"{found.macs / 1e9:.3f}", f"{found.share:.1f} %", str(found.groups)),
             *(str(found.host.total()), str(found.computing)),
-            *("" if found.segments is None else str(found.segments), kinds),
+            "" if found.segments is None else str(found.segments),
+            "" if found.cycles is None else f"{found.cycles:,}",
+            "" if found.cycles is None else f"{found.efficiency(hw.macs):.1f} %",
+            kinds,
         )
     Console(width=170, highlight=False).print(table)
 

@@ -26,11 +26,17 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.noise import Measured
 from opu_fuse.options import ModelOptions, keywords_of
-from opu_fuse.pipeline import fuse_and_tile, in_layout, prepare_model, require_machine
+from opu_fuse.pipeline import (
+    fuse_and_tile,
+    in_layout,
+    norms_of,
+    prepare_model,
+    require_machine,
+)
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.plan import schedule
 from opu_fuse.sim.array_files import read_array
-from opu_fuse.units.base import Numeric
+from opu_fuse.units.operator import Numeric
 
 Progress = Callable[[str, float], None]
 """Receives a description of the current step and the share of all steps that is done."""
@@ -170,7 +176,8 @@ class _Machine:
 
     @classmethod
     def of(cls, model: ModelLike, hw: HwSpec, options: ModelOptions) -> "_Machine":
-        dfg = build_dfg(prepare_model(model, options).canonical, quantised=True)
+        prepared = prepare_model(model, options, norms=norms_of(hw))
+        dfg = build_dfg(prepared.canonical, quantised=True)
         fitted = fuse_and_tile(dfg, hw, options.strategy)
         host = frozenset(op.node for op in fitted.partition.host)
         plan = schedule(

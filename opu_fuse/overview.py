@@ -23,7 +23,7 @@ from opu_fuse.errors import UserError
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
 from opu_fuse.fuse.strategies.strategy_names import StrategyName
-from opu_fuse.pipeline import Options, Program, prepare_model
+from opu_fuse.pipeline import Options, Program, norms_of, prepare_model
 from opu_fuse.report.group_rows import host_summary
 from opu_fuse.report.run_figures import ENGINE_LIMITS, RunFigures
 from opu_fuse.report.timeline import timeline
@@ -80,7 +80,8 @@ class _ProgramRun:
         if not self.program.bundle.qdq:
             return None
         model = onnx.load_from_string(self.program.bundle.qdq)
-        prepared = prepare_model(model, Options(budget=1e6))
+        norms = norms_of(self.program.hw)
+        prepared = prepare_model(model, Options(budget=1e6), norms=norms)
         dfg = build_dfg(prepared.canonical, quantised=True)
         return with_requantisers(dfg, self.program.hw)
 

@@ -6,7 +6,7 @@ way.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -39,14 +39,16 @@ from opu_fuse.fuse.strategies.strategy_names import (
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
+from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tile_choice import Misfit, TileCache, misfits_by_structure
+from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -85,7 +87,7 @@ def compile_model(
     require_machine(hw, options.scales)
     progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
     with pass_context(options.passes, write=write, more=ALL_PASSES) as context:
-        prepared = prepare_model(model, options)
+        prepared = prepare_model(model, options, norms=norms_of(hw))
     require_ran(context)
     return compile_prepared(prepared, hw, options, progress, write)
 
@@ -107,8 +109,16 @@ def require_machine(hw: HwSpec, scales: str) -> None:
         )
 
 
-def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: leave a model in float."""
+def prepare_model(
+    model: ModelLike,
+    options: ModelOptions,
+    *,
+    quantised: bool = True,
+    norms: Collection[str] = (),
+) -> Prepared:
+    """`prepare` with the options of a compilation. quantised=False: leave a model in float. norms:
+    of the machine (`norms_of`); others remain in floats.
+    """
     return prepare(
         model,
         calibration=in_layout(options.calibration, options.layout),
@@ -121,7 +131,15 @@ def prepare_model(model: ModelLike, options: ModelOptions, *, quantised: bool = 
         budget=options.budget,
         sizes=Sizes(shapes=options.shapes, dims=options.dims),
         rewriting=options.strategy in REWRITING,
+        norms=norms,
     )
+
+
+def norms_of(hw: HwSpec) -> frozenset[str]:
+    """ONNX operators of `model/norms.py` that a machine runs: a prepared model suits all machines
+    that have the same.
+    """
+    return frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
 
 
 def in_layout(data: "Calibration", layout: str) -> "Calibration":
@@ -204,6 +222,7 @@ def partition_model(
         budget=budget,
         sizes=sizes,
         rewriting=strategy in REWRITING,
+        norms=norms_of(hw),
     )
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     tiles: TileCache = {}

@@ -18,7 +18,16 @@ PACKAGE = ROOT / "opu_fuse"
 # Importable by everybody; each of these may import those before it.
 FIRST_ROW = (
     *("errors", "choices", "number_text", "array_layout", "extras", "summaries", "input_arrays"),
-    *("fixedpoint", "quant", "io_layout", "resources", "affine", "dtypes", "process"),
+    *(
+        "fixedpoint",
+        "normalisation",
+        "quant",
+        "io_layout",
+        "resources",
+        "affine",
+        "dtypes",
+        "process",
+    ),
     "model",
 )
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from opu_fuse.codegen.weights import (
     pack_channels,
+    pack_exponentials,
     pack_params,
     pack_table,
     pack_weights,
@@ -81,6 +82,9 @@ def _constants(
 
         tables = [pack_table(table_entries(dfg, node), hw) for node in layer.tables]
         yield planned.table, np.concatenate(tables)
+    if layer.norm is not None and layer.shape.exponentials:
+        source = dfg[dfg[layer.norm.node].operands[0]]
+        yield planned.exponentials, pack_exponentials(quant_of(source).per_tensor, hw)
 
 
 def _numbers(

@@ -18,8 +18,9 @@ from opu_fuse.dfg.value_types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
 from opu_fuse.model.names import known_names, own_name
+from opu_fuse.model.norms import Norm, machine_norm
 from opu_fuse.model.preprocessing import preprocessing
-from opu_fuse.quant import META_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
+from opu_fuse.quant import META_KEY, NORMS_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
@@ -44,6 +45,7 @@ class _Builder:
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
         self.known = known_names(model)
+        self.norms: frozenset[str] = model.meta.get(NORMS_KEY, frozenset())
         self.prequantised = model.meta.get(PREQUANTISED_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
@@ -105,6 +107,9 @@ class _Builder:
 
     def _lower(self, node: ir.Node) -> Lowered:
         whole = self.composites.get(node)
+        norm = machine_norm(node, whole, self.norms) if self.norms else None
+        if norm is not None:
+            return _lowered_norm(norm)
         if whole is None:
             return lower(node)
         access = (Access.FULL,)
@@ -233,6 +238,13 @@ def sources_of(node: ir.Node) -> list[str]:
     """Names of the nodes of the user's model that a canonical node represents."""
     names = node.metadata_props.get(SOURCE_KEY) or node.name or ""
     return [name for name in names.split(",") if name]
+
+
+def _lowered_norm(norm: Norm) -> Lowered:
+    single = [v for v in norm.constants if const_array(v).size == 1]  # type: ignore[union-attr]  # constants
+    access = [Access.PER_TENSOR if v in single else Access.PER_CHANNEL for v in norm.constants]
+    operands = norm.source, *norm.constants
+    return Lowered(op=norm.op, operands=operands, access=(Access.FULL, *access), attrs=norm.attrs)
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

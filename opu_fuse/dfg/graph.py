@@ -47,7 +47,12 @@ class Access(StrEnum):
 PRODUCTS = frozenset({"matmul", "transpose"})
 """Operators whose operands have whole words for themselves: the array sums their unused lanes."""
 
-WRITES_ZEROS = frozenset({*PRODUCTS, "conv", "dense", "transposed_conv", "shuffle"})
+WRITES_ZEROS = frozenset(
+    {
+        *(*PRODUCTS, "conv", "dense", "transposed_conv", "shuffle"),
+        *("softmax", "layer_norm", "rms_norm"),
+    }
+)
 """Operators whose unused lanes are zero whatever their operands have there."""
 
 

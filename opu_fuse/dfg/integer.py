@@ -14,7 +14,13 @@ from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN
 from opu_fuse.quant import QuantParams
 from opu_fuse.units import BY_STAGE
-from opu_fuse.units.base import Numeric, Operand, Operator, Settings, Stage
+from opu_fuse.units.base import Stage
+from opu_fuse.units.operator import (
+    Numeric,
+    Operand,
+    Operator,
+    Settings,
+)
 
 ACC_LIMIT = 1 << 31
 """Accumulators are int32."""

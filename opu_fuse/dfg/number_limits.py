@@ -6,7 +6,7 @@ from opu_fuse.dfg.pre_array import is_affine
 from opu_fuse.errors import ModelError
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
-from opu_fuse.units.base import Numeric
+from opu_fuse.units.operator import Numeric
 from opu_fuse.units.pool import average_params, require_positions
 
 

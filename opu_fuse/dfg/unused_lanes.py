@@ -2,8 +2,8 @@
 
 Where the array sums channels of two computed maps, the products of such lanes are in the sum. So
 one of the maps at least has to have zeros there. A pass over the array writes zeros, since the
-parameters of absent channels are zero, and so does the host. Other operators apply to all lanes of
-a word: they keep zeros if they map zero to zero.
+parameters of absent channels are zero, and so does the host. A norm writes its zero point there.
+Other operators apply to all lanes of a word: they keep zeros if they map zero to zero.
 """
 
 from collections.abc import Iterator

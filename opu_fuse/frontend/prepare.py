@@ -2,7 +2,7 @@
 
 import difflib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx
@@ -23,7 +23,14 @@ from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.model.names import KNOWN_KEY
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, PREQUANTISED_KEY, REWRITE_KEY
+from opu_fuse.quant import (
+    ASKED,
+    CHOICE_KEY,
+    FLOAT_KEY,
+    NORMS_KEY,
+    PREQUANTISED_KEY,
+    REWRITE_KEY,
+)
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -66,6 +73,7 @@ def prepare(
     budget: float = 1.0,
     sizes: Sizes = NO_SIZES,
     rewriting: bool = False,
+    norms: Collection[str] = (),
 ) -> Prepared:
     """Load, clean up, quantise (unless quantised already) and canonicalise a model.
 
@@ -83,6 +91,7 @@ def prepare(
     budget: factor on the usual size limits of a network (`size_limits.py`).
     sizes: sizes of dynamic dimensions (`dynamic_dims.py`).
     rewriting: apply the rewrites for fusion (`transforms.REWRITES`).
+    norms: ONNX operators of `model/norms.py` that the machine runs.
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
@@ -113,7 +122,9 @@ def prepare(
         step("unbake", model, recover_int_weights)
         absorb(model, rewriting=rewriting)
         canonical = model
+        canonical.meta[NORMS_KEY] = frozenset(norms)
     else:
+        model.meta[NORMS_KEY] = frozenset(norms)
         if any(is_dequantize(node) for node in model.graph):
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
@@ -200,7 +211,9 @@ def _quantise(
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
-    canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
+    canonical.meta.update(
+        {k: floating.meta[k] for k in (KNOWN_KEY, NORMS_KEY) if k in floating.meta}
+    )
     canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:

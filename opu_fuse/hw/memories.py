@@ -58,6 +58,10 @@ _ECP5_CELLS_A_BLOCK = 25
 """Cells of LUT RAM that Yosys takes for cheaper than half a block, than a block."""
 
 
+STATISTICS_BITS = 80
+"""Of a pixel, in a norm unit: 8 of the maximum, and 41 of a sum, or two sums, or a scaling."""
+
+
 def memories(spec: HwSpec) -> Iterator[Memory]:
     """All that are larger than a few words."""
     buffers, chain = spec.buffers, chain_of(spec)
@@ -83,6 +87,9 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
         yield buffer(word, buffers.image.words)
     if buffers.table is not None:
         yield buffer(8, buffers.table.words, spec.word_channels * chain.banks(Stage.TABLE))
+    if buffers.norm is not None:
+        yield buffer(24, buffers.norm.words, spec.post.lanes * chain.banks(Stage.NORM))
+        yield buffer(STATISTICS_BITS, buffers.psum.bank_words, chain.banks(Stage.NORM))
     queues = spec.queues
     for depth in (queues.load, queues.compute, queues.post, queues.store):
         yield _queue("issue", 32 + PC_BITS, depth)

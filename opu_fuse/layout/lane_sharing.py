@@ -13,6 +13,7 @@ from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import is_depthwise, readers_of
+from opu_fuse.units import STAGE_OF_OPERATOR
 
 
 def choose_shifts(
@@ -56,7 +57,11 @@ def _made(dfg: Dfg, groups: Sequence[Sequence[int]], hw: HwSpec) -> frozenset[in
         nodes = [dfg[i] for i in group if not dfg[i].is_virtual]
         convolutions = [n for n in nodes if n.op == "conv" and _any_lanes(dfg, n, hw)]
         reads_side_map = any(n.op in {"add", "multiply"} and n.owner is None for n in nodes)
-        if convolutions and not reads_side_map and nodes[-1].op != "upsample":
+        normalises = any(
+            n.op in STAGE_OF_OPERATOR and STAGE_OF_OPERATOR[n.op].passes for n in nodes
+        )
+        kept = reads_side_map or normalises or nodes[-1].op == "upsample"
+        if convolutions and not kept:
             array_values.add(nodes[-1].index)
     return frozenset(array_values)
 

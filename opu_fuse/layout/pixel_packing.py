@@ -135,7 +135,8 @@ def _most(layer: Pass, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
     gated = any(side.broadcast for side in shape.sides)
-    packable = shape.array and not (shape.depthwise or shape.pre or gated or shape.computed)
+    whole = shape.depthwise or shape.pre or gated or shape.computed or shape.passes
+    packable = shape.array and not whole
     if (
         not packable
         or layer.in_phases

@@ -174,6 +174,11 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Unused lanes of the output are zero, since a product of two maps reads them."""
     unit: bool = False
     """The input is the unit matrix, a constant. Weights are computed."""
+    passes: int = 0
+    """Passes of post over a tile before the one with results: they compute statistics of pixels,
+    from all channels."""
+    exponentials: bool = False
+    """A post stage looks up exponentials."""
     im2row: Im2row | None = None
     """The input is an im2row map, whose columns have `slot` bytes (any number)."""
 

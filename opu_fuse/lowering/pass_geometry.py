@@ -47,6 +47,7 @@ from opu_fuse.lowering.handlers import (
     lost_pad,
     same_map,
 )
+from opu_fuse.lowering.norm_passes import norm_sizes
 from opu_fuse.lowering.operand_maps import summed_lanes
 from opu_fuse.lowering.polyphase import WHOLE, Phase, phases
 from opu_fuse.units import BY_STAGE
@@ -253,6 +254,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
+        **norm_sizes(draft, outside),
         computed=draft.second is not None,
         zeros=draft.dfg.read_by_products(last.index),
         unit=draft.source == UNIT,

@@ -170,6 +170,8 @@ class Operator(Struct, frozen=True, kw_only=True):
     window: its window type, if it has a sliding window.
     traits: its boolean traits.
     host: why no machine runs it; None if a machine may.
+    norm: the machines' operator for it, of those that normalise the channels of a pixel
+    (`norms.py`). Machines without it leave it to the host.
     """
 
     pattern: Pattern = Pattern.OPAQUE
@@ -178,3 +180,4 @@ class Operator(Struct, frozen=True, kw_only=True):
     window: Window | None = None
     traits: Trait = Trait.NONE
     host: HostReason | None = None
+    norm: str | None = None

@@ -58,6 +58,8 @@ COMMUTATIVE = having(Trait.AFFINE, Trait.PART)
 """Sums and products. Either operand may be the constant. They join an adjacent table."""
 SUMS = having(Trait.AFFINE, Trait.NONEXPANSIVE)
 NORMS = having(Trait.NORM)
+NORM_OPERATORS = {name: row.norm for name, row in OPERATORS.items() if row.norm is not None}
+"""ONNX operator -> operator of the hardware spec (`norms.py`)."""
 SLOPES = having(Trait.SLOPES)
 HOMOGENEOUS = having(Trait.HOMOGENEOUS)
 TRUTHS = having(Trait.TRUTH)

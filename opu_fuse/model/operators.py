@@ -150,7 +150,9 @@ OPERATORS: Mapping[str, Operator] = {
     "IsNaN": Operator(host=HostReason.NOT_REAL),
     "LRN": Operator(host=HostReason.ACROSS_CHANNELS),
     "LSTM": Operator(host=HostReason.CONTROL_FLOW),
-    "LayerNormalization": Operator(traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS),
+    "LayerNormalization": Operator(
+        traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS, norm="layer_norm"
+    ),
     "LeakyRelu": Operator(
         pattern=Pattern.ELEM_WISE,
         traits=Trait.QUANTISED
@@ -215,7 +217,9 @@ OPERATORS: Mapping[str, Operator] = {
     "QLinearConv": Operator(host=HostReason.NOT_REAL),
     "QLinearMatMul": Operator(host=HostReason.NOT_REAL),
     "QuantizeLinear": Operator(traits=Trait.CONVERTS | Trait.PAIR, host=HostReason.NOT_REAL),
-    "RMSNormalization": Operator(traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS),
+    "RMSNormalization": Operator(
+        traits=Trait.NORM, host=HostReason.ACROSS_CHANNELS, norm="rms_norm"
+    ),
     "RNN": Operator(host=HostReason.CONTROL_FLOW),
     "RandomNormal": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),
     "RandomNormalLike": Operator(traits=Trait.RANDOM, host=HostReason.MAKES_NUMBERS),
@@ -278,7 +282,7 @@ OPERATORS: Mapping[str, Operator] = {
     "Slice": Operator(
         pattern=Pattern.INJECTIVE, moves=Moves.SELECT, host=HostReason.MOVES_CHANNELS
     ),
-    "Softmax": Operator(traits=Trait.NONEXPANSIVE, host=HostReason.ACROSS_CHANNELS),
+    "Softmax": Operator(traits=Trait.NONEXPANSIVE, host=HostReason.ACROSS_CHANNELS, norm="softmax"),
     "SoftmaxCrossEntropyLoss": Operator(host=HostReason.ACROSS_CHANNELS),
     "Softplus": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),
     "Softsign": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),

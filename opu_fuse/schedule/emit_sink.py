@@ -341,7 +341,8 @@ class EmitSink:
                 tile = PostTile(
                     pre_pool.row + above, pre_pool.col, row + y, col + part.x, step.blocks[0]
                 )
-                self.append(layer.layer.group, Engine.POST, "run", registers, tile)
+                for own in _passes(layer):
+                    self.append(layer.layer.group, Engine.POST, "run", {**registers, **own}, tile)
 
     def _common_of_post(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
         """Registers that are the same for all parts of a tile."""
@@ -358,6 +359,11 @@ class EmitSink:
         for number, unit in enumerate(lowered.table_units):
             assert step.tables is not None, "it has tables"
             operands[unit_register("table", unit)] = step.tables[0] + TABLE_WORDS * number
+        if lowered.norm is not None:
+            own = {"norm_idle": lowered.norm.idle}
+            if step.exponentials is not None:
+                own["norm_table"] = step.exponentials[0]
+            operands |= {unit_register(k, lowered.norm.unit): v for k, v in own.items()}
         return {
             **lowered.post,
             **operands,
@@ -421,6 +427,12 @@ class EmitSink:
         self.append(layer.layer.group, Engine.POST, "run", registers, tile)
         registers = halo_store(layer, bank, step.rect, *step.blocks)
         self.append(layer.layer.group, Engine.STORE, "store", registers)
+
+
+def _passes(layer: PlannedLayer) -> tuple[Mapping[str, int], ...]:
+    """Registers of each pass over the same partial sums, the one with results last."""
+    norm = layer.layer.norm
+    return (*(() if norm is None else norm.statistics), {})
 
 
 def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:

@@ -18,7 +18,8 @@ from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import layouts
 from opu_fuse.layout.zero_copy_joins import misplaced
-from opu_fuse.schedule.tile_choice import Misfit, TileCache, Tiling, misfits_at, tile
+from opu_fuse.schedule.misfits import Misfit, misfits_at
+from opu_fuse.schedule.tile_choice import TileCache, Tiling, tile
 
 
 class Fitted(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,21 @@ class Interior(Struct, frozen=True, kw_only=True):
     pooled: bool
 
 
+class NormPasses(Struct, frozen=True, kw_only=True):
+    """The norm of a pass.
+
+    node: DFG index of its operator;
+    unit: bank of its unit;
+    idle: lanes of the last channel block that hold no channel;
+    statistics: registers of the passes before the one with results.
+    """
+
+    node: int
+    unit: int
+    idle: int
+    statistics: tuple[Mapping[str, int], ...]
+
+
 class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     """A pass of a group, ready for tiling: its geometry and the values of its registers.
 
@@ -37,6 +52,7 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     pad_value: int8 outside the input;
     pre_registers: registers of the pre chain;
     residual_units, table_units: banks of the units that read residuals and tables, in stage order;
+    norm: passes before the one with results, if any;
     by_count: registers that depend on the (rows, columns) of a window inside the map, for averages
     that do not count padding;
     per_channel: parameter records of stages after the requantiser, in stage order;
@@ -52,6 +68,7 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     pre_registers: Mapping[str, int] = field(default_factory=dict)
     residual_units: tuple[int, ...] = ()
     table_units: tuple[int, ...] = ()
+    norm: "NormPasses | None" = None
     by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     per_channel: tuple[np.ndarray, ...] = ()
     interiors: tuple[Interior, ...] = ()

@@ -9,6 +9,7 @@ from msgspec.structs import fields, replace
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
 from opu_fuse.dfg.pre_array import CLAMPS, pre_slots, rescales
+from opu_fuse.dfg.views import feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
@@ -18,11 +19,12 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.lowering.handlers import StageOf, chain_operand
 from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, moves_nothing
-from opu_fuse.schedule.layer import Interior, Layer
+from opu_fuse.schedule.layer import Interior, Layer, NormPasses
 from opu_fuse.schedule.wide_weights import further_cells
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.affine import affine_params, gate_registers
-from opu_fuse.units.base import Settings, Stage
+from opu_fuse.units.base import Stage
+from opu_fuse.units.operator import Settings
 from opu_fuse.units.pool import average_params
 
 Registers = dict[str, int]
@@ -40,11 +42,14 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
     post: Registers = {}
     parts: dict[tuple[int, int], Registers] = {}
     records: list[np.ndarray] = []
+    norm: NormPasses | None = None
     for item, module in zip(geometry.stages, order, strict=True):
         own = _settings(dfg, geometry, item, hw)
         post |= _unit_registers(own.registers, module.bank)
         if own.per_channel is not None:
-            records.append(np.array(own.per_channel, BY_STAGE[item.stage].record))
+            records.append(np.array(list(own.per_channel), BY_STAGE[item.stage].record))
+        if own.passes:
+            norm = _norm(dfg, item, own, module.bank, hw)
         parts |= {count: _unit_registers(more, module.bank) for count, more in own.by_count.items()}
     whole = Layer(
         **{f.name: getattr(geometry, f.name) for f in fields(geometry)},
@@ -59,6 +64,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         pre_registers=_pre(dfg, geometry, hw),
         residual_units=tuple(m.bank for m in order if m.stage is Stage.RESIDUAL),
         table_units=tuple(m.bank for m in order if m.stage is Stage.TABLE),
+        norm=norm,
         by_count=parts,
         per_channel=tuple(records),
         interiors=_interiors(dfg, members, geometry),
@@ -68,6 +74,16 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         for p, s in geometry.phases
     ]
     return layers[0], *(replace(layer, macs=0) for layer in layers[1:])
+
+
+def _norm(dfg: Dfg, item: StageOf, own: Settings, bank: int, hw: HwSpec) -> NormPasses:
+    channels = feature_shape(dfg[item.node].shape)[0]
+    return NormPasses(
+        node=item.node,
+        unit=bank,
+        idle=-channels % hw.word_channels,
+        statistics=tuple(_unit_registers(registers, bank) for registers in own.passes),
+    )
 
 
 def pass_of(

@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.pre_array import rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
-from opu_fuse.fuse.partition import Group, Partition, members
+from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import batched
 from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
@@ -23,6 +23,7 @@ from opu_fuse.lowering.pass_geometry import structure
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group, pass_of
 from opu_fuse.schedule.memory_plan import align
+from opu_fuse.schedule.misfits import Misfit, misfit_of, misfits_at
 from opu_fuse.schedule.segment_order import (
     SegmentSteps,
     move_before_readers,
@@ -32,6 +33,7 @@ from opu_fuse.schedule.segment_order import (
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.residency import count_reads
+from opu_fuse.tile_schedule.scratchpad import CONSTANTS
 from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import output_ranges, weight_bytes
@@ -40,6 +42,7 @@ from opu_fuse.tiling.im2row import im2row_storage
 from opu_fuse.tiling.stored_view import stored_shape
 from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 from opu_fuse.units.base import Space
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 
@@ -48,7 +51,8 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     layer: the lowered group;
     estimate: closed-form cost of its tile;
-    weights, params, pre, table: byte offsets of its constants in DRAM, per on-chip buffer;
+    weights, params, pre, table, exponentials: byte offsets of its constants in DRAM, per on-chip
+        buffer;
     unit: byte offset of the unit matrix that it reads, if it does;
     halo: byte offset of the pooling halos of its tiles, two output rows per channel block;
     end: byte offset after its constants.
@@ -60,14 +64,15 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     params: int
     pre: int
     table: int
+    exponentials: int
     unit: int
     halo: int
     end: int
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        spaces = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
-        return (self.weights, self.params, self.pre, self.table)[spaces.index(space)]
+        places = self.weights, self.params, self.pre, self.table, self.exponentials
+        return places[CONSTANTS.index(space)]
 
     @property
     def tile_count(self) -> int:
@@ -86,13 +91,6 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
         """Lower bound of compute and post instructions; a piece may be split by part or image."""
         steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
         return self.tile_count * (steps + len(self.ranges))
-
-
-class Misfit(Struct, frozen=True, kw_only=True):
-    """A group that has no tile: its DFG nodes, ascending, and the reason."""
-
-    nodes: tuple[int, ...]
-    error: DoesNotFit
 
 
 class StackGroups(Struct, frozen=True, kw_only=True):
@@ -189,7 +187,7 @@ def tile(
         try:
             phases = lower_group(dfg, group, hw, layout.lanes)
         except DoesNotFit as error:
-            misfits.append(_misfit(dfg, group, error))
+            misfits.append(misfit_of(dfg, group, error))
             continue
         if phases:
             lowered[group.index] = phases
@@ -217,7 +215,7 @@ def tile(
             try:
                 parts.append(_tile_layer(part, maps, hw, offset, cache))
             except DoesNotFit as error:
-                misfits.append(_misfit(dfg, partition.groups[index], error))
+                misfits.append(misfit_of(dfg, partition.groups[index], error))
                 break
             offset = parts[-1].end
         planned[index] = tuple(parts)
@@ -263,7 +261,7 @@ def misfits_by_structure(
                 _tile_of("", shape, hw, cache)
             fitting.add(form)
         except DoesNotFit as error:
-            misfits.append(_misfit(dfg, group, error))
+            misfits.append(misfit_of(dfg, group, error))
     return tuple(misfits)
 
 
@@ -305,18 +303,6 @@ def _is_alias(
     return base in stored and producer not in on_host
 
 
-def misfits_at(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
-    """Misfits of an operator that cannot start a group: by itself, and with its successors."""
-    group = next(g for g in partition.groups if any(m.node == node for m in g.matches))
-    return Misfit(nodes=(node,), error=error), _misfit(dfg, group, error)
-
-
-def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
-    """The misfit of a group without its trailing views, which join any group."""
-    last = max(i for i, m in enumerate(group.matches) if not dfg[m.node].is_virtual)
-    return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
-
-
 def _tile_of(
     name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, co_scheduled: bool = False
 ) -> tuple[Tile, Estimate]:
@@ -350,7 +336,8 @@ def with_tile(
     pre = align(params + blocks * shape.param_words * hw.word_bytes)
     in_blocks = ceil_div(shape.in_channels, hw.word_channels)
     table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
-    unit = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    exponentials = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    unit = align(exponentials + EXPONENTIALS * hw.word_bytes * shape.exponentials)
     halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
@@ -371,6 +358,7 @@ def with_tile(
         params=params,
         pre=pre,
         table=table,
+        exponentials=exponentials,
         unit=unit,
         halo=halo,
         end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),

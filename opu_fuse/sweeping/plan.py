@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.hw.spec.load_spec import find_spec, load_hw, load_hw_text
 from opu_fuse.hw.spec.yaml_tree import parse_tree
 from opu_fuse.layout.batch import MOST_IMAGES
+from opu_fuse.pipeline import norms_of
 from opu_fuse.sim.array_files import file_errors, read_text
 from opu_fuse.sweeping.source import source_digest
 
@@ -180,10 +181,10 @@ class Model:
         with file_errors(self.path):
             return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
-    def quantised_key(self, scales: str, *, rewriting: bool) -> str:
-        """Key of its quantised form, equal in every sweep."""
+    def quantised_key(self, scales: str, *, rewriting: bool, norms: Iterable[str] = ()) -> str:
+        """Key of its quantised form, equal in every sweep. norms: those that the machine runs."""
         sizes = (self.entry.image, self.entry.shapes, self.entry.dims)
-        return _hash(self.content, *sizes, scales, rewriting)
+        return _hash(self.content, *sizes, scales, rewriting, *sorted(norms))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +237,13 @@ class Task:
 
     @property
     def model_key(self) -> str:
-        return self.model.quantised_key(self.scales, rewriting=self.strategy in REWRITING)
+        rewriting = self.strategy in REWRITING
+        return self.model.quantised_key(self.scales, rewriting=rewriting, norms=self.norms)
+
+    @property
+    def norms(self) -> frozenset[str]:
+        """ONNX operators that the machine normalises with."""
+        return norms_of(self.machine.base)
 
     def points(self) -> dict[str, Setting]:
         """Key of every point. Equal content has equal keys, whatever the file is called."""

@@ -52,9 +52,10 @@ def quantised(task: Task, data: bytes | None) -> bytes | str:
     )
     try:
         if data is None:
-            prepared = prepare_model(zoo.build(entry.model, image=entry.image), options)
+            model = zoo.build(entry.model, image=entry.image)
         else:
-            prepared = prepare_model(parse_model(data, entry.model), options)
+            model = parse_model(data, entry.model)
+        prepared = prepare_model(model, options, norms=task.norms)
     except UserError as error:
         return str(error)
     assert prepared.qdq is not None
@@ -71,7 +72,7 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
     try:
         hw = task.machine.spec()
         require_machine(hw, task.scales)
-        prepared = _prepared(model, task.strategy)
+        prepared = _prepared(model, task.strategy, task.norms)
         options = Options(strategy=task.strategy, batch=task.batch)
         bundle = compile_prepared(prepared, hw, options).bundle
     except UserError as error:
@@ -135,6 +136,7 @@ def failed(message: str) -> Row:
 
 
 @lru_cache(maxsize=4)
-def _prepared(model: bytes, strategy: StrategyName) -> Prepared:
+def _prepared(model: bytes, strategy: StrategyName, norms: frozenset[str]) -> Prepared:
     """Kept by the worker: the machines of a model follow each other."""
-    return prepare_model(onnx.load_from_string(model), Options(strategy=strategy))
+    options = Options(strategy=strategy)
+    return prepare_model(onnx.load_from_string(model), options, norms=norms)

@@ -24,9 +24,10 @@ from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
 from opu_fuse.tiling.im2row import load_of_rows
 from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, pre_pool_size
 from opu_fuse.units.base import Space
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
-RESIDENT_CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.TABLE)
+RESIDENT_CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.TABLE, Space.NORM)
 """Buffers in which the constants of all layers are resident while a fused stack runs."""
 
 STEP = 8
@@ -71,6 +72,8 @@ def _constants(layer: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
         yield Space.PARAM, {out.block: out.blocks * shape.param_words for out in layer.ranges}
     if shape.tables:
         yield Space.TABLE, {0: shape.tables * TABLE_WORDS}
+    if shape.exponentials:
+        yield Space.NORM, {0: EXPONENTIALS}
 
 
 class Sized(Struct, frozen=True, kw_only=True):
@@ -318,7 +321,7 @@ def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
     wide = ceil_div(shape.out_cols, shape.px)
     for parts in range(1, wide + 1):
         cols = min(ceil_div(wide, parts) * shape.px, shape.out_cols)
-        for count in range(1, total + 1):
+        for count in range(1, 2 if shape.passes else total + 1):
             blocks = ceil_div(total, count)
             fits = (r for r in range(most, 0, -1) if not _overflows(shape, hw, (r, cols), blocks))
             rows = next(fits, None)

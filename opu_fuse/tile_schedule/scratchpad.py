@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units.base import Space
 
-CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
+CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE, Space.NORM)
 """Buffers that are allocated as a `Scratchpad`."""
 
 

@@ -89,7 +89,7 @@ class PostStep(Struct, frozen=True):
 
     tile_block: first channel block of the tile; blocks: (first, count) of those finished.
     psum, output: first word of the bank of each.
-    params, tables: their words in the buffers, None without any.
+    params, tables, exponentials: their words in the buffers, None without any.
     residual, halo: first word of the banks with the second operands, and with the pooling halo of
     the tile above.
     """
@@ -102,9 +102,17 @@ class PostStep(Struct, frozen=True):
     output: int
     params: Span | None
     tables: Span | None
+    exponentials: Span | None
     residual: int | None
     halo: int | None
     to: Destination
+
+    @property
+    def constants(self) -> tuple[tuple[Space, Span], ...]:
+        """Words of constants that it reads, by buffer."""
+        spaces = (Space.PARAM, self.params), (Space.TABLE, self.tables)
+        spaces = *spaces, (Space.NORM, self.exponentials)
+        return tuple([(space, words) for space, words in spaces if words is not None])
 
 
 Layer_contra = TypeVar("Layer_contra", bound=TiledLayer, contravariant=True)

@@ -46,6 +46,7 @@ from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import pieces
 from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of, pre_pool_rect, spans
 from opu_fuse.units.base import Space
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 Layer = TypeVar("Layer", bound=TiledLayer)
@@ -321,19 +322,21 @@ class TileSchedule(Generic[Layer, Read]):
         """Schedule post and stores of a tile, as many channel blocks at once as the banks hold."""
         shape, sink = layer.shape, self._sink
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
-        words, params, tables = shape.param_words, None, None
+        words, params, tables, exponentials = shape.param_words, None, None, None
         if words:
             offset = out.block * words * self._word
             params = self._constants(layer, Space.PARAM, offset, out.blocks * words)
         if shape.tables:
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
+        if shape.exponentials:
+            exponentials = self._constants(layer, Space.NORM, 0, EXPONENTIALS)
         for at, count in spans(out.blocks, self._blocks_at_once(layer, rect, pre_pool)):
             output, residual, halo = outputs.take_oldest(), None, None
             if shape.sides:
                 residual = residuals.take_oldest()
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
-            buffers = psum, output, params, tables, residual, halo
+            buffers = psum, output, params, tables, exponentials, residual, halo
             step = PostStep(out.block, (out.block + at, count), rect, pre_pool, *buffers, to)
             if residual is not None:
                 sink.load_residuals(layer, step)

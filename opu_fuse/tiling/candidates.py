@@ -27,6 +27,7 @@ from opu_fuse.tiling.tile import (
     pre_pool_size,
     undivided,
 )
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 WIDTHS_TRIED = 2
@@ -142,8 +143,8 @@ def choose_tile(
     for c in candidates(shape, hw):
         if isinstance(c, Fit):
             fits.append(c)
-        elif nearest is None or c.why.gap < nearest.gap:
-            nearest = c.why
+        elif nearest is None or c.why.gap < nearest.gap or shape.passes:
+            nearest = c.why  # of a norm the smallest: a larger buffer for others does not help
     best = min(fits, key=lambda c: c.rank(co_scheduled=co_scheduled), default=None)
     if best is None:
         assert nearest is not None
@@ -181,7 +182,8 @@ def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) 
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
     """Candidate (images, rows, blocks, cols), each an even cut of its extent, largest first."""
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
-    block_cuts, col_cuts = _cuts(blocks), _cuts(ceil_div(shape.out_cols, shape.px))
+    block_cuts = [blocks] if shape.passes else _cuts(blocks)
+    col_cuts = _cuts(ceil_div(shape.out_cols, shape.px))
     several = [(images, shape.out_rows) for images in _image_cuts(shape)]
     for images, rows in [*several, *((1, rows) for rows in _cuts(shape.out_rows))]:
         for count in block_cuts:
@@ -271,18 +273,21 @@ def overflow(
     """
     buffers = hw.buffers
     pixels, stored = shape.words(*pre_pool), shape.stored_words(*final)
+    at_once = blocks if shape.passes else 1
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
-        ("output", stored, buffers.output.bank_words),
+        ("output", stored * at_once, buffers.output.bank_words),
         ("param", blocks * shape.param_words, buffers.param.bank_words),
     ]
     if shape.sides:
         words = sum(shape.side_words(pixels, stored))
-        demands.append(("residual", words, buffers.residual.bank_words))
+        demands.append(("residual", words * at_once, buffers.residual.bank_words))
     if shape.stores_halo(final[0]):
         demands.append(("residual", final[1], buffers.residual.bank_words))
     if shape.tables and buffers.table is not None:
         demands.append(("table", shape.tables * TABLE_WORDS, buffers.table.bank_words))
+    if shape.exponentials and buffers.norm is not None:
+        demands.append(("norm", EXPONENTIALS, buffers.norm.bank_words))
     if shape.depthwise:
         needed = blocks * hw.word_parts * hw.row_words
         demands.append(("weight", needed, buffers.weight.bank_words))

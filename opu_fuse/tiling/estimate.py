@@ -161,6 +161,7 @@ def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
     cols = ceil_div(tile.cols, shape.stored_px)
     has_halo = shape.stores_halo(tile.rows)
     result = post_cycles(shape, hw, tile.rows - has_halo, cols, shape.pool_window.kernel[0])
+    result *= 1 + shape.passes
     if has_halo:
         result += halo_load_cycles(shape, hw, cols) + halo_store_cycles(shape, hw, cols)
     return result

@@ -43,11 +43,11 @@ def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
 def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
     """Yield forms with several pixels per partial-sum word, which post spreads over output words.
 
-    Post can do so if it neither pools nor reads another map.
+    Post can do so if it neither pools nor reads another map, nor normalises pixels.
     """
     if not shape.array or shape.depthwise or shape.pre or shape.px > 1 or shape.pool or shape.sides:
         return
-    if shape.computed or shape.zeros:
+    if shape.computed or shape.zeros or shape.passes:
         return
     for px in sorted({mode.px for mode in hw.array.modes} - {1}):
         if shape.pre_pool_channels * px <= hw.word_channels:

@@ -75,6 +75,8 @@ class TimeSink:
         self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; the other stages are not known here.
         self._post_drain = unit_rates.post_drain_cycles(hw, (Stage.ACT,))
+        norm_drain = unit_rates.post_drain_cycles(hw, (Stage.NORM,))
+        self._hold_and_drain = (0, self._post_drain), (unit_rates.hold_cycles(hw), norm_drain)
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
         self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
@@ -307,10 +309,8 @@ class TimeSink:
         self.spent[layer.output] += done - self.counted
         self.counted = done
         start = max(done, self._post_ready, buffers[Space.OUTPUT].reusable[step.output])
-        if step.params is not None:
-            start = max(start, self._constants[Space.PARAM].ready[step.params[0]])
-        if step.tables is not None:
-            start = max(start, self._constants[Space.TABLE].ready[step.tables[0]])
+        for space, words in step.constants:
+            start = max(start, self._constants[space].ready[words[0]])
         operands = buffers[Space.RESIDUAL]
         for bank in (step.residual, step.halo):
             if bank is not None:
@@ -335,10 +335,8 @@ class TimeSink:
     def _release(self, step: PostStep) -> None:
         """Mark partial sums and constants as reusable after post."""
         self._buffers[Space.PSUM].reusable[step.psum] = self._post_done
-        if step.params is not None:
-            self._constants[Space.PARAM].use(step.params, self._post_done)
-        if step.tables is not None:
-            self._constants[Space.TABLE].use(step.tables, self._post_done)
+        for space, words in step.constants:
+            self._constants[space].use(words, self._post_done)
 
     def _iteration_cycles(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
         """Cycles of the iterations over a block, per instruction of a tile; memoised."""
@@ -356,6 +354,7 @@ class TimeSink:
             first = [halo_load_cycles(shape, hw, cols)]
             counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
         window = shape.pool_window.kernel[0]
+        counts *= 1 + shape.passes
         iterations = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
         return self._iterations.setdefault(key, iterations)
 
@@ -363,12 +362,13 @@ class TimeSink:
         """Run post instructions; iterations: cycles of each per channel block."""
         # Without parameters, a pass waits about as long for other things.
         words = max(layer.shape.param_words, PARAM_WORDS)
+        hold, drain = self._hold_and_drain[layer.shape.passes > 0]
         start += ISSUE
         for count in iterations:
-            period = unit_rates.post_block_cycles(iterations=count, words=words)
+            period = unit_rates.post_block_cycles(iterations=count, words=words, hold=hold)
             first = max(start + words + unit_rates.POST_LOAD_CYCLES, self._post_done + 1)
             self._post_ready = first + (blocks - 1) * period + count
-            self._post_done = self._post_ready + self._post_drain
+            self._post_done = self._post_ready + drain
             start = self._post_ready
 
     def store(self, layer: TiledLayer, step: PostStep) -> None:

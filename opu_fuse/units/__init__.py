@@ -5,6 +5,7 @@ from opu_fuse.units.array import ARRAY, REQUANT
 from opu_fuse.units.base import ModuleKind, Stage, Unit
 from opu_fuse.units.comparator import COMPARATOR
 from opu_fuse.units.memory import LOAD, PAD, STORE
+from opu_fuse.units.norm import NORM
 from opu_fuse.units.pool import POOL
 from opu_fuse.units.prelu import PRELU
 from opu_fuse.units.residual import RESIDUAL
@@ -12,7 +13,7 @@ from opu_fuse.units.table import TABLE
 
 UNITS: tuple[Unit, ...] = (
     *(LOAD, AFFINE, PAD, ARRAY, REQUANT),
-    *(COMPARATOR, PRELU, POOL, RESIDUAL, TABLE, STORE),
+    *(COMPARATOR, PRELU, POOL, RESIDUAL, TABLE, NORM, STORE),
 )
 """In the order in which values pass them on most machines."""
 

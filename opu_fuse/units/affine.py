@@ -11,15 +11,17 @@ from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
 from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.base import (
-    NEARER,
     Access,
     Field,
     ModuleKind,
+    Stage,
+    Unit,
+)
+from opu_fuse.units.operator import (
+    NEARER,
     Operand,
     Operator,
     Registers,
-    Stage,
-    Unit,
 )
 from opu_fuse.units.residual import PRODUCT_BITS, product
 

@@ -7,7 +7,6 @@ cost, schedule, engines and pages of the documentation read these records; none 
 unit.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -15,13 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from msgspec import Struct, field
 
-from opu_fuse.errors import ModelError
-from opu_fuse.fixedpoint import MAX_SHIFT, Multiplier, multiplier, shared_multipliers
 from opu_fuse.model.operator_record import Pattern
-from opu_fuse.quant import QuantParams
+from opu_fuse.normalisation import Scaling
+from opu_fuse.units.operator import Numeric, Operator, Settings
 from opu_fuse.units.params import PostParams
 
-Registers = Mapping[str, int]
 Interval = tuple[int, int]
 """Words of a memory, [start, end)."""
 
@@ -41,6 +38,7 @@ class ModuleKind(StrEnum):
     UPSAMPLE = "upsample"
     SE = "se"
     TABLE = "table"
+    NORM = "norm"
     MEM_WR = "mem_wr"
     NOP = "nop"
 
@@ -68,6 +66,7 @@ class Space(StrEnum):
     PRE = "pre"
     TABLE = "table"
     IMAGE = "image"
+    NORM = "norm"
 
 
 class Stage(IntEnum):
@@ -82,6 +81,7 @@ class Stage(IntEnum):
     TABLE = 5
     PRE = 6
     PRELU = 7
+    NORM = 8
 
 
 class Field(Struct, frozen=True):
@@ -93,136 +93,8 @@ class Field(Struct, frozen=True):
     doc: str
 
 
-class Numeric(Protocol):
-    """Widths of the machine's multipliers (`HwSpec.numeric`)."""
-
-    @property
-    def multiplier_bits(self) -> int: ...
-
-    @property
-    def average_bits(self) -> int: ...
-
-
-class Operand(Struct, frozen=True, kw_only=True):
-    """A value of the model as a unit sees it. negative: a sum subtracts it."""
-
-    name: str
-    shape: tuple[int, ...]
-    quant: QuantParams | None
-    const: np.ndarray | None = None
-    negative: bool = False
-
-    @property
-    def quantised(self) -> QuantParams:
-        """The annotation; ModelError without."""
-        if self.quant is None:
-            raise ModelError(
-                self.name,
-                "its value is not rounded to int8",
-                "quantise it (add a QuantizeLinear after it)",
-            )
-        return self.quant
-
-
-NEARER = (
-    "choose scales nearer to each other in the model, or hand over the float model and take "
-    "--scales pow2"
-)
-POWERS_OF_TWO = (
-    "quantise the model with scales that are powers of two, hand over the float model, or compile "
-    "for a machine with multipliers"
-)
-"""Scales like these are the model's own: others are not chosen for a machine that only shifts."""
-SATURATING = 256.0
-"""From this ratio on every whole number but 0 leaves the range of int8: a larger one gives the same
-bits.
-"""
-_VANISHING = 2.0**-33
-"""Up to this ratio every sum of 32 bits is less than half a step."""
-
-
-def held(slope: float, most: float) -> float:
-    """A slope of int8 values whose result is clamped to int8, as a register holds it: beyond `most`
-    one that gives the same bits.
-    """
-    return slope if abs(slope) <= most else math.copysign(SATURATING, slope)
-
-
-class Operator(Struct, frozen=True, kw_only=True):
-    """An operator of the model as a unit sees it. operands: the pipeline's value first."""
-
-    name: str
-    op: str
-    attrs: Mapping[str, Any]
-    operands: tuple[Operand, ...]
-    result: Operand
-
-    @property
-    def x(self) -> QuantParams:
-        return self.operands[0].quantised
-
-    @property
-    def y(self) -> QuantParams:
-        return self.result.quantised
-
-    def scaled(self, ratio: float, bits: int) -> Multiplier:
-        """`fixedpoint.multiplier` of a sum of 32 bits that is clamped to int8: a ratio beyond its
-        reach is replaced by one that gives the same bits. ModelError where there is none.
-        """
-        try:
-            return multiplier(ratio, bits)
-        except ValueError as error:
-            if SATURATING <= ratio < np.inf:
-                return multiplier(SATURATING, bits)
-            if 0.0 < ratio <= _VANISHING:
-                return multiplier(2.0**-MAX_SHIFT, bits)
-            raise self._too_far(error, bits) from error
-
-    def shared(self, ratios: tuple[float, ...], numeric: Numeric) -> tuple[tuple[int, ...], int]:
-        """`fixedpoint.shared_multipliers`; ModelError when one shift cannot serve all."""
-        try:
-            return shared_multipliers(ratios, numeric.multiplier_bits)
-        except ValueError as error:
-            raise self._too_far(error, numeric.multiplier_bits) from error
-
-    def require_shifts(self, ratios: tuple[float, ...], numeric: Numeric) -> None:
-        """ModelError when a machine without multipliers would need one."""
-        free = [r for r in ratios if np.frexp(r)[0] != 0.5]
-        if free and not numeric.multiplier_bits:
-            what = f"ratio {free[0]} is not a power of two, the machine only shifts"
-            raise ModelError(
-                self.name,
-                f"{what} (multiplier_bits 0)",
-                POWERS_OF_TWO,
-            )
-
-    def require_tied(self) -> QuantParams:
-        """The annotation of an operator that only moves int8 values; ModelError unless its operands
-        have the same one.
-        """
-        y = self.y
-        for x in (operand.quantised for operand in self.operands):
-            if (x.scale, x.zero_point) != (y.scale, y.zero_point):
-                what = f"{self.op} changes the scale from {x.per_tensor} to {y.per_tensor}"
-                raise ModelError(
-                    self.name,
-                    f"{what} (or the zero point)",
-                    "quantise its input and output with one scale, as our own quantiser does",
-                )
-        return y
-
-    def _too_far(self, error: ValueError, bits: int) -> ModelError:
-        return ModelError(self.name, str(error), NEARER if bits else POWERS_OF_TWO)
-
-
-class Settings(Struct, frozen=True, kw_only=True):
-    """Registers of a unit for one operator. by_count: those that depend on how many rows and
-    columns of a window are inside its map; per_channel: the unit's record for every channel.
-    """
-
-    registers: Registers
-    by_count: Mapping[tuple[int, int], Registers] = field(default_factory=dict)
-    per_channel: tuple[int, ...] | None = None
+UNWRITTEN = 0xA5A5
+"""Statistics that no pass wrote."""
 
 
 class Reach(Protocol):
@@ -239,6 +111,19 @@ class Reach(Protocol):
     def run(self, base: int, words: int) -> tuple[Interval, ...]:
         """Words that follow each other, if there is a pixel at all."""
         ...
+
+
+class Statistics:
+    """What a unit remembers of the pixels (ys, xs) of a pass until the next one.
+
+    maximum: int64 (ys, xs); scaling: fields of that shape. Before a pass has written them they
+    hold what no pass computes.
+    """
+
+    def __init__(self) -> None:
+        unwritten = np.full((1, 1), UNWRITTEN)
+        self.maximum: np.ndarray = unwritten
+        self.scaling = Scaling(factor=unwritten, offset=unwritten, shift=unwritten * 0)
 
 
 class Site(Protocol):
@@ -267,6 +152,10 @@ class Site(Protocol):
         """All words of a memory, their lanes (words, lanes)."""
         ...
 
+    def statistics(self) -> Statistics:
+        """Of the unit's previous pass."""
+        ...
+
     def parameters(self, record: np.dtype) -> np.ndarray:
         """The stage's record for every block and lane, (blocks, 1, 1, lanes)."""
         ...
@@ -274,13 +163,16 @@ class Site(Protocol):
 
 class StageContext(Struct, frozen=True, kw_only=True):
     """Module and machine of a stage. module, machine: names; product: the module multiplies two
-    maps; shifts: the machine has shifters for multipliers.
+    maps; shifts: the machine has shifters for multipliers; lanes: of a word; pixels: of a bank of
+    partial sums.
     """
 
     module: str
     machine: str
     product: bool
     shifts: bool
+    lanes: int
+    pixels: int
 
 
 KNOWN = "operands and a result of known shape that represent real numbers"
@@ -300,6 +192,11 @@ def no_mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
     """No mistakes: for a unit that supports every value of its registers."""
     del p, context
     return iter(())
+
+
+def always(p: PostParams) -> bool:  # noqa: ARG001  one signature for all units
+    """Every pass has results."""
+    return True
 
 
 class Unit(Struct, frozen=True, kw_only=True):
@@ -331,11 +228,15 @@ class Unit(Struct, frozen=True, kw_only=True):
     stage: what they do in the chain
     windows: they fold tile positions into output pixels, so that a pass uses one
     memory: what they read
+    passes: operator -> passes over the same partial sums before the one that has results, of units
+        that compute statistics of a pixel from all its channels
+    looks_up: those operators that read a table of the memory
     record: constants of a channel, one parameter word a channel block for each of its bytes
     cycles: latency that they add, the register before the unit included
     run(value, own registers, site): what a stage does to int8 (blocks, ys, xs, lanes)
     reads(registers, reach): the words of its memory that it touches
     mistakes: what makes its registers illegal
+    writes(own registers): whether a pass through it has results
     settings(operator, numeric): its registers for an operator; ModelError where the numbers cannot
         be expressed
     apply(value, registers, records): of units that map one value at a time, the function itself,
@@ -359,11 +260,14 @@ class Unit(Struct, frozen=True, kw_only=True):
     takes: tuple[str, ...] = ()
     windows: bool = False
     memory: Space | None = None
+    passes: Mapping[str, int] = field(default_factory=dict)
+    looks_up: frozenset[str] = frozenset()
     record: np.dtype | None = None
     cycles: int = 0
     run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None
     reads: Callable[[PostParams, Reach], tuple[Interval, ...]] | None = None
     mistakes: Callable[[PostParams, StageContext], Iterator[str]] = no_mistakes
+    writes: Callable[[PostParams], bool] = always
     settings: Callable[[Operator, Numeric], Settings] | None = None
     apply: Callable[[np.ndarray, Any, np.ndarray | None], np.ndarray] | None = None
 

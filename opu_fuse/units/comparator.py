@@ -10,12 +10,14 @@ from opu_fuse.units.base import (
     Capability,
     Field,
     ModuleKind,
-    Numeric,
-    Operator,
-    Settings,
     Site,
     Stage,
     Unit,
+)
+from opu_fuse.units.operator import (
+    Numeric,
+    Operator,
+    Settings,
     held,
 )
 from opu_fuse.units.params import ActRegisters, PostParams

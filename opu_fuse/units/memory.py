@@ -8,6 +8,7 @@ from msgspec import Struct
 from opu_fuse.model.operator_record import Pattern
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import KNOWN, ModuleKind, Space, Unit
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 
@@ -125,6 +126,18 @@ MEMORIES: tuple[Memory, ...] = (
         least_of="four pixels",
         loads="DRAM -> image buffer",
         needs="an image buffer",
+        late=True,
+    ),
+    Memory(
+        space=Space.NORM,
+        doc="words of W bytes, of which the low three are an exponential",
+        answer="words of the norm memory, 0 without",
+        bases={"post": "norm_table"},
+        signed=False,
+        least=EXPONENTIALS,
+        least_of="the exponentials of one softmax",
+        loads="DRAM -> norm memory",
+        needs="a norm",
         late=True,
     ),
 )

@@ -215,7 +215,31 @@ class PreluRegisters(TypedDict):
     """zero point after"""
 
 
-class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters, PreluRegisters):
+class NormRegisters(TypedDict):
+    """Registers of one NORM unit."""
+
+    norm_op: int
+    """0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise"""
+    norm_table: int
+    """norm memory word of the exponential of 0"""
+    norm_idle: int
+    """lanes of the last block that hold no channel"""
+    norm_zero: int
+    """zero point of the result; squares: of the operand"""
+    norm_scale: int
+    """expsum: mantissa of 1/scale, less 1; moments: of epsilon"""
+    norm_shift: int
+    """expsum: exponent of 1/scale; moments: of epsilon"""
+
+
+class PostParams(
+    ActRegisters,
+    PoolRegisters,
+    ResidualRegisters,
+    TableRegisters,
+    PreluRegisters,
+    NormRegisters,
+):
     """Parameters of the post engine's instructions."""
 
     psum: int

@@ -14,14 +14,12 @@ from opu_fuse.units.base import (
     Capability,
     Field,
     ModuleKind,
-    Numeric,
-    Operator,
-    Settings,
     Site,
     Stage,
     StageContext,
     Unit,
 )
+from opu_fuse.units.operator import Numeric, Operator, Settings
 from opu_fuse.units.params import PostParams
 
 

@@ -15,16 +15,14 @@ from opu_fuse.units.base import (
     Field,
     Interval,
     ModuleKind,
-    Numeric,
-    Operator,
     Reach,
-    Settings,
     Site,
     Space,
     Stage,
     StageContext,
     Unit,
 )
+from opu_fuse.units.operator import Numeric, Operator, Settings
 from opu_fuse.units.params import PostParams, ResidualRegisters
 
 

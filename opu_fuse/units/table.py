@@ -7,15 +7,13 @@ from opu_fuse.units.base import (
     Field,
     Interval,
     ModuleKind,
-    Numeric,
-    Operator,
     Reach,
-    Settings,
     Site,
     Space,
     Stage,
     Unit,
 )
+from opu_fuse.units.operator import Numeric, Operator, Settings
 from opu_fuse.units.params import PostParams
 
 TABLE_WORDS = 256

@@ -65,7 +65,10 @@ def completed(words):
     [
         (["opu-fuse", "insp"], ["inspect"]),
         (["opu-fuse", "run", "x.opu", "--bytes"], ["--bytes-per-cycle"]),
-        (["opu-fuse", "compile", "--hw", "opu-1024"], ["opu-1024", "opu-1024-lean", "opu-1024t"]),
+        (
+            ["opu-fuse", "compile", "--hw", "opu-1024"],
+            ["opu-1024", "opu-1024-lean", "opu-1024a", "opu-1024t"],
+        ),
         (["opu-fuse", "compile", "--strategy", "d"], ["dominator"]),
         (["opu-fuse", "zoo", "export", "shuffle"], ["shufflenet_v2"]),
     ],

@@ -12,8 +12,8 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model, partition_model
 from opu_fuse.quant import QuantParams
 from opu_fuse.sim.compare.runs import check
-from opu_fuse.units.base import Operand, Operator
 from opu_fuse.units.comparator import COMPARATOR
+from opu_fuse.units.operator import Operand, Operator
 from opu_fuse.units.prelu import PRELU
 from tests.some import some
 

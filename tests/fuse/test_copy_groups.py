@@ -16,7 +16,7 @@ from opu_fuse.fuse.explain.partition_text import explain
 from opu_fuse.fuse.strategies.registry import STRATEGIES
 from opu_fuse.pipeline import Options, compile_model, fuse_and_tile, partition_model
 from opu_fuse.schedule.insert_copies import _of_the_graph, needed_copies
-from opu_fuse.schedule.tile_choice import Misfit
+from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from tests.dfg import canonical

@@ -7,6 +7,7 @@ the same operands:
   normalisation whose constants the product has not rounded itself: 1, and as many as its factors,
   rounded to 16 bits, move the largest operand. A sum of products that
   float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
+* a softmax or layer normalisation, of channels on machines that have the unit: 1.
 * other scales: 1; but 0 for operators that only move or choose values of one scale.
 * values that are not rounded before they are summed, and constants that arrive as floats in a QDQ
   model: 1. A bias that lies between the steps of its sums: half such a step.
@@ -209,6 +210,8 @@ class Bounds:
                 return not self._power_counts(node)
             case "BatchNormalization":
                 return not self.own
+            case "Softmax" | "LayerNormalization" | "RMSNormalization":
+                return True
             case "LeakyRelu":
                 alpha = next((a.f for a in node.attribute if a.name == "alpha"), 0.01)
                 return not self.own and alpha * 2**15 % 1 != 0

@@ -1,6 +1,6 @@
 """Networks for machines with long pipelines: convolutions with a tail of what runs behind them."""
 
-from tests.fuzz import joins, layers, moves, pointwise
+from tests.fuzz import joins, layers, moves, norms, pointwise
 from tests.fuzz.random_network import STEPS, Steps
 from tests.fuzz.sketch import Sketch, Value
 
@@ -10,6 +10,7 @@ _TAIL: Steps = {
     pointwise.clip: 4.0,
     pointwise.prelu: 1.5,
     pointwise.table: 2.0,
+    norms.norm: 1.5,
     layers.pool: 2.0,
     joins.residual: 2.0,
     joins.gate: 0.5,

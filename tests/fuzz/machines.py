@@ -14,6 +14,7 @@ SHARES = {
     "opu-light": 5.0,
     "opu-1024": 3.0,
     "opu-1024t": 2.0,
+    "opu-1024a": 2.0,
     "opu-classic": 3.0,
     "every-module": 2.0,
     "few-modules": 1.0,

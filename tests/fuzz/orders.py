@@ -17,7 +17,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan
 
 _ARRAY = "the array"
 _ON_ARRAY = ("ipa", "adder", "multiplier")
-_STAGES = ("comparator", "pool", "res_adder", "se", "table", "prelu")
+_STAGES = ("comparator", "pool", "res_adder", "se", "table", "prelu", "norm")
 _ORDER_REGISTERS = [REGISTER[Engine.POST, name].index for name in ORDER_REGISTERS]
 _RUN = OPCODE[Engine.POST, "run"].code
 

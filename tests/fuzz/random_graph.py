@@ -19,7 +19,7 @@ MOST_STAGES, MOST_BEFORE = 12, 6
 ROOT = "fetch"
 
 _LAYERS = ("root", "pre", "pad", "array", "acc", "post", "up")
-_STAGES = ("comparator", "pool", "res_adder", "se", "table", "prelu")
+_STAGES = ("comparator", "pool", "res_adder", "se", "table", "prelu", "norm")
 _CYCLIC = ("pre", "acc", "post")
 """Layers whose modules may feed each other in any order."""
 _SAME_STAGE = {"se": "res_adder"}
@@ -55,7 +55,7 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
         if chance(share):
             found.append(("acc", f"{kind}_acc", {**_of_kind(rng, kind), "domain": "acc"}))
     for n in range(int(rng.integers(MOST_STAGES + 1, size=2).max())):
-        kind = str(rng.choice(_STAGES, p=(0.31, 0.19, 0.16, 0.12, 0.13, 0.09)))
+        kind = str(rng.choice(_STAGES, p=(0.28, 0.17, 0.15, 0.11, 0.12, 0.08, 0.09)))
         found.append(("post", f"{kind}_{n}", _of_kind(rng, kind)))
         if kind == "pool" and chance(0.3):
             found.append(("post", f"pad_{n}", _of_kind(rng, "pad")))
@@ -77,7 +77,7 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
 def _of_kind(rng: np.random.Generator, kind: str) -> Tree:
     module: Tree = {"kind": kind}
     match kind:
-        case "multiplier" | "adder" | "prelu":
+        case "multiplier" | "adder" | "prelu" | "norm":
             module["operand"] = "per_channel"
         case "res_adder":
             module["operand"] = "full"

@@ -127,7 +127,7 @@ def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width
     buffers: dict[str, Any] = {
         "feature": buffer(32, 4, 8, 16),
         "weight": {**buffer(block, 2, 4, 12), "width": width},
-        "param": buffer(10, 1, 2, 4),
+        "param": buffer(18 if "norm" in kinds else 10, 1, 2, 4),
         "residual": buffer(32, 2, 4) if kinds & {"res_adder", "se"} else buffer(1, 1),
         "psum": buffer(32, 2, 4, 8),
         "output": buffer(32, 1, 2, 4),
@@ -136,6 +136,8 @@ def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width
         buffers["pre"] = buffer(48, 1, 2)
     if "table" in kinds:
         buffers["table"] = buffer(256, 1, 2)
+    if "norm" in kinds:
+        buffers["norm"] = buffer(256, 1, 2)
     if word >= 16 and word & (word - 1) == 0 and rng.random() < 0.5:
         buffers["image"] = {"words": int(one_of(rng, (12, 40, 160))), "banks": 1}
     return buffers

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tests.fuzz import attention, joins, large_windows, layers, moves, reforms
+from tests.fuzz import attention, joins, large_windows, layers, moves, norms, reforms
 from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 from tests.fuzz.tokens import tokens
@@ -54,6 +54,7 @@ STEPS: Steps = {
     moves.depth_space: 0.3,
     moves.expand: 0.3,
     attention.attention: 0.6,
+    norms.norm: 0.8,
     reforms.reduction: 0.4,
     reforms.einsum: 0.4,
     reforms.tile: 0.2,
@@ -65,7 +66,7 @@ STEPS: Steps = {
     repeated: 0.4,
     tokens: 1.0,
 }
-OPSETS = (13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21)
+OPSETS = (13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21, 23)
 STALE_SHARE = 0.01
 """Networks that declare a wrong shape for a value inside."""
 

@@ -50,7 +50,8 @@ def _remove(tree: Tree, gone: str, *, joined: bool) -> None:
     kinds = {m["kind"] for m in flow["modules"].values()}
     left = {op: [k for k in able if k in kinds] for op, able in flow["operators"].items()}
     flow["operators"] = {op: able for op, able in left.items() if able}
-    needed = {"table": "table" in kinds, "pre": any("_pre_" in n for n in flow["modules"])}
+    needed = {"table": "table" in kinds, "norm": "norm" in kinds}
+    needed["pre"] = any("_pre_" in n for n in flow["modules"])
     for name, there in needed.items():
         if not there:
             tree["buffers"].pop(name, None)

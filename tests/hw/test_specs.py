@@ -148,7 +148,7 @@ def test_an_unknown_name_lists_the_machines_that_exist():
         load_hw("opu-1025")
     text = str(error.value)
     assert "opu-1025: unknown machine" in text
-    assert "opu-1024, opu-1024-lean, opu-1024t, opu-classic, opu-light, opu-micro, opu-tiny" in text
+    assert "opu-1024, opu-1024-lean, opu-1024a, opu-1024t, opu-classic, opu-light" in text
     assert "opu-ulx3s" in text
     assert "did you mean 'opu-1024'" in text
 

@@ -176,7 +176,7 @@ BROKEN_WORDS = {
         Engine.COMPUTE << 28 | 22 << 22 | 128,
         "compute.pad_value: value 0x80 does not fit 8 signed bits",
     ),
-    "an absent opcode": (1 << 31 | LOAD | 8 << 24, "load has no opcode 8 (0..7)"),
+    "an absent opcode": (1 << 31 | LOAD | 9 << 24, "load has no opcode 9 (0..8)"),
     "reserved bits": (1 << 31 | LOAD | 5, "reserved bits 7:0 are 0x5, not zero"),
     "a wait on itself": (
         1 << 31 | LOAD | 1 << (16 + 1),

@@ -39,6 +39,7 @@ ABSENT = "no module of this machine runs it"
 HOST: dict[str, dict[str, str]] = {
     "opu-1024": {},
     "opu-1024-lean": {"batch_norm": ABSENT},
+    "opu-1024a": {},
     "opu-1024t": {},
     "opu-classic": dict.fromkeys(("batch_norm", "clip", "shuffle", "split"), ABSENT),
     "opu-light": {},

@@ -4,7 +4,7 @@ Scales are chosen here (`choose_scales.py`). ONNX Runtime inserts the QuantizeLi
 DequantizeLinear nodes: int8 activations and weights, int32 biases. Other operators remain float.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from opu_fuse.frontend.importing.value_checks import in_range
 from opu_fuse.frontend.qdq import is_dequantize
 from opu_fuse.frontend.quantization.activation_ranges import collect
 from opu_fuse.frontend.quantization.bias_correction import correct_biases, corrected, give_biases
+from opu_fuse.frontend.quantization.check_quantised import check_quantised
 from opu_fuse.frontend.quantization.choose_scales import (
     BIAS_LIMIT,
     activation_quants,
@@ -48,6 +49,7 @@ from opu_fuse.frontend.unrounded import (
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
+from opu_fuse.model.norms import machine_norm
 from opu_fuse.model.operator_sets import (
     BY_NUMBERS,
     LAYERS,
@@ -58,11 +60,10 @@ from opu_fuse.model.operator_sets import (
 )
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.model.products import is_product
-from opu_fuse.quant import FLOAT_KEY, NEEDLESS
+from opu_fuse.quant import FLOAT_KEY, NEEDLESS, NORMS_KEY
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
 """Operators quantised at any rank if their operand is: lossless, so shuffles remain exact."""
-_INT32 = np.iinfo(np.int32)
 _TINY = 2.0**-60
 """Constants below this magnitude are zero in any scale."""
 
@@ -98,7 +99,7 @@ def quantise_with(
     require_choice("scales", scales, Scales)
     require_choice("calibration method", method, Method)
     _own_constants(model)
-    nodes, values, touched = rounded(model.graph)
+    nodes, values, touched = rounded(model.graph, model.meta.get(NORMS_KEY, ()))
     names = {node.name or "" for node in touched}
     by_channel: set[str] = set()
     if bias_correction:
@@ -181,31 +182,14 @@ def _restore_outputs(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoPro
     graph.output.extend(outputs)
 
 
-def check_quantised(qdq: onnx.ModelProto) -> None:
-    """Raise InternalError if a bias saturates int32 or all weights of a tensor saturate int8."""
-    for tensor in qdq.graph.initializer:
-        if not tensor.name.endswith("_quantized"):
-            continue
-        data = onnx.numpy_helper.to_array(tensor)
-        if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
-            raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
-        row = np.atleast_1d(data)[:1]  # the fill of a Pad is a single number
-        saturated = (
-            data.dtype == np.int8 and _saturates_everywhere(row) and _saturates_everywhere(data)
-        )
-        if saturated and np.unique(row).size > 2:
-            raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
-
-
-def _saturates_everywhere(data: np.ndarray) -> bool:
-    return bool(np.all((data >= 127) | (data <= -127)))
-
-
-def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
+def rounded(  # noqa: C901  one case after the other
+    graph: ir.Graph, norms: Collection[str] = ()
+) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
     """The quantised nodes and values of a graph.
 
     Returns the nodes that ONNX Runtime's quantiser handles and all quantised values, both in graph
-    order, and the set of nodes that read or write quantised values.
+    order, and the set of nodes that read or write quantised values. norms: ONNX operators of
+    `model/norms.py` that the machine runs.
     """
     wholes = composites(graph)
     composite_nodes = {node for composite in wholes.values() for node in composite.nodes}
@@ -225,7 +209,10 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
             continue  # empty, or of unknown size
         if any(is_dequantize(v.producer()) for v in operands):
             continue  # ONNX Runtime quantises no reader of a DequantizeLinear
-        if node in wholes and not wholes[node].is_norm:
+        norm = machine_norm(node, wholes.get(node), norms) if norms else None
+        if norm is not None:
+            operands = [norm.source]
+        elif node in wholes and not wholes[node].is_norm:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
                 continue
@@ -258,7 +245,7 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 
     Run it before a float model is quantised, or fused as a float model (quantised=False).
     """
-    _, values, touched = rounded(model.graph)
+    _, values, touched = rounded(model.graph, model.meta.get(NORMS_KEY, ()))
     separate(model.graph, touched, values)
     if not quantised:
         split_inputs(model.graph, touched)

@@ -243,7 +243,7 @@ def _side_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
     These are the constants, else the single operand that is no full map, else the second one.
     """
     constants = [i for i, operand in enumerate(node.operands) if dfg[operand].kind is Kind.CONST]
-    if 0 < len(constants) < len(node.operands):
+    if 0 < len(constants) < len(node.operands) or len(node.operands) == 1:
         return tuple(constants)
     narrow = [i for i, access in enumerate(node.access) if access is not Access.FULL]
     return (narrow[0],) if len(narrow) == 1 else (1,)

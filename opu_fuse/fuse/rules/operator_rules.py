@@ -18,7 +18,7 @@ from opu_fuse.fuse.rules.host_reasons import HOST_REASONS
 from opu_fuse.fuse.rules.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.rules.spec_changes import NewModule
 from opu_fuse.hw.spec.check_graph import RUNS
-from opu_fuse.model.operator_sets import DYNAMIC_SCALES
+from opu_fuse.model.operator_sets import DYNAMIC_SCALES, NORM_OPERATORS
 from opu_fuse.units import FORMS
 from opu_fuse.units.base import ModuleKind
 
@@ -84,7 +84,7 @@ def _without_shape(values: Iterable[ir.Value | None]) -> ir.Value | None:
     )
 
 
-def known_form(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+def known_form(context: MatchContext, node: Node) -> Words | None:
     """{op}: machines run it only with {form}
 
     Change: give {node:own} that form
@@ -93,6 +93,8 @@ def known_form(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG0
         return None
     op = node.op.removeprefix("host:")
     form = FORMS.get(op)
+    if op in NORM_OPERATORS and not context.modules.runners(NORM_OPERATORS[op]):
+        form = None  # no form of it runs here
     return None if form is None else {"node": node.called, "op": op, "form": form}
 
 

@@ -169,6 +169,10 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {},
         },
+        "norm": {
+            "lut": {},
+            "dsp": {},
+        },
         "store": {
             "lut": {
                 "one": 1374.0,
@@ -343,6 +347,10 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "lut": {
                 "lanes": 20.53,
             },
+            "dsp": {},
+        },
+        "norm": {
+            "lut": {},
             "dsp": {},
         },
         "store": {

@@ -202,6 +202,8 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
             results.append(
                 Access(space=unit.memory, intervals=words, write=False, unit=module.bank)
             )
+    if not all(u.writes(unit_params(p, m.bank)) for m, u in zip(chain, units, strict=True)):
+        return tuple(results)
     words = outputs.pixels(p["out"], p["out_row_pitch"], p["out_block_pitch"])
     results.append(Access(space=Space.OUTPUT, intervals=words, write=True))
     if p["keep"]:

@@ -202,6 +202,8 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             machine=spec.name,
             product=stage.product,
             shifts=not spec.numeric.multiplier_bits,
+            lanes=spec.word_channels,
+            pixels=spec.buffers.psum.bank_words,
         )
         yield from BY_STAGE[stage.stage].mistakes(unit_params(p, stage.bank), context)
     pools = [stage for stage in stages if BY_STAGE[stage.stage].windows]

@@ -20,8 +20,8 @@ from typing import TypeVar, cast
 from msgspec import Struct
 
 from opu_fuse.units import AFFINE, POST
-from opu_fuse.units.base import Field, Stage, Unit
-from opu_fuse.units.memory import MEMORIES
+from opu_fuse.units.base import Field, Space, Stage, Unit
+from opu_fuse.units.memory import MEMORIES, MEMORY
 from opu_fuse.units.params import ComputeParams, PostParams
 
 VALUE_BITS = 22
@@ -164,8 +164,9 @@ OPCODES: tuple[Opcode, ...] = (
     ),
     *_opcodes(
         Engine.LOAD,
-        *((m.space.value, m.loads) for m in MEMORIES if m.loads is not None),
+        *((m.space.value, m.loads) for m in MEMORIES if m.loads and m.space is not Space.NORM),
         ("unfold", "image buffer -> feature buffer: kernel rows side by side in their columns"),
+        (Space.NORM.value, str(MEMORY[Space.NORM].loads)),  # opcodes keep their numbers
     ),
     *_opcodes(
         Engine.COMPUTE,

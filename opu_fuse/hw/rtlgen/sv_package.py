@@ -17,6 +17,7 @@ from opu_fuse.hw.isa.register_map import (
 from opu_fuse.hw.isa.table import (
     BANK,
     OPCODES,
+    REGISTERS_PER_ENGINE,
     VALUE_BITS,
     WATCHDOG_RESET,
     Engine,
@@ -226,6 +227,11 @@ def _params(engine: Engine, spec: HwSpec) -> str:
     fields = "\n".join(f"    {_field_type(r, spec)} {sv_field(r.name)};" for r in registers)
     sets = "\n".join(f"      6'd{r.index}: {_set(r, name, spec)}" for r in registers)
     fits = "\n".join(f"      6'd{r.index}: fits_{name} = {_fits(r, spec)};" for r in registers)
+    exists = (
+        f"index < 6'd{len(registers)}"
+        if len(registers) < REGISTERS_PER_ENGINE
+        else "|{1'b1, index}"
+    )
     banked = any(r.stage is not None for r in registers)
     bank = ", logic [3:0] bank" if banked else ""
     return f"""\
@@ -243,7 +249,7 @@ def _params(engine: Engine, spec: HwSpec) -> str:
   endfunction
 
   function automatic logic has_{name}(logic [5:0] index);
-    has_{name} = index < 6'd{len(registers)};
+    has_{name} = {exists};
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,

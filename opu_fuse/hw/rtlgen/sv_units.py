@@ -16,7 +16,7 @@ from opu_fuse.units.base import Space, Unit
 KEYWORDS = frozenset({"table"})
 """Register names that SystemVerilog keeps for itself."""
 
-PORTS = {Space.RESIDUAL: "res", Space.TABLE: "table"}
+PORTS = {Space.RESIDUAL: "res", Space.TABLE: "table", Space.NORM: "norm"}
 """Memories that units read, and what their ports are called. Every unit has a port of its own."""
 
 _HEAD = """\

@@ -78,10 +78,14 @@ def edges_back(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _extras(spec: HwSpec) -> Iterator[Problem]:
-    """Pre chain and tables have their buffers, and no machine has the buffers alone."""
-    pre = [n for n in spec.dataflow.modules if _rank(spec, n) == _PRE]
-    tables = [n for n, m in spec.dataflow.modules.items() if m.kind is K.TABLE]
-    for name, users in (("pre", pre), ("table", tables)):
+    """Pre chain, tables and norms have their buffers, and no machine has the buffers alone."""
+    modules = spec.dataflow.modules
+    users_of = {
+        "pre": ("is before the array", [n for n in modules if _rank(spec, n) == _PRE]),
+        "table": ("is a table", [n for n, m in modules.items() if m.kind is K.TABLE]),
+        "norm": ("is a norm", [n for n, m in modules.items() if m.kind is K.NORM]),
+    }
+    for name, (what, users) in users_of.items():
         present = getattr(spec.buffers, name) is not None
         if users and not present:
             size = PROPOSED[name](spec)
@@ -91,7 +95,6 @@ def _extras(spec: HwSpec) -> Iterator[Problem]:
                 f"add `buffers.{name}: {{words: {size.words}, banks: {size.banks}}}`",
             )
         elif present and not users:
-            what = "is before the array" if name == "pre" else "is a table"
             said = f"buffer {name}, and no module that {what}"
             yield unbuilt(("buffers", name), said, f"set `{name}: null`")
 

@@ -43,7 +43,7 @@ to a program but for its time.
 OF_THE_ARRAY = ("dataflow.operators.matmul", "dataflow.operators.transpose")
 """Operators that need nothing of a machine but its array: they are for the compiler to know."""
 
-ADDED_LATER = ("buffers.image",)
+ADDED_LATER = ("buffers.image", "buffers.norm")
 """Keys that enter the spec hash only where a spec has them: other machines retain theirs."""
 
 OPERATORS = tuple(RUNS)
@@ -132,7 +132,8 @@ class WeightBuffer(Buffer):
 class Buffers:
     """Words: feature, residual, output and table W int8, partial sums W int32, param and pre W
     bytes, weight `width` bytes. pre: parameters of the modules before the array; table: entries of
-    unary functions, 256 words each; None on machines without such modules. image: rows of images
+    unary functions, 256 words each; norm: exponentials of softmax, 256 words each; None on machines
+    without such modules. image: rows of images
     for im2row on load (`hw/im2row_window.py`); None: load has no im2row.
     """
 
@@ -145,6 +146,7 @@ class Buffers:
     pre: Buffer | None = None
     table: Buffer | None = None
     image: Buffer | None = None
+    norm: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)

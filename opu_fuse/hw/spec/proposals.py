@@ -2,6 +2,7 @@
 
 from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec
 from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 
@@ -16,5 +17,10 @@ def table_buffer(spec: HwSpec) -> Buffer:  # noqa: ARG001  one signature for all
     return Buffer(words=2 * TABLE_WORDS, banks=2)
 
 
-PROPOSED = {"pre": pre_buffer, "table": table_buffer}
+def norm_buffer(spec: HwSpec) -> Buffer:  # noqa: ARG001  one signature for all buffers
+    """For softmax: the exponentials of one in each of two banks."""
+    return Buffer(words=2 * EXPONENTIALS, banks=2)
+
+
+PROPOSED = {"pre": pre_buffer, "table": table_buffer, "norm": norm_buffer}
 """Buffers that only some machines have."""

@@ -4,8 +4,10 @@ With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (d
 step is allowed after (1) an average over a count that is no power of two, whose reciprocal has no
 exact multiplier; (2) scales that are no powers of two, for the same reason, unless a table changes
 one to another; (3) constants in floats
-that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product. A
-bias may be rounded to sums coarser than the result; then it is as many steps as that moves it.
+that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product; (4)
+a softmax or layer normalisation on the machine, whose exponentials, reciprocals and roots have 16
+bits and more (`normalisation.py`). A bias may be rounded to sums coarser than the result; then it
+is as many steps as that moves it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -34,6 +36,7 @@ from opu_fuse.quant import finer_by
 
 AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
+STATISTICS = "a softmax or layer normalisation on the machine"
 ADDED = "roundings that the compiler added"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _GLOBAL = having(Trait.AVERAGES) - POOLS
@@ -64,14 +67,16 @@ def allowed_differences(
     shown: Collection[str] | None = None,
     looked_up: Collection[str] = (),
     added: AbstractSet[str] = frozenset(),
+    norms: Collection[str] = (),
 ) -> dict[str, Allowed]:
     """Allowed difference of every result of a QuantizeLinear, by name.
 
     shapes: shapes of those results. shown: results whose values are known (None: all); the allowed
     difference of a hidden one propagates to its readers. looked_up: results that a machine's table
-    computes. added: results that the reference model does not round.
+    computes. added: results that the reference model does not round. norms: ONNX operators of
+    `model/norms.py` that the machine computes.
     """
-    graph = _Graph(model, looked_up)
+    graph = _Graph(model, looked_up, norms)
     results: dict[str, Allowed] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
@@ -99,8 +104,13 @@ class _Graph:
     DequantizeLinears that it is computed from.
     """
 
-    def __init__(self, model: onnx.ModelProto, looked_up: Collection[str] = ()) -> None:
-        self.looked_up = looked_up
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        looked_up: Collection[str] = (),
+        norms: Collection[str] = (),
+    ) -> None:
+        self.looked_up, self.norms = looked_up, norms
         self.producer = {name: node for node in model.graph.node for name in node.output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
@@ -118,6 +128,8 @@ class _Graph:
             why = SCALES
         elif any(not self._divides_exactly(n, shapes) for n in operators):
             why = AVERAGES
+        elif any(n.op_type in self.norms for n in operators):
+            why = STATISTICS
         elif (
             any(bias_errors)
             or None in bias_errors

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import CheckResult, Difference, RunResult
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare.bounds import (
     EXACT,
@@ -65,7 +66,8 @@ def check(
     shown = {p.qdq_name for p in captured}
     tables = {name for g in bundle.groups if g.ops[-1].op == "table" for name in g.outputs}
     looked_up = {p.qdq_name for p in captured if p.name in tables}
-    allowed = allowed_differences(reference.model, shapes, shown, looked_up)
+    norms = norms_of(bundle)
+    allowed = allowed_differences(reference.model, shapes, shown, looked_up, norms=norms)
     pairs = [
         replace(pair, zero_point=reference.zero_points[p.qdq_name], allowed=allowed[p.qdq_name])
         for p, pair in zip(captured, _tensor_pairs(captured, expected, result), strict=True)
@@ -83,6 +85,12 @@ def check(
         whole = dataclasses.replace(whole, first=_compare(bundle, NAME, own, left).first)
     output_errors = allowed_of_outputs(reference.model, allowed, shown)
     return _with_outputs(whole, expected, result, allowed, output_errors)
+
+
+def norms_of(bundle: Bundle) -> frozenset[str]:
+    """ONNX operators of `model/norms.py` that groups compute."""
+    ops = {op.op for group in bundle.groups for op in group.ops}
+    return frozenset(name for name, op in NORM_OPERATORS.items() if op in ops)
 
 
 def _tensor_pairs(

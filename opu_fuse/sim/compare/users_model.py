@@ -28,7 +28,7 @@ from opu_fuse.process.sandbox import first_line
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare.bounds import FLOAT_TOLERANCE, allowed_differences, allowed_of_outputs
 from opu_fuse.sim.compare.ort_reference import Reference
-from opu_fuse.sim.compare.runs import check
+from opu_fuse.sim.compare.runs import check, norms_of
 
 SUFFIXES = (".onnx", ".tflite")
 LOOKED_AT_BYTES = 1 << 30
@@ -181,7 +181,7 @@ def _limits(
     if len(added) == len(reference.names):
         return {}
     shapes = {name: array.shape for name, array in reference.run(feed).tensors.items()}
-    allowed = allowed_differences(reference.model, shapes, (), added=added)
+    allowed = allowed_differences(reference.model, shapes, (), added=added, norms=norms_of(bundle))
     errors = allowed_of_outputs(reference.model, allowed, ())
     limits: dict[str, float] = {}
     for port in bundle.outputs:

@@ -5,13 +5,15 @@ shows it. The feature buffer has one extra word that holds the padding value: a 
 outside the tile are replaced pads without a copy. Memories the machine does not have are empty.
 """
 
+from collections import defaultdict
+
 import numpy as np
 
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import MAX_SHIFT, MIN_SHIFT
 from opu_fuse.hw.isa.footprint import space_limit
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.units.base import Space
+from opu_fuse.units.base import Space, Statistics
 from opu_fuse.units.memory import MEMORIES, Memory, Word
 
 _UNWRITTEN = 0xA5
@@ -26,8 +28,8 @@ class Memories:
     """Window of DRAM (the caller's uint8 array, which stores write) and on-chip buffers.
 
     feature: int8 (words + 1, word_bytes), the last row is padding; residual, output, table, image:
-    int8 (words, word_bytes); param and pre: uint8 (words, word_bytes); weight: int8 (words, width);
-    psum: int32 (words, word_channels).
+    int8 (words, word_bytes); param, pre and norm: uint8 (words, word_bytes); weight: int8 (words,
+    width); psum: int32 (words, word_channels). statistics: of the norm units, by bank.
     """
 
     def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
@@ -37,11 +39,13 @@ class Memories:
         self.feature, self.weight = by_space[Space.FEATURE], by_space[Space.WEIGHT]
         self.param, self.pre = by_space[Space.PARAM], by_space[Space.PRE]
         self.residual, self.output = by_space[Space.RESIDUAL], by_space[Space.OUTPUT]
-        self.psum, self.table, self.image = (
+        self.psum, self.table, self.image, self.norm = (
             by_space[Space.PSUM],
             by_space[Space.TABLE],
             by_space[Space.IMAGE],
+            by_space[Space.NORM],
         )
+        self.statistics: dict[int, Statistics] = defaultdict(Statistics)
 
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""
@@ -68,7 +72,7 @@ class Memories:
         at = first + np.arange(blocks)[:, None] * pitch + np.arange(record.itemsize)
         words = self.buffer(space)[at, : self.spec.word_channels]
         result = words.reshape(blocks, -1).view(record)
-        if record.names is not None:
+        if record.names and "mult" in record.names:
             self._check(result, space, at[:, 0])
         return result
 

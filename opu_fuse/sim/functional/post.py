@@ -14,7 +14,7 @@ from opu_fuse.hw.isa.table import order_of, unit_params
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.sim.functional.memories import Memories
 from opu_fuse.units import BY_STAGE
-from opu_fuse.units.base import Space, Stage
+from opu_fuse.units.base import Space, Stage, Statistics
 from opu_fuse.units.params import PostParams
 from opu_fuse.units.pool import framed
 
@@ -55,7 +55,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     for number, (module, unit) in enumerate(zip(chain, units, strict=True)):
         before_pool = any(later.windows for later in units[number:])
         first = sum(earlier.words for earlier in units[:number])
-        here = _Site(mem, p, *((ys, xs) if before_pool else _outputs(p)), first, pitch)
+        here = _Site(mem, p, *((ys, xs) if before_pool else _outputs(p)), first, pitch, module.bank)
         assert unit.run is not None, "a stage of the post chain does something"
         value = unit.run(value, unit_params(p, module.bank), here)
         if unit.windows:
@@ -63,6 +63,8 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
         seen = _spread(value, xs, spread)
         results.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=seen))
 
+    if not all(u.writes(unit_params(p, m.bank)) for m, u in zip(chain, units, strict=True)):
+        return ()
     target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
     mem.output[target, :lanes] = seen
     if p["keep"]:
@@ -73,7 +75,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
 
 class _Site(Struct, frozen=True):
     """View of a stage on the engine (`units.base.Site`). first: number of its first parameter word
-    of a block; pitch: words from block to block.
+    of a block; pitch: words from block to block; bank: of its unit.
     """
 
     mem: Memories
@@ -82,6 +84,7 @@ class _Site(Struct, frozen=True):
     xs: np.ndarray
     first: int
     pitch: int
+    bank: int
 
     @property
     def lanes(self) -> int:
@@ -95,6 +98,9 @@ class _Site(Struct, frozen=True):
 
     def words(self, space: Space) -> np.ndarray:
         return self.mem.buffer(space)[..., : self.lanes]
+
+    def statistics(self) -> Statistics:
+        return self.mem.statistics[self.bank]
 
     def parameters(self, record: np.dtype) -> np.ndarray:
         first, blocks = self.p["param"] + self.first, self.p["blocks"]

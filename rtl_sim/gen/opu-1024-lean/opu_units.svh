@@ -57,3 +57,5 @@
 
   assign table_re_o = '0;
   assign table_addr_o = '0;
+  assign norm_re_o = '0;
+  assign norm_addr_o = '0;

@@ -84,3 +84,6 @@
     .value_i(value_in[6]),
     .value_o(value[6])
   );
+
+  assign norm_re_o = '0;
+  assign norm_addr_o = '0;

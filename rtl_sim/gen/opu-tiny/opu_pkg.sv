@@ -45,6 +45,7 @@ package opu_pkg;
   localparam int unsigned PRE_WORDS = 1;  // 1: the machine has none
   localparam int unsigned TABLE_WORDS = 1;  // 1: the machine has none
   localparam int unsigned IMAGE_WORDS = 1;  // 1: the machine has none
+  localparam int unsigned NORM_WORDS = 1;  // 1: the machine has none
   localparam int unsigned FEATURE_ADDR_BITS = 8;
   localparam int unsigned WEIGHT_ADDR_BITS = 8;
   localparam int unsigned PARAM_ADDR_BITS = 6;
@@ -54,6 +55,7 @@ package opu_pkg;
   localparam int unsigned PRE_ADDR_BITS = 1;
   localparam int unsigned TABLE_ADDR_BITS = 1;
   localparam int unsigned IMAGE_ADDR_BITS = 1;
+  localparam int unsigned NORM_ADDR_BITS = 1;
   localparam bit HAS_ACT = 1'b1;  // stage ACT
   localparam bit HAS_POOL = 1'b1;  // stage POOL
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
@@ -61,6 +63,7 @@ package opu_pkg;
   localparam bit HAS_TABLE = 1'b0;  // stage TABLE
   localparam bit HAS_PRELU = 1'b0;  // stage PRELU
   localparam bit HAS_PRE = 1'b0;  // pre chain
+  localparam bit HAS_NORM = 1'b0;  // stage NORM
   localparam bit HAS_UNFOLD = 1'b0;  // opcodes image and unfold
   localparam bit HAS_GATES = 1'b0;  // gates before the array
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
@@ -98,15 +101,16 @@ package opu_pkg;
     ENGINE_STORE = 3'd4
   } engine_e;
 
-  typedef enum logic [2:0] {
-    STAGE_NONE = 3'd0,
-    STAGE_REQUANT = 3'd1,
-    STAGE_ACT = 3'd2,
-    STAGE_POOL = 3'd3,
-    STAGE_RESIDUAL = 3'd4,
-    STAGE_TABLE = 3'd5,
-    STAGE_PRE = 3'd6,
-    STAGE_PRELU = 3'd7
+  typedef enum logic [3:0] {
+    STAGE_NONE = 4'd0,
+    STAGE_REQUANT = 4'd1,
+    STAGE_ACT = 4'd2,
+    STAGE_POOL = 4'd3,
+    STAGE_RESIDUAL = 4'd4,
+    STAGE_TABLE = 4'd5,
+    STAGE_PRE = 4'd6,
+    STAGE_PRELU = 4'd7,
+    STAGE_NORM = 4'd8
   } stage_e;
 
   typedef enum logic [0:0] {
@@ -130,13 +134,14 @@ package opu_pkg;
   localparam logic [3:0] OP_LOAD_TABLE = 4'd5;  // DRAM -> table memory
   localparam logic [3:0] OP_LOAD_IMAGE = 4'd6;  // DRAM -> image buffer
   localparam logic [3:0] OP_LOAD_UNFOLD = 4'd7;  // image buffer -> feature buffer: kernel rows side by side in their columns
+  localparam logic [3:0] OP_LOAD_NORM = 4'd8;  // DRAM -> norm memory
   localparam logic [3:0] OP_COMPUTE_CONV = 4'd0;  // inner products of a feature tile and weight rows into partial sums
   localparam logic [3:0] OP_COMPUTE_COPY = 4'd1;  // features (padded, strided) into partial sums, sign extended
   localparam logic [3:0] OP_COMPUTE_DEPTHWISE = 4'd2;  // windows of a feature tile and weight rows into partial sums, lane by lane
   localparam logic [3:0] OP_POST_RUN = 4'd0;  // partial sums -> post chain -> output buffer (and feature buffer)
   localparam logic [3:0] OP_STORE_STORE = 4'd0;  // output buffer -> DRAM
   localparam int unsigned OPCODES_FETCH = 2;
-  localparam int unsigned OPCODES_LOAD = 8;
+  localparam int unsigned OPCODES_LOAD = 9;
   localparam int unsigned OPCODES_COMPUTE = 3;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
@@ -152,7 +157,7 @@ package opu_pkg;
   // Positions in the chain: 0 its exit, 1 the requantiser, then the units; element p
   // is position p. PLACE_FEED: positions from which it takes values.
   localparam int unsigned POST_PLACES = 5;
-  localparam logic [4:0][2:0] PLACE_STAGE = {STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
+  localparam logic [4:0][3:0] PLACE_STAGE = {STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
   localparam logic [4:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages after
   // the requantiser need theirs after the first iteration of the next one.
@@ -167,6 +172,7 @@ package opu_pkg;
   localparam int unsigned TABLE_UNITS = 1;
   localparam int unsigned PRE_UNITS = 1;
   localparam int unsigned PRELU_UNITS = 1;
+  localparam int unsigned NORM_UNITS = 1;
 
   localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was compiled for
   localparam logic [5:0] REG_FETCH_HASH_HI = 6'd1;  // bits 43:22 of the spec hash
@@ -279,6 +285,12 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_PRELU_Y_ZERO = 6'd55;  // zero point after
   localparam logic [5:0] REG_POST_SPREAD = 6'd56;  // pixels of a partial sum word, each to a word of its own (0, 2 or 4)
   localparam logic [5:0] REG_POST_RES_NEGATIVE = 6'd57;  // of a sum, 1: minus the chain's operand, 2: minus the other
+  localparam logic [5:0] REG_POST_NORM_OP = 6'd58;  // 0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise
+  localparam logic [5:0] REG_POST_NORM_TABLE = 6'd59;  // norm memory word of the exponential of 0
+  localparam logic [5:0] REG_POST_NORM_IDLE = 6'd60;  // lanes of the last block that hold no channel
+  localparam logic [5:0] REG_POST_NORM_ZERO = 6'd61;  // zero point of the result; squares: of the operand
+  localparam logic [5:0] REG_POST_NORM_SCALE = 6'd62;  // expsum: mantissa of 1/scale, less 1; moments: of epsilon
+  localparam logic [5:0] REG_POST_NORM_SHIFT = 6'd63;  // expsum: exponent of 1/scale; moments: of epsilon
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -580,6 +592,12 @@ package opu_pkg;
     logic [0:0][7:0] prelu_y_zero;
     logic        [2:0]   spread;
     logic [0:0][1:0] res_negative;
+    logic [0:0][2:0] norm_op;
+    logic [0:0][21:0] norm_table;
+    logic [0:0][7:0] norm_idle;
+    logic [0:0][7:0] norm_zero;
+    logic [0:0][15:0] norm_scale;
+    logic [0:0][6:0] norm_shift;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -644,12 +662,18 @@ package opu_pkg;
       6'd55: set_post.prelu_y_zero = value[7:0];
       6'd56: set_post.spread = value[2:0];
       6'd57: set_post.res_negative = value[1:0];
+      6'd58: set_post.norm_op = value[2:0];
+      6'd59: set_post.norm_table = value[21:0];
+      6'd60: set_post.norm_idle = value[7:0];
+      6'd61: set_post.norm_zero = value[7:0];
+      6'd62: set_post.norm_scale = value[15:0];
+      6'd63: set_post.norm_shift = value[6:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd58;
+    has_post = |{1'b1, index};
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
@@ -714,6 +738,12 @@ package opu_pkg;
       6'd55: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd56: fits_post = value[21:3] == '0;
       6'd57: fits_post = bank < 4'd1 && (value[21:2] == '0);
+      6'd58: fits_post = bank < 4'd1 && (value[21:3] == '0);
+      6'd59: fits_post = bank < 4'd1 && (1'b1);
+      6'd60: fits_post = bank < 4'd1 && (value[21:8] == '0);
+      6'd61: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd62: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd63: fits_post = bank < 4'd1 && ((value[21:6] == '0) || (value[21:6] == '1));
       default: fits_post = 1'b0;
     endcase
   endfunction
@@ -869,7 +899,9 @@ package opu_pkg;
   localparam int unsigned CSR_CAP_MODULES_UPSAMPLE = 8;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_KEEP = 9;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_GATES = 10;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_NORM = 11;  // lowest bit
   localparam logic [11:0] CSR_CAP_IMAGE_WORDS = 12'h0bc;  // ro
+  localparam logic [11:0] CSR_CAP_NORM_WORDS = 12'h0c0;  // ro
   typedef enum logic [7:0] {
     ERR_NONE = 8'd0,
     ERR_ILLEGAL_INSTRUCTION = 8'd1,

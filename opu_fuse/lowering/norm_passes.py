@@ -1,0 +1,40 @@
+"""A norm in a pass: statistics of a pixel come from all of its channels, in passes of their own."""
+
+from typing import Any
+
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.dram_layout import Pieces
+from opu_fuse.lowering.handlers import Draft
+from opu_fuse.units import BY_STAGE
+
+
+def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
+    """Fields of `Shape` about the norm of a pass, {} without one. pieces: lanes of its output.
+
+    Raises DoesNotFit where the unit cannot normalise.
+    """
+    norms = [item for item in draft.stages if BY_STAGE[item.stage].passes]
+    if not norms:
+        return {}
+    node = draft.dfg[norms[0].node]
+    if len(norms) > 1:
+        raise DoesNotFit(
+            draft.dfg[norms[1].node].name,
+            f"a pass normalises once, and {node.name} does already",
+            "end the group before it",
+        )
+    if any(BY_STAGE[item.stage].windows for item in draft.stages):
+        raise DoesNotFit(
+            node.name,
+            "a pass that pools has no statistics of single pixels",
+            "end the group before the pool, or after it",
+        )
+    if pieces != ((0, draft.pre_pool[0]),):
+        raise DoesNotFit(
+            node.name,
+            "its channels share words with those of other values",
+            f"give what a Concat or Split before it joins or cuts multiples of "
+            f"{draft.hw.word_channels} channels",
+        )
+    unit = BY_STAGE[norms[0].stage]
+    return {"passes": unit.passes[node.op], "exponentials": node.op in unit.looks_up}

@@ -1,0 +1,73 @@
+"""Softmax and layer normalisations of the channels of a pixel, which some machines run.
+
+The others leave them to the host, in floats. The front end marks a model with the operators that
+the machine runs (`quant.NORMS_KEY`); it then rounds their operands and results.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from msgspec import Struct, field
+
+from opu_fuse.model.composites import Composite, const_array
+from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
+from opu_fuse.model.opsets import STANDARD
+
+_EPSILON = 1e-5
+
+
+class Norm(Struct, frozen=True, kw_only=True):
+    """A norm that a machine runs.
+
+    op: operator of the hardware spec; source: the map; constants: scale and, of a LayerNorm that
+    has one, the offset, each one number or one for each channel; attrs: epsilon, not of a Softmax.
+    """
+
+    op: str
+    source: ir.Value
+    constants: tuple[ir.Value, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[str]) -> Norm | None:
+    """The norm of a node, or of the composite whose last node it is; None for others, and where not
+    the channels of a pixel are normalised.
+
+    operators: ONNX operators that the machine runs.
+    """
+    norm = node if whole is None else next((n for n in whole.nodes if n.op_type in NORMS), None)
+    if norm is None or norm.op_type not in operators or norm.domain not in STANDARD:
+        return None
+    x = norm.inputs[0] if whole is None else whole.source
+    shape = _sizes(x)
+    if x is None or len(shape) not in {2, 4} or shape[0] != 1 or min(shape) <= 0:
+        return None
+    if const_array(x) is not None or {ir.DataType.FLOAT} != {x.dtype, node.outputs[0].dtype}:
+        return None
+    axis = norm.attributes.get_int("axis", -1) % len(shape)
+    if norm.op_type == "Softmax":
+        return Norm(op="softmax", source=x) if axis == 1 else None
+    if axis != len(shape) - 1 or (whole is None and len(shape) != 2):
+        return None
+    return _with_constants(norm, x, shape[1])
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...]:
+    """Static shape, () where it is not known."""
+    if value is None or value.shape is None or not value.shape.is_static():
+        return ()
+    return tuple(int(size) for size in value.shape)
+
+
+def _with_constants(norm: ir.Node, x: ir.Value, channels: int) -> Norm | None:
+    """A norm with a constant scale, and offset if it has one."""
+    constants = tuple(v for v in norm.inputs[1:] if v is not None)
+    data = [const_array(v) for v in constants]
+    if not constants or norm.inputs[1] is None or any(v.uses() for v in norm.outputs[1:]):
+        return None
+    if not all(d is not None and d.size in {1, channels} and np.isfinite(d).all() for d in data):
+        return None
+    attrs = {"epsilon": norm.attributes.get_float("epsilon", _EPSILON)}
+    return Norm(op=NORM_OPERATORS[norm.op_type], source=x, constants=constants, attrs=attrs)

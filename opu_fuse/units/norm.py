@@ -1,0 +1,254 @@
+"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel.
+
+A layer takes two or three passes over the same partial sums. Those before the last one compute
+statistics of every pixel, which stay in the unit, and write nothing.
+
+    Softmax    MAX -> EXPSUM -> SOFTMAX
+    LayerNorm  MOMENTS -> NORMALISE
+    RMSNorm    SQUARES -> NORMALISE
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+import numpy as np
+
+from opu_fuse import normalisation
+from opu_fuse.errors import ModelError
+from opu_fuse.fixedpoint import INT8_MIN, clamp8, rne_shift
+from opu_fuse.model.operator_record import Pattern
+from opu_fuse.normalisation import Epsilon, OutputScale, Scaling
+from opu_fuse.units.base import (
+    KNOWN,
+    Access,
+    Capability,
+    Field,
+    Interval,
+    ModuleKind,
+    Reach,
+    Site,
+    Space,
+    Stage,
+    StageContext,
+    Unit,
+)
+from opu_fuse.units.operator import (
+    Numeric,
+    Operator,
+    Registers,
+    Settings,
+)
+from opu_fuse.units.params import PostParams
+
+
+class NormOp(IntEnum):
+    """Values of `norm_op`."""
+
+    MAX = 0
+    EXPSUM = 1
+    SOFTMAX = 2
+    MOMENTS = 3
+    SQUARES = 4
+    NORMALISE = 5
+
+
+RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE)
+"""Passes that have results; the others write nothing."""
+_TABLES = (NormOp.EXPSUM, NormOp.SOFTMAX)
+RECORD = np.dtype([("gain", "<i2"), ("places", "u1"), ("unused", "u1"), ("offset", "<i4")])
+"""Constants of a channel: `rne((u * gain + offset) / 2**places)`."""
+EXPONENTIALS = 256
+"""Norm memory words of one table: the low three bytes of a word are an entry."""
+ENTRY_BYTES = 3
+CHANNELS_MAX = 1 << 16
+"""Of a pixel: sums have the widths for so many."""
+
+
+def exponential_words(scale: float) -> np.ndarray:
+    """Entries of the exponentials of int8 steps of `scale`, uint8 (EXPONENTIALS, ENTRY_BYTES)."""
+    entries = normalisation.exponentials(scale).astype("<i4")
+    return entries.view(np.uint8).reshape(EXPONENTIALS, 4)[:, :ENTRY_BYTES]
+
+
+def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001  its multipliers have their widths on every machine
+    if operator.op == "softmax":
+        return _softmax(operator)
+    return _norm(operator)
+
+
+def _softmax(operator: Operator) -> Settings:
+    output = OutputScale.of(operator.y.per_tensor)
+    if not -32 <= output.exponent <= 31:
+        raise ModelError(
+            operator.name,
+            f"its scale {operator.y.per_tensor:g} is outside 2**-32 to 2**31",
+            "choose a scale near 1/256 for its result",
+        )
+    scale = {"norm_scale": output.mantissa - 1, "norm_shift": output.exponent}
+    return Settings(
+        passes=({"norm_op": NormOp.MAX}, {"norm_op": NormOp.EXPSUM, **scale}),
+        registers={"norm_op": NormOp.SOFTMAX, "norm_zero": operator.y.zero_point},
+        per_channel=((0, 0, 0, 0),) * operator.result.shape[1],
+    )
+
+
+def _norm(operator: Operator) -> Settings:
+    """LayerNorm and RMSNorm. operands: the map, gains, and of LayerNorm the offsets."""
+    x, y, channels = operator.x, operator.y, operator.result.shape[1]
+    try:
+        epsilon = Epsilon.of(float(operator.attrs["epsilon"]), x.per_tensor, channels)
+    except ValueError as error:
+        what = "choose a scale of its operand that suits its values"
+        raise ModelError(operator.name, str(error), what) from error
+    constants = [_constant(operator, index, channels) for index in (1, 2)]
+    gain, offset, places = normalisation.channel_records(*constants, y.per_tensor)
+    factor = {"norm_scale": epsilon.mantissa, "norm_shift": epsilon.shift}
+    rms = operator.op == "rms_norm"
+    first = {"norm_op": NormOp.SQUARES if rms else NormOp.MOMENTS, "norm_zero": x.zero_point * rms}
+    columns = (gain, places, np.zeros_like(gain), offset)
+    return Settings(
+        passes=({**first, **factor},),
+        registers={"norm_op": NormOp.NORMALISE, "norm_zero": y.zero_point},
+        per_channel=tuple(zip(*(column.tolist() for column in columns), strict=True)),
+    )
+
+
+def _constant(operator: Operator, index: int, channels: int) -> np.ndarray:
+    """Gains (1) or offsets (2) of the channels as float64; 0 where it has no offsets."""
+    if index >= len(operator.operands):
+        return np.zeros(channels)
+    operand = operator.operands[index]
+    assert operand.const is not None, "the matcher refuses computed gains and offsets"
+    data = operand.const if operand.quant is None else operand.quant.dequantize(operand.const)
+    return np.broadcast_to(data.astype(np.float64).reshape(-1), (channels,))
+
+
+def epsilon_of(registers: Registers) -> int:
+    """What a pass of statistics adds to the variance."""
+    return Epsilon(mantissa=registers["norm_scale"], shift=registers["norm_shift"]).value
+
+
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
+    """A pass over (blocks, ys, xs, lanes)."""
+    op, statistics = NormOp(p["norm_op"]), site.statistics()
+    x = value.astype(np.int64)
+    present = np.ones((x.shape[0], x.shape[3]), bool)
+    present[-1, x.shape[3] - p["norm_idle"] :] = False
+    present = present[:, None, None, :]
+    match op:
+        case NormOp.MAX:
+            statistics.maximum = x.max(axis=(0, 3), initial=INT8_MIN, where=present)
+        case NormOp.EXPSUM:
+            terms = np.where(present, _terms(x, p, site), 0)
+            output = OutputScale(mantissa=p["norm_scale"] + 1, exponent=p["norm_shift"])
+            statistics.scaling = normalisation.softmax_scaling(terms.sum(axis=(0, 3)), output)
+        case NormOp.MOMENTS | NormOp.SQUARES:
+            statistics.scaling = _deviation(np.where(present, x, 0), p, present)
+        case NormOp.SOFTMAX:
+            pixel = _of_pixels(statistics.scaling)
+            scaled = rne_shift(_terms(x, p, site) * pixel.factor, pixel.shift)
+            return np.where(present, clamp8(scaled + p["norm_zero"]), np.int8(p["norm_zero"]))
+        case NormOp.NORMALISE:
+            record = site.parameters(RECORD)
+            result = normalisation.normalise(
+                x,
+                _of_pixels(statistics.scaling),
+                mult=record["gain"].astype(np.int64),
+                bias=record["offset"].astype(np.int64),
+                shift=record["places"].astype(np.int64),
+                zero_point=p["norm_zero"],
+            )
+            return np.where(present, result, np.int8(p["norm_zero"]))
+    return value
+
+
+def _terms(x: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
+    """Exponentials of the steps below the maximum of each pixel, modulo the table's length."""
+    words = site.words(Space.NORM)[p["norm_table"] : p["norm_table"] + EXPONENTIALS, :ENTRY_BYTES]
+    table = words.view(np.uint8).astype(np.int64) @ (1 << 8 * np.arange(ENTRY_BYTES))
+    return table[(site.statistics().maximum[None, :, :, None] - x) % EXPONENTIALS]
+
+
+def _deviation(x: np.ndarray, p: PostParams, present: np.ndarray) -> Scaling:
+    """Scaling by the deviation of each pixel; x: 0 where there is no channel."""
+    count = int(present.sum())
+    epsilon = Epsilon(mantissa=p["norm_scale"], shift=p["norm_shift"]).value
+    if p["norm_op"] == NormOp.SQUARES:
+        centred = np.where(present, x - p["norm_zero"], 0)
+        squares = (centred**2).sum(axis=(0, 3))
+        return normalisation.rms_scaling(count, p["norm_zero"], squares, epsilon)
+    total, squares = x.sum(axis=(0, 3)), (x**2).sum(axis=(0, 3))
+    return normalisation.norm_scaling(count, total, squares, epsilon)
+
+
+def _of_pixels(scaling: Scaling) -> Scaling:
+    """(ys, xs) against (blocks, ys, xs, lanes)."""
+    return Scaling(
+        factor=scaling.factor[None, :, :, None],
+        offset=scaling.offset[None, :, :, None],
+        shift=scaling.shift[None, :, :, None],
+    )
+
+
+def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
+    """Which entries are read depends on the data: all count."""
+    return reach.run(p["norm_table"], EXPONENTIALS) if p["norm_op"] in _TABLES else ()
+
+
+def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
+    """Statistics are of the pixels of one pass, in its order."""
+    if p["norm_op"] > max(NormOp):
+        yield f"has norm_op = {p['norm_op']}, {context.module} has {len(NormOp)} passes"
+        return
+    if p["norm_idle"] >= context.lanes:
+        yield f"has norm_idle = {p['norm_idle']}, words have {context.lanes} lanes"
+    if p["win_rows"] * p["win_cols"] > 1 or p["spread"]:
+        yield f"pools or spreads words, {context.module} normalises whole pixels"
+    pixels = p["out_rows"] * p["out_cols"]
+    if pixels > context.pixels:
+        yield f"has {pixels} pixels, {context.module} keeps statistics of {context.pixels}"
+    if p["blocks"] * context.lanes > CHANNELS_MAX:
+        yield f"has {p['blocks']} blocks, {context.module} sums up {CHANNELS_MAX} channels"
+
+
+def _writes(p: PostParams) -> bool:
+    return p["norm_op"] in RESULTS
+
+
+NORM = Unit(
+    module="opu_norm",
+    doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, in passes over partial sums",
+    runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm")},
+    pattern=Pattern.OPAQUE,
+    forms={
+        "Softmax": f"{KNOWN}, over the channels of a pixel or the last axis of tokens",
+        "LayerNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "
+        "constant scale and bias",
+        "RMSNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "
+        "constant scale",
+    },
+    real_constants=True,
+    capability=Capability(bit=11, doc="norms and softmax"),
+    options={ModuleKind.NORM: "norms"},
+    operands={ModuleKind.NORM: (Access.PER_CHANNEL,)},
+    stage=Stage.NORM,
+    prefix="norm",
+    registers=(
+        Field(58, "norm_op", 3, "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise"),
+        Field(59, "norm_table", 22, "norm memory word of the exponential of 0"),
+        Field(60, "norm_idle", 8, "lanes of the last block that hold no channel"),
+        Field(61, "norm_zero", -8, "zero point of the result; squares: of the operand"),
+        Field(62, "norm_scale", 16, "expsum: mantissa of 1/scale, less 1; moments: of epsilon"),
+        Field(63, "norm_shift", -7, "expsum: exponent of 1/scale; moments: of epsilon"),
+    ),
+    memory=Space.NORM,
+    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1},
+    looks_up=frozenset({"softmax"}),
+    record=RECORD,
+    cycles=32,
+    run=_run,
+    reads=_reads,
+    mistakes=_mistakes,
+    writes=_writes,
+    settings=_settings,
+)

@@ -1,0 +1,63 @@
+"""Softmax, LayerNorm and RMSNorm over the channels of a map, in the spellings of exporters."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.fuzz.sketch import Sketch, Value
+
+_LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+
+
+def norm(s: Sketch, x: Value) -> Value:
+    """One of them: channels first, or between Transposes."""
+    kinds = [_softmax, _softmax, _spelt]
+    if s.opset >= 17:
+        kinds += [_layer_norm, _layer_norm]
+    if s.opset >= 23:
+        kinds.append(_rms_norm)
+    return kinds[s.number(0, len(kinds) - 1)](s, x)
+
+
+def _softmax(s: Sketch, x: Value) -> Value:
+    if s.chance(0.7):
+        return s.same("Softmax", x, axis=int(s.pick((1, -3))))
+    return _between(s, x, lambda t: s.same("Softmax", t, axis=-1))
+
+
+def _layer_norm(s: Sketch, x: Value) -> Value:
+    epsilon = float(s.pick((1e-5, 1e-6, 1e-12)))
+    constants = [s.numbers((x.channels,), 0.4, 1.6)]
+    if s.chance(0.7):
+        constants.append(s.numbers((x.channels,), -0.5, 0.5))
+    form = {"axis": -1, "epsilon": epsilon}
+    return _between(s, x, lambda t: s.same("LayerNormalization", t, *constants, **form))
+
+
+def _rms_norm(s: Sketch, x: Value) -> Value:
+    scale = s.numbers((x.channels,), 0.4, 1.6)
+    return _between(s, x, lambda t: s.same("RMSNormalization", t, scale, axis=-1, epsilon=1e-5))
+
+
+def _spelt(s: Sketch, x: Value) -> Value:
+    """A LayerNorm of axis 1, as channels-first networks compute it."""
+    axes = s.ints(1) if s.opset >= 18 else None
+    shape = (1, 1, *x.size)
+
+    def mean(value: Value) -> Value:
+        if axes is None:
+            return s.node("ReduceMean", (value,), shape, axes=[1], keepdims=1)
+        return s.node("ReduceMean", (value, axes), shape, keepdims=1)
+
+    centred = s.same("Sub", x, mean(x))
+    square = s.same("Mul", centred, centred)
+    small = s.constant(np.array(1e-3, np.float32))
+    root = s.node("Sqrt", (s.node("Add", (mean(square), small), shape),), shape)
+    y = s.same("Div", centred, root)
+    y = s.same("Mul", y, s.numbers((x.channels, 1, 1), 0.4, 1.6))
+    return s.same("Add", y, s.numbers((x.channels, 1, 1), -0.5, 0.5))
+
+
+def _between(s: Sketch, x: Value, norm: Callable[[Value], Value]) -> Value:
+    last = s.node("Transpose", (x,), (1, *x.size, x.channels), perm=_LAST)
+    return s.node("Transpose", (norm(last),), x.shape, perm=_FIRST)

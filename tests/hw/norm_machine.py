@@ -1,0 +1,38 @@
+"""A small machine with a norm, for tests."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.load_spec import load_hw
+
+NORM_MACHINE = """\
+extends: opu-tiny
+name: norms
+description: opu-tiny with tables and a norm behind the array and the residual adder
+buffers:
+  param: {words: 512, banks: 2}
+  table: {words: 512, banks: 2}
+  norm: {words: 512, banks: 2}
+dataflow:
+  modules:
+    table: {kind: table, bypass: true, exit: true}
+    norm:  {kind: norm, operand: per_channel, exit: true}
+  edges:
+    concat:  [pad, ipa, compare, pool, res_add, table, norm]
+    add:     [compare, res_add, pool, table, norm]
+    res_add: [compare, pool, norm, table]
+    norm:    [compare, table]
+  operators:
+    softmax:    [norm]
+    layer_norm: [norm]
+    rms_norm:   [norm]
+    table:      [table]
+"""
+
+
+def norm_machine() -> HwSpec:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "norms.yaml"
+        path.write_text(NORM_MACHINE)
+        return load_hw(str(path))

@@ -1,0 +1,221 @@
+"""Softmax and layer normalisations on machines that have the unit: ONNX Runtime's bits, at most one
+step off, and reasons where they remain on the host.
+"""
+
+import numpy as np
+import onnx
+import pytest
+
+import opu_fuse
+from opu_fuse.hw.spec.load_spec import load_hw
+from tests.hw.norm_machine import norm_machine
+from tests.networks import norm_blocks as blocks
+from tests.networks.test_attention import on_host, operators, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+OPS = {"softmax", "layer_norm", "rms_norm"}
+CHANNELS = (1, 7, 8, 9, 24, 197)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return norm_machine()
+
+
+def assert_normalised(program, checked, norm, *, times=1):
+    assert checked.passed
+    assert checked.mismatches <= checked.elements / 50
+    assert operators(program).count(norm) == times
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("norm", blocks.NORMS)
+def test_any_number_of_channels_is_normalised(norm, channels, machine):
+    program, _, checked = run(blocks.network(norm, channels), machine)
+    if channels == 1 and norm != "softmax":  # one value has no deviation: the host has it
+        assert checked.passed
+        return
+    assert_normalised(program, checked, norm)
+    assert on_host(program) == []
+
+
+@pytest.mark.parametrize("before", blocks.BEFORE)
+@pytest.mark.parametrize("norm", blocks.NORMS)
+def test_a_norm_follows_whatever_computes_its_operand(norm, before, machine):
+    program, _, checked = run(blocks.network(norm, 13, before=before), machine)
+    assert_normalised(program, checked, norm)
+    assert on_host(program) == []
+
+
+@pytest.mark.parametrize(("before", "together"), [
+    ("conv", ["conv", "softmax"]),
+    ("residual", ["conv", "add", "softmax"]),
+    ("bias map", ["conv", "add", "softmax"]),
+    ("relu", ["softmax"]),
+])  # fmt: skip
+def test_a_norm_joins_a_layer_and_a_sum(before, together, machine):
+    program, _, _ = run(blocks.network("softmax", 13, before=before), machine)
+    assert [op.op for op in program.bundle.groups[-2].ops] == together
+
+
+@pytest.mark.parametrize("after", blocks.AFTER)
+@pytest.mark.parametrize("norm", blocks.NORMS)
+def test_whatever_reads_a_norm_has_its_bits(norm, after):
+    program, _, checked = run(blocks.network(norm, 70, after=after), "opu-1024a")
+    assert_normalised(program, checked, norm)
+    assert on_host(program) == []
+
+
+@pytest.mark.parametrize("scales", ["free", "pow2-asymmetric"])
+@pytest.mark.parametrize("norm", blocks.NORMS)
+def test_all_scales_and_zero_points_are_within_a_step(norm, scales, machine):
+    program, _, checked = run(blocks.network(norm, 29), machine, scales=scales)
+    assert_normalised(program, checked, norm)
+
+
+@pytest.mark.parametrize("norm", blocks.NORMS)
+def test_images_of_a_batch_have_the_same_bits(norm, machine):
+    model = blocks.network(norm, 13, before="residual")
+    program, together, checked = run(model, machine, batch=2)
+    assert_normalised(program, checked, norm)
+    x = np.random.default_rng(3).normal(size=(2, 6, 5, 5)).astype(np.float32)
+    alone = opu_fuse.compile(model, machine).run({"x": x})
+    np.testing.assert_array_equal(alone.outputs["y"], together.outputs["y"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("norm", ["softmax", "layer_norm"])
+def test_every_legal_order_has_the_same_bits(norm, seed, machine):
+    model = blocks.network(norm, 40, before="residual", after="several")
+    _, result, _ = run(model, machine)
+    _, other, _ = run(model, machine, shuffle=seed)
+    np.testing.assert_array_equal(result.outputs["y"], other.outputs["y"])
+
+
+@pytest.mark.parametrize("strategy", ["matched", "optimal", "dominator", "none"])
+def test_all_strategies_have_the_bits(strategy, machine):
+    model = blocks.network("layer_norm", 13, before="residual", after="table")
+    program, _, checked = run(model, machine, strategy=strategy)
+    assert_normalised(program, checked, "layer_norm")
+
+
+@pytest.mark.parametrize("spelling", ["operator", "layer_norm"])
+@pytest.mark.parametrize("name", ["norms", "opu-1024a"])
+def test_a_transformer_block_leaves_no_norm_to_the_host(spelling, name, machine):
+    model = blocks.transformer_block(16, 24, 3, spelling=spelling)
+    program, _, checked = run(model, machine if name == "norms" else name)
+    assert checked.passed
+    counts = [operators(program).count(op) for op in ("softmax", "layer_norm", "matmul")]
+    assert counts == [3, 2, 6]
+    assert not OPS & {op[1] for op in on_host(program)}
+    assert not [op for op in on_host(program) if "Norm" in op[1] or "Softmax" in op[1]]
+
+
+def rounded_softmax(scale: float, zero: int, kind: str) -> onnx.ModelProto:
+    """Softmax with pairs of another tool."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,12,4,3] x) => (float[1,12,4,3] y) <
+  float i = {{0.0625}}, int8 z = {{3}}, float s = {{{scale!r}}}, {kind} t = {{{zero}}}> {{
+  a = QuantizeLinear(x, i, z) b = DequantizeLinear(a, i, z)
+  c = Softmax<axis=1>(b)
+  d = QuantizeLinear(c, s, t) y = DequantizeLinear(d, s, t) }}"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize(("scale", "zero", "kind"), [
+    (1 / 255, 0, "uint8"), (1 / 256, 0, "uint8"), (1 / 256, -128, "int8"), (1 / 127, 0, "int8"),
+    (0.0031, 7, "int8"),
+])  # fmt: skip
+def test_a_softmax_has_the_scale_of_a_quantised_model(scale, zero, kind, machine):
+    program, _, checked = run(rounded_softmax(scale, zero, kind), machine)
+    assert_normalised(program, checked, "softmax")
+
+
+def test_a_softmax_in_floats_of_a_quantised_model_is_left_to_the_host(machine):
+    model = rounded_softmax(1 / 255, 0, "uint8")
+    del model.graph.node[3:]
+    model.graph.node[2].output[0] = "y"
+    program, _, checked = run(model, machine)
+    assert checked.passed
+    ((_, _, why),) = [op for op in on_host(program) if op[1] == "softmax"]
+    assert "the result of Softmax_0 is not rounded to int8 in the model" in why
+
+
+def test_a_machine_without_the_unit_leaves_norms_to_the_host_in_floats():
+    for norm in blocks.NORMS:
+        program, _, checked = run(blocks.network(norm, 13, after="output"), "opu-tiny")
+        assert checked.mismatches == 0
+        assert [op[1] for op in on_host(program)] == [f"host:{HOST[norm]}"]
+
+
+HOST = {
+    "softmax": "Softmax",
+    "layer_norm": "LayerNormalization",
+    "rms_norm": "RMSNormalization",
+}
+
+
+def test_a_softmax_that_is_too_wide_for_a_pixel_has_a_reason(machine):
+    program, _, checked = run(blocks.network("softmax", 300), machine)
+    assert checked.passed
+    ((_, op, why),) = on_host(program)
+    assert op == "softmax"
+    assert "its smallest tile needs 304 words of the param buffer, a bank holds 256" in why
+
+
+def test_a_softmax_over_rows_is_the_hosts(machine):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,12,4,3] x) => (float[1,12,4,3] y) { a = Softmax<axis=2>(x) y = Relu(a) }"""
+    program, _, checked = run(onnx.parser.parse_model(text), machine)
+    assert checked.passed
+    assert "host:Softmax" in [op[1] for op in on_host(program)]
+
+
+def test_a_scale_that_is_computed_is_the_hosts(machine):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,12] x) => (float[1,12] y) {
+  g = MatMul(x, w) h = Squeeze(g) y = LayerNormalization<axis=-1>(x, h) }"""
+    weights = {"w": np.random.default_rng(1).normal(size=(12, 12))}
+    program, _, checked = run(blocks.with_constants(text, weights), machine)
+    assert checked.passed
+    assert "layer_norm" not in operators(program)
+
+
+@pytest.mark.parametrize("norm", ["softmax", "layer_norm"])
+def test_a_row_is_normalised(norm, machine):
+    call = "Softmax<axis=-1>(a)" if norm == "softmax" else "LayerNormalization<axis=-1>(a, g, o)"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,20] x) => (float[1,20] y) {{ a = MatMul(x, w) b = {call} y = MatMul(b, w) }}"""
+    rng = np.random.default_rng(4)
+    constants = {
+        "w": rng.normal(size=(20, 20)),
+        "g": rng.normal(1, 0.3, 20),
+        "o": rng.normal(size=20),
+    }
+    program, _, checked = run(blocks.with_constants(text, constants), machine)
+    assert_normalised(program, checked, norm)
+
+
+def test_a_float_model_and_its_quantised_form_have_the_same_groups(machine):
+    model = blocks.transformer_block(16, 24, 3)
+    parts = opu_fuse.partition(model, machine)
+    program = opu_fuse.compile(model, machine)
+    wanted = [[op.op for op in g.ops] for g in program.bundle.groups]
+    assert len(parts.groups) == len(wanted)
+
+
+def test_the_scale_of_a_softmax_suits_its_values(machine):
+    """197 values that are nearly alike are about 1/197: a fixed scale of 1/256 would round them all
+    to 1.
+    """
+    program, _, checked = run(blocks.network("softmax", 197), machine)
+    assert checked.passed
+    (scale,) = {t.scale for t in program.bundle.tensors if t.name == "n"}
+    assert scale < 2.0**-9
+
+
+def test_the_shipped_machine_keeps_whole_pixels_in_a_tile():
+    hw = load_hw("opu-1024a")
+    program, _, checked = run(blocks.network("layer_norm", 1024, before="residual"), hw)
+    assert_normalised(program, checked, "layer_norm")
