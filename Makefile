@@ -53,7 +53,7 @@ $(STAMP): pyproject.toml
 	  { $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
 	  { rm -rf $(VENV); echo "cannot make $(VENV): install python3-venv (or python3-pip)"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,dev,synth,formal,report,sweep,explore,notebook,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,dev,synth,formal,report,sweep,explore,notebook,docs,litex]'
 	@# As pip does with what it copies: where Python may not write bytecode, every start would compile it again.
 	@$(BIN)/python -m compileall -q opu_fuse
 	@touch $@

@@ -1,0 +1,1 @@
+"""The machine in a LiteX SoC: `core.OPU`."""

@@ -1,0 +1,1 @@
+"""A SoC of LiteX around the machine, simulated."""

@@ -1,0 +1,46 @@
+"""The machine as a LiteX module: every port is connected, at every width of its bus."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litex.soc.integration.builder import Builder
+
+from opu_fuse.hw.rtlgen.rtl_files import TOP, rtl_files
+from opu_fuse.hw.rtlgen.top_ports import top_ports
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.litex import core
+from rtl_sim.litex.simulate import SimulatedSoC
+
+MEMORY_BYTES = 1 << 20
+
+
+@pytest.fixture(params=["opu-micro", "opu-tiny", "opu-1024"])
+def built(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A SoC and the Verilog around the machine; the machine's own is what `hw rtl` tests."""
+    monkeypatch.setattr(core, "plain_verilog", lambda *_: "")
+    spec = load_hw(request.param)
+    soc = SimulatedSoC(spec, tmp_path, MEMORY_BYTES, [])
+    builder = Builder(soc, output_dir=str(tmp_path), compile_software=False, compile_gateware=False)
+    builder.build(run=False)
+    return spec, soc, tmp_path
+
+
+def test_every_port_of_the_machine_is_connected(built: Any) -> None:
+    spec, _, folder = built
+    (text,) = re.findall(rf"\n{TOP} \w+ ?\((.*?)\);", (folder / "gateware/sim.v").read_text(), re.S)
+    connected = re.findall(r"\.(\w+)\s*\(", text)
+    ports = top_ports(rtl_files(spec)[f"{TOP}.sv"], spec)
+    assert sorted(connected) == sorted(port.name for port in ports)
+
+
+def test_software_finds_registers_interrupt_and_spec(built: Any) -> None:
+    spec, soc, folder = built
+    headers = folder / "software/include/generated"
+    assert "#define OPU_BASE 0xb0000000L" in (headers / "mem.h").read_text()
+    constants = (headers / "soc.h").read_text()
+    assert f"#define OPU_SPEC_HASH_LO {spec.spec_hash & 0xFFFFFFFF}" in constants
+    assert f"#define OPU_SPEC_HASH_HI {spec.spec_hash >> 32}" in constants
+    assert "#define OPU_INTERRUPT" in constants
+    assert soc.bus.regions["opu"].size == 4096
