@@ -209,7 +209,7 @@ def test_the_scale_of_a_softmax_suits_its_values(machine):
     """197 values that are nearly alike are about 1/197: a fixed scale of 1/256 would round them all
     to 1.
     """
-    program, _, checked = run(blocks.network("softmax", 197), machine)
+    program, _, checked = run(blocks.network("softmax", 197, before="input"), machine)
     assert checked.passed
     (scale,) = {t.scale for t in program.bundle.tensors if t.name == "n"}
     assert scale < 2.0**-9
