@@ -10,7 +10,7 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.canonical import PASSES, canonicalise
+from opu_fuse.frontend.canonical import PASSES, canonicalise, channel_softmax
 from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.frontend.editing import SOURCE_KEY, sources_of, standard_nodes
 from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
@@ -128,6 +128,8 @@ def prepare(
         if any(is_dequantize(node) for node in model.graph):
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
+        if "Softmax" in norms and channel_softmax.run(model):
+            canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
         if _may_be_separate(model.graph):
             step("separate", model, lambda model: _separate(model, quantised=quantised))

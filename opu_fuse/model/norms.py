@@ -56,9 +56,8 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
 
 def _sizes(value: ir.Value | None) -> tuple[int, ...]:
     """Static shape, () where it is not known."""
-    if value is None or value.shape is None or not value.shape.is_static():
-        return ()
-    return tuple(int(size) for size in value.shape)
+    shape = None if value is None else value.shape
+    return () if shape is None or not shape.is_static() else shape.numpy()
 
 
 def _with_constants(norm: ir.Node, x: ir.Value, channels: int) -> Norm | None:

@@ -101,7 +101,7 @@ def _norm(operator: Operator) -> Settings:
         what = "choose a scale of its operand that suits its values"
         raise ModelError(operator.name, str(error), what) from error
     constants = [_constant(operator, index, channels) for index in (1, 2)]
-    gain, offset, places = normalisation.channel_records(*constants, y.per_tensor)
+    gain, offset, places = normalisation.channel_records(constants[0], constants[1], y.per_tensor)
     factor = {"norm_scale": epsilon.mantissa, "norm_shift": epsilon.shift}
     rms = operator.op == "rms_norm"
     first = {"norm_op": NormOp.SQUARES if rms else NormOp.MOMENTS, "norm_zero": x.zero_point * rms}
@@ -219,7 +219,7 @@ NORM = Unit(
     module="opu_norm",
     doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, in passes over partial sums",
     runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm")},
-    pattern=Pattern.OPAQUE,
+    pattern=Pattern.OUT_EWISE_FUSABLE,
     forms={
         "Softmax": f"{KNOWN}, over the channels of a pixel or the last axis of tokens",
         "LayerNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "

@@ -197,6 +197,33 @@ g (float[1,20] x) => (float[1,20] y) {{ a = MatMul(x, w) b = {call} y = MatMul(b
     assert_normalised(program, checked, norm)
 
 
+LAST = {
+    "channels last": "a = Conv(x, w) t = Transpose<perm=[0,2,3,1]>(a) s = Softmax<axis=-1>(t)"
+    " u = Transpose<perm=[0,3,1,2]>(s) y = Conv(u, v)",
+    "tokens": "r = Reshape(x, sizes) t = Transpose<perm=[0,2,1]>(r) a = MatMul(t, wd)"
+    " s = Softmax<axis=-1>(a) y = MatMul(s, vd)",
+    "tokens at the end": "r = Reshape(x, sizes) t = Transpose<perm=[0,2,1]>(r) a = MatMul(t, wd)"
+    " y = Softmax<axis=-1>(a)",
+}
+
+
+@pytest.mark.parametrize("case", LAST)
+def test_a_softmax_of_the_last_axis_is_one_of_channels(case):
+    rng = np.random.default_rng(2)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,6,4,5] x) => (float[n,m,k] y) {{ {LAST[case]} }}"""
+    if case == "channels last":
+        text = text.replace("n,m,k", "n,m,k,l")
+    model = blocks.with_constants(text, {
+        "w": rng.normal(size=(12, 6, 1, 1)), "v": rng.normal(size=(12, 12, 1, 1)),
+        "wd": rng.normal(size=(6, 12)), "vd": rng.normal(size=(12, 12)),
+        "sizes": np.array([1, 6, 20]),
+    })  # fmt: skip
+    program, _, checked = run(model, "opu-1024a")
+    assert_normalised(program, checked, "softmax")
+    assert on_host(program) == []
+
+
 def test_a_float_model_and_its_quantised_form_have_the_same_groups(machine):
     model = blocks.transformer_block(16, 24, 3)
     parts = opu_fuse.partition(model, machine)
@@ -209,7 +236,7 @@ def test_the_scale_of_a_softmax_suits_its_values(machine):
     """197 values that are nearly alike are about 1/197: a fixed scale of 1/256 would round them all
     to 1.
     """
-    program, _, checked = run(blocks.network("softmax", 197), machine)
+    program, _, checked = run(blocks.network("softmax", 197, before="input"), machine)
     assert checked.passed
     (scale,) = {t.scale for t in program.bundle.tensors if t.name == "n"}
     assert scale < 2.0**-9
