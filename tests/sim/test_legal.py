@@ -12,6 +12,7 @@ from opu_fuse.hw.isa.table import Engine
 from opu_fuse.sim.functional.machine import Machine
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import HW, program, sample_bundle
+from tests.hw.norm_machine import norm_machine
 from tests.sim.machines import BARE, MACHINES, unfolding
 from tests.sim.random_instructions import instruction
 
@@ -23,12 +24,13 @@ GOOD["depthwise"] = instruction(
     "depthwise",
     {**GOOD["conv"].params, "kernel_rows": 2, "kernel_cols": 2, "oc_steps": 1},
 )
-for opcode in ("residual", "pre", "table", "image"):
+for opcode in ("residual", "pre", "table", "image", "norm"):
     GOOD[opcode] = instruction(Engine.LOAD, opcode, dict(GOOD["feature"].params))
 GOOD["unfold"] = instruction(
     Engine.LOAD, "unfold", {"run": 2, "rows": 1, "stride_y": 1, "kernel_rows": 3, "in_rows": 3}
 )
 FULL = unfolding(MACHINES["full"])
+NORMS = norm_machine()
 CHAIN = orders_of(FULL)
 REQUANT, ACT, POOL, SUM = (CHAIN.pack([name]) for name in ("requant", "compare", "pool", "res_add"))
 """Orders of a single stage."""
@@ -50,7 +52,8 @@ def refuse(x, message, spec=HW):
 
 def test_the_good_ones_are_good():
     for x in GOOD.values():
-        machine = Machine(HW if x.opcode == "check" else FULL, np.zeros(WINDOW, np.uint8))
+        spec = {"check": HW, "norm": NORMS}.get(x.opcode, FULL)
+        machine = Machine(spec, np.zeros(WINDOW, np.uint8))
         machine.memories.param[:] = 0
         machine.execute(x)
 
@@ -62,7 +65,7 @@ def test_the_good_ones_are_good():
 )
 def test_zero_counts_are_illegal(key, register):
     message = f"has {register} = 0, at least 1 is needed"
-    refuse(with_params(key[1], **{register: 0}), message, FULL)
+    refuse(with_params(key[1], **{register: 0}), message, NORMS if key[1] == "norm" else FULL)
 
 
 OUTSIDE = {
