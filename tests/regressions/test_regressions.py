@@ -121,6 +121,11 @@ TEXTS = {
     <int64[8] pads = {0,2,0,2,0,0,0,2}, int64[2] size = {8,7}, float[7] g>
     { p = Pad(x, pads)  t = Transpose<perm=[0,2,3,1]>(p)  r = Reshape(t, size)
       y = LayerNormalization(r, g) }""",
+    "a dense layer behind a normalisation": """
+    (float[24,54,4] x) => (float[1,15] y)
+    <int64[4] size = {1,36,36,4}, int64[2] flat = {1,5184}, float[4] g, float[5184,15] w>
+    { n = LayerNormalization(x, g)  r = Reshape(n, size)  t = Transpose<perm=[0,3,1,2]>(r)
+      f = Reshape(t, flat)  y = Gemm<alpha=0.5>(f, w) }""",
     # operators that an input port computes were part of a table or norm, too
     "a function of the bytes of an image": """(uint8[1,2,3,4] x) => (float[1,3,3,4] y)
     <float s = {0.015625}, float t = {0.03125}, int8 z = {0}, int8[3,2,1,1] w>
