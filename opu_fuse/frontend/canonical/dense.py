@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from msgspec.structs import replace
 
+from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.editing import (
     TENSOR_KEY,
     add_constant,
@@ -107,6 +108,7 @@ def _transpose_weights(graph: ir.Graph, node: ir.Node) -> bool:
         or source is None
         or shape is None
         or not is_plain
+        or is_of_norm(transpose)  # it would come back
     ):
         return False
     quants = {quant_of(v) for v in (x, transposed, source) if v}
