@@ -197,6 +197,20 @@ g (float[1,20] x) => (float[1,20] y) {{ a = MatMul(x, w) b = {call} y = MatMul(b
     assert_normalised(program, checked, norm)
 
 
+@pytest.mark.parametrize("name", ["norms", "opu-tiny"])
+def test_a_dense_layer_reads_a_flattened_norm(name, machine):
+    """The norm's Transpose stays with it."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,3,2,11] x) => (float[1,3] y) {
+  a = LayerNormalization<axis=-1>(x, g) t = Transpose<perm=[0,3,1,2]>(a)
+  r = Reshape(t, sizes) y = MatMul(r, w) }"""
+    rng = np.random.default_rng(5)
+    constants = {"g": rng.normal(1, 0.3, 11), "w": rng.normal(size=(66, 3))}
+    model = blocks.with_constants(text, {**constants, "sizes": np.array([1, 66])})
+    _, _, checked = run(model, machine if name == "norms" else name)
+    assert checked.passed
+
+
 LAST = {
     "channels last": "a = Conv(x, w) t = Transpose<perm=[0,2,3,1]>(a) s = Softmax<axis=-1>(t)"
     " u = Transpose<perm=[0,3,1,2]>(s) y = Conv(u, v)",

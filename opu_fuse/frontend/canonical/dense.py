@@ -108,7 +108,7 @@ def _transpose_weights(graph: ir.Graph, node: ir.Node) -> bool:
         or source is None
         or shape is None
         or not is_plain
-        or is_of_norm(transpose)
+        or is_of_norm(transpose)  # it would come back
     ):
         return False
     quants = {quant_of(v) for v in (x, transposed, source) if v}
