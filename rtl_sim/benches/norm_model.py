@@ -32,9 +32,7 @@ def _lines(function, octaves):
         at.append(Decimal(2) ** octaves)
         exact = [function(x) * 2**21 for x in at]
         middles = [function((a + b) / 2) * 2**21 for a, b in zip(at, at[1:], strict=False)]
-        sag = [
-            (a + b) / 2 - m for a, b, m in zip(exact, exact[1:], middles, strict=False)
-        ]
+        sag = [(a + b) / 2 - m for a, b, m in zip(exact, exact[1:], middles, strict=False)]
         around = [(a + b) / 4 for a, b in zip([sag[0], *sag], [*sag, sag[-1]], strict=True)]
         joints = [int((x - s).to_integral_value()) for x, s in zip(exact, around, strict=True)]
     return [(a, a - b) for a, b in zip(joints, joints[1:], strict=False)]

@@ -168,8 +168,8 @@ module opu_norm
     // Rounded shift to u, 25 bits: six bits more than the shift says. The lowest bit is the half; `rest`: bits below it
     // were set; `over`: bits above matter, then u is a limit.
     logic signed [49:0] wide;
-    logic signed [40:0] coarse_q;
-    logic signed [28:0] middle_q;
+    logic signed [40:0] coarse_q, coarse;
+    logic signed [28:0] middle_q, middle;
     logic signed [25:0] fine_q;
     logic [2:0] rest_q, over_q;   // after each step
     logic signed [24:0] u_q;
@@ -178,16 +178,18 @@ module opu_norm
     assign by_16 = shift_q[2][5:4];
     assign by_4 = shift_q[3][3:2];
     assign by_1 = shift_q[4][1:0];
+    assign coarse = coarse_q >>> 4 * 32'(by_4);
+    assign middle = middle_q >>> by_1;
     always_ff @(posedge clk_i) begin
       coarse_q <= 41'(wide >>> 16 * 32'(by_16));
       rest_q[0] <= (wide & ~(50'h3_ffff_ffff_ffff << 16 * 32'(by_16))) != '0;
       over_q[0] <= by_16 == '0 && wide[49:40] != {10{wide[49]}};
-      middle_q <= 29'(coarse_q >>> 4 * 32'(by_4));
+      middle_q <= coarse[28:0];
       rest_q[1] <= rest_q[0] || (coarse_q[11:0] & ~(12'hfff << 4 * 32'(by_4))) != '0;
-      over_q[1] <= over_q[0] || (41'(coarse_q >>> 4 * 32'(by_4)) >>> 28) != {41{coarse_q[40]}};
-      fine_q <= 26'(middle_q >>> by_1);
+      over_q[1] <= over_q[0] || coarse[40:28] != {13{coarse[40]}};
+      fine_q <= middle[25:0];
       rest_q[2] <= rest_q[1] || (middle_q[2:0] & ~(3'h7 << by_1)) != '0;
-      over_q[2] <= over_q[1] || (29'(middle_q >>> by_1) >>> 25) != {29{middle_q[28]}};
+      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}};
       if (over_q[2]) u_q <= negative_q ? 25'h1000000 : 25'h0ffffff;
       else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]) && fine_q[25:1] != 25'h0ffffff);
     end
