@@ -5,6 +5,7 @@ every pass, in thousands.
 """
 
 import os
+from itertools import pairwise
 
 import cocotb
 import numpy as np
@@ -157,7 +158,7 @@ class Bench:
         if rng.random() < 0.5:
             cuts = [0, p["blocks"]]
         step = post_model.words_of(chain)
-        for first, end in zip(cuts, cuts[1:], strict=False):
+        for first, end in pairwise(cuts):
             cut = last | {"blocks": end - first, "param": p["param"] + step * first}
             for part in ("psum", "out", "res"):
                 cut[part] = p[part] + first * p[f"{part}_block_pitch"]

@@ -5,6 +5,7 @@ Rows are lists of int, the values of a pixel; a record is (gain, places, offset)
 """
 
 from decimal import Decimal, localcontext
+from itertools import pairwise
 
 MAX, EXPSUM, SOFTMAX, MOMENTS, SQUARES, NORMALISE = range(6)
 RESULTS = (SOFTMAX, NORMALISE)
@@ -31,11 +32,11 @@ def _lines(function, octaves):
         at = [(1 + Decimal(n) / 128) * 2**octave for octave in range(octaves) for n in range(128)]
         at.append(Decimal(2) ** octaves)
         exact = [function(x) * 2**21 for x in at]
-        middles = [function((a + b) / 2) * 2**21 for a, b in zip(at, at[1:], strict=False)]
-        sag = [(a + b) / 2 - m for a, b, m in zip(exact, exact[1:], middles, strict=False)]
+        middles = [function((a + b) / 2) * 2**21 for a, b in pairwise(at)]
+        sag = [(a + b) / 2 - m for (a, b), m in zip(pairwise(exact), middles, strict=True)]
         around = [(a + b) / 4 for a, b in zip([sag[0], *sag], [*sag, sag[-1]], strict=True)]
         joints = [int((x - s).to_integral_value()) for x, s in zip(exact, around, strict=True)]
-    return [(a, a - b) for a, b in zip(joints, joints[1:], strict=False)]
+    return [(a, a - b) for a, b in pairwise(joints)]
 
 
 RECIPROCAL = _lines(lambda x: 1 / x, 1)

@@ -32,3 +32,16 @@ def test_norms_keep_their_page(tmp_path, seed, machine, thousands):
 def test_the_bench_computes_the_same_lines(name):
     lines = getattr(normalisation, name)
     assert [*zip(lines.start, lines.fall, strict=True)] == getattr(norm_model, name)
+
+
+@pytest.mark.parametrize("rounds", [60, pytest.param(600, marks=pytest.mark.nightly)])
+def test_scaling_of_a_pixel_is_that_of_its_sums(tmp_path, seed, rounds):
+    """By night of every fraction that the lines tell apart."""
+    run_bench(
+        tmp_path,
+        top="opu_norm_scaling",
+        module="rtl_sim.benches.norm_scaling_bench",
+        spec=write_machine("norms", tmp_path),
+        seed=seed,
+        rounds=rounds,
+    )

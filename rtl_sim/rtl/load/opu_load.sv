@@ -279,7 +279,8 @@ module opu_load
   assign norm_we_o = norm_we_q && is_below(at_q, NORM_WORDS);
   assign image_we_o = image_we_q && is_below(at_q, IMAGE_WORDS);
   assign overflow = (feature_we_q && !feature_we_o) || (weight_we_q && !weight_we_o) || (param_we_q && !param_we_o)
-      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o) || (norm_we_q && !norm_we_o) || (image_we_q && !image_we_o);
+      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o)
+      || (norm_we_q && !norm_we_o) || (image_we_q && !image_we_o);
   assign waddr_o = at_q[VALUE_BITS-1:0];
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;

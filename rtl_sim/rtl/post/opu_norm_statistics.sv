@@ -247,7 +247,8 @@ module opu_norm_statistics
   `OPU_ASSERT(OneWriter, scaled |-> !(summed && !late.last))
   `OPU_ASSERT(PixelsFit, item_i.valid |-> 32'(pixel_q) < PIXELS)
   for (genvar s = int'(READ); s < int'(LATE); s++) begin : g_apart
-    `OPU_ASSERT(BlocksApart, read && !results && !reader.first |-> !(place_q[s].valid && place_q[s].whole && place_q[s].pixel == reader.pixel))
+    `OPU_ASSERT(BlocksApart, read && !results && !reader.first |->
+        !(place_q[s].valid && place_q[s].whole && place_q[s].pixel == reader.pixel))
   end
 
 endmodule
