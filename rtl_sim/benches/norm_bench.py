@@ -147,11 +147,8 @@ class Bench:
             if op == norm_model.MAX:
                 own |= draw(rng, norm_scale=(0, 65535), norm_shift=(-64, 63))
             runs.append(p | own)
-            blocks = [words[b] for b in range(p["blocks"])]
-            rows = [
-                sum((b[n].tolist() for b in blocks), [])[:channels] for n in range(len(words[0]))
-            ]
-            self.norm.statistics(runs[-1], rows)
+            whole = np.concatenate([*words], axis=1)[:, :channels]
+            self.norm.statistics(runs[-1], whole.tolist())
         last = p | {"norm_op": result, "norm_table": self.first_table}
         last |= draw(rng, norm_zero=(-128, 127), norm_scale=(0, 65535), norm_shift=(-64, 63))
         cuts = sorted({0, p["blocks"], *rng.integers(0, p["blocks"] + 1, 2).tolist()})
