@@ -31,6 +31,8 @@ LINE_BITS = 7
 """128 lines an octave: their error is less than half a unit of the result."""
 _GUARD = 4
 """Bits of a line's ends behind the unit of the result."""
+HALF_UNIT = 1 << (_GUARD - 1)
+"""Of the result, in units of a line's ends."""
 RECIPROCAL_FRACTION = 19
 ROOT_FRACTION = 20
 """Bits of an operand behind its leading one that are read: the line, then the place on it."""
@@ -60,7 +62,7 @@ class Lines(Struct, frozen=True, kw_only=True):
         """Value `along / 2**bits` of the way down a line, at most `INVERSE_MAX`."""
         start, fall = np.array(self.start), np.array(self.fall)
         dropped = (fall[line] * along + (1 << (bits - 1))) >> bits
-        return np.minimum((start[line] - dropped + (1 << (_GUARD - 1))) >> _GUARD, INVERSE_MAX)
+        return np.minimum((start[line] - dropped + HALF_UNIT) >> _GUARD, INVERSE_MAX)
 
 
 def _lines(power: float, octaves: int) -> Lines:

@@ -164,7 +164,7 @@ class Site(Protocol):
 class StageContext(Struct, frozen=True, kw_only=True):
     """Module and machine of a stage. module, machine: names; product: the module multiplies two
     maps; shifts: the machine has shifters for multipliers; lanes: of a word; pixels: of a bank of
-    partial sums.
+    partial sums; pools: a stage of the chain has windows.
     """
 
     module: str
@@ -173,6 +173,7 @@ class StageContext(Struct, frozen=True, kw_only=True):
     shifts: bool
     lanes: int
     pixels: int
+    pools: bool
 
 
 KNOWN = "operands and a result of known shape that represent real numbers"

@@ -202,7 +202,7 @@ def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
         return
     if p["norm_idle"] >= context.lanes:
         yield f"has norm_idle = {p['norm_idle']}, words have {context.lanes} lanes"
-    if p["win_rows"] * p["win_cols"] > 1 or p["spread"]:
+    if context.pools or p["win_rows"] * p["win_cols"] > 1 or p["spread"]:
         yield f"pools or spreads words, {context.module} normalises whole pixels"
     pixels = p["out_rows"] * p["out_cols"]
     if pixels > context.pixels:
@@ -245,7 +245,7 @@ NORM = Unit(
     passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1},
     looks_up=frozenset({"softmax"}),
     record=RECORD,
-    cycles=32,
+    cycles=22,
     run=_run,
     reads=_reads,
     mistakes=_mistakes,

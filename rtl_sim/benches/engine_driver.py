@@ -21,7 +21,7 @@ INPUTS = (
     *("start_valid_i", "op_i", "params_i", "done_ready_i", "hold_i"),
     *("read_re_i", "read_addr_i", "load_addr_i", "load_data_i"),
     *("load_feature_i", "load_weight_i", "load_psum_i", "load_param_i", "load_residual_i"),
-    *("load_table_i", "load_pre_i"),
+    *("load_table_i", "load_pre_i", "load_norm_i"),
 )
 """Inputs of the benches, of one or the other."""
 

@@ -21,7 +21,7 @@ from rtl_sim.benches.transfer_driver import (
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16
-EVERY = ("feature", "weight", "param", "residual", "pre", "table", "image")
+EVERY = ("feature", "weight", "param", "residual", "pre", "table", "image", "norm")
 BUFFERS = tuple(name for name in EVERY if getattr(SPEC.buffers, name) is not None)
 ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
 OP = {name: OPCODE[Engine.LOAD, name].code for name in (*EVERY, "unfold")}

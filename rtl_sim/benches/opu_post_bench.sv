@@ -23,6 +23,7 @@ module opu_post_bench
     input  logic                            load_param_i,
     input  logic                            load_residual_i,
     input  logic                            load_table_i,
+    input  logic                            load_norm_i,
     input  logic [VALUE_BITS-1:0]           load_addr_i,
     input  logic [PSUM_BITS-1:0]            load_data_i,
 
@@ -40,6 +41,9 @@ module opu_post_bench
   logic [TABLE_UNITS-1:0] table_re;
   table_addr_t [TABLE_UNITS-1:0][WORD_CHANNELS-1:0] table_addr;
   logic [TABLE_UNITS-1:0][WORD_BITS-1:0] table_rdata;
+  logic [NORM_UNITS-1:0] norm_re;
+  norm_addr_t [NORM_UNITS-1:0][LANES-1:0] norm_addr;
+  logic [NORM_UNITS-1:0][LANES-1:0][23:0] norm_rdata;
   psum_addr_t psum_addr;
   param_addr_t param_addr;
   output_addr_t out_addr;
@@ -74,6 +78,9 @@ module opu_post_bench
       .table_re_o    (table_re),
       .table_addr_o  (table_addr),
       .table_rdata_i (table_rdata),
+      .norm_re_o     (norm_re),
+      .norm_addr_o   (norm_addr),
+      .norm_rdata_i  (norm_rdata),
       .out_we_o,
       .out_addr_o    (out_addr),
       .out_wdata_o   (out_wdata),
@@ -140,6 +147,24 @@ module opu_post_bench
           .re_i   (table_re[u]),
           .raddr_i(table_addr[u][l]),
           .rdata_o(table_rdata[u][8*l+:8])
+      );
+    end
+  end
+
+  for (genvar u = 0; u < int'(NORM_UNITS); u++) begin : g_norm
+    for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+      opu_ram_1r1w #(
+          .WIDTH(24),
+          .DEPTH(NORM_WORDS),
+          .OUTPUT_REGISTER(1'b1)
+      ) u_norm (
+          .clk_i,
+          .we_i   (load_norm_i),
+          .waddr_i(NORM_ADDR_BITS'(load_addr_i)),
+          .wdata_i(load_data_i[23:0]),
+          .re_i   (norm_re[u]),
+          .raddr_i(norm_addr[u][l]),
+          .rdata_o(norm_rdata[u][l])
       );
     end
   end

@@ -25,12 +25,13 @@ SLOPE_WORDS = 2
 
 def words_of(chain):
     """Parameter words of a block."""
-    return PARAM_WORDS * (Stage.REQUANT in chain) + SLOPE_WORDS * (Stage.PRELU in chain)
+    records = (Stage.REQUANT in chain) + (Stage.NORM in chain)
+    return PARAM_WORDS * records + SLOPE_WORDS * (Stage.PRELU in chain)
 
 
 def holds(chain):
     """Whether a stage after the requantiser uses parameters of the block."""
-    return Stage.PRELU in chain
+    return Stage.PRELU in chain or Stage.NORM in chain
 
 
 def lane_parameters(spec, param, p, chain, block):
@@ -213,7 +214,7 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
 
 def spreads(chain):
     """Whether pixels of a word may go to words of their own after a chain."""
-    return Stage.POOL not in chain and Stage.RESIDUAL not in chain
+    return not {Stage.POOL, Stage.RESIDUAL, Stage.NORM} & set(chain)
 
 
 def spread(pixels):

@@ -46,6 +46,7 @@ CAPABILITIES = {
     "CAP_PRE_WORDS": 0,
     "CAP_TABLE_WORDS": 0,
     "CAP_IMAGE_WORDS": 0,
+    "CAP_NORM_WORDS": 0,
     "CAP_MODULES": 0b10_0000_0111,  # act, pool, residual; keep
 }
 """Expected capability registers of opu-tiny, copied from its YAML."""

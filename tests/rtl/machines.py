@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from opu_fuse.hw.spec.load_spec import load_hw
+from tests.hw.norm_machine import norm_machine
 
 Tree = dict[str, Any]
 
@@ -165,6 +166,30 @@ def _wide_images(tree: Tree) -> None:
     tree["buffers"]["param"] |= {"words": 16}
 
 
+def _norms(tree: Tree) -> None:
+    """Norms and tables behind the array and the residual adder."""
+    tree |= norm_machine().to_tree()
+
+
+def _wide_norms(tree: Tree) -> None:
+    """The same with words of 64 channels."""
+    name = tree["name"]
+    _norms(tree)
+    tree |= {"name": name, "word_channels": 64}
+    tree["dram"] |= {"bus_bytes": 64}
+    tree["post"] |= {"lanes": 64}
+    tree["array"] |= {"units": 16, "multipliers": 16}
+    sizes = ((64, 4, 1), (32, 8, 1), (16, 16, 1))
+    tree["array"]["modes"] = [{"ic": ic, "oc": oc, "px": 1} for ic, oc, _ in sizes]
+    tree["buffers"]["weight"] |= {"width": 64}
+
+
+def _two_turn_norms(tree: Tree) -> None:
+    """The same through 32 lanes."""
+    _wide_norms(tree)
+    tree["post"] |= {"lanes": 32}
+
+
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
@@ -180,4 +205,7 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "array-in-tables": _array_in_tables,
     "images": _images,
     "wide-images": _wide_images,
+    "norms": _norms,
+    "wide-norms": _wide_norms,
+    "two-turn-norms": _two_turn_norms,
 }

@@ -11,7 +11,10 @@ from tests.tiers import by_night
 pytestmark = pytest.mark.rtl
 
 
-CASES = product(("opu-tiny", "narrow-bus", "every-module", "images"), ("load", "store", "fetch"))
+CASES = [
+    *product(("opu-tiny", "narrow-bus", "every-module", "images"), ("load", "store", "fetch")),
+    ("norms", "load"),
+]
 LIKE_OTHERS = [
     ("narrow-bus", "load"),
     ("narrow-bus", "fetch"),

@@ -196,6 +196,7 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     if mistake is not None:
         yield f"has order {order:#x}, which the graph of {spec.name} has not: {mistake}"
     stages = chain.unpack(order)
+    pools = any(BY_STAGE[stage.stage].windows for stage in stages)
     for stage in stages:
         context = StageContext(
             module=stage.name,
@@ -204,11 +205,11 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             shifts=not spec.numeric.multiplier_bits,
             lanes=spec.word_channels,
             pixels=spec.buffers.psum.bank_words,
+            pools=pools,
         )
         yield from BY_STAGE[stage.stage].mistakes(unit_params(p, stage.bank), context)
-    pools = [stage for stage in stages if BY_STAGE[stage.stage].windows]
     if p["pool_slots"]:
-        yield from _slots(p, spec, pools=bool(pools))
+        yield from _slots(p, spec, pools=pools)
     if p["spread"]:
         yield from _spreads(p, spec, [stage.stage for stage in stages])
     if pools:

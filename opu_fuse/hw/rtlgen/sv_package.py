@@ -5,6 +5,9 @@ Written so that Verilator (`-Wall`) and Yosys' slang front end read the same tex
 module needs to know about a machine is here; the RTL itself holds no size and no encoding.
 """
 
+from collections.abc import Iterator
+
+from opu_fuse import normalisation
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.im2row_window import supports_im2row
 from opu_fuse.hw.isa.register_map import (
@@ -39,6 +42,7 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES, Memory
+from opu_fuse.units.norm import NormOp
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 
@@ -52,6 +56,7 @@ def sv_package(spec: HwSpec) -> str:
         _words(),
         _opcodes(),
         sv_chain(spec),
+        *_norm_lines(spec),
         _register_indices(),
         *(_params(engine, spec) for engine in Engine),
         _control_registers(),
@@ -201,6 +206,7 @@ def _opcodes() -> str:
         _enum("stage_e", stage_bits(), {"STAGE_NONE": 0, **stages}),
         _enum("pool_kind_e", 1, {f"POOL_{k.name}": int(k) for k in PoolKind}),
         _enum("residual_kind_e", 2, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
+        _enum("norm_op_e", 3, {f"NORM_{op.name}": int(op) for op in NormOp}),
     ]
     for opcode in OPCODES:
         name = f"OP_{opcode.engine.name}_{opcode.name.upper()}"
@@ -209,6 +215,25 @@ def _opcodes() -> str:
         _localparam("int unsigned", f"OPCODES_{e.name}", str(n), "") for e, n in counts.items()
     ]
     return "\n".join(lines) + "\n"
+
+
+def _norm_lines(spec: HwSpec) -> Iterator[str]:
+    """The lines of inverse roots and then of reciprocals, on machines that have a norm: start with
+    the half of the result's unit added, fall.
+    """
+    if not spec.has(ModuleKind.NORM):
+        return
+    lines = [
+        fall << 22 | start + normalisation.HALF_UNIT
+        for table in (normalisation.INVERSE_ROOT, normalisation.RECIPROCAL)
+        for start, fall in zip(table.start, table.fall, strict=True)
+    ]
+    words = ",\n    ".join(f"36'h{line:09x}" for line in reversed(lines))
+    yield (
+        "  // Lines of 1 / sqrt(x), of even exponents and of odd ones, then of 1 / x: fall (14 bits),\n"
+        "  // start (22 bits).\n"
+        f"  localparam logic [{len(lines) - 1}:0][35:0] NORM_LINES = {{\n    {words}}};\n"
+    )
 
 
 def _register_indices() -> str:

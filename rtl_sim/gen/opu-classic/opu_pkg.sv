@@ -124,6 +124,15 @@ package opu_pkg;
     RESIDUAL_MAXIMUM = 2'd2
   } residual_kind_e;
 
+  typedef enum logic [2:0] {
+    NORM_MAX = 3'd0,
+    NORM_EXPSUM = 3'd1,
+    NORM_SOFTMAX = 3'd2,
+    NORM_MOMENTS = 3'd3,
+    NORM_SQUARES = 3'd4,
+    NORM_NORMALISE = 3'd5
+  } norm_op_e;
+
   localparam logic [3:0] OP_FETCH_END = 4'd0;  // wait until all engines are idle, then raise done
   localparam logic [3:0] OP_FETCH_CHECK = 4'd1;  // stop with SPEC_MISMATCH unless hash_lo/hash_hi equal the machine's spec hash
   localparam logic [3:0] OP_LOAD_FEATURE = 4'd0;  // DRAM -> feature buffer

@@ -293,8 +293,10 @@ module opu_csr
         answer_of.word[CSR_CAP_MODULES_UPSAMPLE] = HAS_UPSAMPLE;
         answer_of.word[CSR_CAP_MODULES_KEEP] = HAS_KEEP;
         answer_of.word[CSR_CAP_MODULES_GATES] = HAS_GATES;
+        answer_of.word[CSR_CAP_MODULES_NORM] = HAS_NORM;
       end
       CSR_CAP_IMAGE_WORDS: answer_of.word = HAS_UNFOLD ? IMAGE_WORDS : '0;
+      CSR_CAP_NORM_WORDS: answer_of.word = HAS_NORM ? NORM_WORDS : '0;
       default: begin
         answer_of.known = 1'b0;
         for (int unsigned e = 0; e < ENGINES; e++) begin

@@ -61,6 +61,7 @@ module opu_load
     output logic                     residual_we_o,
     output logic                     pre_we_o,
     output logic                     table_we_o,
+    output logic                     norm_we_o,
     output logic                     image_we_o,
     output logic [VALUE_BITS-1:0]    waddr_o,
     output logic [WIDTH_BYTES*8-1:0] wdata_o,
@@ -95,7 +96,7 @@ module opu_load
   assign moves = params_i.blocks != '0 && (dram & align_mask) == '0;
   assign columns = params_i.stride_y != '0 && params_i.kernel_rows inside {8'd3, 8'd5, 8'd7};
   assign legal = params_i.run != '0 && params_i.rows != '0 && (is_im2row ? columns : moves)
-      && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE)
+      && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE) && (HAS_NORM || op_i != OP_LOAD_NORM)
       && (HAS_UNFOLD || (op_i != OP_LOAD_IMAGE && op_i != OP_LOAD_UNFOLD));
   assign start_ready_o = !im2row_busy && (is_im2row ? !word_valid : walk_ready && word_ready) && !halt_i;
   // An illegal instruction is accepted like the others and then faults in opu_walk or opu_unfold: no other one follows
@@ -225,7 +226,7 @@ module opu_load
   assign write = r_valid_i && beat_last;
   assign word_at = begins_q ? {1'b0, word_dst} : at_q + SUM_BITS'(1);
 
-  logic feature_we_q, weight_we_q, param_we_q, residual_we_q, pre_we_q, table_we_q, image_we_q;
+  logic feature_we_q, weight_we_q, param_we_q, residual_we_q, pre_we_q, table_we_q, norm_we_q, image_we_q;
   logic [WIDTH_BYTES*8-1:0] wdata_q;
   localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
   logic [DONE_BITS-1:0] done_q;
@@ -240,6 +241,7 @@ module opu_load
       residual_we_q <= 1'b0;
       pre_we_q <= 1'b0;
       table_we_q <= 1'b0;
+      norm_we_q <= 1'b0;
       image_we_q <= 1'b0;
     end else begin
       if (finish) begins_q <= 1'b1;
@@ -251,6 +253,7 @@ module opu_load
       residual_we_q <= write && word_op == OP_LOAD_RESIDUAL;
       pre_we_q <= HAS_PRE && write && word_op == OP_LOAD_PRE;
       table_we_q <= HAS_TABLE && write && word_op == OP_LOAD_TABLE;
+      norm_we_q <= HAS_NORM && write && word_op == OP_LOAD_NORM;
       image_we_q <= HAS_UNFOLD && write && word_op == OP_LOAD_IMAGE;
     end
   end
@@ -273,9 +276,11 @@ module opu_load
   assign residual_we_o = residual_we_q && is_below(at_q, RESIDUAL_WORDS);
   assign pre_we_o = pre_we_q && is_below(at_q, PRE_WORDS);
   assign table_we_o = table_we_q && is_below(at_q, TABLE_WORDS);
+  assign norm_we_o = norm_we_q && is_below(at_q, NORM_WORDS);
   assign image_we_o = image_we_q && is_below(at_q, IMAGE_WORDS);
   assign overflow = (feature_we_q && !feature_we_o) || (weight_we_q && !weight_we_o) || (param_we_q && !param_we_o)
-      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o) || (image_we_q && !image_we_o);
+      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o)
+      || (norm_we_q && !norm_we_o) || (image_we_q && !image_we_o);
   assign waddr_o = at_q[VALUE_BITS-1:0];
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;

@@ -12,7 +12,7 @@
 //          not have.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Table words arrive one cycle after
-//          their read, the others two. res_*, table_*: one read port of the memory for every unit that reads it.
+//          their read, the others two. res_*, table_*, norm_*: one read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
 // Throughput: one window position in BEATS cycles, or RESIDUAL_PACE (see opu_post_walk). Units and edges are those of
 //             the spec's graph (PLACE_* in opu_pkg); `order` sets the multiplexers. A block takes max(cycles of its
@@ -54,6 +54,10 @@ module opu_post
     output logic [TABLE_UNITS-1:0]                   table_re_o,
     output table_addr_t [TABLE_UNITS-1:0][WORD_CHANNELS-1:0] table_addr_o,
     input  logic [TABLE_UNITS-1:0][WORD_BITS-1:0]    table_rdata_i,
+
+    output logic [NORM_UNITS-1:0]                    norm_re_o,
+    output norm_addr_t [NORM_UNITS-1:0][LANES-1:0]   norm_addr_o,
+    input  logic [NORM_UNITS-1:0][LANES-1:0][23:0]   norm_rdata_i,
 
     output logic                 out_we_o,
     output output_addr_t         out_addr_o,
@@ -122,13 +126,17 @@ module opu_post
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic keeps_q;
+  logic keeps_q, writes_q;  // passes of statistics write nothing
   item_t read_q, head_in_q;
 
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
       keeps_q <= HAS_KEEP && launched.keep != '0;
+      writes_q <= 1'b1;
+      for (int unsigned u = 0; u < NORM_UNITS; u++) begin
+        if (launched_chain.norm[u] && !(launched.norm_op[u] inside {NORM_SOFTMAX, NORM_NORMALISE})) writes_q <= 1'b0;
+      end
       chain_q <= launched_chain;
     end
     read_q <= issued_item;
@@ -207,7 +215,7 @@ module opu_post
   /* verilator lint_off UNUSEDSIGNAL */  // some fields end here; machines without such a unit read no such memory
   item_t exit_item;
   logic unused;
-  assign unused = &{res_rdata_i, table_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], item_in[AT_EXIT], value_in[AT_EXIT]};
+  assign unused = &{res_rdata_i, table_rdata_i, norm_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], item_in[AT_EXIT], value_in[AT_EXIT]};
   /* verilator lint_on UNUSEDSIGNAL */
   assign exit_item = item_fed[AT_EXIT];
 
@@ -251,8 +259,8 @@ module opu_post
       keep_we_o <= 1'b0;
       retire <= 1'b0;
     end else begin
-      out_we_o <= exit_item.valid && exit_item.beat == LAST_BEAT;
-      keep_we_o <= keeps_q && exit_item.valid && exit_item.beat == LAST_BEAT;
+      out_we_o <= writes_q && exit_item.valid && exit_item.beat == LAST_BEAT;
+      keep_we_o <= keeps_q && writes_q && exit_item.valid && exit_item.beat == LAST_BEAT;
       retire <= exit_item.valid && exit_item.beat == LAST_BEAT && exit_item.final_one;
     end
   end
@@ -267,6 +275,6 @@ module opu_post
 
   `OPU_STABLE(DoneHeld, done_valid_o, done_ready_i, 1'b1)
   `OPU_ASSERT(RetiresOpen, retire |-> busy_q && open_q > written_q)
-  `OPU_ASSERT(LaunchIntoEmpty, launch |-> !read_q.valid && !head_in_q.valid && !exit_item.valid && !out_we_o)
+  `OPU_ASSERT(LaunchIntoEmpty, launch |-> !read_q.valid && !head_in_q.valid && !exit_item.valid && !out_we_o && !retire)
 
 endmodule

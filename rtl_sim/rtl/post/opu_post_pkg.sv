@@ -28,6 +28,7 @@ package opu_post_pkg;
   typedef logic [OUTPUT_ADDR_BITS-1:0] output_addr_t;
   typedef logic [FEATURE_ADDR_BITS-1:0] feature_addr_t;
   typedef logic [TABLE_ADDR_BITS-1:0] table_addr_t;
+  typedef logic [NORM_ADDR_BITS-1:0] norm_addr_t;
 
   // Widths of the intermediates: exact where logic is built, where products and roundings are those of
   // opu_multiply_soft and opu_round too; whole machine words where a simulator computes them. The values are the same;
@@ -77,6 +78,8 @@ package opu_post_pkg;
     logic           bank;      // of the parameters of its block
     beat_t          beat;      // which channels of the word
     logic           row_last;  // of its row
+    logic           block_last; // of its block
+    logic           last_block; // in the last block
     residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;
@@ -87,6 +90,7 @@ package opu_post_pkg;
   //   from[p]      the unit that feeds unit p, if p is in the pass; from[AT_EXIT]: the last one
   //   passes[p]    unit p is in the pass; pool: the one that pools, AT_EXIT without one
   //   residual     units that read a second map; product: those that multiply; before_pool: those before the pool
+  //   norm         units that normalise
   //   words        parameter words of a block, those of unit p from first[p] on
   //   late         some of them are for units after the requantiser
   localparam int unsigned PLACES = POST_PLACES;
@@ -99,6 +103,7 @@ package opu_post_pkg;
     logic [RESIDUAL_UNITS-1:0] residual;
     logic [RESIDUAL_UNITS-1:0] product;
     logic [RESIDUAL_UNITS-1:0] before_pool;
+    logic [NORM_UNITS-1:0] norm;
     logic                requant;
     logic                late;
     words_t              words;
@@ -199,6 +204,9 @@ package opu_post_pkg;
           decoded.residual[u] |= passed[p];
           decoded.product[u] |= product[p];
         end
+      end
+      for (int unsigned u = 0; u < NORM_UNITS; u++) begin
+        if (PLACE_STAGE[p] == STAGE_NORM && PLACE_BANK[p] == 4'(u)) decoded.norm[u] |= passed[p];
       end
       if (PLACE_WORDS[p] != '0) decoded.first[p] = words_of(prior[p]);
       if (PLACE_WORDS[p] != '0 && unit_t'(p) != AT_HEAD) decoded.late |= passed[p];

@@ -97,6 +97,10 @@ module opu_post_walk
   // Checks of the parameters alone are computed a cycle before those that depend on the chain.
   logic counts_q, one_iteration_q, packed_q, slots_q, spread_q, spreads_q;
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
+  localparam int unsigned CHANNELS_MAX = 1 << 16;  // of a pixel that is normalised
+  logic [NORM_UNITS-1:0] norm_fits_q;
+  logic sums_fit_q;
+  logic [31:0] pixels_of_block_q;  // 0 where the machine has no norm
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
@@ -107,6 +111,10 @@ module opu_post_walk
     spread_q <= p_q.spread != '0;
     spreads_q <= packs(p_q.spread) && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
     pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(p_q.spread - 3'd1) : '0;
+    for (int unsigned u = 0; u < NORM_UNITS; u++) begin
+      norm_fits_q[u] <= p_q.norm_op[u] <= NORM_NORMALISE && 32'(p_q.norm_idle[u]) < WORD_CHANNELS;
+    end
+    sums_fit_q <= pixels_of_block_q <= PSUM_WORDS / 2 && 32'(p_q.blocks) <= CHANNELS_MAX / WORD_CHANNELS;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
       sums_q[u] <= p_q.res_kind[u] == RESIDUAL_ADD || p_q.res_kind[u] == RESIDUAL_MAXIMUM;
@@ -124,6 +132,9 @@ module opu_post_walk
       end
     end
     legal = counts_q && chain_q.legal && sides_legal;
+    for (int unsigned u = 0; u < NORM_UNITS; u++) begin
+      if (chain_q.norm[u] && !(norm_fits_q[u] && sums_fit_q && chain_q.pool == AT_EXIT && !spread_q)) legal = 1'b0;
+    end
     if (chain_q.pool == AT_EXIT && !one_iteration_q) legal = 1'b0;
     if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT && chain_q.residual == '0)) legal = 1'b0;
     if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
@@ -315,6 +326,8 @@ module opu_post_walk
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
     visit_item_o.beat = beat_q;
     visit_item_o.row_last = loop_q.row_last;
+    visit_item_o.block_last = loop_q.block_last;
+    visit_item_o.last_block = loop_q.b_last;
   end
 
   assign launch_o = state_q[1:0] == LAUNCH[1:0] && clear_i;
@@ -350,6 +363,7 @@ module opu_post_walk
       op_q <= op_i;
       psum_origin_product_q <= psum_addr_t'(params_i.origin_y) * psum_addr_t'(params_i.psum_row_pitch);
       psum_stride_product_q <= psum_addr_t'(params_i.stride_y) * psum_addr_t'(params_i.psum_row_pitch);
+      pixels_of_block_q <= HAS_NORM ? 32'(params_i.out_rows) * 32'(params_i.out_cols) : '0;
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
         res_origin_product_q[u] <= residual_addr_t'(params_i.origin_y) * residual_addr_t'(params_i.res_row_pitch[u]);
         res_stride_product_q[u] <= residual_addr_t'(params_i.stride_y) * residual_addr_t'(params_i.res_row_pitch[u]);

@@ -1,12 +1,13 @@
 // On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain,
-// tables, images. Wiring only; docs/machine.md says who reads and writes what.
+// tables, exponentials of norms, images. Wiring only; docs/machine.md says who reads and writes what.
 //
-//   load ----> feature, weight, param, residual, pre, table, image      (im2row and keep: feature)
+//   load ----> feature, weight, param, residual, pre, table, norm, image     (im2row and keep: feature)
 //   compute <- feature, weight, pre       compute <-> psum
-//   post <---- psum, param, residual, table          post ----> output ----> store
+//   post <---- psum, param, residual, table, norm    post ----> output ----> store
 //
 // Read latency: 2 cycles, of output buffer and tables 1 (see opu_ram_1r1w; partial sums: opu_psum). Load and post share
-//               the write port of the feature buffer. Tables: one memory and one address per lane. Memories that the
+//               the write port of the feature buffer. Tables, norms: one memory and one address per lane; a word of
+//               norms is 3 bytes, the same for all lanes. Memories that the
 //               machine does not have are absent; their read data are 0. Residual buffer and tables exist once for
 //               every unit of post that reads them; a load writes all copies.
 module opu_buffers
@@ -24,6 +25,7 @@ module opu_buffers
     input  logic                           residual_we_i,
     input  logic                           pre_we_i,
     input  logic                           table_we_i,
+    input  logic                           norm_we_i,
     input  logic [VALUE_BITS-1:0]          load_addr_i,
     input  logic [WIDTH_BYTES*8-1:0]       load_data_i,
     input  logic                           image_we_i,
@@ -70,6 +72,9 @@ module opu_buffers
     input  logic [TABLE_UNITS-1:0]         table_re_i,
     input  logic [TABLE_UNITS-1:0][WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr_i,
     output logic [TABLE_UNITS-1:0][WORD_CHANNELS*8-1:0] table_rdata_o,
+    input  logic [NORM_UNITS-1:0]          norm_re_i,
+    input  logic [NORM_UNITS-1:0][POST_LANES-1:0][NORM_ADDR_BITS-1:0] norm_addr_i,
+    output logic [NORM_UNITS-1:0][POST_LANES-1:0][23:0] norm_rdata_o,
     input  logic                           out_we_i,
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_waddr_i,
     input  logic [WORD_CHANNELS*8-1:0]     out_wdata_i,
@@ -245,6 +250,30 @@ module opu_buffers
     assign unused_table = &{table_we_i, table_re_i, table_addr_i};
   end
 
+  if (HAS_NORM) begin : g_norm
+    for (genvar u = 0; u < int'(NORM_UNITS); u++) begin : g_unit
+      for (genvar l = 0; l < int'(POST_LANES); l++) begin : g_lane
+        opu_ram_1r1w #(
+            .WIDTH(24),
+            .DEPTH(NORM_WORDS),
+            .OUTPUT_REGISTER(1'b1)
+        ) u_norm (
+            .clk_i,
+            .we_i   (norm_we_i),
+            .waddr_i(load_addr_i[NORM_ADDR_BITS-1:0]),
+            .wdata_i(load_data_i[23:0]),
+            .re_i   (norm_re_i[u]),
+            .raddr_i(norm_addr_i[u][l]),
+            .rdata_o(norm_rdata_o[u][l])
+        );
+      end
+    end
+  end else begin : g_no_norm
+    assign norm_rdata_o = '0;
+    logic unused_norm;
+    assign unused_norm = &{norm_we_i, norm_re_i, norm_addr_i};
+  end
+
   // Upper address bits: load refuses addresses after the end of a buffer.
   logic unused;
   assign unused = &{load_addr_i, load_data_i, unfold_addr_i, unfold_data_i, unfold_strobe_i};
@@ -260,6 +289,11 @@ module opu_buffers
     for (int unsigned u = 0; u < TABLE_UNITS; u++) begin
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
         if (HAS_TABLE && table_re_i[u] && 32'(table_addr_i[u][l]) >= TABLE_WORDS) post_beyond = 1'b1;
+      end
+    end
+    for (int unsigned u = 0; u < NORM_UNITS; u++) begin
+      for (int unsigned l = 0; l < POST_LANES; l++) begin
+        if (HAS_NORM && norm_re_i[u] && 32'(norm_addr_i[u][l]) >= NORM_WORDS) post_beyond = 1'b1;
       end
     end
   end

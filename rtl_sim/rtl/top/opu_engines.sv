@@ -101,7 +101,7 @@ module opu_engines
   end
 
   // ---- load ---------------------------------------------------------------------------------------------------------
-  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we, image_we, im2row_we, image_re;
+  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we, norm_we, image_we, im2row_we, image_re;
   logic [WORD_BYTES-1:0] im2row_strobe;
   logic [VALUE_BITS-1:0] im2row_addr;
   logic [WORD_BYTES*8-1:0] im2row_data, image_rdata;
@@ -143,6 +143,7 @@ module opu_engines
       .residual_we_o(residual_we),
       .pre_we_o     (pre_we),
       .table_we_o   (table_we),
+      .norm_we_o    (norm_we),
       .image_we_o   (image_we),
       .waddr_o      (load_addr),
       .wdata_o      (load_data),
@@ -222,6 +223,9 @@ module opu_engines
   logic [TABLE_UNITS-1:0] table_re;
   logic [TABLE_UNITS-1:0][WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr;
   logic [TABLE_UNITS-1:0][WORD_CHANNELS*8-1:0] table_rdata;
+  logic [NORM_UNITS-1:0] norm_re;
+  logic [NORM_UNITS-1:0][POST_LANES-1:0][NORM_ADDR_BITS-1:0] norm_addr;
+  logic [NORM_UNITS-1:0][POST_LANES-1:0][23:0] norm_rdata;
   logic [WORD_CHANNELS*8-1:0] param_rdata, out_wdata;
 
   opu_post u_post (
@@ -248,6 +252,9 @@ module opu_engines
       .table_re_o   (table_re),
       .table_addr_o (table_addr),
       .table_rdata_i(table_rdata),
+      .norm_re_o    (norm_re),
+      .norm_addr_o  (norm_addr),
+      .norm_rdata_i (norm_rdata),
       .out_we_o     (out_we),
       .out_addr_o   (out_waddr),
       .out_wdata_o  (out_wdata),
@@ -312,6 +319,7 @@ module opu_engines
       .residual_we_i       (residual_we),
       .pre_we_i            (pre_we),
       .table_we_i          (table_we),
+      .norm_we_i           (norm_we),
       .load_addr_i         (load_addr),
       .load_data_i         (load_data),
       .image_we_i          (image_we),
@@ -354,6 +362,9 @@ module opu_engines
       .table_re_i          (table_re),
       .table_addr_i        (table_addr),
       .table_rdata_o       (table_rdata),
+      .norm_re_i           (norm_re),
+      .norm_addr_i         (norm_addr),
+      .norm_rdata_o        (norm_rdata),
       .out_we_i            (out_we),
       .out_waddr_i         (out_waddr),
       .out_wdata_i         (out_wdata),

@@ -1,0 +1,248 @@
+// NORM: passes of Softmax, LayerNorm and RMSNorm over the channels of a pixel (docs/machine.md). Latency 21, one item
+// per cycle. Passes of statistics have no results: opu_post writes nothing in them.
+//
+//   cycle   0         2                3            4           6              7         8          9
+//   value_i --------> [maximum - x] -> [+ table] -> norm memory -> term --+
+//        |            [x - zero] ------------------------------> x ------> [operands] -> [a * b] -+-> [- offset] --> ..
+//        |                                     4..6: factor, offset, shift ---^                   +--> opu_norm_statistics
+//
+//   9 --> [shift by 16s] -> [by 4s] -> [by 1s] -> 12 -> [round] -> 13 -> [u * gain] -> [+ offset] -> 15 -> opu_round --> 18
+//   18 -> [norm_zero where there is no channel] -> two registers -> 21: value_o
+//
+// a * b: EXPSUM term * 1; SOFTMAX term * factor; MOMENTS, SQUARES (x - zero)**2; NORMALISE factor * x. SOFTMAX then has
+// gain 1 and offset 0. A factor of 2**24 does not fit the signed port of a multiplier: -2**24 times -x does.
+//
+// load_*: one parameter word into one of the two banks of records: 8 bytes for each of an eighth of its channels: int16
+//         gain, uint8 places (at most 63), an unused byte, int32 offset. A bank must not be loaded while items use it.
+// re_o, addr_o, rdata_i: norm memory, 24 bits a lane, two cycles later.
+`include "opu_assert.svh"
+
+module opu_norm
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                 clk_i,
+    input  logic                 rst_ni,
+
+    input  logic [2:0]           op_i,
+    /* verilator lint_off UNUSEDSIGNAL */  // as wide as its register; its upper bits are unused
+    input  logic [VALUE_BITS-1:0] table_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic [7:0]           idle_i,
+    input  logic signed [7:0]    zero_i,
+    input  logic [15:0]          scale_i,
+    input  logic signed [6:0]    shift_i,
+
+    input  logic                 load_we_i,
+    input  logic                 load_bank_i,
+    input  logic [3:0]           load_word_i,
+    input  logic [WORD_BITS-1:0] load_data_i,
+
+    output logic                 re_o,
+    output norm_addr_t [LANES-1:0] addr_o,
+    input  logic [LANES-1:0][23:0] rdata_i,
+
+    input  item_t                item_i,
+    input  lanes_t               value_i,
+    output item_t                item_o,
+    output lanes_t               value_o
+);
+
+  localparam int unsigned LATENCY = 21;
+  localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;
+
+  item_t item_q [LATENCY];  // by the cycles since they entered, less one
+  assign item_o = item_q[LATENCY-1];
+
+  logic softmaxes, normalises, exponential, squares;  // constant while items are inside
+  assign softmaxes = op_i == NORM_SOFTMAX;
+  assign normalises = op_i == NORM_NORMALISE;
+  assign exponential = op_i == NORM_EXPSUM;
+  assign squares = op_i == NORM_SQUARES;
+
+  // Lanes of the last block that hold a channel, for each beat.
+  logic [WORD_CHANNELS-1:0] holds_q;
+  always_ff @(posedge clk_i) begin
+    for (int unsigned l = 0; l < WORD_CHANNELS; l++) holds_q[l] <= l + 32'(idle_i) < WORD_CHANNELS;
+  end
+  function automatic logic [LANES-1:0] present_of(logic last_block, int unsigned beat);
+    present_of = last_block ? holds_q[LANES*beat+:LANES] : '1;
+  endfunction
+
+  // ---- statistics of the pixel --------------------------------------------------------------------------------------
+
+  logic signed [7:0] maximum;          // of item 2
+  logic [24:0] factor;                 // of item 6
+  logic signed [31:0] offset, offset_q [2];
+  logic [5:0] shift, shift_q [5];
+  logic [LANES-1:0][23:0] term;        // of item 8
+  logic [LANES-1:0][8:0] centred;
+
+  opu_norm_statistics u_statistics (
+      .clk_i,
+      .rst_ni,
+      .op_i,
+      .idle_i,
+      .zero_i,
+      .scale_i,
+      .shift_i,
+      .item_i,
+      .maximum_o(maximum),
+      .factor_o (factor),
+      .offset_o (offset),
+      .shift_o  (shift),
+      .terms_i  (term),
+      .values_i (centred)
+  );
+
+  always_ff @(posedge clk_i) begin
+    offset_q <= '{offset, offset_q[0]};
+    shift_q <= '{shift, shift_q[0], shift_q[1], shift_q[2], shift_q[3]};
+  end
+
+  // ---- lanes --------------------------------------------------------------------------------------------------------
+
+  assign re_o = item_q[3].valid && (exponential || softmaxes);
+  logic [LANES-1:0] present_q, result_present_q;  // of items 6, 18
+  always_ff @(posedge clk_i) begin
+    present_q <= present_of(item_q[4].last_block, 32'(item_q[4].beat));
+    result_present_q <= present_of(item_q[16].last_block, 32'(item_q[16].beat));
+  end
+
+  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    // Records of the channels.
+    logic [15:0] gains [RECORDS];
+    logic [31:0] offsets [RECORDS];
+    logic [5:0] places [RECORDS];
+    always_ff @(posedge clk_i) begin
+      for (int unsigned b = 0; b < BEATS; b++) begin
+        automatic int unsigned channel = b * LANES + 32'(l);
+        automatic int unsigned place = channel % LOAD_LANES;
+        if (load_we_i && 32'(load_word_i) == channel / LOAD_LANES) begin
+          gains[record_of(load_bank_i, b)] <= load_data_i[64*place+:16];
+          places[record_of(load_bank_i, b)] <= load_data_i[64*place+16+:6];
+          offsets[record_of(load_bank_i, b)] <= load_data_i[64*place+32+:32];
+        end
+      end
+    end
+
+    // To the operands.
+    logic signed [7:0] x_q [2];
+    logic [7:0] below_q;
+    logic signed [8:0] centred_q [4];   // of items 3 to 6
+    logic signed [24:0] a_q;
+    logic signed [17:0] b_q;
+    norm_addr_t addr_q;
+    assign addr_o[l] = addr_q;
+    always_ff @(posedge clk_i) begin
+      x_q <= '{value_i[8*l+:8], x_q[0]};
+      below_q <= maximum - x_q[1];
+      centred_q <= '{9'(x_q[1]) - (squares ? 9'(zero_i) : '0), centred_q[0], centred_q[1], centred_q[2]};
+      addr_q <= norm_addr_t'(table_i) + norm_addr_t'(below_q);
+      unique case (op_i)
+        NORM_EXPSUM, NORM_SOFTMAX: begin
+          a_q <= {1'b0, rdata_i[l]};
+          b_q <= exponential ? 18'd1 : {1'b0, factor[16:0]};
+        end
+        NORM_NORMALISE: begin
+          a_q <= factor;
+          b_q <= factor[24] ? -18'(centred_q[3]) : 18'(centred_q[3]);
+        end
+        default: begin
+          a_q <= 25'(centred_q[3]);
+          b_q <= 18'(centred_q[3]);
+        end
+      endcase
+      if (!present_q[l] && !softmaxes && !normalises) a_q <= (op_i == NORM_MAX) ? -25'sd128 : '0;
+    end
+
+    // Product, less the offset of the pixel.
+    logic signed [42:0] product_q, scaled_q;
+    assign term[l] = product_q[23:0];
+    always_ff @(posedge clk_i) begin
+      product_q <= a_q * b_q;
+      centred[l] <= a_q[8:0];
+      scaled_q <= product_q - 43'(offset_q[1]);
+    end
+
+    // Rounded shift to u, 25 bits: six bits more than the shift says. The lowest bit is the half; `rest`: bits below it
+    // were set; `over`: bits above matter, then u is a limit.
+    logic signed [49:0] wide;
+    logic signed [40:0] coarse_q, coarse;
+    logic signed [28:0] middle_q, middle;
+    logic signed [25:0] fine_q;
+    logic [2:0] rest_q, over_q;   // after each step
+    logic signed [24:0] u_q;
+    logic [1:0] by_16, by_4, by_1;
+    assign wide = {scaled_q, 7'd0};
+    assign by_16 = shift_q[2][5:4];
+    assign by_4 = shift_q[3][3:2];
+    assign by_1 = shift_q[4][1:0];
+    assign coarse = coarse_q >>> 4 * 32'(by_4);
+    assign middle = middle_q >>> by_1;
+    always_ff @(posedge clk_i) begin
+      coarse_q <= 41'(wide >>> 16 * 32'(by_16));
+      rest_q[0] <= (wide & ~(50'h3_ffff_ffff_ffff << 16 * 32'(by_16))) != '0;
+      over_q[0] <= by_16 == '0 && wide[49:40] != {10{wide[49]}};
+      middle_q <= coarse[28:0];
+      rest_q[1] <= rest_q[0] || (coarse_q[11:0] & ~(12'hfff << 4 * 32'(by_4))) != '0;
+      over_q[1] <= over_q[0] || coarse[40:28] != {13{coarse[40]}};
+      fine_q <= middle[25:0];
+      rest_q[2] <= rest_q[1] || (middle_q[2:0] & ~(3'h7 << by_1)) != '0;
+      over_q[2] <= over_q[1] || middle[28:25] != {4{middle[28]}};
+      if (over_q[2]) u_q <= negative_q ? 25'h1000000 : 25'h0ffffff;
+      else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]) && fine_q[25:1] != 25'h0ffffff);
+    end
+    logic negative_q;  // of item 12
+    logic [1:0] sign_q;
+    always_ff @(posedge clk_i) {negative_q, sign_q} <= {sign_q, wide[49]};
+
+    // Gain and offset of the channel.
+    logic signed [15:0] gain_q;
+    logic signed [31:0] add_q [2];
+    logic [5:0] places_q [3];
+    logic signed [40:0] gained_q;
+    logic signed [41:0] sum_q;
+    logic [7:0] result;
+    logic [2:0][7:0] y_q;
+    record_t record;
+    assign record = record_of(item_q[11].bank, 32'(item_q[11].beat));
+    always_ff @(posedge clk_i) begin
+      gain_q <= softmaxes ? 16'd1 : gains[record];
+      add_q <= '{softmaxes ? '0 : offsets[record], add_q[0]};
+      places_q <= '{softmaxes ? '0 : places[record], places_q[0], places_q[1]};
+      gained_q <= u_q * gain_q;
+      sum_q <= 42'(gained_q) + 42'(add_q[1]);
+      y_q <= {y_q[1:0], result_present_q[l] ? result : zero_i};
+    end
+    opu_round #(
+        .WIDTH (42),
+        .CLAMPS(1'b0)
+    ) u_round (
+        .clk_i,
+        .value_i (sum_q),
+        .shift_i (places_q[2]),
+        .zero_i,
+        .wraps_i (1'b0),
+        .lo_i    ('0),
+        .hi_i    ('0),
+        .result_o(result)
+    );
+    assign value_o[8*l+:8] = y_q[2];
+  end
+
+  always_ff @(posedge clk_i) begin
+    item_q[0] <= item_i;
+    for (int unsigned s = 1; s < LATENCY; s++) item_q[s] <= item_q[s-1];
+    if (!rst_ni) begin
+      for (int unsigned s = 0; s < LATENCY; s++) item_q[s].valid <= 1'b0;
+    end
+  end
+
+  for (genvar s = 0; s < 13; s++) begin : g_bank
+    `OPU_ASSERT(BankUnused, load_we_i |-> !(item_q[s].valid && item_q[s].bank == load_bank_i))
+  end
+  `OPU_ASSERT(PassKnown, item_i.valid |-> op_i <= NORM_NORMALISE)
+  `OPU_ASSERT(WholePixels, item_i.valid |-> item_i.present)
+
+endmodule

@@ -1,0 +1,254 @@
+// Statistics of every pixel of a pass (opu_norm): maxima; sums, in whose place the last block leaves factor, offset and
+// shift.
+//
+//   terms_i, values_i --> [tree, a register a level] --> [beats of a word] --> [+ sums so far] --> sums --> next block
+//                                                                                   |  ^
+//                                                                                   |  +---- memory, read two cycles before
+//                                                                                   +--> opu_norm_scaling --> memory
+//
+// item_i:    items of the unit; terms_i, values_i belong to the one of 8 cycles before. Lanes without a channel have terms
+//            of 0, and values of 0, or -128 in a pass of maxima.
+// maximum_o: of the pixel of the item 2 cycles before. factor_o, offset_o, shift_o: 6 cycles before.
+// A pixel is in a block once, and blocks begin POST_HOLD cycles apart at least: sums are written long before they are
+// read. The next pass begins when the chain is empty: scaling is complete before it is read.
+`include "opu_assert.svh"
+
+module opu_norm_statistics
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                   clk_i,
+    input  logic                   rst_ni,
+
+    input  logic [2:0]             op_i,
+    input  logic [7:0]             idle_i,
+    input  logic signed [7:0]      zero_i,
+    input  logic [15:0]            scale_i,
+    input  logic signed [6:0]      shift_i,
+
+    /* verilator lint_off UNUSEDSIGNAL */  // the chain uses the other fields
+    input  item_t                  item_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    output logic signed [7:0]      maximum_o,
+    output logic [24:0]            factor_o,
+    output logic signed [31:0]     offset_o,
+    output logic [5:0]             shift_o,
+    input  logic [LANES-1:0][23:0] terms_i,
+    input  logic [LANES-1:0][8:0]  values_i
+);
+
+  localparam int unsigned PIXELS = PSUM_WORDS / 2;
+  localparam int unsigned PIXEL_BITS = $clog2(PIXELS);
+  localparam int unsigned LEVELS = $clog2(LANES);
+  localparam int unsigned INPUTS = 1 << LEVELS;
+  localparam int unsigned IN = 8;               // cycles until terms_i
+  localparam int unsigned WORD = IN + LEVELS + 1;  // until the sum of a word
+  localparam int unsigned LATE = WORD + 1;      // until its sum with those of other blocks
+  localparam int unsigned READ = WORD - 2;
+  typedef logic [PIXEL_BITS-1:0] pixel_t;
+
+  // ---- which pixel, which block -------------------------------------------------------------------------------------
+
+  typedef struct packed {
+    logic   valid;
+    logic   whole;    // last beat of its word
+    logic   begins;   // beat 0
+    logic   first;    // block
+    logic   last;     // block
+    pixel_t pixel;
+  } place_t;
+
+  pixel_t pixel_q;
+  logic first_q, pass_begins_q, block_begins_q;
+  logic [16:0] channels_q, count_q;
+  logic signed [24:0] zeros_q;      // count times the zero point
+  logic [56:0] epsilon_q;
+  place_t place, place_q [LATE];    // by the cycles since they entered, less one
+  always_comb begin
+    place.valid = item_i.valid;
+    place.whole = item_i.beat == LAST_BEAT;
+    place.begins = item_i.beat == '0;
+    place.first = first_q;
+    place.last = item_i.last_block;
+    place.pixel = pixel_q;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      pixel_q <= '0;
+      first_q <= 1'b1;
+      pass_begins_q <= 1'b1;
+      block_begins_q <= 1'b1;
+    end else if (item_i.valid && item_i.beat == LAST_BEAT) begin
+      pixel_q <= item_i.block_last ? '0 : pixel_q + pixel_t'(1);
+      first_q <= item_i.final_one || (first_q && !item_i.block_last);
+      pass_begins_q <= item_i.final_one;
+      block_begins_q <= item_i.block_last;
+    end
+    if (item_i.valid && item_i.beat == LAST_BEAT) begin
+      if (pass_begins_q) channels_q <= 17'(WORD_CHANNELS);
+      else if (block_begins_q) channels_q <= channels_q + 17'(WORD_CHANNELS);
+    end
+    count_q <= channels_q - 17'(idle_i);
+    zeros_q <= 25'(signed'({1'b0, count_q})) * 25'(zero_i);
+    epsilon_q <= 57'(scale_i) << shift_i[5:0];
+    place_q[0] <= place;
+    for (int unsigned s = 1; s < LATE; s++) place_q[s] <= place_q[s-1];
+    if (!rst_ni) begin
+      for (int unsigned s = 0; s < LATE; s++) place_q[s].valid <= 1'b0;
+    end
+  end
+
+  logic maxima, results;
+  assign maxima = op_i == NORM_MAX;
+  assign results = op_i == NORM_SOFTMAX || op_i == NORM_NORMALISE;
+
+  // ---- a word: trees over the lanes, then its beats -----------------------------------------------------------------
+
+  logic [31:0] term_q [LEVELS+1][INPUTS];
+  logic signed [16:0] value_q [LEVELS+1][INPUTS];
+  logic signed [7:0] most_q [LEVELS+1][INPUTS];
+  always_comb begin
+    for (int unsigned l = 0; l < INPUTS; l++) begin
+      term_q[0][l] = (l < LANES) ? 32'(terms_i[l%LANES]) : '0;
+      value_q[0][l] = (l < LANES) ? 17'(signed'(values_i[l%LANES])) : '0;
+      most_q[0][l] = (l < LANES) ? values_i[l%LANES][7:0] : 8'h80;
+    end
+  end
+  for (genvar v = 1; v <= int'(LEVELS); v++) begin : g_level
+    always_ff @(posedge clk_i) begin
+      for (int unsigned l = 0; l < INPUTS >> v; l++) begin
+        term_q[v][l] <= term_q[v-1][2*l] + term_q[v-1][2*l+1];
+        value_q[v][l] <= value_q[v-1][2*l] + value_q[v-1][2*l+1];
+        most_q[v][l] <= (most_q[v-1][2*l] > most_q[v-1][2*l+1]) ? most_q[v-1][2*l] : most_q[v-1][2*l+1];
+      end
+    end
+    for (genvar l = int'(INPUTS) >> v; l < int'(INPUTS); l++) begin : g_none
+      assign term_q[v][l] = '0;
+      assign value_q[v][l] = '0;
+      assign most_q[v][l] = '0;
+    end
+  end
+
+  logic [31:0] word_terms_q;
+  logic signed [16:0] word_value_q;
+  logic signed [7:0] word_most_q;
+  always_ff @(posedge clk_i) begin
+    word_terms_q <= term_q[LEVELS][0] + (place_q[WORD-2].begins ? '0 : word_terms_q);
+    word_value_q <= value_q[LEVELS][0] + (place_q[WORD-2].begins ? '0 : word_value_q);
+    if (place_q[WORD-2].begins || most_q[LEVELS][0] > word_most_q) word_most_q <= most_q[LEVELS][0];
+  end
+
+  // ---- sums of the blocks -------------------------------------------------------------------------------------------
+
+  /* verilator lint_off UNUSEDSIGNAL */  // some fields are of other cycles, some for assertions
+  place_t word, late, reader, maximum_reader;
+  logic pending;                    // some scaling is not complete
+  /* verilator lint_on UNUSEDSIGNAL */
+  logic [65:0] sums, sums_d;
+  logic [40:0] terms_q;             // exponentials or squares
+  logic signed [24:0] values_q;
+  logic signed [7:0] maximum_q;
+  assign word = place_q[WORD-1];
+  assign late = place_q[LATE-1];
+
+  always_ff @(posedge clk_i) begin
+    terms_q <= (word.first ? '0 : sums[40:0]) + 41'(word_terms_q);
+    values_q <= (word.first ? '0 : signed'(sums[65:41])) + 25'(word_value_q);
+    maximum_q <= (!word.first && maximum_o > word_most_q) ? maximum_o : word_most_q;
+  end
+
+  // The next pass may have other settings before the scaling of the last pixels is complete.
+  logic [2:0] op_q;
+  logic [16:0] mantissa_q, channel_count_q;
+  logic signed [6:0] exponent_q;
+  logic [56:0] variance_q;
+  logic signed [24:0] centre_q;
+  always_ff @(posedge clk_i) begin
+    if (word.valid) begin
+      op_q <= op_i;
+      mantissa_q <= 17'(scale_i) + 17'd1;
+      exponent_q <= shift_i;
+      variance_q <= epsilon_q;
+      channel_count_q <= count_q;
+      centre_q <= zeros_q;
+    end
+  end
+
+  logic summed, scaled;
+  pixel_t scaled_pixel;
+  logic [24:0] factor;
+  logic signed [31:0] offset;
+  logic [5:0] shift;
+  assign summed = late.valid && late.whole && !maxima && !results;
+
+  opu_norm_scaling #(
+      .TAG_BITS(PIXEL_BITS)
+  ) u_scaling (
+      .clk_i,
+      .rst_ni,
+      .softmax_i (op_q == NORM_EXPSUM),
+      .rms_i     (op_q == NORM_SQUARES),
+      .count_i   (channel_count_q),
+      .centre_i  (centre_q),
+      .epsilon_i (variance_q),
+      .mantissa_i(mantissa_q),
+      .exponent_i(exponent_q),
+      .valid_i   (summed && late.last),
+      .tag_i     (late.pixel),
+      .terms_i   (terms_q),
+      .values_i  (values_q),
+      .pending_o (pending),
+      .valid_o   (scaled),
+      .tag_o     (scaled_pixel),
+      .factor_o  (factor),
+      .offset_o  (offset),
+      .shift_o   (shift)
+  );
+
+  // ---- memories -----------------------------------------------------------------------------------------------------
+
+  assign sums_d = scaled ? 66'({shift, offset, factor}) : {values_q, terms_q};
+  assign {shift_o, offset_o, factor_o} = sums[62:0];
+  logic read;
+  assign reader = results ? place_q[3] : place_q[READ-1];
+  assign maximum_reader = maxima ? place_q[READ-1] : place;
+  assign read = reader.valid && (results || reader.whole);
+
+  opu_ram_1r1w #(
+      .WIDTH(66),
+      .DEPTH(PIXELS),
+      .OUTPUT_REGISTER(1'b1)
+  ) u_sums (
+      .clk_i,
+      .we_i   (scaled || (summed && !late.last)),
+      .waddr_i(scaled ? scaled_pixel : late.pixel),
+      .wdata_i(sums_d),
+      .re_i   (read),
+      .raddr_i(reader.pixel),
+      .rdata_o(sums)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(8),
+      .DEPTH(PIXELS),
+      .OUTPUT_REGISTER(1'b1)
+  ) u_maxima (
+      .clk_i,
+      .we_i   (late.valid && late.whole && maxima),
+      .waddr_i(late.pixel),
+      .wdata_i(maximum_q),
+      .re_i   (maximum_reader.valid && (!maxima || maximum_reader.whole)),
+      .raddr_i(maximum_reader.pixel),
+      .rdata_o(maximum_o)
+  );
+
+  `OPU_ASSERT(ScalingComplete, read && results |-> !pending)
+  `OPU_ASSERT(OneWriter, scaled |-> !(summed && !late.last))
+  `OPU_ASSERT(PixelsFit, item_i.valid |-> 32'(pixel_q) < PIXELS)
+  for (genvar s = int'(READ); s < int'(LATE); s++) begin : g_apart
+    `OPU_ASSERT(BlocksApart, read && !results && !reader.first |->
+        !(place_q[s].valid && place_q[s].whole && place_q[s].pixel == reader.pixel))
+  end
+
+endmodule
