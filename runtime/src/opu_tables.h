@@ -156,6 +156,12 @@ static const struct opu_register opu_registers[OPU_ENGINES][OPU_REGISTERS] = {
         {8, 1, 7}, /* prelu_y_zero */
         {3, 0, 0}, /* spread */
         {2, 0, 4}, /* res_negative */
+        {3, 0, 8}, /* norm_op */
+        {22, 0, 8}, /* norm_table */
+        {8, 0, 8}, /* norm_idle */
+        {8, 1, 8}, /* norm_zero */
+        {16, 0, 8}, /* norm_scale */
+        {7, 1, 8}, /* norm_shift */
     },
     { /* store */
         {22, 0, 0}, /* dram_lo */
@@ -175,21 +181,21 @@ static const struct opu_register opu_registers[OPU_ENGINES][OPU_REGISTERS] = {
 };
 
 /* Parameter words of a channel block, by OPU_STAGE_*. */
-static const uint8_t opu_param_words[OPU_STAGES] = {0, 8, 0, 0, 0, 0, 0, 2};
+static const uint8_t opu_param_words[OPU_STAGES] = {0, 8, 0, 0, 0, 0, 0, 2, 8};
 
 /* Opcodes of an engine, and the bits of the masks that it may use. */
-static const uint8_t opu_opcodes[OPU_ENGINES] = {2, 8, 3, 1, 1};
+static const uint8_t opu_opcodes[OPU_ENGINES] = {2, 9, 3, 1, 1};
 static const uint8_t opu_partners[OPU_ENGINES] = {0, 28, 26, 22, 14};
 
 /* The memory that a load writes, by opcode; im2row is none of them. */
-static const uint8_t opu_loaded[] = {0, 1, 2, 3, 6, 7, 8};
+static const uint8_t opu_loaded[] = {0, 1, 2, 3, 6, 7, 8, 9};
 
 /* Image columns after im2row, in bytes, by the rows of the kernel; 0: illegal. */
 static const uint8_t opu_column_bytes[OPU_LARGEST_KERNEL_ROWS + 1] = {0, 0, 0, 9, 0, 16, 0, 22};
 
 /* Registers that must not be 0, by engine and opcode, with an end mark. */
 #define OPU_NO_REGISTER 64u
-static const uint8_t opu_counts[OPU_ENGINES][8][11] = {
+static const uint8_t opu_counts[OPU_ENGINES][9][11] = {
     { /* fetch */
         {OPU_NO_REGISTER}, /* end */
         {OPU_NO_REGISTER}, /* check */
@@ -203,6 +209,7 @@ static const uint8_t opu_counts[OPU_ENGINES][8][11] = {
         {3, 4, 6, OPU_NO_REGISTER}, /* table */
         {3, 4, 6, OPU_NO_REGISTER}, /* image */
         {3, 4, 11, OPU_NO_REGISTER}, /* unfold */
+        {3, 4, 6, OPU_NO_REGISTER}, /* norm */
     },
     { /* compute */
         {11, 12, 7, 8, 9, 10, 13, 14, 15, 16, OPU_NO_REGISTER}, /* conv */

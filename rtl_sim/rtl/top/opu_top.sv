@@ -421,7 +421,7 @@ module opu_top
   `OPU_COVER(ReadAddressWaits, m_axi_arvalid && !m_axi_arready)
   `OPU_COVER(WriteAddressWaits, m_axi_awvalid && !m_axi_awready)
   `OPU_COVER(WriteDataWaits, m_axi_wvalid && !m_axi_wready)
-  `OPU_COVER(FetchWaitsForQueues, push_valid && !push_ready)
+  `OPU_COVER(FetchWaitsForQueues, (push_valid & ~push_ready) != '0)
 
   `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
   `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
