@@ -113,15 +113,15 @@ def test_every_opcode_register_and_error_has_its_code_in_the_package():
         assert re.search(rf" CSR_{register.name} = 12'h{register.offset:03x};", text), register
 
 
-def test_another_stage_is_one_of_the_package(monkeypatch):
-    stages = IntEnum("Stage", {**{s.name: int(s) for s in Stage}, "SQUARE": 9})
+def test_a_sixteenth_stage_widens_the_stages_of_the_package(monkeypatch):
+    stages = IntEnum("Stage", {**{s.name: int(s) for s in Stage}, "SQUARE": 16})
     for module in (sv_chain, package_module):
         monkeypatch.setattr(module, "Stage", stages)
     text = sv_package(load_hw("opu-tiny"))
     assert re.search(
-        r"enum logic \[3:0\] {\s+STAGE_NONE = 4'd0,[^}]* STAGE_SQUARE = 4'd9\s+}", text
+        r"enum logic \[4:0\] {\s+STAGE_NONE = 5'd0,[^}]* STAGE_SQUARE = 5'd16\s+}", text
     )
-    assert re.search(r"localparam logic \[\d+:0\]\[3:0\] PLACE_STAGE = {STAGE_", text)
+    assert re.search(r"localparam logic \[\d+:0\]\[4:0\] PLACE_STAGE = {STAGE_", text)
 
 
 def test_a_number_that_its_enum_cannot_hold_is_refused(monkeypatch):

@@ -230,8 +230,8 @@ def _norm_lines(spec: HwSpec) -> Iterator[str]:
     ]
     words = ",\n    ".join(f"36'h{line:09x}" for line in reversed(lines))
     yield (
-        "  // Lines of 1 / sqrt(x), of even exponents and of odd ones, then of 1 / x: fall (14 bits),\n"
-        "  // start (22 bits).\n"
+        "  // Lines of 1 / sqrt(x), of even exponents and of odd ones, then of 1 / x:\n"
+        "  // fall (14 bits), start (22 bits).\n"
         f"  localparam logic [{len(lines) - 1}:0][35:0] NORM_LINES = {{\n    {words}}};\n"
     )
 

@@ -183,8 +183,8 @@ package opu_pkg;
   localparam int unsigned PRELU_UNITS = 1;
   localparam int unsigned NORM_UNITS = 1;
 
-  // Lines of 1 / sqrt(x), of even exponents and of odd ones, then of 1 / x: fall (14 bits),
-  // start (22 bits).
+  // Lines of 1 / sqrt(x), of even exponents and of odd ones, then of 1 / x:
+  // fall (14 bits), start (22 bits).
   localparam logic [383:0][35:0] NORM_LINES = {
     36'h404101016,
     36'h40c102046,

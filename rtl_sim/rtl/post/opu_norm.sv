@@ -173,6 +173,8 @@ module opu_norm
     logic signed [25:0] fine_q;
     logic [2:0] rest_q, over_q;   // after each step
     logic signed [24:0] u_q;
+    logic negative_q;  // of item 12
+    logic [1:0] sign_q;
     logic [1:0] by_16, by_4, by_1;
     assign wide = {scaled_q, 7'd0};
     assign by_16 = shift_q[2][5:4];
@@ -193,8 +195,6 @@ module opu_norm
       if (over_q[2]) u_q <= negative_q ? 25'h1000000 : 25'h0ffffff;
       else u_q <= fine_q[25:1] + 25'(fine_q[0] && (fine_q[1] || rest_q[2]) && fine_q[25:1] != 25'h0ffffff);
     end
-    logic negative_q;  // of item 12
-    logic [1:0] sign_q;
     always_ff @(posedge clk_i) {negative_q, sign_q} <= {sign_q, wide[49]};
 
     // Gain and offset of the channel.
