@@ -66,7 +66,7 @@ def test_a_text_is_not_several_passes(option):
 
 
 def test_an_engine_that_does_not_exist_is_refused(program):
-    text = "^engine 'foo': there is no such choice; use one of functional, cycle, rtl$"
+    text = "^engine 'foo': there is no such choice; use one of functional, native, cycle, rtl$"
     with pytest.raises(UserError, match=text):
         program.run(engine="foo")
 

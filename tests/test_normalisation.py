@@ -65,7 +65,7 @@ def _norm_rows(rng: np.random.Generator, count: int, n: int, scale: float) -> np
 def _softmax_differences(x: np.ndarray, scale: float) -> np.ndarray:
     """Of all output scales, in steps of the result."""
     session = _session(helper.make_node("Softmax", ["x"], ["y"], axis=-1))
-    y = session.run(None, {"x": x.astype(np.float32) * np.float32(scale)})[0]
+    y = np.asarray(session.run(None, {"x": x.astype(np.float32) * np.float32(scale)})[0])
     table = norm.exponentials(scale)
     outputs = ((2.0**-8, -128), (2.0**-7, 0), (1 / 255, -128), (2.0**-10, -128), (0.0031, 3))
     return np.concatenate([
@@ -88,7 +88,7 @@ def _layer_norm_differences(x: np.ndarray, scale: float, epsilon: float) -> np.n
     form = {"axis": -1, "epsilon": epsilon}
     node = helper.make_node("LayerNormalization", ["x", "g", "b"], ["y"], **form)
     feed = x.astype(np.float32) * np.float32(scale)
-    y = _session(node, g=gain, b=offset).run(None, {"x": feed})[0]
+    y = np.asarray(_session(node, g=gain, b=offset).run(None, {"x": feed})[0])
     mult, bias, shift = norm.channel_records(gain, offset, out)
     got = norm.normalise(
         x, _layer_norm(x, epsilon, scale), mult=mult, bias=bias, shift=shift, zero_point=0

@@ -80,6 +80,8 @@ class Bench:
     async def begin(self):
         rng, buffers = self.rng, SPEC.buffers
         await self.driver.begin()
+        assert buffers.norm is not None, "a machine with norms"
+        assert buffers.table is not None, "and with tables"
         self.residual = rng.integers(-128, 128, (buffers.residual.words, W), np.int8)
         self.table = rng.integers(-128, 128, (buffers.table.words, W), np.int8)
         self.exponentials = rng.integers(0, 256, (buffers.norm.words, W), np.uint8)
@@ -259,7 +261,7 @@ async def layers_with_stalls_write_what_the_page_says(dut):
     bench = Bench(dut)
     await bench.begin()
     while min(bench.seen.values()) < VALUES:
-        name = min(bench.seen, key=bench.seen.get)
+        name = min(bench.seen, key=lambda kind: bench.seen[kind])
         start, done = bench.rng.choice([0.1, 0.5, 1.0], 2)
         hold = bench.rng.choice([0.0, 0.3, 0.8])
         await bench.layer(name, Pauses(start=start, done=done, hold=hold))

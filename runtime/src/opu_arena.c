@@ -27,7 +27,7 @@ static int chain_is_sound(const struct opu_machine_config *m) {
   for (code = 0; code < OPU_CODES; code++) {
     const uint32_t stage = m->code_stage[code];
     if (m->code_unit[code] >= OPU_UNITS || m->code_resource[code] > 31u) return 0;
-    if (stage >= OPU_STAGES || stage == OPU_STAGE_PRE) return 0;
+    if (stage >= OPU_STAGES || stage == OPU_STAGE_PRE || stage == OPU_STAGE_NORM) return 0;
     /* A second requantiser, or a second pool, would need a second set of constants or sums. */
     if (code != OPU_CODE_REQUANT && stage == OPU_STAGE_REQUANT) return 0;
     if (m->follow[code] >> OPU_CODE_REQUANT & 1u) return 0;

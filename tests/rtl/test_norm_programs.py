@@ -70,7 +70,8 @@ def layer(rng: np.random.Generator, spec: HwSpec) -> list[Instruction]:
     ]
     order = int(rng.choice(norms))
     one = rand.until_fits(lambda rng, spec: rand.post(rng, spec, order=order), rng, spec)
-    base = one.params | {"norm_idle": int(rng.integers(0, spec.word_channels - 1)), "spread": 0}
+    idle = int(rng.integers(0, spec.word_channels - 1))
+    base = {**one.params, "norm_idle": idle, "spread": 0}
     passes = PASSES[rng.integers(len(PASSES))]
     scale = {"norm_scale": int(rng.integers(16, 1 << 16)), "norm_shift": int(rng.integers(0, 9))}
     result = []
@@ -86,6 +87,7 @@ def layer(rng: np.random.Generator, spec: HwSpec) -> list[Instruction]:
 
 def random_program(rng: np.random.Generator, spec: HwSpec) -> list[Instruction]:
     b = spec.buffers
+    assert b.table is not None, "a machine with tables"
     fill = [
         load("feature", 0, b.feature.words),
         load("param", RECORDS["param"][0], b.param.words),
