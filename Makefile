@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo check test lint test-python test-rtl nightly fuzz mutate synth pnr board formal runtime generate docs
+.PHONY: help venv demo check test lint test-python test-rtl nightly fuzz mutate coverage synth pnr board formal runtime generate docs
 .PHONY: wheel clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make nightly    200 random layers per machine on RTL, and what else is too long for make test"
 	@echo "make fuzz MINUTES=10   random networks, damaged models, specs, programs: right or refused (docs/testing.md)"
 	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
+	@echo "make coverage   lines, toggles and stalls of the RTL that the RTL tier reaches"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
 	@echo "make board      the bitstream of the board ULX3S with its machine, out/ulx3s/ulx3s.bit (docs/ulx3s.md)"
@@ -104,7 +105,7 @@ mutate: venv
 coverage: venv
 	rm -rf out/coverage
 	OPU_FUSE_COVERAGE=$(CURDIR)/out/coverage $(BIN)/pytest -m rtl $(PYTEST_FLAGS)
-	$(BIN)/python -m rtl_sim.coverage out/coverage --page docs/coverage-table.md
+	$(BIN)/python -m rtl_sim.coverage out/coverage --page out/coverage.md
 
 synth: venv
 	$(BIN)/python -m rtl_sim.synth $(SPEC)
