@@ -5,11 +5,11 @@
 
 #include <stdint.h>
 
-#define OPU_MACHINE_LAYOUT 1u
+#define OPU_MACHINE_LAYOUT 2u
 #define OPU_MODES 16u
 #define OPU_CODES 16u
-#define OPU_SPACES 9u
-#define OPU_STAGES 8u
+#define OPU_SPACES 10u
+#define OPU_STAGES 9u
 
 /* On-chip memories. */
 #define OPU_SPACE_FEATURE 0u
@@ -21,6 +21,7 @@
 #define OPU_SPACE_PRE 6u
 #define OPU_SPACE_TABLE 7u
 #define OPU_SPACE_IMAGE 8u
+#define OPU_SPACE_NORM 9u
 
 /* What a stage of the post chain does; PRE: a unit before the array. */
 #define OPU_STAGE_REQUANT 1u
@@ -30,6 +31,7 @@
 #define OPU_STAGE_TABLE 5u
 #define OPU_STAGE_PRE 6u
 #define OPU_STAGE_PRELU 7u
+#define OPU_STAGE_NORM 8u
 
 struct opu_machine_config {
   uint32_t layout; /* OPU_MACHINE_LAYOUT */
@@ -44,7 +46,8 @@ struct opu_machine_config {
   uint32_t mode_px[16]; /* output pixels of a mode */
   uint32_t weight_width; /* bytes of a weight word */
   uint32_t bus_bytes; /* bytes of a beat of the bus */
-  uint32_t memory_words[9]; /* words by OPU_SPACE_*, 0 without */
+  uint32_t memory_words[10]; /* words by OPU_SPACE_*, 0 without */
+  uint32_t norm_pixels; /* pixels of which a norm has statistics */
   uint32_t window_side; /* largest depthwise window */
   uint32_t depthwise; /* 1: opcode depthwise */
   uint32_t upsample; /* 1: stores repeat */
@@ -53,7 +56,7 @@ struct opu_machine_config {
   uint32_t only_shifts; /* 1: multipliers are powers of two */
   uint32_t cycles; /* of an iteration of post */
   uint32_t residual_cycles; /* of one with a second operand */
-  uint32_t stage_units[8]; /* units of a kind, by OPU_STAGE_* */
+  uint32_t stage_units[9]; /* units of a kind, by OPU_STAGE_* */
   uint32_t codes; /* codes of the post chain */
   uint32_t code_stage[16]; /* OPU_STAGE_* of a code, 0 without */
   uint32_t code_unit[16]; /* unit of its kind that runs it */
