@@ -29,9 +29,9 @@ INVERSE_MAX = (1 << INVERSE_BITS) - 1
 
 LINE_BITS = 7
 """128 lines an octave: their error is less than half a unit of the result."""
-_GUARD = 4
+LINE_GUARD = 4
 """Bits of a line's ends behind the unit of the result."""
-HALF_UNIT = 1 << (_GUARD - 1)
+HALF_UNIT = 1 << (LINE_GUARD - 1)
 """Of the result, in units of a line's ends."""
 RECIPROCAL_FRACTION = 19
 ROOT_FRACTION = 20
@@ -46,13 +46,13 @@ FACTOR_BITS = 24
 
 SHIFT_MAX = 63
 EPSILON_BITS = 16
-EPSILON_LIMIT = 2.0**57
+EPSILON_LIMIT = 65535 * 2.0**41
 """Sums with it remain below 2**58."""
 
 
 class Lines(Struct, frozen=True, kw_only=True):
     """A falling function as chords: value at the left end and fall along each line, both with
-    `_GUARD` more bits than the result.
+    `LINE_GUARD` more bits than the result.
     """
 
     start: tuple[int, ...]
@@ -62,7 +62,7 @@ class Lines(Struct, frozen=True, kw_only=True):
         """Value `along / 2**bits` of the way down a line, at most `INVERSE_MAX`."""
         start, fall = np.array(self.start), np.array(self.fall)
         dropped = (fall[line] * along + (1 << (bits - 1))) >> bits
-        return np.minimum((start[line] - dropped + HALF_UNIT) >> _GUARD, INVERSE_MAX)
+        return np.minimum((start[line] - dropped + HALF_UNIT) >> LINE_GUARD, INVERSE_MAX)
 
 
 def _lines(power: float, octaves: int) -> Lines:
@@ -71,7 +71,7 @@ def _lines(power: float, octaves: int) -> Lines:
     Each joint is lowered by half of the mean sag of its lines, so that errors above and below are
     about equal. Lines meet at their joints: the result falls everywhere.
     """
-    scale = float(1 << (INVERSE_BITS + _GUARD))
+    scale = float(1 << (INVERSE_BITS + LINE_GUARD))
     unit = np.arange(1 << LINE_BITS) / (1 << LINE_BITS)
     joints = np.concatenate([(1 + unit) * 2.0**octave for octave in range(octaves)])
     joints = np.append(joints, 2.0**octaves)

@@ -60,6 +60,10 @@ RECORD = np.dtype([("gain", "<i2"), ("places", "u1"), ("unused", "u1"), ("offset
 EXPONENTIALS = 256
 """Norm memory words of one table: the low three bytes of a word are an entry."""
 ENTRY_BYTES = 3
+OUTPUT_SHIFTS = range(-32, 32)
+"""Exponents of 1 / scale of a softmax: its products keep 64 bits."""
+EPSILON_SHIFT_MAX = 41
+"""Epsilons remain below `normalisation.EPSILON_LIMIT`."""
 CHANNELS_MAX = 1 << 16
 """Of a pixel: sums have the widths for so many."""
 
@@ -78,7 +82,7 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001
 
 def _softmax(operator: Operator) -> Settings:
     output = OutputScale.of(operator.y.per_tensor)
-    if not -32 <= output.exponent <= 31:
+    if output.exponent not in OUTPUT_SHIFTS:
         raise ModelError(
             operator.name,
             f"its scale {operator.y.per_tensor:g} is outside 2**-32 to 2**31",
@@ -204,11 +208,21 @@ def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
         yield f"has norm_idle = {p['norm_idle']}, words have {context.lanes} lanes"
     if context.pools or p["win_rows"] * p["win_cols"] > 1 or p["spread"]:
         yield f"pools or spreads words, {context.module} normalises whole pixels"
+    shifts = _shifts(p["norm_op"])
+    if shifts and p["norm_shift"] not in shifts:
+        yield f"has norm_shift = {p['norm_shift']}, it must be {shifts[0]} to {shifts[-1]}"
     pixels = p["out_rows"] * p["out_cols"]
     if pixels > context.pixels:
         yield f"has {pixels} pixels, {context.module} keeps statistics of {context.pixels}"
     if p["blocks"] * context.lanes > CHANNELS_MAX:
         yield f"has {p['blocks']} blocks, {context.module} sums up {CHANNELS_MAX} channels"
+
+
+def _shifts(op: int) -> range | None:
+    """Values of `norm_shift` in a pass, None where it has no meaning."""
+    if op == NormOp.EXPSUM:
+        return OUTPUT_SHIFTS
+    return range(EPSILON_SHIFT_MAX + 1) if op in (NormOp.MOMENTS, NormOp.SQUARES) else None
 
 
 def _writes(p: PostParams) -> bool:

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define OPU_MACHINE_LAYOUT 1u
+#define OPU_MACHINE_LAYOUT 2u
 #define OPU_MODES 16u
 #define OPU_CODES 16u
 #define OPU_SPACES 10u
@@ -47,6 +47,7 @@ struct opu_machine_config {
   uint32_t weight_width; /* bytes of a weight word */
   uint32_t bus_bytes; /* bytes of a beat of the bus */
   uint32_t memory_words[10]; /* words by OPU_SPACE_*, 0 without */
+  uint32_t norm_pixels; /* pixels of which a norm has statistics */
   uint32_t window_side; /* largest depthwise window */
   uint32_t depthwise; /* 1: opcode depthwise */
   uint32_t upsample; /* 1: stores repeat */

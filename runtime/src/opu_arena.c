@@ -27,12 +27,13 @@ static int chain_is_sound(const struct opu_machine_config *m) {
   for (code = 0; code < OPU_CODES; code++) {
     const uint32_t stage = m->code_stage[code];
     if (m->code_unit[code] >= OPU_UNITS || m->code_resource[code] > 31u) return 0;
-    if (stage >= OPU_STAGES || stage == OPU_STAGE_PRE || stage == OPU_STAGE_NORM) return 0;
+    if (stage >= OPU_STAGES || stage == OPU_STAGE_PRE) return 0;
+    if (stage == OPU_STAGE_NORM && m->code_unit[code] >= m->stage_units[stage]) return 0;
     /* A second requantiser, or a second pool, would need a second set of constants or sums. */
     if (code != OPU_CODE_REQUANT && stage == OPU_STAGE_REQUANT) return 0;
     if (m->follow[code] >> OPU_CODE_REQUANT & 1u) return 0;
   }
-  return m->stage_units[OPU_STAGE_PRE] < OPU_UNITS;
+  return m->stage_units[OPU_STAGE_PRE] < OPU_UNITS && m->stage_units[OPU_STAGE_NORM] <= OPU_UNITS;
 }
 
 static int is_machine(const struct opu_machine_config *m) {
@@ -47,6 +48,7 @@ static int is_machine(const struct opu_machine_config *m) {
   if (m->window_side * m->window_side > m->multipliers || m->window_side > WIDEST) return 0;
   for (i = 0; i < OPU_SPACES; i++)
     if (m->memory_words[i] > MOST_WORDS) return 0;
+  if (m->norm_pixels > MOST_WORDS) return 0;
   if (m->memory_words[OPU_SPACE_IMAGE] && m->word_bytes != m->word_channels) return 0;
   return modes_are_sound(m) && chain_is_sound(m);
 }
@@ -80,6 +82,11 @@ static uint64_t most_rows(const struct opu_machine_config *m, uint64_t terms_ste
   return most;
 }
 
+/* Entries of all norms. */
+static uint64_t statistics(const struct opu_machine_config *m) {
+  return (uint64_t)m->stage_units[OPU_STAGE_NORM] * m->norm_pixels;
+}
+
 /* Lay an engine out in `a`; e: where its state goes, or null to learn the size alone. */
 static void lay_out(struct opu_native *e, const struct opu_machine_config *m, struct arena *a) {
   struct opu_native unused;
@@ -107,6 +114,8 @@ static void lay_out(struct opu_native *e, const struct opu_machine_config *m, st
   to->sums = (int32_t *)take(a, lanes * sizeof(int32_t));
   to->value = (int8_t *)take(a, lanes);
   to->pooled = (int8_t *)take(a, lanes);
+  to->gains = (struct opu_gain *)take(a, OPU_ORDER_STAGES * lanes * sizeof(struct opu_gain));
+  to->statistics = (struct opu_statistics *)take(a, statistics(m) * sizeof(*to->statistics));
 }
 
 size_t opu_native_size(const struct opu_machine_config *machine) {
@@ -122,6 +131,7 @@ enum opu_status opu_native_init(struct opu_native **engine,
   const size_t needed = opu_native_size(machine);
   struct arena a = {0, 0};
   struct opu_native *e = (struct opu_native *)arena;
+  uint64_t pixel;
   uint32_t i;
   if (!engine || !machine || !arena || (uintptr_t)arena % ALIGNMENT) return OPU_BAD_ARGUMENT;
   if (!needed) return OPU_BAD_MACHINE;
@@ -132,6 +142,10 @@ enum opu_status opu_native_init(struct opu_native **engine,
   lay_out(e, machine, &a);
   for (i = 0; i < OPU_SPACES; i++)
     memset(e->memory[i], UNWRITTEN, (size_t)machine->memory_words[i] * e->word_bytes[i]);
+  for (pixel = 0; pixel < statistics(machine); pixel++) {
+    struct opu_statistics *s = e->statistics + pixel;
+    s->maximum = s->factor = s->offset = OPU_UNWRITTEN_STATISTICS;
+  }
   *engine = e;
   return OPU_OK;
 }

@@ -242,6 +242,26 @@ static int residual_is_illegal(const struct opu_machine_config *m, const int32_t
   return (a & (a - 1u)) != 0u || (kind == OPU_RESIDUAL_ADD && (b & (b - 1u)) != 0u);
 }
 
+static int norm_is_illegal(const struct opu_native *e, const int32_t *own) {
+  const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP], lanes = e->machine.word_channels;
+  const int32_t shift = own[OPU_REG_POST_NORM_SHIFT];
+  if (op > OPU_NORM_NORMALISE || (uint32_t)own[OPU_REG_POST_NORM_IDLE] >= lanes) return 1;
+  if (POST(WIN_ROWS) > 1u || POST(WIN_COLS) > 1u || POST(SPREAD)) return 1;
+  if (op == OPU_NORM_EXPSUM && (shift < -(int32_t)OPU_LOWEST_OUTPUT_SHIFT_NEGATED ||
+                                shift > (int32_t)OPU_LARGEST_OUTPUT_SHIFT))
+    return 1;
+  if ((op == OPU_NORM_MOMENTS || op == OPU_NORM_SQUARES) &&
+      (shift < 0 || shift > (int32_t)OPU_LARGEST_EPSILON_SHIFT))
+    return 1;
+  if ((uint64_t)POST(OUT_ROWS) * POST(OUT_COLS) > e->machine.norm_pixels) return 1;
+  return (uint64_t)POST(BLOCKS) * lanes > OPU_CHANNELS_MAX;
+}
+
+static int norm_looks_up(const int32_t *own) {
+  const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
+  return op == OPU_NORM_EXPSUM || op == OPU_NORM_SOFTMAX;
+}
+
 /* Iterations of a block, as hw/unit_rates.py counts them. */
 static uint64_t iterations(const struct opu_native *e, int maximum) {
   const uint32_t rows = POST(WIN_ROWS), cols = POST(WIN_COLS), stride = POST(STRIDE_X);
@@ -255,7 +275,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
   const uint32_t blocks = POST(BLOCKS), slots = POST(POOL_SLOTS), spread = POST(SPREAD);
   uint32_t codes[OPU_ORDER_STAGES], count, i, params = 0, pool = OPU_ORDER_STAGES;
   uint64_t cycles;
-  int residual = 0, maximum;
+  int residual = 0, writes = 1, maximum;
   struct span ys, xs, sums, rows, cols, outputs;
 
   if (POST(KEEP) && !m->keep) return OPU_ERR_ILLEGAL_INSTRUCTION;
@@ -270,6 +290,10 @@ static uint32_t refuses_post(const struct opu_native *e) {
         residual = 1;
         if (residual_is_illegal(m, own, m->code_product[codes[i]] != 0u))
           return OPU_ERR_ILLEGAL_INSTRUCTION;
+        break;
+      case OPU_STAGE_NORM:
+        if (norm_is_illegal(e, own)) return OPU_ERR_ILLEGAL_INSTRUCTION;
+        writes = writes && opu_norm_has_results(own);
         break;
       case OPU_STAGE_POOL:
         pool = i;
@@ -331,7 +355,11 @@ static uint32_t refuses_post(const struct opu_native *e) {
     if (m->code_stage[codes[i]] == OPU_STAGE_TABLE && reads &&
         !inside(e, OPU_SPACE_TABLE, own[OPU_REG_POST_TABLE], from_zero(OPU_TABLE_WORDS)))
       return OPU_ERR_BUFFER;
+    if (m->code_stage[codes[i]] == OPU_STAGE_NORM && reads && norm_looks_up(own) &&
+        !inside(e, OPU_SPACE_NORM, own[OPU_REG_POST_NORM_TABLE], from_zero(OPU_EXPONENTIALS)))
+      return OPU_ERR_BUFFER;
   }
+  if (!writes) return OPU_ERR_NONE;
   outputs = of_map(rows, POST(OUT_ROW_PITCH), cols, blocks, POST(OUT_BLOCK_PITCH));
   if (!inside(e, OPU_SPACE_OUTPUT, POST(OUT), outputs)) return OPU_ERR_BUFFER;
   if (POST(KEEP)) {

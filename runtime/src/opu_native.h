@@ -42,6 +42,18 @@ struct opu_scales {
   int64_t *bias, *mult, *shift, *half, *some;
 };
 
+/* What a norm remembers of a pixel until its next pass of that kind. sum, squares: of the pass that
+ * runs. Results are value * factor - offset, shifted. */
+struct opu_statistics {
+  int64_t maximum, factor, offset, shift, sum, squares;
+};
+
+/* Constants of a channel of a norm: rne((u * gain + offset) / 2^places). */
+struct opu_gain {
+  int32_t gain, offset;
+  uint32_t places;
+};
+
 /* The state of an engine; it lies at the start of the caller's memory, all else behind it. */
 struct opu_native {
   struct opu_machine_config machine;
@@ -66,6 +78,9 @@ struct opu_native {
   int32_t *slopes; /* lanes of every stage of the chain */
   int32_t *sums;   /* of a pooling window, or of a depthwise pixel */
   int8_t *value, *pooled;
+  struct opu_gain *gains; /* lanes of every stage of the chain */
+  uint32_t pixel;         /* of the pass, in its order */
+  struct opu_statistics *statistics; /* pixels of every norm, from pass to pass */
 };
 
 /* One instruction, decoded. */
@@ -135,6 +150,19 @@ int opu_are_scales(const struct opu_native *engine, uint32_t space, size_t word,
                    size_t pitch);
 void opu_read_scales(struct opu_native *engine, uint32_t space, size_t word, uint32_t first_lane,
                      uint32_t lanes);
+
+void opu_read_gains(const struct opu_native *engine, size_t word, struct opu_gain *gains);
+
+/* opu_norm.c: a word of a block through a norm; the results of a pass that has some are in value.
+ * start, finish: before the first and after the last word of a pass. own: registers of the norm. */
+void opu_norm(const struct opu_native *engine, uint32_t unit, const struct opu_gain *gains,
+              uint32_t block, int8_t *value);
+void opu_start_norm(const struct opu_native *engine, uint32_t unit);
+void opu_finish_norm(const struct opu_native *engine, uint32_t unit);
+static inline int opu_norm_has_results(const int32_t *own) {
+  const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
+  return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE;
+}
 
 /* opu_chain.c: the codes of a pass; how many, and whether the machine has the order. */
 uint32_t opu_codes(const int32_t *post, uint32_t codes[OPU_ORDER_STAGES]);

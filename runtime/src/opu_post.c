@@ -1,7 +1,7 @@
 /* run of the post engine: partial sums through the chain (docs/machine.md, post), word by word. */
 #include "opu_native.h"
 
-#if OPU_STAGES != 9u /* norms: opu_native_init refuses machines with them */
+#if OPU_STAGES != 9u
 #error "a kind of stage is new: see run_stages"
 #endif
 
@@ -11,12 +11,12 @@
 #define LARGEST_SHIFT64 62u
 #define LARGEST_SHIFT32 30
 
-/* The chain of a pass. pool: place of the pool, or `count`; requant: the array ran; param_words: of
- * a channel block; first: of a stage. */
+/* The chain of a pass. pool: place of the pool, or `count`; requant: the array ran; writes: it has
+ * results; param_words: of a channel block; first: of a stage. */
 struct chain {
   uint32_t codes[OPU_ORDER_STAGES], first[OPU_ORDER_STAGES];
   uint32_t count, pool, param_words;
-  int requant;
+  int requant, writes;
 };
 
 static struct chain chain_of(const struct opu_native *e) {
@@ -24,12 +24,15 @@ static struct chain chain_of(const struct opu_native *e) {
   uint32_t i;
   memset(&c, 0, sizeof c);
   c.count = c.pool = opu_codes(e->post[0], c.codes);
+  c.writes = 1;
   for (i = 0; i < c.count; i++) {
     const uint32_t stage = e->machine.code_stage[c.codes[i]];
     c.first[i] = c.param_words;
     if (stage == OPU_STAGE_REQUANT) c.requant = 1;
     c.param_words += opu_param_words[stage];
     if (stage == OPU_STAGE_POOL) c.pool = i;
+    if (stage == OPU_STAGE_NORM && !opu_norm_has_results(e->post[e->machine.code_unit[c.codes[i]]]))
+      c.writes = 0;
   }
   return c;
 }
@@ -151,6 +154,10 @@ static void run_stages(const struct opu_native *e, const struct chain *c, uint32
       case OPU_STAGE_TABLE:
         look_up(e, own, value);
         break;
+      case OPU_STAGE_NORM:
+        opu_norm(e, e->machine.code_unit[code], e->gains + (size_t)i * e->machine.word_channels,
+                 block, value);
+        break;
       default:
         break;
     }
@@ -227,6 +234,8 @@ static void read_constants(struct opu_native *e, const struct chain *c, size_t w
     const uint8_t *from = e->memory[OPU_SPACE_PARAM] + (word + c->first[i]) * bytes;
     if (stage == OPU_STAGE_REQUANT)
       opu_read_scales(e, OPU_SPACE_PARAM, word + c->first[i], 0, lanes);
+    if (stage == OPU_STAGE_NORM)
+      opu_read_gains(e, word + c->first[i], e->gains + (size_t)i * lanes);
     if (stage == OPU_STAGE_PRELU)
       for (l = 0; l < lanes; l++) {
         const uint32_t at = 2u * l; /* int16 */
@@ -252,6 +261,7 @@ static void output(struct opu_native *e, const struct chain *c, uint32_t block, 
                    uint32_t ox) {
   const uint32_t spread = POST(SPREAD), lanes = e->machine.word_channels;
   int8_t *value = e->value;
+  e->pixel = oy * POST(OUT_COLS) + ox;
   if (c->pool < c->count) {
     value = e->pooled;
     pool(e, c, block, oy, ox);
@@ -262,18 +272,24 @@ static void output(struct opu_native *e, const struct chain *c, uint32_t block, 
     pixel(e, c, c->count, block, y, spread ? x / spread : x, oy, ox, value);
     if (spread) memmove(value, value + ox % spread * (lanes / spread), lanes / spread);
   }
-  write(e, block, oy, ox, value);
+  if (c->writes) write(e, block, oy, ox, value);
 }
 
 uint32_t opu_execute_post(struct opu_native *e) {
   const struct chain c = chain_of(e);
-  uint32_t block, oy, ox;
+  uint32_t block, oy, ox, i;
   if (c.requant && !opu_are_scales(e, OPU_SPACE_PARAM, POST(PARAM), POST(BLOCKS), c.param_words))
     return OPU_ERR_PARAMETER;
+  for (i = 0; i < c.count; i++)
+    if (e->machine.code_stage[c.codes[i]] == OPU_STAGE_NORM)
+      opu_start_norm(e, e->machine.code_unit[c.codes[i]]);
   for (block = 0; block < POST(BLOCKS); block++) {
     read_constants(e, &c, POST(PARAM) + (size_t)block * c.param_words);
     for (oy = 0; oy < POST(OUT_ROWS); oy++)
       for (ox = 0; ox < POST(OUT_COLS); ox++) output(e, &c, block, oy, ox);
   }
+  for (i = 0; i < c.count; i++)
+    if (e->machine.code_stage[c.codes[i]] == OPU_STAGE_NORM)
+      opu_finish_norm(e, e->machine.code_unit[c.codes[i]]);
   return OPU_ERR_NONE;
 }

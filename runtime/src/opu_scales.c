@@ -52,3 +52,14 @@ void opu_read_scales(struct opu_native *e, uint32_t space, size_t word, uint32_t
     s->half[l] = opu_half((uint32_t)s->shift[l]);
   }
 }
+
+void opu_read_gains(const struct opu_native *e, size_t word, struct opu_gain *gains) {
+  uint32_t l;
+  for (l = 0; l < e->machine.word_channels; l++) {
+    const size_t at = (size_t)RECORD * l;
+    const int32_t low = byte_of(e, OPU_SPACE_PARAM, word, at);
+    gains[l].gain = low + 256 * signed_byte(byte_of(e, OPU_SPACE_PARAM, word, at + 1u));
+    gains[l].places = byte_of(e, OPU_SPACE_PARAM, word, at + 2u);
+    gains[l].offset = bias_of(e, OPU_SPACE_PARAM, word, at + 4u);
+  }
+}

@@ -28,7 +28,7 @@ from opu_fuse.sim.native import library
 from opu_fuse.sim.native.machine import NativeMachine
 from opu_fuse.sim.native.runner import NativeRunner
 from opu_fuse.sim.ports import noise
-from opu_fuse.units.base import ModuleKind, Space
+from opu_fuse.units.base import Space
 from rtl_sim.benches.graph_orders import orders_of
 from tests.fuzz.random_machine import draw_machine
 from tests.sim.machines import MACHINES, TINY, machine, modes
@@ -46,14 +46,7 @@ STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-KNOWN = [
-    name for name in spec_names() if (hw := load_hw(name)).build and not hw.has(ModuleKind.NORM)
-]
-
-
-def test_a_machine_with_norms_is_refused_with_the_engine_to_take():
-    with pytest.raises(RunError, match=r"opu-1024a has a norm, .*; run with engine=functional"):
-        NativeMachine(load_hw("opu-1024a"), np.zeros(4096, np.uint8))
+BUILT = [name for name in spec_names() if load_hw(name).build]
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -68,8 +61,7 @@ def test_what_the_checks_of_specs_accept_is_a_machine():
     units = Array(units=16, multipliers=2, modes=modes((8, 4, 1)))
     odd = replace(machine("units", 24, units, width=8), post=replace(TINY.post, lanes=24))
     drawn = [load_hw_text(draw_machine(seed, multipliers=seed % 2 == 0)) for seed in range(40)]
-    drawn = [spec for spec in drawn if not spec.has(ModuleKind.NORM)]
-    for spec in (odd, *drawn, *map(load_hw, KNOWN)):
+    for spec in (odd, *drawn, *map(load_hw, BUILT)):
         NativeMachine(spec, np.zeros(WINDOW_BYTES, np.uint8))
 
 
@@ -109,7 +101,7 @@ def test_a_window_wholly_outside_reads_no_residual_word():
     assert differences(*both(spec, rng), check_and_end(spec, x)) == []
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", BUILT)
 def test_networks_leave_the_same_window_on_every_machine(name):
     spec = load_hw(name)
     for network in ("tiny_residual", "tiny_odd", "tiny_tiles"):

@@ -14,7 +14,7 @@ from opu_fuse.hw.rtlgen.c_runtime import machine_words
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.machine_stop import stop_error
 from opu_fuse.sim.native.library import Report, Words, library
-from opu_fuse.units.base import ModuleKind, Space
+from opu_fuse.units.base import Space
 from opu_fuse.units.memory import MEMORIES, Word
 
 RETIRED = np.dtype([("moved", "<u8"), ("engine", "u1"), ("opcode", "u1")], align=True)
@@ -28,16 +28,12 @@ class NativeMachine:
     """A machine's memories and what executes on them; they survive from program to program.
 
     spec: the machine; dram: the memory window, uint8, written by stores. Machines of different
-    threads run at the same time. Raises RunError where the library cannot be had, and for machines
-    with norms.
+    threads run at the same time. Raises RunError where the library cannot be had.
     """
 
     def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
         if dram.dtype != np.uint8 or dram.ndim != 1 or not dram.flags.c_contiguous:
             raise InternalError("native engine", "the memory window is no array of bytes")
-        if spec.has(ModuleKind.NORM):
-            what = f"machine {spec.name} has a norm, which the native engine cannot run yet"
-            raise RunError("native engine", what, "run with engine=functional")
         self.spec, self.dram = spec, dram
         self._library = library()
         config = np.array(machine_words(spec), np.uint32)

@@ -1,0 +1,180 @@
+"""The native engine has the bits and the faults of the functional one in passes of norms."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from benchmarks.attention_networks import SMALL
+from opu_fuse.hw.isa.encoding import encode
+from opu_fuse.hw.isa.instruction import Instruction
+from opu_fuse.hw.isa.legality import illegal
+from opu_fuse.hw.isa.table import REGISTER, Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim import engine
+from opu_fuse.sim.engine import FunctionalRunner
+from opu_fuse.sim.native.runner import NativeRunner
+from opu_fuse.sim.ports import noise
+from opu_fuse.units.base import Space
+from opu_fuse.units.norm import NormOp
+from rtl_sim.benches.graph_orders import orders_of
+from tests.hw.norm_machine import norm_machine
+from tests.networks.attention_blocks import transformer
+from tests.networks.norm_blocks import NORMS, network, transformer_block
+from tests.sim.native_cases import both, changed, check_and_end, differences, error_of
+from tests.sim.random_instructions import (
+    WINDOW_BYTES,
+    fits,
+    instruction,
+    pick,
+    post,
+    until_fits,
+)
+from tests.sim.test_native import replay, sanitized  # noqa: F401  a fixture
+
+ORDERS = (
+    ["norm"],
+    ["requant", "norm"],
+    ["requant", "norm", "table"],
+    ["requant", "compare", "norm", "compare"],
+    ["requant", "res_add", "norm", "table"],
+    ["res_add", "norm"],
+)
+LAYERS = (
+    (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX),
+    (NormOp.MOMENTS, NormOp.NORMALISE),
+    (NormOp.SQUARES, NormOp.NORMALISE),
+)
+SPECS = {"norms": norm_machine(), "opu-1024a": load_hw("opu-1024a")}
+
+
+def _own(rng, spec, op):
+    """Registers of a pass, with every value that is legal."""
+    lowest, highest = (-32, 31) if op is NormOp.EXPSUM else (0, 41)
+    return {
+        "norm_op": int(op),
+        "norm_table": pick(rng, 0, spec.buffers.norm.words - 256),
+        "norm_zero": pick(rng, -128, 127),
+        "norm_scale": int(rng.choice([0, 1, 65535, pick(rng, 0, 65535)])),
+        "norm_shift": pick(rng, 4, 10) if rng.random() < 0.7 else pick(rng, lowest, highest),
+    }
+
+
+def _first(rng, spec):
+    """A pass without pool and spread, in an order that the machine has; None if it has not."""
+    try:
+        order = orders_of(spec).pack(ORDERS[rng.integers(len(ORDERS))])
+    except (KeyError, ValueError):
+        return None
+    params = post(rng, spec, order).params | {"spread": 0, "pool_slots": 0}
+    params |= {"norm_idle": pick(rng, 0, spec.word_channels - 1)}
+    x = Instruction(
+        engine=Engine.POST, opcode="run", params={**params, **_own(rng, spec, NormOp.MAX)}
+    )
+    return None if illegal(x, spec) else x
+
+
+def _passes(rng, spec, count=5):
+    """Passes over the same pixels, in any order: also those that read what none wrote."""
+    first = until_fits(_first, rng, spec)
+    ops = [NormOp(int(n)) for n in rng.integers(0, len(NormOp), count)]
+    if rng.random() < 0.7 and count >= len(LAYERS[0]):
+        ops = LAYERS[rng.integers(len(LAYERS))]
+    made = [
+        Instruction(
+            engine=Engine.POST, opcode="run", params={**first.params, **_own(rng, spec, op)}
+        )
+        for op in ops
+    ]
+    return made if all(fits(x, spec) for x in made) else _passes(rng, spec, count)
+
+
+def _vary(python, native):
+    """Shifts of the channels with which most results are inside int8."""
+    rng = np.random.default_rng(1)
+    shifts = rng.integers(12, 34, python.memories.param.size // 8)
+    for words in (python.memories.param, native.memory(Space.PARAM)):
+        words.view(np.uint8).reshape(-1, 8)[:, 2] = shifts
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_passes_in_any_order_leave_the_same_bytes(name):
+    spec, rng = SPECS[name], np.random.default_rng(3)
+    written = 0
+    for _ in range(120 if name == "norms" else 25):
+        passes = _passes(rng, spec)
+        python, native = both(spec, rng)
+        _vary(python, native)
+        before = python.memories.output.copy()
+        assert differences(python, native, check_and_end(spec, *passes)) == []
+        written += not np.array_equal(before, python.memories.output)
+    assert written > 10, "no pass had results"
+
+
+def test_both_engines_fault_at_the_same_passes():
+    spec, rng = SPECS["norms"], np.random.default_rng(5)
+    faults = 0
+    for number in range(300):
+        x = changed(rng, _passes(rng, spec, 1)[0])
+        own = [n for n in x.params if n.startswith("norm_")]
+        register = REGISTER[Engine.POST, own[number % len(own)]]
+        odd = [register.lowest, register.highest, pick(rng, register.lowest, register.highest)]
+        x.params[register.name] = odd[number % 3]
+        program = check_and_end(spec, x)
+        python, native = both(spec, rng)
+        found = differences(python, native, program)
+        assert not found, (found, x)
+        faults += error_of(partial(python.run, program)) is not None
+    assert 30 < faults < 300
+
+
+def test_a_load_fills_the_memory_of_norms():
+    spec, rng = SPECS["norms"], np.random.default_rng(6)
+    for dst, refused in ((7, False), (spec.buffers.norm.words - 1, True)):
+        load = instruction(Engine.LOAD, "norm", {"run": 3, "rows": 2, "blocks": 1, "dst": dst})
+        python, native = both(spec, rng)
+        program = check_and_end(spec, load)
+        assert differences(python, native, program) == []
+        assert (error_of(partial(python.run, program)) is not None) is refused
+
+
+def _same_windows(model, spec):
+    bundle = compile_model(model, spec).bundle
+    inputs = noise(bundle)
+    runners = FunctionalRunner(bundle, spec), NativeRunner(bundle, spec)
+    results = [engine.run_on(r, bundle, inputs, engine="x") for r in runners]
+    assert np.array_equal(runners[0].window, runners[1].window)
+    for name, array in results[0].outputs.items():
+        assert np.array_equal(array, results[1].outputs[name])
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_leave_the_same_window(name, norm):
+    for channels, before, after in ((13, "residual", "output"), (16, "conv", "table")):
+        model = network(norm, channels, before=before, after=after)
+        _same_windows(model, SPECS[name])
+
+
+def test_attention_leaves_the_same_window():
+    spec = SPECS["opu-1024a"]
+    _same_windows(transformer_block(16, 32, 2), spec)
+    _same_windows(transformer(9, 24, 2), spec)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_attention_networks_leave_the_same_window(name):
+    _same_windows(SMALL[name](), SPECS["opu-1024a"])
+
+
+def test_odd_passes_reach_nothing_outside(sanitized, tmp_path):  # noqa: F811
+    spec, rng = SPECS["norms"], np.random.default_rng(8)
+    programs = []
+    for number in range(300):
+        body = _passes(rng, spec, 3)
+        if number % 2:
+            body.append(changed(rng, body[0]))
+        programs.append(encode(check_and_end(spec, *body)))
+    window = rng.integers(0, 256, WINDOW_BYTES, np.uint8)
+    replay(sanitized, spec, window, programs, tmp_path)
