@@ -220,7 +220,7 @@ module opu_csr
   // ---- read ---------------------------------------------------------------------------------------------------------
   // A multiplexer of all words would be late from the pin: one word is selected in every block of them, 0 where the
   // address names none.
-  localparam int unsigned BLOCKS = 3;
+  localparam int unsigned BLOCKS = 4;
   localparam int unsigned BLOCK_BITS = 6;  // of an address, within a block
   typedef struct packed {
     logic        known;
@@ -338,7 +338,7 @@ module opu_csr
   assign rresp_o = answer.known ? OKAY : SLVERR;
   assign rdata_o = answer.word;
 
-  `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_IMAGE_WORDS) >> BLOCK_BITS < BLOCKS)
+  `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_NORM_WORDS) >> BLOCK_BITS < BLOCKS)
   `OPU_STABLE(AnswerStable, bvalid_o, bready_i, bresp_o)
   `OPU_STABLE(ReadStable, rvalid_o, rready_i, {rdata_o, rresp_o})
 
