@@ -275,7 +275,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
   const uint32_t blocks = POST(BLOCKS), slots = POST(POOL_SLOTS), spread = POST(SPREAD);
   uint32_t codes[OPU_ORDER_STAGES], count, i, params = 0, pool = OPU_ORDER_STAGES;
   uint64_t cycles;
-  int residual = 0, writes = 1, maximum;
+  int residual = 0, norm = 0, writes = 1, maximum;
   struct span ys, xs, sums, rows, cols, outputs;
 
   if (POST(KEEP) && !m->keep) return OPU_ERR_ILLEGAL_INSTRUCTION;
@@ -293,6 +293,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
         break;
       case OPU_STAGE_NORM:
         if (norm_is_illegal(e, own)) return OPU_ERR_ILLEGAL_INSTRUCTION;
+        norm = 1;
         writes = writes && opu_norm_has_results(own);
         break;
       case OPU_STAGE_POOL:
@@ -305,6 +306,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
         break;
     }
   }
+  if (norm && pool < OPU_ORDER_STAGES) return OPU_ERR_ILLEGAL_INSTRUCTION;
   if (slots && (pool == OPU_ORDER_STAGES || !packs(m, slots))) return OPU_ERR_ILLEGAL_INSTRUCTION;
   if (spread && (!packs(m, spread) || pool < OPU_ORDER_STAGES || residual ||
                  POST(ORIGIN_X) != 0u || POST(STRIDE_X) != 1u))

@@ -99,6 +99,14 @@ module opu_post_walk
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
   localparam int unsigned CHANNELS_MAX = 1 << 16;  // of a pixel that is normalised
   logic [NORM_UNITS-1:0] norm_fits_q;
+  // An exponent of 1 / scale, or the shift of an epsilon.
+  function automatic logic shift_fits(logic [2:0] op, logic [6:0] shift);
+    unique case (op)
+      NORM_EXPSUM: shift_fits = shift[6] == shift[5];
+      NORM_MOMENTS, NORM_SQUARES: shift_fits = 32'(shift) <= NORM_EPSILON_SHIFT;
+      default: shift_fits = 1'b1;
+    endcase
+  endfunction
   logic sums_fit_q;
   logic [31:0] pixels_of_block_q;  // 0 where the machine has no norm
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
@@ -112,7 +120,8 @@ module opu_post_walk
     spreads_q <= packs(p_q.spread) && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
     pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(p_q.spread - 3'd1) : '0;
     for (int unsigned u = 0; u < NORM_UNITS; u++) begin
-      norm_fits_q[u] <= p_q.norm_op[u] <= NORM_NORMALISE && 32'(p_q.norm_idle[u]) < WORD_CHANNELS;
+      norm_fits_q[u] <= p_q.norm_op[u] <= NORM_NORMALISE && 32'(p_q.norm_idle[u]) < WORD_CHANNELS
+          && shift_fits(p_q.norm_op[u], p_q.norm_shift[u]);
     end
     sums_fit_q <= pixels_of_block_q <= PSUM_WORDS / 2 && 32'(p_q.blocks) <= CHANNELS_MAX / WORD_CHANNELS;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
