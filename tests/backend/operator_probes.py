@@ -46,6 +46,22 @@ PROBES: tuple[Probe, ...] = (
         "of one map, compared with constants",
         "z = Constant <value_float = 0.5> () c = Greater (a, z) n = Neg (a) b = Where (c, a, n)",
     ),
+    Probe("Softmax", "over the channels of a pixel", "b = Softmax <axis = 1> (a)"),
+    Probe(
+        "LayerNormalization",
+        "over the channels of a pixel, constant scale and bias",
+        "t = Transpose <perm = [0, 2, 3, 1]> (a) n = LayerNormalization <axis = -1> (t, k, k1) "
+        "b = Transpose <perm = [0, 3, 1, 2]> (n)",
+        inputs="float[8] k, float[8] k1",
+    ),
+    Probe(
+        "RMSNormalization",
+        "over the channels of a pixel, constant scale",
+        "t = Transpose <perm = [0, 2, 3, 1]> (a) n = RMSNormalization <axis = -1> (t, k) "
+        "b = Transpose <perm = [0, 3, 1, 2]> (n)",
+        inputs="float[8] k",
+        opset=23,
+    ),
     # Sums and products.
     Probe(
         "Add",

@@ -38,16 +38,18 @@ def outcome(probe: Probe) -> Outcome:
     """What becomes of a probe on the machines of the package. Errors: AssertionError when the
     machine runs less than the probe says of its other operators.
     """
-    machines, becomes, model = [], set[tuple[str, ...]](), probe.model
+    machines, model = [], probe.model
+    becomes, elsewhere = set[tuple[str, ...]](), set[tuple[str, ...]]()  # a machine without norms has floats
     for name in spec_names():
         dfg, found = partition_model(model, load_hw(name))
         ran = Counter(node.op for node in dfg.nodes if node.op)
         others = Counter(probe.neighbours)
         assert others <= ran, (probe.operator, probe.form, ran)
-        becomes.add(tuple(dict.fromkeys((ran - others).elements())))
+        runs = becomes if not found.host else elsewhere
+        runs.add(tuple(dict.fromkeys((ran - others).elements())))
         if not found.host:
             machines.append(name)
-    (same,) = becomes
+    (same,) = becomes or elsewhere
     return Outcome(becomes=same, machines=tuple(machines))
 
 
