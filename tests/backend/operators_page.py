@@ -39,7 +39,7 @@ def outcome(probe: Probe) -> Outcome:
     machine runs less than the probe says of its other operators.
     """
     machines, model = [], probe.model
-    becomes, elsewhere = set[tuple[str, ...]](), set[tuple[str, ...]]()  # a machine without norms has floats
+    becomes, elsewhere = set[tuple[str, ...]](), set[tuple[str, ...]]()  # without norms: floats
     for name in spec_names():
         dfg, found = partition_model(model, load_hw(name))
         ran = Counter(node.op for node in dfg.nodes if node.op)
