@@ -11,10 +11,7 @@ from tests.tiers import by_night
 pytestmark = pytest.mark.rtl
 
 
-CASES = [
-    *product(("opu-tiny", "narrow-bus", "every-module", "images"), ("load", "store", "fetch")),
-    ("norms", "load"),
-]
+CASES = [*product(("opu-tiny", "narrow-bus", "every-module", "images"), ("load", "store", "fetch"))]
 LIKE_OTHERS = [
     ("narrow-bus", "load"),
     ("narrow-bus", "fetch"),

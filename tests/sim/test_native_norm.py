@@ -67,7 +67,7 @@ def _first(rng, spec):
         order = orders_of(spec).pack(ORDERS[rng.integers(len(ORDERS))])
     except (KeyError, ValueError):
         return None
-    params = post(rng, spec, order).params | {"spread": 0, "pool_slots": 0}
+    params = {**post(rng, spec, order).params, "spread": 0, "pool_slots": 0}
     params |= {"norm_idle": pick(rng, 0, spec.word_channels - 1)}
     x = Instruction(
         engine=Engine.POST, opcode="run", params={**params, **_own(rng, spec, NormOp.MAX)}
@@ -120,7 +120,9 @@ def test_both_engines_fault_at_the_same_passes():
         own = [n for n in x.params if n.startswith("norm_")]
         register = REGISTER[Engine.POST, own[number % len(own)]]
         odd = [register.lowest, register.highest, pick(rng, register.lowest, register.highest)]
-        x.params[register.name] = odd[number % 3]
+        x = Instruction(
+            engine=x.engine, opcode=x.opcode, params={**x.params, register.name: odd[number % 3]}
+        )
         program = check_and_end(spec, x)
         python, native = both(spec, rng)
         found = differences(python, native, program)
@@ -131,6 +133,7 @@ def test_both_engines_fault_at_the_same_passes():
 
 def test_a_load_fills_the_memory_of_norms():
     spec, rng = SPECS["norms"], np.random.default_rng(6)
+    assert spec.buffers.norm is not None, "a machine with norms"
     for dst, refused in ((7, False), (spec.buffers.norm.words - 1, True)):
         load = instruction(Engine.LOAD, "norm", {"run": 3, "rows": 2, "blocks": 1, "dst": dst})
         python, native = both(spec, rng)
