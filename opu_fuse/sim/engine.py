@@ -130,8 +130,10 @@ def _run_samples(
         """One batch, on whichever machine is idle."""
         runner = idle.get()
         own = Session(bundle, runner, session.hosts, capture, lock=session.lock)
-        own.batch(number, images(first))
-        idle.put(runner)
+        try:
+            own.batch(number, images(first))
+        finally:
+            idle.put(runner)
         return own
 
     firsts = range(0, count, bundle.batch)

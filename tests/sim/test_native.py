@@ -141,6 +141,20 @@ def test_samples_in_threads_give_what_each_gives_alone():
     assert got.tensors
 
 
+def test_a_fault_in_every_sample_ends_the_run(monkeypatch):
+    """A thread whose sample faults takes the next sample, for which it needs a machine."""
+    monkeypatch.setattr(engine, "_threads", lambda *_: 2)
+    monkeypatch.setattr(NativeMachine, "run", _fault)
+    bundle = compile_model(zoo.build("tiny_residual", image=8), TINY).bundle
+    several = {name: np.repeat(one, 9, axis=0) for name, one in noise(bundle).items()}
+    with pytest.raises(RunError, match="on purpose"):
+        engine.run(bundle, TINY, several, engine="native")
+
+
+def _fault(*_):
+    raise RunError("machine", "faults on purpose", "none")
+
+
 def test_memories_survive_from_program_to_program():
     spec, rng = TINY, np.random.default_rng(2)
     _, native = both(spec, rng)
