@@ -62,20 +62,20 @@ def run(
         what = "memory belongs to the cycle engine; the RTL takes `rtl`"
         raise RunError(f"engine={engine}", what, "leave out memory, or run with engine=cycle")
     samples = ports.samples_of(bundle, inputs)
-    runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     threads = _threads(bundle, samples[1]) if EngineName(engine) is EngineName.NATIVE else 1
-    others = [
-        _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl) for _ in range(1, threads)
+    runners = [
+        _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl) for _ in range(threads)
     ]
     try:
-        return _run_samples(bundle, [runner, *others], samples, str(engine), capture=capture)
+        return _run_samples(bundle, runners, samples, str(engine), capture=capture)
     finally:
-        runner.close()
+        for runner in runners:
+            runner.close()
 
 
 def _threads(bundle: Bundle, samples: int) -> int:
     """Threads that run samples at the same time, one for each processor. One where a host operator
-    may run in a fork: in that no other thread would go on.
+    may run in a fork: in that no other thread runs.
     """
     batches = -(-samples // bundle.batch)
     return 1 if may_fork(bundle) else max(1, min(batches, len(os.sched_getaffinity(0))))
