@@ -46,12 +46,14 @@ def run(
         typer.Option(
             "--input",
             metavar="NAME=X.npy|X.npz",
-            help="an input tensor, or a file of all; default: seeded noise (functional, rtl)",
+            help="an input tensor, or a file of all; default: seeded noise "
+            "(functional, native, rtl)",
         ),
     ] = None,
     layout: Layout = ArrayLayout.AUTO,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="write the outputs as .npy (functional, rtl)")
+        Path | None,
+        typer.Option(metavar="DIR", help="write the outputs as .npy (functional, native, rtl)"),
     ] = None,
     check: Annotated[
         bool,
@@ -76,7 +78,9 @@ def run(
     ] = None,
     dump_tensors: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="write the quantised tensors as .npy (functional, rtl)"),
+        typer.Option(
+            metavar="DIR", help="write the quantised tensors as .npy (functional, native, rtl)"
+        ),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -123,7 +127,7 @@ def run(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a program on the functional, cycle or RTL engine."""
+    """Run a program on the functional, native, cycle or RTL engine."""
     from opu_fuse.report import json_trees as report_json
     from opu_fuse.report.trace import trace_json
     from opu_fuse.sim.cycle.run import MemoryOptions
