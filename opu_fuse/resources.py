@@ -45,7 +45,7 @@ def cache_dir() -> Path:
     except OSError as error:
         raise RunError(
             str(folder),
-            f"the cache of built simulators cannot be created ({error.strerror})",
+            f"the cache folder cannot be created ({error.strerror})",
             "set OPU_FUSE_CACHE to a folder that can be written",
         ) from error
     return folder
