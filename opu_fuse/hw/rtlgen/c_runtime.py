@@ -12,12 +12,10 @@ from opu_fuse.hw.im2row_window import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT
 from opu_fuse.hw.isa.legality import COUNTS
 from opu_fuse.hw.isa.table import (
     HEAD,
-    MASK_BITS,
     OPCODES,
     ORDER_CODE_BITS,
     ORDER_REGISTERS,
     ORDER_STAGES,
-    PROGRAM_ALIGNMENT,
     REGISTER,
     REGISTERS_PER_ENGINE,
     SYNC_ENGINES,
@@ -221,8 +219,6 @@ def tables_header() -> str:
         "REGISTERS": REGISTERS_PER_ENGINE,
         "UNITS": 1 << REGISTER[Engine.POST, "bank"].bits,
         "VALUE_BITS": VALUE_BITS,
-        "MASK_BITS": MASK_BITS,
-        "PROGRAM_ALIGNMENT": PROGRAM_ALIGNMENT,
         "LARGEST_CYCLES": WATCHDOG_RESET,
         "ORDER_STAGES": ORDER_STAGES,
         "ORDER_CODE_BITS": ORDER_CODE_BITS,
