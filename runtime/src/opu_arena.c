@@ -29,7 +29,7 @@ static int chain_is_sound(const struct opu_machine_config *m) {
     if (m->code_unit[code] >= OPU_UNITS || m->code_resource[code] > 31u) return 0;
     if (stage >= OPU_STAGES || stage == OPU_STAGE_PRE) return 0;
     if (stage == OPU_STAGE_NORM && m->code_unit[code] >= m->stage_units[stage]) return 0;
-    /* A second requantiser, or a second pool, would need a second set of constants or sums. */
+    /* A second requantiser would need a second set of constants. */
     if (code != OPU_CODE_REQUANT && stage == OPU_STAGE_REQUANT) return 0;
     if (m->follow[code] >> OPU_CODE_REQUANT & 1u) return 0;
   }
@@ -67,7 +67,8 @@ static void *take(struct arena *a, uint64_t bytes) {
   return result;
 }
 
-/* Largest number of weight rows times what `of` gives for a row of a mode. */
+/* Most channels of weight rows among the modes, each with its terms filled to a multiple of
+ * terms_step; 0: the channels alone. */
 static uint64_t most_rows(const struct opu_machine_config *m, uint64_t terms_step) {
   uint64_t most = 0;
   uint32_t i;
