@@ -96,7 +96,6 @@ struct opu_sweep opu_sweep_of(const struct opu_native *e, uint32_t opcode) {
     s.groups = COMPUTE(OC_STEPS);
     s.oc = m->mode_oc[mode];
     s.px = m->mode_px[mode];
-    s.weight_rows = 0;
     s.row_words = ceil_div(s.ic * s.oc, m->weight_width);
     return s;
   }

@@ -30,9 +30,9 @@ typedef int16_t opu_weight;
 #define OPU_PANEL 32u          /* pixels whose operands are gathered at a time */
 #define OPU_TILE 4u            /* rows of features and of weights that are multiplied at a time */
 
-/* Which weights are in `weights`; count 0: none. */
+/* Which weights are in `weights`; taps 0: none. */
 struct opu_packed {
-  uint32_t weight, taps, groups, ic, oc, row_bytes;
+  uint32_t weight, taps, groups, ic, oc;
 };
 
 /* Constants of a channel block, an element for each lane: rne((x + bias) * mult / 2^shift) after
@@ -95,7 +95,7 @@ struct opu_sweep {
   uint32_t first_step, steps, ic;
   uint32_t first_group, groups, oc;
   uint32_t px, at_once;
-  uint32_t weight_rows, row_words;
+  uint32_t row_words; /* weight words of a row */
 };
 
 static inline uint32_t opu_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
@@ -138,14 +138,14 @@ uint32_t opu_refuses(const struct opu_native *engine, const struct opu_instructi
                      uint64_t *moved);
 struct opu_sweep opu_sweep_of(const struct opu_native *engine, uint32_t opcode);
 
-/* Execute a legal instruction. post: OPU_ERR_PARAMETER where constants are none. */
+/* Execute a legal instruction. OPU_ERR_PARAMETER where constants of channels are none. */
 void opu_execute_load(struct opu_native *engine, uint32_t opcode);
 void opu_execute_store(struct opu_native *engine);
 uint32_t opu_execute_compute(struct opu_native *engine, uint32_t opcode);
 uint32_t opu_execute_post(struct opu_native *engine);
 
 /* opu_scales.c: whether all constants of `blocks` blocks from `word` on are such; those of a block.
- * pitch: words from block to block; after_array: see opu_scales. */
+ * pitch: words from block to block; space: PARAM after the array, PRE before it. */
 int opu_are_scales(const struct opu_native *engine, uint32_t space, size_t word, uint32_t blocks,
                    size_t pitch);
 void opu_read_scales(struct opu_native *engine, uint32_t space, size_t word, uint32_t first_lane,
