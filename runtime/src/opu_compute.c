@@ -6,7 +6,6 @@
  * segment. */
 #include "opu_dot.h"
 
-#define COMPUTE(name) ((uint32_t)e->compute[0][OPU_REG_COMPUTE_##name])
 #define SIGNED(name) ((int64_t)e->compute[0][OPU_REG_COMPUTE_##name])
 
 /* The pixels of the output whose operands are gathered. */

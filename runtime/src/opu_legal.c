@@ -2,11 +2,6 @@
  * memories. What passes here reaches nothing else, so the files that execute check no bounds. */
 #include "opu_native.h"
 
-#define LOAD(name) ((uint32_t)e->load[OPU_REG_LOAD_##name])
-#define STORE(name) ((uint32_t)e->store[OPU_REG_STORE_##name])
-#define COMPUTE(name) ((uint32_t)e->compute[0][OPU_REG_COMPUTE_##name])
-#define POST(name) ((uint32_t)e->post[0][OPU_REG_POST_##name])
-
 /* Words or bytes from first to end - 1; empty where first = end. */
 struct span {
   int64_t first, end;

@@ -83,6 +83,12 @@ struct opu_native {
   struct opu_statistics *statistics; /* pixels of every norm, from pass to pass */
 };
 
+/* A register by its name, as a number without sign; of units that of the first. */
+#define LOAD(name) ((uint32_t)e->load[OPU_REG_LOAD_##name])
+#define STORE(name) ((uint32_t)e->store[OPU_REG_STORE_##name])
+#define COMPUTE(name) ((uint32_t)e->compute[0][OPU_REG_COMPUTE_##name])
+#define POST(name) ((uint32_t)e->post[0][OPU_REG_POST_##name])
+
 /* One instruction, decoded. */
 struct opu_instruction {
   uint32_t engine, opcode, waits, signals;

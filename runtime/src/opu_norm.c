@@ -115,8 +115,7 @@ static void results(const struct opu_native *e, const int32_t *own, const struct
 void opu_norm(const struct opu_native *e, uint32_t unit, const struct opu_gain *gains,
               uint32_t block, int8_t *value) {
   const int32_t *own = e->post[unit];
-  const uint32_t blocks = (uint32_t)e->post[0][OPU_REG_POST_BLOCKS];
-  const uint32_t idle = block + 1u == blocks ? (uint32_t)OWN(IDLE) : 0u;
+  const uint32_t idle = block + 1u == POST(BLOCKS) ? (uint32_t)OWN(IDLE) : 0u;
   const uint32_t lanes = e->machine.word_channels - idle;
   struct opu_statistics *s = statistics_of(e, unit) + e->pixel;
   if (opu_norm_has_results(own)) {
@@ -154,7 +153,7 @@ static void finish_deviation(const int32_t *own, int64_t count, struct opu_stati
 }
 
 static uint32_t pixels_of(const struct opu_native *e) {
-  return (uint32_t)e->post[0][OPU_REG_POST_OUT_ROWS] * (uint32_t)e->post[0][OPU_REG_POST_OUT_COLS];
+  return POST(OUT_ROWS) * POST(OUT_COLS);
 }
 
 void opu_start_norm(const struct opu_native *e, uint32_t unit) {
@@ -172,8 +171,7 @@ void opu_start_norm(const struct opu_native *e, uint32_t unit) {
 void opu_finish_norm(const struct opu_native *e, uint32_t unit) {
   const int32_t *own = e->post[unit];
   const uint32_t op = (uint32_t)OWN(OP);
-  const uint32_t blocks = (uint32_t)e->post[0][OPU_REG_POST_BLOCKS];
-  const int64_t count = (int64_t)blocks * e->machine.word_channels - OWN(IDLE);
+  const int64_t count = (int64_t)POST(BLOCKS) * e->machine.word_channels - OWN(IDLE);
   const uint32_t pixels = pixels_of(e);
   struct opu_statistics *s = statistics_of(e, unit);
   uint32_t i;

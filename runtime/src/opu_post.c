@@ -5,7 +5,6 @@
 #error "a kind of stage is new: see run_stages"
 #endif
 
-#define POST(name) ((uint32_t)e->post[0][OPU_REG_POST_##name])
 #define OWN(name) (own[OPU_REG_POST_##name])
 
 #define LARGEST_SHIFT64 62u

@@ -1,9 +1,6 @@
 /* load and store: copies between the window and on-chip memories, and im2row. */
 #include "opu_native.h"
 
-#define LOAD(name) ((uint32_t)e->load[OPU_REG_LOAD_##name])
-#define STORE(name) ((uint32_t)e->store[OPU_REG_STORE_##name])
-
 static void copy_in(struct opu_native *e, uint32_t space) {
   const size_t word = e->word_bytes[space], run = LOAD(RUN) * word;
   const uint8_t *dram = e->window.data + (LOAD(DRAM_LO) | (size_t)LOAD(DRAM_HI) << OPU_VALUE_BITS);
