@@ -267,31 +267,27 @@ static uint64_t iterations(const struct opu_native *e, int maximum) {
 static uint32_t refuses_post(const struct opu_native *e) {
   const struct opu_machine_config *m = &e->machine;
   const uint32_t blocks = POST(BLOCKS), slots = POST(POOL_SLOTS), spread = POST(SPREAD);
-  uint32_t codes[OPU_ORDER_STAGES], count, i, params = 0, pool = OPU_ORDER_STAGES;
+  const struct opu_chain c = opu_chain_of(e);
+  const int pools = c.pool < OPU_ORDER_STAGES;
+  uint32_t i;
   uint64_t cycles;
-  int residual = 0, norm = 0, writes = 1, maximum;
+  int maximum;
   struct span ys, xs, sums, rows, cols, outputs;
 
   if (POST(KEEP) && !m->keep) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  count = opu_codes(e->post[0], codes);
-  if (!opu_has_order(m, e->post[0], codes, count)) return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (!opu_has_order(e, &c)) return OPU_ERR_ILLEGAL_INSTRUCTION;
   maximum = POST(POOL_KIND) == OPU_POOL_MAX; /* without a pool that of the first unit */
-  for (i = 0; i < count; i++) {
-    const int32_t *own = e->post[m->code_unit[codes[i]]];
-    params += opu_param_words[m->code_stage[codes[i]]];
-    switch (m->code_stage[codes[i]]) {
+  for (i = 0; i < c.count; i++) {
+    const int32_t *own = e->post[m->code_unit[c.codes[i]]];
+    switch (m->code_stage[c.codes[i]]) {
       case OPU_STAGE_RESIDUAL:
-        residual = 1;
-        if (residual_is_illegal(m, own, m->code_product[codes[i]] != 0u))
+        if (residual_is_illegal(m, own, m->code_product[c.codes[i]] != 0u))
           return OPU_ERR_ILLEGAL_INSTRUCTION;
         break;
       case OPU_STAGE_NORM:
         if (norm_is_illegal(e, own)) return OPU_ERR_ILLEGAL_INSTRUCTION;
-        norm = 1;
-        writes = writes && opu_norm_has_results(own);
         break;
       case OPU_STAGE_POOL:
-        pool = i;
         maximum = (uint32_t)own[OPU_REG_POST_POOL_KIND] == OPU_POOL_MAX;
         if (slots && (!maximum || POST(WIN_COLS) != 2u || POST(STRIDE_X) != 2u))
           return OPU_ERR_ILLEGAL_INSTRUCTION;
@@ -300,12 +296,12 @@ static uint32_t refuses_post(const struct opu_native *e) {
         break;
     }
   }
-  if (norm && pool < OPU_ORDER_STAGES) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (slots && (pool == OPU_ORDER_STAGES || !packs(m, slots))) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (spread && (!packs(m, spread) || pool < OPU_ORDER_STAGES || residual ||
-                 POST(ORIGIN_X) != 0u || POST(STRIDE_X) != 1u))
+  if (c.norm && pools) return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (slots && (!pools || !packs(m, slots))) return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (spread && (!packs(m, spread) || pools || c.residual || POST(ORIGIN_X) != 0u ||
+                 POST(STRIDE_X) != 1u))
     return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (pool == OPU_ORDER_STAGES) {
+  if (!pools) {
     const int64_t y = e->post[0][OPU_REG_POST_ORIGIN_Y], x = e->post[0][OPU_REG_POST_ORIGIN_X];
     if (POST(WIN_ROWS) != 1u || POST(WIN_COLS) != 1u || y < 0 || x < 0)
       return OPU_ERR_ILLEGAL_INSTRUCTION;
@@ -315,7 +311,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
   }
   cycles = iterations(e, maximum);
   if (cycles > OPU_LARGEST_CYCLES ||
-      cycles * blocks * (residual ? m->residual_cycles : m->cycles) > OPU_LARGEST_CYCLES)
+      cycles * blocks * (c.residual ? m->residual_cycles : m->cycles) > OPU_LARGEST_CYCLES)
     return OPU_ERR_ILLEGAL_INSTRUCTION;
 
   ys = visited(e->post[0][OPU_REG_POST_ORIGIN_Y], POST(OUT_ROWS), POST(STRIDE_Y), POST(WIN_ROWS), 1,
@@ -330,13 +326,14 @@ static uint32_t refuses_post(const struct opu_native *e) {
   if (!inside(e, OPU_SPACE_PSUM, POST(PSUM),
               of_map(ys, POST(PSUM_ROW_PITCH), sums, blocks, POST(PSUM_BLOCK_PITCH))))
     return OPU_ERR_BUFFER;
-  if (!inside(e, OPU_SPACE_PARAM, POST(PARAM), from_zero((uint64_t)params * blocks)))
+  if (!inside(e, OPU_SPACE_PARAM, POST(PARAM), from_zero((uint64_t)c.param_words * blocks)))
     return OPU_ERR_BUFFER;
-  for (i = 0; i < count; i++) {
-    const int32_t *own = e->post[m->code_unit[codes[i]]];
-    const int before_pool = pool < OPU_ORDER_STAGES && i <= pool;
+  for (i = 0; i < c.count; i++) {
+    const uint32_t stage = m->code_stage[c.codes[i]];
+    const int32_t *own = e->post[m->code_unit[c.codes[i]]];
+    const int before_pool = pools && i <= c.pool;
     const int reads = !before_pool || ys.first < ys.end;
-    if (m->code_stage[codes[i]] == OPU_STAGE_RESIDUAL) {
+    if (stage == OPU_STAGE_RESIDUAL) {
       const uint32_t block_pitch = (uint32_t)own[OPU_REG_POST_RES_BLOCK_PITCH];
       const uint32_t row_pitch = (uint32_t)own[OPU_REG_POST_RES_ROW_PITCH];
       struct span words = nothing;
@@ -348,14 +345,14 @@ static uint32_t refuses_post(const struct opu_native *e) {
       }
       if (!inside(e, OPU_SPACE_RESIDUAL, own[OPU_REG_POST_RES], words)) return OPU_ERR_BUFFER;
     }
-    if (m->code_stage[codes[i]] == OPU_STAGE_TABLE && reads &&
+    if (stage == OPU_STAGE_TABLE && reads &&
         !inside(e, OPU_SPACE_TABLE, own[OPU_REG_POST_TABLE], from_zero(OPU_TABLE_WORDS)))
       return OPU_ERR_BUFFER;
-    if (m->code_stage[codes[i]] == OPU_STAGE_NORM && reads && norm_looks_up(own) &&
+    if (stage == OPU_STAGE_NORM && reads && norm_looks_up(own) &&
         !inside(e, OPU_SPACE_NORM, own[OPU_REG_POST_NORM_TABLE], from_zero(OPU_EXPONENTIALS)))
       return OPU_ERR_BUFFER;
   }
-  if (!writes) return OPU_ERR_NONE;
+  if (!c.writes) return OPU_ERR_NONE;
   outputs = of_map(rows, POST(OUT_ROW_PITCH), cols, blocks, POST(OUT_BLOCK_PITCH));
   if (!inside(e, OPU_SPACE_OUTPUT, POST(OUT), outputs)) return OPU_ERR_BUFFER;
   if (POST(KEEP)) {

@@ -83,6 +83,15 @@ struct opu_native {
   struct opu_statistics *statistics; /* pixels of every norm, from pass to pass */
 };
 
+/* The chain of a pass. pool: place of the pool, OPU_ORDER_STAGES without; requant: the array ran;
+ * residual, norm: it has such a stage; writes: it has results; param_words: of a channel block;
+ * first: of a stage. */
+struct opu_chain {
+  uint32_t codes[OPU_ORDER_STAGES], first[OPU_ORDER_STAGES];
+  uint32_t count, pool, param_words;
+  int requant, residual, norm, writes;
+};
+
 /* A register by its name, as a number without sign; of units that of the first. */
 #define LOAD(name) ((uint32_t)e->load[OPU_REG_LOAD_##name])
 #define STORE(name) ((uint32_t)e->store[OPU_REG_STORE_##name])
@@ -170,9 +179,8 @@ static inline int opu_norm_has_results(const int32_t *own) {
   return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE;
 }
 
-/* opu_chain.c: the codes of a pass; how many, and whether the machine has the order. */
-uint32_t opu_codes(const int32_t *post, uint32_t codes[OPU_ORDER_STAGES]);
-int opu_has_order(const struct opu_machine_config *machine, const int32_t *post,
-                  const uint32_t *codes, uint32_t count);
+/* opu_chain.c: the chain of a pass, and whether the machine has its order. */
+struct opu_chain opu_chain_of(const struct opu_native *engine);
+int opu_has_order(const struct opu_native *engine, const struct opu_chain *chain);
 
 #endif

@@ -10,32 +10,6 @@
 #define LARGEST_SHIFT64 62u
 #define LARGEST_SHIFT32 30
 
-/* The chain of a pass. pool: place of the pool, or `count`; requant: the array ran; writes: it has
- * results; param_words: of a channel block; first: of a stage. */
-struct chain {
-  uint32_t codes[OPU_ORDER_STAGES], first[OPU_ORDER_STAGES];
-  uint32_t count, pool, param_words;
-  int requant, writes;
-};
-
-static struct chain chain_of(const struct opu_native *e) {
-  struct chain c;
-  uint32_t i;
-  memset(&c, 0, sizeof c);
-  c.count = c.pool = opu_codes(e->post[0], c.codes);
-  c.writes = 1;
-  for (i = 0; i < c.count; i++) {
-    const uint32_t stage = e->machine.code_stage[c.codes[i]];
-    c.first[i] = c.param_words;
-    if (stage == OPU_STAGE_REQUANT) c.requant = 1;
-    c.param_words += opu_param_words[stage];
-    if (stage == OPU_STAGE_POOL) c.pool = i;
-    if (stage == OPU_STAGE_NORM && !opu_norm_has_results(e->post[e->machine.code_unit[c.codes[i]]]))
-      c.writes = 0;
-  }
-  return c;
-}
-
 static void requantize(const struct opu_native *e, const int32_t *OPU_RESTRICT sums,
                        int8_t *OPU_RESTRICT value) {
   const struct opu_scales *s = &e->scales;
@@ -130,7 +104,7 @@ static void look_up(const struct opu_native *e, const int32_t *own, int8_t *valu
 
 /* Stages first .. end - 1 of a word at pixel (y, x): of the tile before a pool, else of the output.
  * sums: the accumulators, for the requantiser. */
-static void run_stages(const struct opu_native *e, const struct chain *c, uint32_t first,
+static void run_stages(const struct opu_native *e, const struct opu_chain *c, uint32_t first,
                        uint32_t end, uint32_t block, int64_t y, int64_t x, const int32_t *sums,
                        int8_t *value) {
   uint32_t i;
@@ -165,8 +139,9 @@ static void run_stages(const struct opu_native *e, const struct chain *c, uint32
 
 /* The value of a tile pixel after the stages before `end`. column: of its partial sums; at_y, at_x:
  * its coordinates for stages with a second operand. */
-static void pixel(const struct opu_native *e, const struct chain *c, uint32_t end, uint32_t block,
-                  int64_t y, int64_t column, int64_t at_y, int64_t at_x, int8_t *value) {
+static void pixel(const struct opu_native *e, const struct opu_chain *c, uint32_t end,
+                  uint32_t block, int64_t y, int64_t column, int64_t at_y, int64_t at_x,
+                  int8_t *value) {
   const uint32_t lanes = e->machine.word_channels;
   const size_t word = POST(PSUM) + (size_t)block * POST(PSUM_BLOCK_PITCH) +
                       (size_t)(y * POST(PSUM_ROW_PITCH) + column);
@@ -190,7 +165,7 @@ static void fold(const int8_t *value, uint32_t lanes, uint32_t slots, int8_t *re
 }
 
 /* The window of output pixel (oy, ox), in e->pooled. */
-static void pool(struct opu_native *e, const struct chain *c, uint32_t block, uint32_t oy,
+static void pool(struct opu_native *e, const struct opu_chain *c, uint32_t block, uint32_t oy,
                  uint32_t ox) {
   const int32_t *own = e->post[e->machine.code_unit[c->codes[c->pool]]];
   const uint32_t lanes = e->machine.word_channels, slots = POST(POOL_SLOTS);
@@ -225,7 +200,7 @@ static void pool(struct opu_native *e, const struct chain *c, uint32_t block, ui
 }
 
 /* Constants of a block for all stages. */
-static void read_constants(struct opu_native *e, const struct chain *c, size_t word) {
+static void read_constants(struct opu_native *e, const struct opu_chain *c, size_t word) {
   const uint32_t lanes = e->machine.word_channels, bytes = e->machine.word_bytes;
   uint32_t i, l;
   for (i = 0; i < c->count; i++) {
@@ -256,12 +231,12 @@ static void write(struct opu_native *e, uint32_t block, uint32_t oy, uint32_t ox
 }
 
 /* Output pixel (oy, ox) of a block. */
-static void output(struct opu_native *e, const struct chain *c, uint32_t block, uint32_t oy,
+static void output(struct opu_native *e, const struct opu_chain *c, uint32_t block, uint32_t oy,
                    uint32_t ox) {
   const uint32_t spread = POST(SPREAD), lanes = e->machine.word_channels;
   int8_t *value = e->value;
   e->pixel = oy * POST(OUT_COLS) + ox;
-  if (c->pool < c->count) {
+  if (c->pool < OPU_ORDER_STAGES) {
     value = e->pooled;
     pool(e, c, block, oy, ox);
     run_stages(e, c, c->pool + 1u, c->count, block, oy, ox, 0, value);
@@ -275,7 +250,7 @@ static void output(struct opu_native *e, const struct chain *c, uint32_t block, 
 }
 
 uint32_t opu_execute_post(struct opu_native *e) {
-  const struct chain c = chain_of(e);
+  const struct opu_chain c = opu_chain_of(e);
   uint32_t block, oy, ox, i;
   if (c.requant && !opu_are_scales(e, OPU_SPACE_PARAM, POST(PARAM), POST(BLOCKS), c.param_words))
     return OPU_ERR_PARAMETER;
