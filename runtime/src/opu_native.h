@@ -78,8 +78,7 @@ struct opu_native {
   int32_t *slopes; /* lanes of every stage of the chain */
   int32_t *sums;   /* of a pooling window, or of a depthwise pixel */
   int8_t *value, *pooled;
-  struct opu_gain *gains; /* lanes of every stage of the chain */
-  uint32_t pixel;         /* of the pass, in its order */
+  struct opu_gain *gains;            /* lanes of every stage of the chain */
   struct opu_statistics *statistics; /* pixels of every norm, from pass to pass */
 };
 
@@ -169,9 +168,10 @@ void opu_read_scales(struct opu_native *engine, uint32_t space, size_t word, uin
 void opu_read_gains(const struct opu_native *engine, size_t word, struct opu_gain *gains);
 
 /* opu_norm.c: a word of a block through a norm; the results of a pass that has some are in value.
- * start, finish: before the first and after the last word of a pass. own: registers of the norm. */
+ * pixel: of the output, row by row. start, finish: before the first and after the last word of a
+ * pass. own: registers of the norm. */
 void opu_norm(const struct opu_native *engine, uint32_t unit, const struct opu_gain *gains,
-              uint32_t block, int8_t *value);
+              uint32_t block, size_t pixel, int8_t *value);
 void opu_start_norm(const struct opu_native *engine, uint32_t unit);
 void opu_finish_norm(const struct opu_native *engine, uint32_t unit);
 static inline int opu_norm_has_results(const int32_t *own) {

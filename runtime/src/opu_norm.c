@@ -113,11 +113,11 @@ static void results(const struct opu_native *e, const int32_t *own, const struct
 }
 
 void opu_norm(const struct opu_native *e, uint32_t unit, const struct opu_gain *gains,
-              uint32_t block, int8_t *value) {
+              uint32_t block, size_t pixel, int8_t *value) {
   const int32_t *own = e->post[unit];
   const uint32_t idle = block + 1u == POST(BLOCKS) ? (uint32_t)OWN(IDLE) : 0u;
   const uint32_t lanes = e->machine.word_channels - idle;
-  struct opu_statistics *s = statistics_of(e, unit) + e->pixel;
+  struct opu_statistics *s = statistics_of(e, unit) + pixel;
   if (opu_norm_has_results(own)) {
     results(e, own, s, gains, lanes, value);
     memset(value + lanes, OWN(ZERO), idle);

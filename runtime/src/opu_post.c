@@ -128,8 +128,9 @@ static void run_stages(const struct opu_native *e, const struct opu_chain *c, ui
         look_up(e, own, value);
         break;
       case OPU_STAGE_NORM:
+        /* A pass of a norm has no pool: (y, x) is a pixel of the output. */
         opu_norm(e, e->machine.code_unit[code], e->gains + (size_t)i * e->machine.word_channels,
-                 block, value);
+                 block, (size_t)y * POST(OUT_COLS) + (size_t)x, value);
         break;
       default:
         break;
@@ -235,7 +236,6 @@ static void output(struct opu_native *e, const struct opu_chain *c, uint32_t blo
                    uint32_t ox) {
   const uint32_t spread = POST(SPREAD), lanes = e->machine.word_channels;
   int8_t *value = e->value;
-  e->pixel = oy * POST(OUT_COLS) + ox;
   if (c->pool < OPU_ORDER_STAGES) {
     value = e->pooled;
     pool(e, c, block, oy, ox);
