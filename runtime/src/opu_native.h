@@ -164,8 +164,9 @@ int opu_are_scales(const struct opu_native *engine, uint32_t space, size_t word,
                    size_t pitch);
 void opu_read_scales(struct opu_native *engine, uint32_t space, size_t word, uint32_t first_lane,
                      uint32_t lanes);
-
+/* Constants of a block for a norm and for a PReLU. */
 void opu_read_gains(const struct opu_native *engine, size_t word, struct opu_gain *gains);
+void opu_read_slopes(const struct opu_native *engine, size_t word, int32_t *slopes);
 
 /* opu_norm.c: a word of a block through a norm; the results of a pass that has some are in value.
  * pixel: of the output, row by row. start, finish: before the first and after the last word of a

@@ -202,22 +202,14 @@ static void pool(struct opu_native *e, const struct opu_chain *c, uint32_t block
 
 /* Constants of a block for all stages. */
 static void read_constants(struct opu_native *e, const struct opu_chain *c, size_t word) {
-  const uint32_t lanes = e->machine.word_channels, bytes = e->machine.word_bytes;
-  uint32_t i, l;
+  const uint32_t lanes = e->machine.word_channels;
+  uint32_t i;
   for (i = 0; i < c->count; i++) {
     const uint32_t stage = e->machine.code_stage[c->codes[i]];
-    const uint8_t *from = e->memory[OPU_SPACE_PARAM] + (word + c->first[i]) * bytes;
-    if (stage == OPU_STAGE_REQUANT)
-      opu_read_scales(e, OPU_SPACE_PARAM, word + c->first[i], 0, lanes);
-    if (stage == OPU_STAGE_NORM)
-      opu_read_gains(e, word + c->first[i], e->gains + (size_t)i * lanes);
-    if (stage == OPU_STAGE_PRELU)
-      for (l = 0; l < lanes; l++) {
-        const uint32_t at = 2u * l; /* int16 */
-        const uint32_t low = from[at / lanes * bytes + at % lanes];
-        const uint32_t high = from[(at + 1u) / lanes * bytes + (at + 1u) % lanes];
-        e->slopes[(size_t)i * lanes + l] = (int32_t)low + 256 * ((int32_t)(high ^ 128u) - 128);
-      }
+    const size_t first = word + c->first[i], row = (size_t)i * lanes;
+    if (stage == OPU_STAGE_REQUANT) opu_read_scales(e, OPU_SPACE_PARAM, first, 0, lanes);
+    if (stage == OPU_STAGE_NORM) opu_read_gains(e, first, e->gains + row);
+    if (stage == OPU_STAGE_PRELU) opu_read_slopes(e, first, e->slopes + row);
   }
 }
 

@@ -1,4 +1,4 @@
-/* Constants of channels (docs/machine.md, Parameters of a block): int32, int16, int8 and a zero. */
+/* Constants of channels (docs/machine.md, Parameters of a block). */
 #include "opu_native.h"
 
 #define RECORD OPU_PARAM_WORDS
@@ -11,10 +11,15 @@ static uint8_t byte_of(const struct opu_native *e, uint32_t space, size_t word, 
 
 static int32_t signed_byte(uint8_t byte) { return (int32_t)(byte ^ 0x80u) - 0x80; }
 
+static int32_t int16_of(const struct opu_native *e, uint32_t space, size_t word, size_t at) {
+  const int32_t low = byte_of(e, space, word, at);
+  return low + 256 * signed_byte(byte_of(e, space, word, at + 1u));
+}
+
+/* Without a sign after the array. */
 static int32_t mult_of(const struct opu_native *e, uint32_t space, size_t word, size_t at) {
-  const uint32_t low = byte_of(e, space, word, at), high = byte_of(e, space, word, at + 1u);
-  if (space == OPU_SPACE_PARAM) return (int32_t)(low | high << 8);
-  return (int32_t)low + 256 * signed_byte((uint8_t)high);
+  const int32_t value = int16_of(e, space, word, at);
+  return space == OPU_SPACE_PARAM ? value & 0xFFFF : value;
 }
 
 static int32_t bias_of(const struct opu_native *e, uint32_t space, size_t word, size_t at) {
@@ -57,9 +62,14 @@ void opu_read_gains(const struct opu_native *e, size_t word, struct opu_gain *ga
   uint32_t l;
   for (l = 0; l < e->machine.word_channels; l++) {
     const size_t at = (size_t)RECORD * l;
-    const int32_t low = byte_of(e, OPU_SPACE_PARAM, word, at);
-    gains[l].gain = low + 256 * signed_byte(byte_of(e, OPU_SPACE_PARAM, word, at + 1u));
+    gains[l].gain = int16_of(e, OPU_SPACE_PARAM, word, at);
     gains[l].places = byte_of(e, OPU_SPACE_PARAM, word, at + 2u);
     gains[l].offset = bias_of(e, OPU_SPACE_PARAM, word, at + 4u);
   }
+}
+
+void opu_read_slopes(const struct opu_native *e, size_t word, int32_t *slopes) {
+  uint32_t l;
+  for (l = 0; l < e->machine.word_channels; l++)
+    slopes[l] = int16_of(e, OPU_SPACE_PARAM, word, (size_t)2u * l);
 }
