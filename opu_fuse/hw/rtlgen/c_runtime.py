@@ -2,7 +2,7 @@
 instruction set. `machine_words` gives the numbers of one machine in the order of the C struct.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ from opu_fuse.hw.isa.table import (
     Register,
     registers_of,
 )
-from opu_fuse.hw.spec.chain import START, PostChain, chain_of
+from opu_fuse.hw.spec.chain import START, chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import RETAINED_COLUMNS, iteration_cycles
 from opu_fuse.units import BY_STAGE
@@ -58,54 +58,51 @@ class _Field(Struct, frozen=True):
     name: str
     count: int
     doc: str
-    values: Callable[[HwSpec, PostChain], Sequence[int]]
+    values: Callable[[HwSpec], Sequence[int]]
 
 
-def _one(value: Callable[[HwSpec], int]) -> Callable[[HwSpec, PostChain], Sequence[int]]:
-    return lambda spec, chain: [value(spec)]  # noqa: ARG005  one signature for all fields
+def _one(value: Callable[[HwSpec], int]) -> Callable[[HwSpec], Sequence[int]]:
+    return lambda spec: [value(spec)]
 
 
-def _modes(name: str) -> Callable[[HwSpec, PostChain], Sequence[int]]:
-    return lambda spec, chain: [getattr(m, name) for m in spec.array.modes]  # noqa: ARG005
+def _modes(name: str) -> Callable[[HwSpec], Sequence[int]]:
+    return lambda spec: [getattr(m, name) for m in spec.array.modes]
 
 
-def _memory_words(spec: HwSpec, chain: PostChain) -> list[int]:  # noqa: ARG001  as above
+def _memory_words(spec: HwSpec) -> list[int]:
     buffers = (spec.buffer(memory.space) for memory in MEMORIES)
     return [buffer.words if buffer else 0 for buffer in buffers]
 
 
-def _of_modules(name: str) -> Callable[[HwSpec, PostChain], Sequence[int]]:
+def _of_modules(name: str) -> Callable[[HwSpec], Sequence[int]]:
     """A number of every stage, by its code."""
-
-    def values(spec: HwSpec, chain: PostChain) -> list[int]:  # noqa: ARG001  as above
-        result = [0] * CODES
-        for module in chain.modules:
-            result[module.code] = int(getattr(module, name))
-        return result
-
-    return values
+    return lambda spec: _by_code({m.code: int(getattr(m, name)) for m in chain_of(spec).modules})
 
 
-def _resources(spec: HwSpec, chain: PostChain) -> list[int]:  # noqa: ARG001  as above
-    known = list(dict.fromkeys(module.resource for module in chain.modules))
-    result = [0] * CODES
-    for module in chain.modules:
-        result[module.code] = known.index(module.resource)
-    return result
+def _resources(spec: HwSpec) -> list[int]:
+    modules = chain_of(spec).modules
+    known = list(dict.fromkeys(module.resource for module in modules))
+    return _by_code({module.code: known.index(module.resource) for module in modules})
 
 
-def _follow(spec: HwSpec, chain: PostChain) -> list[int]:  # noqa: ARG001  as above
-    result = [0] * CODES
-    for code, after in chain.follow.items():
-        result[code] = _mask(after)
-    return result
+def _follow(spec: HwSpec) -> list[int]:
+    return _by_code({code: _mask(after) for code, after in chain_of(spec).follow.items()})
+
+
+def _by_code(values: Mapping[int, int]) -> list[int]:
+    assert max(values) < CODES, "a code does not fit `order`"
+    return [values.get(code, 0) for code in range(CODES)]
 
 
 def _mask(codes: frozenset[int]) -> int:
     return sum(1 << code for code in codes)
 
 
-def _cycles(*, second_operand: bool) -> Callable[[HwSpec, PostChain], Sequence[int]]:
+def _stage_units(spec: HwSpec) -> list[int]:
+    return [0, *(chain_of(spec).banks(stage) for stage in Stage)]
+
+
+def _cycles(*, second_operand: bool) -> Callable[[HwSpec], Sequence[int]]:
     return _one(lambda spec: iteration_cycles(spec, second_operand=second_operand))
 
 
@@ -115,7 +112,7 @@ _FIELDS = (
         "spec_hash",
         2,
         "bits 31:0 and 43:32 of the spec hash",
-        lambda spec, _: [spec.spec_hash & 0xFFFFFFFF, spec.spec_hash >> 32],
+        lambda s: [s.spec_hash & 0xFFFFFFFF, s.spec_hash >> 32],
     ),
     _Field("word_channels", 1, "lanes of a feature word", _one(lambda s: s.word_channels)),
     _Field("word_bytes", 1, "bytes of a feature word in DRAM", _one(lambda s: s.word_bytes)),
@@ -138,7 +135,7 @@ _FIELDS = (
     _Field("depthwise", 1, "1: opcode depthwise", _one(lambda s: int(s.array.depthwise))),
     _Field("upsample", 1, "1: stores repeat", _one(lambda s: int(s.has(ModuleKind.UPSAMPLE)))),
     _Field("keep", 1, "1: post writes features", _one(lambda s: int(s.post.keep))),
-    _Field("gates", 1, "1: a gate before the array", lambda _, chain: [int(chain.gates)]),
+    _Field("gates", 1, "1: a gate before the array", _one(lambda s: int(chain_of(s).gates))),
     _Field(
         "only_shifts",
         1,
@@ -147,28 +144,24 @@ _FIELDS = (
     ),
     _Field("cycles", 1, "of an iteration of post", _cycles(second_operand=False)),
     _Field("residual_cycles", 1, "of one with a second operand", _cycles(second_operand=True)),
-    _Field(
-        "stage_units",
-        len(Stage) + 1,
-        "units of a kind, by OPU_STAGE_*",
-        lambda _, chain: [0, *(chain.banks(stage) for stage in Stage)],
-    ),
-    _Field("codes", 1, "codes of the post chain", lambda _, chain: [len(chain.modules)]),
+    _Field("stage_units", len(Stage) + 1, "units of a kind, by OPU_STAGE_*", _stage_units),
+    _Field("codes", 1, "codes of the post chain", _one(lambda s: len(chain_of(s).modules))),
     _Field("code_stage", CODES, "OPU_STAGE_* of a code, 0 without", _of_modules("stage")),
     _Field("code_unit", CODES, "unit of its kind that runs it", _of_modules("bank")),
     _Field("code_product", CODES, "1: it multiplies two maps", _of_modules("product")),
     _Field("code_resource", CODES, "what a pass uses once", _resources),
     _Field("follow", CODES, "bits: codes after a code, [0] at the start", _follow),
-    _Field("ends", 1, "bits: codes after which a pass ends", lambda _, c: [_mask(c.ends)]),
+    _Field(
+        "ends", 1, "bits: codes after which a pass ends", _one(lambda s: _mask(chain_of(s).ends))
+    ),
 )
 
 
 def machine_words(spec: HwSpec) -> list[int]:
     """The numbers of `struct opu_machine_config`, uint32 each."""
-    chain = chain_of(spec)
     result: list[int] = []
     for field in _FIELDS:
-        values = list(field.values(spec, chain))
+        values = list(field.values(spec))
         assert len(values) <= field.count, f"{field.name}: more values than the struct holds"
         result += values + [0] * (field.count - len(values))
     return result
