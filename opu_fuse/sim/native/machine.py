@@ -1,7 +1,6 @@
 """One machine of the native engine: its memory is a numpy array, its work is in C."""
 
 import ctypes
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,7 +8,6 @@ from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.isa.encoding import decode
 from opu_fuse.hw.isa.faults import Faults
 from opu_fuse.hw.isa.register_map import ErrorCode
-from opu_fuse.hw.isa.table import OPCODES, Engine
 from opu_fuse.hw.rtlgen.c_runtime import machine_words
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.machine_stop import stop_error
@@ -21,7 +19,6 @@ RETIRED = np.dtype([("moved", "<u8"), ("engine", "u1"), ("opcode", "u1")], align
 """`struct opu_retired`: bytes of DRAM that an instruction moved, its engine and opcode."""
 _OK, _BAD_PROGRAM, _MACHINE_FAULT = 0, 4, 5
 _ALIGNMENT = 64
-_NAMES = {(o.engine, o.code): o.name for o in OPCODES}
 
 
 class NativeMachine:
@@ -88,7 +85,7 @@ class NativeMachine:
         """
         program = decode(words)
         if status == _BAD_PROGRAM:
-            begins = bool(program) and _NAMES[Engine.FETCH, 1] == program[0].opcode
+            begins = bool(program) and program[0].opcode == "check"
             return RunError(
                 where="program",
                 what="has no `end`" if begins else "does not begin with `check`",
@@ -107,9 +104,3 @@ class NativeMachine:
         if code == ErrorCode.WATCHDOG:
             return "waits for an engine that has not signalled before it"
         return f"stops the machine: {self._library.opu_fault_text(code).decode()}"
-
-
-def names_of(retired: np.ndarray) -> Sequence[str]:
-    """The engine of each executed instruction, by name."""
-    names: Mapping[int, str] = {int(e): e.name.lower() for e in Engine}
-    return [names[engine] for engine in retired["engine"].tolist()]

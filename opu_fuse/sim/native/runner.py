@@ -7,8 +7,10 @@ from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.bundle.result import GroupCounters, Retire
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.sim.native.machine import NativeMachine, names_of
+from opu_fuse.sim.native.machine import NativeMachine
 from opu_fuse.sim.runner import SegmentRun
+
+_NAMES = {int(e): e.name.lower() for e in Engine}
 
 
 class NativeRunner:
@@ -28,7 +30,8 @@ class NativeRunner:
         moved = retired["moved"].astype(np.int64)
         read, written = (np.where(engines == e, moved, 0) for e in (Engine.LOAD, Engine.STORE))
         counters = {
-            f"instructions_{e.name.lower()}": int(np.count_nonzero(engines == e)) for e in Engine
+            f"instructions_{name}": int(np.count_nonzero(engines == e))
+            for e, name in _NAMES.items()
         }
         counters |= {"dram_bytes_read": int(read.sum()), "dram_bytes_written": int(written.sum())}
         return SegmentRun(
@@ -45,8 +48,8 @@ def _groups(
     segment: MachineSegment, read: np.ndarray, written: np.ndarray
 ) -> tuple[GroupCounters, ...]:
     """Per group of the segment, by index; prologue and end are in no group."""
-    indices, place = np.unique(np.asarray(segment.groups), return_inverse=True)
-    counts = np.bincount(place, minlength=len(indices))
+    groups = np.asarray(segment.groups)
+    indices, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
     sums = [np.zeros(len(indices), np.int64) for _ in range(2)]
     for total, each in zip(sums, (read, written), strict=True):
         np.add.at(total, place, each)
@@ -63,7 +66,8 @@ def _groups(
 
 
 def _trace(number: int, segment: MachineSegment, retired: np.ndarray) -> tuple[Retire, ...]:
+    engines = [_NAMES[engine] for engine in retired["engine"].tolist()]
     return tuple(
         Retire(segment=number, group=group, instruction=n, engine=engine, start=0, end=0)
-        for n, (group, engine) in enumerate(zip(segment.groups, names_of(retired), strict=True))
+        for n, (group, engine) in enumerate(zip(segment.groups, engines, strict=True))
     )
