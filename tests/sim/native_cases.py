@@ -1,5 +1,7 @@
 """Cases that both functional engines execute, and comparisons of what they leave in memory."""
 
+import subprocess
+
 import numpy as np
 
 from opu_fuse.errors import UserError
@@ -7,11 +9,19 @@ from opu_fuse.hw.isa.encoding import encode
 from opu_fuse.hw.isa.footprint import space_limit
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.isa.table import REGISTERS, Engine
+from opu_fuse.hw.rtlgen.c_runtime import machine_words
+from opu_fuse.resources import runtime_dir
+from opu_fuse.sim import engine
+from opu_fuse.sim.engine import FunctionalRunner
 from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.sim.native.machine import NativeMachine
+from opu_fuse.sim.native.runner import NativeRunner
+from opu_fuse.sim.ports import noise
 from opu_fuse.units.base import Space
 from tests.sim import random_instructions
 
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HALF_WORD = (1 << 22) - 1
 NUMPY_ONLY = "more than the functional engine can"
 """Instructions that numpy cannot work on at once."""
@@ -93,3 +103,44 @@ def differences(python, native, program):
         for space, (mine, other) in memories(python, native).items()
         if not np.array_equal(mine, other)
     ]
+
+
+def same_runs(bundle, spec):
+    """Windows, counters and outputs of one sample are equal on both engines."""
+    inputs = noise(bundle)
+    runners = FunctionalRunner(bundle, spec), NativeRunner(bundle, spec)
+    results = [engine.run_on(r, bundle, inputs, engine="x") for r in runners]
+    assert np.array_equal(runners[0].window, runners[1].window)
+    for name, array in results[0].outputs.items():
+        assert np.array_equal(array, results[1].outputs[name])
+    for field in ("counters", "groups", "trace"):
+        assert getattr(results[0], field) == getattr(results[1], field)
+
+
+def sanitized_replay(folder):
+    """The engine as a program for `replay`, with the sanitizers of the compiler."""
+    target, runtime = folder / "replay", runtime_dir()
+    sources = [*sorted((runtime / "src").glob("*.c")), runtime / "tests" / "replay.c"]
+    command = ["cc", "-std=c11", *STRICT, *SANITIZED, f"-I{runtime / 'include'}", "-o", str(target)]
+    subprocess.run([*command, *map(str, sources)], check=True)
+    return target
+
+
+def replay(program, spec, window, programs, folder):
+    """(status, code, engine, instruction) of every program, and the window."""
+    config = np.array(machine_words(spec), np.uint32)
+    parts = [np.uint32(len(config)), config, np.uint32(window.size)]
+    data = b"".join(p.tobytes() for p in parts) + window.tobytes()
+    for words in programs:
+        data += np.uint32(len(words)).tobytes() + words.astype(np.uint32).tobytes()
+    (folder / "in").write_bytes(data)
+    done = subprocess.run(
+        [str(program), str(folder / "in"), str(folder / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = (folder / "out").read_bytes()
+    heads = np.frombuffer(result[: 16 * len(programs)], np.uint32).reshape(-1, 4)
+    return heads, np.frombuffer(result[16 * len(programs) :], np.uint8)

@@ -17,34 +17,31 @@ from opu_fuse.hw.isa.encoding import encode
 from opu_fuse.hw.isa.instruction import split_address
 from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.isa.table import Engine
-from opu_fuse.hw.rtlgen.c_runtime import machine_words
 from opu_fuse.hw.spec.hw_spec import Array
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
 from opu_fuse.pipeline import compile_model
 from opu_fuse.resources import runtime_dir
 from opu_fuse.sim import engine
-from opu_fuse.sim.engine import FunctionalRunner
 from opu_fuse.sim.native import library
 from opu_fuse.sim.native.machine import NativeMachine
-from opu_fuse.sim.native.runner import NativeRunner
 from opu_fuse.sim.ports import noise
 from opu_fuse.units.base import Space
 from rtl_sim.benches.graph_orders import orders_of
 from tests.fuzz.random_machine import draw_machine
 from tests.sim.machines import MACHINES, TINY, machine, modes
 from tests.sim.native_cases import (
+    STRICT,
     both,
     changed,
     check_and_end,
     differences,
     draw,
     error_of,
+    replay,
+    same_runs,
+    sanitized_replay,
 )
 from tests.sim.random_instructions import WINDOW_BYTES, instruction, post
-
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
-SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-
 
 BUILT = [name for name in spec_names() if load_hw(name).build]
 
@@ -105,24 +102,12 @@ def test_a_window_wholly_outside_reads_no_residual_word():
 def test_networks_leave_the_same_window_on_every_machine(name):
     spec = load_hw(name)
     for network in ("tiny_residual", "tiny_odd", "tiny_tiles"):
-        _same_runs(compile_model(zoo.build(network), spec).bundle, spec)
+        same_runs(compile_model(zoo.build(network), spec).bundle, spec)
 
 
 def test_a_whole_network_leaves_the_same_window():
     spec = load_hw("opu-light")
-    _same_runs(compile_model(zoo.build("mobilenet_v2", image=64), spec).bundle, spec)
-
-
-def _same_runs(bundle, spec):
-    """Windows, counters and outputs of one sample on both engines."""
-    inputs = noise(bundle)
-    runners = FunctionalRunner(bundle, spec), NativeRunner(bundle, spec)
-    results = [engine.run_on(r, bundle, inputs, engine="x") for r in runners]
-    assert np.array_equal(runners[0].window, runners[1].window)
-    for name, array in results[0].outputs.items():
-        assert np.array_equal(array, results[1].outputs[name])
-    for field in ("counters", "groups", "trace"):
-        assert getattr(results[0], field) == getattr(results[1], field)
+    same_runs(compile_model(zoo.build("mobilenet_v2", image=64), spec).bundle, spec)
 
 
 def test_samples_in_threads_give_what_each_gives_alone():
@@ -256,33 +241,7 @@ def test_the_library_needs_nothing_but_the_c_library(tmp_path):
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory):
-    """The engine with the sanitizers of the compiler, and memories of just their size."""
-    target = tmp_path_factory.mktemp("sanitized") / "replay"
-    folder = runtime_dir()
-    sources = [*sorted((folder / "src").glob("*.c")), folder / "tests" / "replay.c"]
-    command = ["cc", "-std=c11", *STRICT, *SANITIZED, f"-I{folder / 'include'}", "-o", str(target)]
-    subprocess.run([*command, *map(str, sources)], check=True)
-    return target
-
-
-def replay(program, spec, window, programs, folder):
-    """(status, code, engine, instruction) of every program, and the window."""
-    config = np.array(machine_words(spec), np.uint32)
-    parts = [np.uint32(len(config)), config, np.uint32(window.size)]
-    data = b"".join(p.tobytes() for p in parts) + window.tobytes()
-    for words in programs:
-        data += np.uint32(len(words)).tobytes() + words.astype(np.uint32).tobytes()
-    (folder / "in").write_bytes(data)
-    done = subprocess.run(
-        [str(program), str(folder / "in"), str(folder / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = (folder / "out").read_bytes()
-    heads = np.frombuffer(result[: 16 * len(programs)], np.uint32).reshape(-1, 4)
-    return heads, np.frombuffer(result[16 * len(programs) :], np.uint8)
+    return sanitized_replay(tmp_path_factory.mktemp("sanitized"))
 
 
 @pytest.mark.parametrize("name", MACHINES)

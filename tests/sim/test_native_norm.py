@@ -12,17 +12,22 @@ from opu_fuse.hw.isa.legality import illegal
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim import engine
-from opu_fuse.sim.engine import FunctionalRunner
-from opu_fuse.sim.native.runner import NativeRunner
-from opu_fuse.sim.ports import noise
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import NormOp
 from rtl_sim.benches.graph_orders import orders_of
 from tests.hw.norm_machine import norm_machine
 from tests.networks.attention_blocks import transformer
 from tests.networks.norm_blocks import NORMS, network, transformer_block
-from tests.sim.native_cases import both, changed, check_and_end, differences, error_of
+from tests.sim.native_cases import (
+    both,
+    changed,
+    check_and_end,
+    differences,
+    error_of,
+    replay,
+    same_runs,
+    sanitized_replay,
+)
 from tests.sim.random_instructions import (
     WINDOW_BYTES,
     fits,
@@ -31,7 +36,6 @@ from tests.sim.random_instructions import (
     post,
     until_fits,
 )
-from tests.sim.test_native import replay, sanitized  # noqa: F401  a fixture
 
 ORDERS = (
     ["norm"],
@@ -142,36 +146,28 @@ def test_a_load_fills_the_memory_of_norms():
         assert (error_of(partial(python.run, program)) is not None) is refused
 
 
-def _same_windows(model, spec):
-    bundle = compile_model(model, spec).bundle
-    inputs = noise(bundle)
-    runners = FunctionalRunner(bundle, spec), NativeRunner(bundle, spec)
-    results = [engine.run_on(r, bundle, inputs, engine="x") for r in runners]
-    assert np.array_equal(runners[0].window, runners[1].window)
-    for name, array in results[0].outputs.items():
-        assert np.array_equal(array, results[1].outputs[name])
-
-
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("norm", NORMS)
 def test_norms_leave_the_same_window(name, norm):
     for channels, before, after in ((13, "residual", "output"), (16, "conv", "table")):
         model = network(norm, channels, before=before, after=after)
-        _same_windows(model, SPECS[name])
+        same_runs(compile_model(model, SPECS[name]).bundle, SPECS[name])
 
 
 def test_attention_leaves_the_same_window():
     spec = SPECS["opu-1024a"]
-    _same_windows(transformer_block(16, 32, 2), spec)
-    _same_windows(transformer(9, 24, 2), spec)
+    for model in (transformer_block(16, 32, 2), transformer(9, 24, 2)):
+        same_runs(compile_model(model, spec).bundle, spec)
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_attention_networks_leave_the_same_window(name):
-    _same_windows(SMALL[name](), SPECS["opu-1024a"])
+    spec = SPECS["opu-1024a"]
+    same_runs(compile_model(SMALL[name](), spec).bundle, spec)
 
 
-def test_odd_passes_reach_nothing_outside(sanitized, tmp_path):  # noqa: F811
+def test_odd_passes_reach_nothing_outside(tmp_path):
+    sanitized = sanitized_replay(tmp_path)
     spec, rng = SPECS["norms"], np.random.default_rng(8)
     programs = []
     for number in range(300):
