@@ -25,7 +25,7 @@ struct opu_chain opu_chain_of(const struct opu_native *e) {
     if (stage == OPU_STAGE_POOL) c.pool = c.count;
     if (stage == OPU_STAGE_NORM) {
       c.norm = 1;
-      c.writes = c.writes && opu_norm_has_results(e->post[e->machine.code_unit[code]]);
+      c.writes = c.writes && opu_norm_has_results(opu_own(e, code));
     }
   }
   return c;

@@ -6,8 +6,6 @@
  * segment. */
 #include "opu_dot.h"
 
-#define SIGNED(name) ((int64_t)e->compute[0][OPU_REG_COMPUTE_##name])
-
 /* The pixels of the output whose operands are gathered. */
 struct panel {
   uint32_t pixels;
@@ -53,7 +51,7 @@ static const int8_t *row_of(const struct opu_native *e, uint32_t block, int64_t 
 static void read_pixel(const struct opu_native *e, uint32_t block, uint32_t first, uint32_t count,
                        int64_t y, int64_t x, opu_feature *to) {
   const uint32_t slot = 1u << COMPUTE(SLOT_LOG2);
-  const int32_t pad = e->compute[0][OPU_REG_COMPUTE_PAD_VALUE];
+  const int32_t pad = (int32_t)SIGNED(COMPUTE, PAD_VALUE);
   int64_t low = first, high = (int64_t)first + count;
   if (y < 0 || y >= (int64_t)COMPUTE(IN_ROWS)) {
     fill(to, pad, count);
@@ -73,7 +71,7 @@ static void read_pixel(const struct opu_native *e, uint32_t block, uint32_t firs
 
 /* A unit of the pre chain on lanes of a pixel: constants of the channels, or a gate. */
 static void scale(const struct opu_native *e, uint32_t unit, opu_feature *lanes, uint32_t count) {
-  const int32_t *own = e->compute[unit];
+  const int32_t *own = e->registers[OPU_ENGINE_COMPUTE][unit];
   const int64_t zero = own[OPU_REG_COMPUTE_PRE_ZERO];
   const int64_t lo = own[OPU_REG_COMPUTE_PRE_LO], hi = own[OPU_REG_COMPUTE_PRE_HI];
   const struct opu_scales *s = &e->scales;
@@ -89,14 +87,13 @@ static void multiply_by_gate(const struct opu_native *e, uint32_t block, uint32_
                              opu_feature *lanes, uint32_t count) {
   const int8_t *gate = (const int8_t *)e->memory[OPU_SPACE_PRE] +
                        ((size_t)COMPUTE(PRE_PARAM) + block) * e->machine.word_bytes + first;
-  const int32_t *own = e->compute[0];
-  const int64_t lo = own[OPU_REG_COMPUTE_PRE_LO], hi = own[OPU_REG_COMPUTE_PRE_HI];
+  const int64_t lo = SIGNED(COMPUTE, PRE_LO), hi = SIGNED(COMPUTE, PRE_HI);
   const int64_t shift = COMPUTE(GATE_SHIFT), half = opu_half(COMPUTE(GATE_SHIFT)), some = shift > 0;
   uint32_t l;
   for (l = 0; l < count; l++) {
-    const int64_t a = lanes[l] - OPU_FEATURE_OFFSET - SIGNED(GATE_X_ZERO);
-    const int64_t product = a * (gate[l] - SIGNED(GATE_ZERO)) * (int64_t)COMPUTE(GATE_MULT);
-    const int64_t value = opu_rounded(product, shift, half, some) + SIGNED(PRE_ZERO);
+    const int64_t a = lanes[l] - OPU_FEATURE_OFFSET - SIGNED(COMPUTE, GATE_X_ZERO);
+    const int64_t factor = (gate[l] - SIGNED(COMPUTE, GATE_ZERO)) * (int64_t)COMPUTE(GATE_MULT);
+    const int64_t value = opu_rounded(a * factor, shift, half, some) + SIGNED(COMPUTE, PRE_ZERO);
     lanes[l] = feature_of((int32_t)opu_limit(opu_limit(value, -128, 127), lo, hi));
   }
 }
@@ -231,8 +228,8 @@ static void place(const struct opu_native *e, const struct opu_sweep *s, struct 
   p->pixels = (uint32_t)(count - first < OPU_PANEL ? count - first : OPU_PANEL);
   for (i = 0; i < p->pixels; i++) {
     const size_t oy = (first + i) / cols, ox = (first + i) % cols;
-    p->y[i] = SIGNED(ORIGIN_Y) + (int64_t)(oy * COMPUTE(STRIDE_Y));
-    p->x[i] = SIGNED(ORIGIN_X) + (int64_t)(ox * COMPUTE(STRIDE_X));
+    p->y[i] = SIGNED(COMPUTE, ORIGIN_Y) + (int64_t)(oy * COMPUTE(STRIDE_Y));
+    p->x[i] = SIGNED(COMPUTE, ORIGIN_X) + (int64_t)(ox * COMPUTE(STRIDE_X));
     p->sums[i] = (COMPUTE(PSUM) + oy * (cols / s->px) + ox / s->px) * (size_t)lanes +
                  ox % s->px * (lanes / s->px);
   }
@@ -304,7 +301,7 @@ static void add_padding(int32_t *OPU_RESTRICT sums, int32_t pad, const int32_t *
 /* One pixel of a part: its window, lane by lane. */
 static void window(struct opu_native *e, const struct opu_sweep *s, uint32_t block, uint32_t lane,
                    int64_t y0, int64_t x0) {
-  const int32_t pad = e->compute[0][OPU_REG_COMPUTE_PAD_VALUE];
+  const int32_t pad = (int32_t)SIGNED(COMPUTE, PAD_VALUE);
   const int32_t *filter = e->filter;
   uint32_t ky, kx;
   memset(e->sums, 0, s->ic * sizeof *e->sums);
@@ -335,8 +332,8 @@ static void depthwise(struct opu_native *e, const struct opu_sweep *s) {
           const size_t word = COMPUTE(PSUM) + (size_t)block * COMPUTE(PSUM_BLOCK_PITCH) +
                               (oy * s->at_once + n) * cols + ox;
           int32_t *psum = psum_of(e) + word * lanes + lane;
-          window(e, s, block, lane, SIGNED(ORIGIN_Y) + (int64_t)(oy * COMPUTE(STRIDE_Y)),
-                 SIGNED(ORIGIN_X) + (int64_t)(ox * COMPUTE(STRIDE_X)));
+          window(e, s, block, lane, SIGNED(COMPUTE, ORIGIN_Y) + (int64_t)(oy * COMPUTE(STRIDE_Y)),
+                 SIGNED(COMPUTE, ORIGIN_X) + (int64_t)(ox * COMPUTE(STRIDE_X)));
           for (l = 0; l < s->ic; l++)
             psum[l] = opu_wrapped(COMPUTE(ACCUMULATE) ? psum[l] : 0, e->sums[l]);
         }
@@ -354,8 +351,9 @@ static void copy(struct opu_native *e, const struct opu_sweep *s) {
         const size_t word =
             COMPUTE(PSUM) + (size_t)block * COMPUTE(PSUM_BLOCK_PITCH) + oy * cols + ox;
         int32_t *psum = psum_of(e) + word * lanes;
-        read_pixel(e, block, 0, lanes, SIGNED(ORIGIN_Y) + (int64_t)(oy * COMPUTE(STRIDE_Y)),
-                   SIGNED(ORIGIN_X) + (int64_t)(ox * COMPUTE(STRIDE_X)), e->features);
+        read_pixel(e, block, 0, lanes,
+                   SIGNED(COMPUTE, ORIGIN_Y) + (int64_t)(oy * COMPUTE(STRIDE_Y)),
+                   SIGNED(COMPUTE, ORIGIN_X) + (int64_t)(ox * COMPUTE(STRIDE_X)), e->features);
         for (l = 0; l < lanes; l++) psum[l] = e->features[l] - OPU_FEATURE_OFFSET;
       }
 }

@@ -63,11 +63,7 @@ static struct span from_zero(uint64_t count) {
 
 static int counts_are_zero(const struct opu_native *e, const struct opu_instruction *x) {
   const uint8_t *counts = opu_counts[x->engine][x->opcode];
-  const int32_t *registers = x->engine == OPU_ENGINE_LOAD      ? e->load
-                             : x->engine == OPU_ENGINE_COMPUTE ? e->compute[0]
-                             : x->engine == OPU_ENGINE_POST    ? e->post[0]
-                             : x->engine == OPU_ENGINE_STORE   ? e->store
-                                                               : e->fetch;
+  const int32_t *registers = e->registers[x->engine][0];
   for (; *counts != OPU_NO_REGISTER; counts++)
     if (registers[*counts] == 0) return 1;
   return 0;
@@ -187,10 +183,10 @@ static uint32_t refuses_compute(const struct opu_native *e, uint32_t opcode) {
     before = first_lane / slot;
     width = ceil_div(end_lane, slot) - before;
   }
-  ys = visited(e->compute[0][OPU_REG_COMPUTE_ORIGIN_Y], COMPUTE(OUT_ROWS), COMPUTE(STRIDE_Y),
-               s.kernel_rows, COMPUTE(DILATION_Y), COMPUTE(IN_ROWS), 1u);
-  xs = visited((int64_t)e->compute[0][OPU_REG_COMPUTE_ORIGIN_X] + before, COMPUTE(OUT_COLS),
-               COMPUTE(STRIDE_X), s.kernel_cols, COMPUTE(DILATION_X), COMPUTE(IN_COLS), width);
+  ys = visited(SIGNED(COMPUTE, ORIGIN_Y), COMPUTE(OUT_ROWS), COMPUTE(STRIDE_Y), s.kernel_rows,
+               COMPUTE(DILATION_Y), COMPUTE(IN_ROWS), 1u);
+  xs = visited(SIGNED(COMPUTE, ORIGIN_X) + before, COMPUTE(OUT_COLS), COMPUTE(STRIDE_X),
+               s.kernel_cols, COMPUTE(DILATION_X), COMPUTE(IN_COLS), width);
   columns = nothing;
   if (xs.first < xs.end) {
     columns.first = xs.first * slot / m->word_bytes;
@@ -278,7 +274,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
   if (!opu_has_order(e, &c)) return OPU_ERR_ILLEGAL_INSTRUCTION;
   maximum = POST(POOL_KIND) == OPU_POOL_MAX; /* without a pool that of the first unit */
   for (i = 0; i < c.count; i++) {
-    const int32_t *own = e->post[m->code_unit[c.codes[i]]];
+    const int32_t *own = opu_own(e, c.codes[i]);
     switch (m->code_stage[c.codes[i]]) {
       case OPU_STAGE_RESIDUAL:
         if (residual_is_illegal(m, own, m->code_product[c.codes[i]] != 0u))
@@ -302,7 +298,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
                  POST(STRIDE_X) != 1u))
     return OPU_ERR_ILLEGAL_INSTRUCTION;
   if (!pools) {
-    const int64_t y = e->post[0][OPU_REG_POST_ORIGIN_Y], x = e->post[0][OPU_REG_POST_ORIGIN_X];
+    const int64_t y = SIGNED(POST, ORIGIN_Y), x = SIGNED(POST, ORIGIN_X);
     if (POST(WIN_ROWS) != 1u || POST(WIN_COLS) != 1u || y < 0 || x < 0)
       return OPU_ERR_ILLEGAL_INSTRUCTION;
     if (y + (int64_t)(POST(OUT_ROWS) - 1u) * POST(STRIDE_Y) >= (int64_t)POST(IN_ROWS) ||
@@ -314,9 +310,9 @@ static uint32_t refuses_post(const struct opu_native *e) {
       cycles * blocks * (c.residual ? m->residual_cycles : m->cycles) > OPU_LARGEST_CYCLES)
     return OPU_ERR_ILLEGAL_INSTRUCTION;
 
-  ys = visited(e->post[0][OPU_REG_POST_ORIGIN_Y], POST(OUT_ROWS), POST(STRIDE_Y), POST(WIN_ROWS), 1,
+  ys = visited(SIGNED(POST, ORIGIN_Y), POST(OUT_ROWS), POST(STRIDE_Y), POST(WIN_ROWS), 1,
                POST(IN_ROWS), 1);
-  xs = visited(e->post[0][OPU_REG_POST_ORIGIN_X], POST(OUT_COLS), POST(STRIDE_X), POST(WIN_COLS), 1,
+  xs = visited(SIGNED(POST, ORIGIN_X), POST(OUT_COLS), POST(STRIDE_X), POST(WIN_COLS), 1,
                POST(IN_COLS), 1);
   if (ys.first == ys.end) xs = nothing;
   if (xs.first == xs.end) ys = nothing;
@@ -330,7 +326,7 @@ static uint32_t refuses_post(const struct opu_native *e) {
     return OPU_ERR_BUFFER;
   for (i = 0; i < c.count; i++) {
     const uint32_t stage = m->code_stage[c.codes[i]];
-    const int32_t *own = e->post[m->code_unit[c.codes[i]]];
+    const int32_t *own = opu_own(e, c.codes[i]);
     const int before_pool = pools && i <= c.pool;
     const int reads = !before_pool || ys.first < ys.end;
     if (stage == OPU_STAGE_RESIDUAL) {
@@ -406,7 +402,7 @@ static uint32_t refuses_store(const struct opu_native *e, uint64_t *moved) {
 
 static uint32_t refuses_unfold(const struct opu_native *e) {
   const uint32_t kernel = LOAD(KERNEL_ROWS), run = LOAD(RUN), rows = LOAD(ROWS);
-  const int64_t image = e->load[OPU_REG_LOAD_IMAGE], origin = e->load[OPU_REG_LOAD_ORIGIN_Y];
+  const int64_t image = SIGNED(LOAD, IMAGE), origin = SIGNED(LOAD, ORIGIN_Y);
   uint64_t words;
   uint32_t r, k;
   if (!e->machine.memory_words[OPU_SPACE_IMAGE]) return OPU_ERR_ILLEGAL_INSTRUCTION;

@@ -60,9 +60,8 @@ struct opu_native {
   /* On-chip memories: bytes, or int32 of partial sums. word_bytes: of a word of each. */
   uint8_t *memory[OPU_SPACES];
   uint32_t word_bytes[OPU_SPACES];
-  /* Registers; those of units have a row for each unit, others are in row 0. */
-  int32_t fetch[OPU_REGISTERS], load[OPU_REGISTERS], store[OPU_REGISTERS];
-  int32_t compute[OPU_UNITS][OPU_REGISTERS], post[OPU_UNITS][OPU_REGISTERS];
+  /* Those of units have a row for each unit, others are in row 0. */
+  int32_t registers[OPU_ENGINES][OPU_UNITS][OPU_REGISTERS];
   /* Registers of units that the machine does not have and that are not 0, by engine. */
   uint32_t missing[OPU_ENGINES];
   /* Tokens from engine to engine. */
@@ -91,11 +90,18 @@ struct opu_chain {
   int requant, residual, norm, writes;
 };
 
-/* A register by its name, as a number without sign; of units that of the first. */
-#define LOAD(name) ((uint32_t)e->load[OPU_REG_LOAD_##name])
-#define STORE(name) ((uint32_t)e->store[OPU_REG_STORE_##name])
-#define COMPUTE(name) ((uint32_t)e->compute[0][OPU_REG_COMPUTE_##name])
-#define POST(name) ((uint32_t)e->post[0][OPU_REG_POST_##name])
+/* A register by its name; of units that of the first. By its engine: as a number without sign. */
+#define SIGNED(engine, name) \
+  ((int64_t)e->registers[OPU_ENGINE_##engine][0][OPU_REG_##engine##_##name])
+#define LOAD(name) ((uint32_t)e->registers[OPU_ENGINE_LOAD][0][OPU_REG_LOAD_##name])
+#define STORE(name) ((uint32_t)e->registers[OPU_ENGINE_STORE][0][OPU_REG_STORE_##name])
+#define COMPUTE(name) ((uint32_t)e->registers[OPU_ENGINE_COMPUTE][0][OPU_REG_COMPUTE_##name])
+#define POST(name) ((uint32_t)e->registers[OPU_ENGINE_POST][0][OPU_REG_POST_##name])
+
+/* Registers of the unit that runs a code of the chain. */
+static inline const int32_t *opu_own(const struct opu_native *e, uint32_t code) {
+  return e->registers[OPU_ENGINE_POST][e->machine.code_unit[code]];
+}
 
 /* One instruction, decoded. */
 struct opu_instruction {

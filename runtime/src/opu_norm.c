@@ -114,7 +114,7 @@ static void results(const struct opu_native *e, const int32_t *own, const struct
 
 void opu_norm(const struct opu_native *e, uint32_t unit, const struct opu_gain *gains,
               uint32_t block, size_t pixel, int8_t *value) {
-  const int32_t *own = e->post[unit];
+  const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   const uint32_t idle = block + 1u == POST(BLOCKS) ? (uint32_t)OWN(IDLE) : 0u;
   const uint32_t lanes = e->machine.word_channels - idle;
   struct opu_statistics *s = statistics_of(e, unit) + pixel;
@@ -157,11 +157,12 @@ static uint32_t pixels_of(const struct opu_native *e) {
 }
 
 void opu_start_norm(const struct opu_native *e, uint32_t unit) {
+  const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   struct opu_statistics *s = statistics_of(e, unit);
   const uint32_t pixels = pixels_of(e);
-  const int is_max = e->post[unit][OPU_REG_POST_NORM_OP] == (int32_t)OPU_NORM_MAX;
+  const int is_max = (uint32_t)OWN(OP) == OPU_NORM_MAX;
   uint32_t i;
-  if (opu_norm_has_results(e->post[unit])) return;
+  if (opu_norm_has_results(own)) return;
   for (i = 0; i < pixels; i++) {
     s[i].sum = s[i].squares = 0;
     if (is_max) s[i].maximum = -128;
@@ -169,7 +170,7 @@ void opu_start_norm(const struct opu_native *e, uint32_t unit) {
 }
 
 void opu_finish_norm(const struct opu_native *e, uint32_t unit) {
-  const int32_t *own = e->post[unit];
+  const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   const uint32_t op = (uint32_t)OWN(OP);
   const int64_t count = (int64_t)POST(BLOCKS) * e->machine.word_channels - OWN(IDLE);
   const uint32_t pixels = pixels_of(e);

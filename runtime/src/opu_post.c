@@ -16,7 +16,7 @@ static void requantize(const struct opu_native *e, const int32_t *OPU_RESTRICT s
   const int64_t *OPU_RESTRICT bias = s->bias, *OPU_RESTRICT mult = s->mult;
   const int64_t *OPU_RESTRICT shift = s->shift;
   const int64_t *OPU_RESTRICT half = s->half, *OPU_RESTRICT some = s->some;
-  const int64_t zero = e->post[0][OPU_REG_POST_REQUANT_ZERO];
+  const int64_t zero = SIGNED(POST, REQUANT_ZERO);
   const uint32_t lanes = e->machine.word_channels;
   uint32_t l;
   for (l = 0; l < lanes; l++) {
@@ -110,7 +110,7 @@ static void run_stages(const struct opu_native *e, const struct opu_chain *c, ui
   uint32_t i;
   for (i = first; i < end; i++) {
     const uint32_t code = c->codes[i];
-    const int32_t *own = e->post[e->machine.code_unit[code]];
+    const int32_t *own = opu_own(e, code);
     switch (e->machine.code_stage[code]) {
       case OPU_STAGE_REQUANT:
         requantize(e, sums, value);
@@ -168,12 +168,12 @@ static void fold(const int8_t *value, uint32_t lanes, uint32_t slots, int8_t *re
 /* The window of output pixel (oy, ox), in e->pooled. */
 static void pool(struct opu_native *e, const struct opu_chain *c, uint32_t block, uint32_t oy,
                  uint32_t ox) {
-  const int32_t *own = e->post[e->machine.code_unit[c->codes[c->pool]]];
+  const int32_t *own = opu_own(e, c->codes[c->pool]);
   const uint32_t lanes = e->machine.word_channels, slots = POST(POOL_SLOTS);
   const int average = OWN(POOL_KIND) == (int32_t)OPU_POOL_AVERAGE;
   const int32_t zero = OWN(POOL_X_ZERO);
-  const int64_t y0 = e->post[0][OPU_REG_POST_ORIGIN_Y] + (int64_t)oy * POST(STRIDE_Y);
-  const int64_t x0 = e->post[0][OPU_REG_POST_ORIGIN_X] + (int64_t)ox * POST(STRIDE_X);
+  const int64_t y0 = SIGNED(POST, ORIGIN_Y) + (int64_t)oy * POST(STRIDE_Y);
+  const int64_t x0 = SIGNED(POST, ORIGIN_X) + (int64_t)ox * POST(STRIDE_X);
   uint32_t wy, wx, l;
   memset(e->sums, 0, lanes * sizeof *e->sums);
   memset(e->pooled, 0x80, lanes);
@@ -233,8 +233,8 @@ static void output(struct opu_native *e, const struct opu_chain *c, uint32_t blo
     pool(e, c, block, oy, ox);
     run_stages(e, c, c->pool + 1u, c->count, block, oy, ox, 0, value);
   } else {
-    const int64_t y = e->post[0][OPU_REG_POST_ORIGIN_Y] + (int64_t)oy * POST(STRIDE_Y);
-    const int64_t x = e->post[0][OPU_REG_POST_ORIGIN_X] + (int64_t)ox * POST(STRIDE_X);
+    const int64_t y = SIGNED(POST, ORIGIN_Y) + (int64_t)oy * POST(STRIDE_Y);
+    const int64_t x = SIGNED(POST, ORIGIN_X) + (int64_t)ox * POST(STRIDE_X);
     pixel(e, c, c->count, block, y, spread ? x / spread : x, oy, ox, value);
     if (spread) memmove(value, value + ox % spread * (lanes / spread), lanes / spread);
   }

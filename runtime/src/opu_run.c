@@ -42,33 +42,16 @@ static uint32_t bank_of(uint32_t engine) {
   return engine == OPU_ENGINE_COMPUTE ? OPU_REG_COMPUTE_BANK : OPU_REG_POST_BANK;
 }
 
-/* The row of registers that a word writes: of units that of the selected one. */
-static int32_t *row_of(struct opu_native *e, uint32_t engine, uint32_t *bank, uint32_t stage) {
-  int32_t(*rows)[OPU_REGISTERS];
-  *bank = 0;
-  switch (engine) {
-    case OPU_ENGINE_FETCH:
-      return e->fetch;
-    case OPU_ENGINE_LOAD:
-      return e->load;
-    case OPU_ENGINE_STORE:
-      return e->store;
-    default:
-      rows = engine == OPU_ENGINE_COMPUTE ? e->compute : e->post;
-      if (stage) *bank = (uint32_t)rows[0][bank_of(engine)];
-      return rows[*bank];
-  }
-}
-
+/* Of the selected unit, where every unit has the register. */
 static void set_register(struct opu_native *e, uint32_t word) {
   const uint32_t engine = ENGINE(word), index = INDEX(word);
   const struct opu_register *r = &opu_registers[engine][index];
+  const uint32_t unit = r->stage ? (uint32_t)e->registers[engine][0][bank_of(engine)] : 0u;
   const int32_t value = value_of(word, r);
-  uint32_t bank;
-  int32_t *row = row_of(e, engine, &bank, r->stage);
-  if (bank && bank >= e->machine.stage_units[r->stage])
-    e->missing[engine] += (uint32_t)(value != 0) - (uint32_t)(row[index] != 0);
-  row[index] = value;
+  int32_t *target = &e->registers[engine][unit][index];
+  if (unit && unit >= e->machine.stage_units[r->stage])
+    e->missing[engine] += (uint32_t)(value != 0) - (uint32_t)(*target != 0);
+  *target = value;
 }
 
 /* First word at which a program is none, or its length: `check` first, `end` last, no register that
@@ -105,8 +88,8 @@ static size_t first_mistake(const struct opu_program *program, size_t *instructi
 }
 
 static uint32_t is_this_machine(const struct opu_native *e) {
-  const uint64_t asked = (uint32_t)e->fetch[OPU_REG_FETCH_HASH_LO] |
-                         (uint64_t)(uint32_t)e->fetch[OPU_REG_FETCH_HASH_HI] << OPU_VALUE_BITS;
+  const uint64_t asked = (uint64_t)SIGNED(FETCH, HASH_LO) |
+                         (uint64_t)SIGNED(FETCH, HASH_HI) << OPU_VALUE_BITS;
   const uint64_t own = e->machine.spec_hash[0] | (uint64_t)e->machine.spec_hash[1] << 32;
   return asked == own ? OPU_ERR_NONE : OPU_ERR_SPEC_MISMATCH;
 }
@@ -152,11 +135,7 @@ static uint32_t execute(struct opu_native *e, const struct opu_instruction *x, u
 }
 
 static void reset(struct opu_native *e) {
-  memset(e->fetch, 0, sizeof e->fetch);
-  memset(e->load, 0, sizeof e->load);
-  memset(e->store, 0, sizeof e->store);
-  memset(e->compute, 0, sizeof e->compute);
-  memset(e->post, 0, sizeof e->post);
+  memset(e->registers, 0, sizeof e->registers);
   memset(e->missing, 0, sizeof e->missing);
   memset(e->tokens, 0, sizeof e->tokens);
 }

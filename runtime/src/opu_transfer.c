@@ -20,7 +20,7 @@ static void unfold(struct opu_native *e) {
   const uint32_t word = e->machine.word_bytes, kernel = LOAD(KERNEL_ROWS), run = LOAD(RUN);
   const uint32_t step = opu_column_bytes[kernel], columns = run * word / OPU_IMAGE_SLOT;
   const size_t row_words = ((size_t)run * step + OPU_IMAGE_SLOT - 1u) / OPU_IMAGE_SLOT;
-  const int64_t image = e->load[OPU_REG_LOAD_IMAGE], origin = e->load[OPU_REG_LOAD_ORIGIN_Y];
+  const int64_t image = SIGNED(LOAD, IMAGE), origin = SIGNED(LOAD, ORIGIN_Y);
   uint32_t r, k, x, c;
   for (r = 0; r < LOAD(ROWS); r++) {
     uint8_t *row = e->memory[OPU_SPACE_FEATURE] + (LOAD(DST) + r * row_words) * word;
@@ -29,7 +29,7 @@ static void unfold(struct opu_native *e) {
       const int is_inside = y >= 0 && y < (int64_t)LOAD(IN_ROWS);
       const int64_t first = image + (int64_t)r * LOAD(ROW_PITCH) + (int64_t)k * run;
       const uint8_t *pixels = e->memory[OPU_SPACE_IMAGE] + (is_inside ? first * (int64_t)word : 0);
-      const uint8_t pad = (uint8_t)e->load[OPU_REG_LOAD_PAD_VALUE];
+      const uint8_t pad = (uint8_t)SIGNED(LOAD, PAD_VALUE);
       uint8_t *target = row + (size_t)OPU_IMAGE_CHANNELS * k;
       for (x = 0; x < columns; x++)
         for (c = 0; c < OPU_IMAGE_CHANNELS; c++)
