@@ -35,7 +35,7 @@ class _Values(Struct):
     seen: dict[str, _Images] = field(default_factory=dict)
 
     def put(self, name: str, values: _Images) -> None:
-        """Store a value computed on the host; a map also goes to the memory window."""
+        """Store a value computed on the host; a map is also written to the memory window."""
         if name in self.maps:
             for value in values:
                 _must_be_int8(name, value)

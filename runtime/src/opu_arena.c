@@ -1,4 +1,4 @@
-/* The memory of an engine: its size, and what lies where. */
+/* The memory of an engine: its size and its layout. */
 #include "opu_native.h"
 
 #define ALIGNMENT 64u

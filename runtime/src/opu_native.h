@@ -54,7 +54,7 @@ struct opu_gain {
   uint32_t places;
 };
 
-/* The state of an engine; it lies at the start of the caller's memory, all else behind it. */
+/* The state of an engine: at the start of the caller's memory, all else after it. */
 struct opu_native {
   struct opu_machine_config machine;
   /* On-chip memories: bytes, or int32 of partial sums. word_bytes: of a word of each. */

@@ -31,7 +31,7 @@ static int32_t exponent_of(uint64_t x) {
   return result;
 }
 
-/* `bits` bits behind the leading one; the rest is cut off. */
+/* `bits` bits after the leading one; the rest is cut off. */
 static uint32_t fraction_of(uint64_t x, int32_t exponent, int32_t bits) {
   if (!x) return 0;
   x = exponent > bits ? x >> (exponent - bits) : x << (bits - exponent);
