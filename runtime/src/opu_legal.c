@@ -170,8 +170,7 @@ static uint32_t refuses_compute(const struct opu_native *e, uint32_t opcode) {
   /* Both factors may have 64 bits, so they are compared first. */
   words = rows > s.steps ? rows : s.steps;
   if (words > ((uint64_t)OPU_LARGEST_CYCLES + 1u) * s.px) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (words * pixels / s.px > OPU_LARGEST_CYCLES)
-    return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (words * pixels / s.px > OPU_LARGEST_CYCLES) return OPU_ERR_ILLEGAL_INSTRUCTION;
 
   first_block = s.first_step / (lanes / s.ic);
   blocks = (s.first_step + s.steps - 1u) / (lanes / s.ic) + 1u - first_block;
@@ -260,56 +259,62 @@ static uint64_t iterations(const struct opu_native *e, int maximum) {
   return (uint64_t)POST(OUT_ROWS) * rows * row;
 }
 
-static uint32_t refuses_post(const struct opu_native *e) {
+/* What the machine does not have, or does not do at once. */
+static int post_is_illegal(const struct opu_native *e, const struct opu_chain *c) {
   const struct opu_machine_config *m = &e->machine;
-  const uint32_t blocks = POST(BLOCKS), slots = POST(POOL_SLOTS), spread = POST(SPREAD);
-  const struct opu_chain c = opu_chain_of(e);
-  const int pools = c.pool < OPU_ORDER_STAGES;
+  const uint32_t slots = POST(POOL_SLOTS), spread = POST(SPREAD);
+  const int pools = c->pool < OPU_ORDER_STAGES;
   uint32_t i;
   uint64_t cycles;
   int maximum;
-  struct span ys, xs, sums, rows, cols, outputs;
 
-  if (POST(KEEP) && !m->keep) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (!opu_has_order(e, &c)) return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (POST(KEEP) && !m->keep) return 1;
+  if (!opu_has_order(e, c)) return 1;
   maximum = POST(POOL_KIND) == OPU_POOL_MAX; /* without a pool that of the first unit */
-  for (i = 0; i < c.count; i++) {
-    const int32_t *own = opu_own(e, c.codes[i]);
-    switch (m->code_stage[c.codes[i]]) {
+  for (i = 0; i < c->count; i++) {
+    const int32_t *own = opu_own(e, c->codes[i]);
+    switch (m->code_stage[c->codes[i]]) {
       case OPU_STAGE_RESIDUAL:
-        if (residual_is_illegal(m, own, m->code_product[c.codes[i]] != 0u))
-          return OPU_ERR_ILLEGAL_INSTRUCTION;
+        if (residual_is_illegal(m, own, m->code_product[c->codes[i]] != 0u)) return 1;
         break;
       case OPU_STAGE_NORM:
-        if (norm_is_illegal(e, own)) return OPU_ERR_ILLEGAL_INSTRUCTION;
+        if (norm_is_illegal(e, own)) return 1;
         break;
       case OPU_STAGE_POOL:
         maximum = (uint32_t)own[OPU_REG_POST_POOL_KIND] == OPU_POOL_MAX;
-        if (slots && (!maximum || POST(WIN_COLS) != 2u || POST(STRIDE_X) != 2u))
-          return OPU_ERR_ILLEGAL_INSTRUCTION;
+        if (slots && (!maximum || POST(WIN_COLS) != 2u || POST(STRIDE_X) != 2u)) return 1;
         break;
       default:
         break;
     }
   }
-  if (c.norm && pools) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (slots && (!pools || !packs(m, slots))) return OPU_ERR_ILLEGAL_INSTRUCTION;
-  if (spread && (!packs(m, spread) || pools || c.residual || POST(ORIGIN_X) != 0u ||
+  if (c->norm && pools) return 1;
+  if (slots && (!pools || !packs(m, slots))) return 1;
+  if (spread && (!packs(m, spread) || pools || c->residual || POST(ORIGIN_X) != 0u ||
                  POST(STRIDE_X) != 1u))
-    return OPU_ERR_ILLEGAL_INSTRUCTION;
+    return 1;
   if (!pools) {
     const int64_t y = SIGNED(POST, ORIGIN_Y), x = SIGNED(POST, ORIGIN_X);
-    if (POST(WIN_ROWS) != 1u || POST(WIN_COLS) != 1u || y < 0 || x < 0)
-      return OPU_ERR_ILLEGAL_INSTRUCTION;
+    if (POST(WIN_ROWS) != 1u || POST(WIN_COLS) != 1u || y < 0 || x < 0) return 1;
     if (y + (int64_t)(POST(OUT_ROWS) - 1u) * POST(STRIDE_Y) >= (int64_t)POST(IN_ROWS) ||
         x + (int64_t)(POST(OUT_COLS) - 1u) * POST(STRIDE_X) >= (int64_t)POST(IN_COLS))
-      return OPU_ERR_ILLEGAL_INSTRUCTION;
+      return 1;
   }
   cycles = iterations(e, maximum);
-  if (cycles > OPU_LARGEST_CYCLES ||
-      cycles * blocks * (c.residual ? m->residual_cycles : m->cycles) > OPU_LARGEST_CYCLES)
-    return OPU_ERR_ILLEGAL_INSTRUCTION;
+  if (cycles > OPU_LARGEST_CYCLES) return 1;
+  cycles *= (uint64_t)POST(BLOCKS) * (c->residual ? m->residual_cycles : m->cycles);
+  return cycles > OPU_LARGEST_CYCLES;
+}
 
+static uint32_t refuses_post(const struct opu_native *e) {
+  const struct opu_machine_config *m = &e->machine;
+  const uint32_t blocks = POST(BLOCKS), spread = POST(SPREAD);
+  const struct opu_chain c = opu_chain_of(e);
+  const int pools = c.pool < OPU_ORDER_STAGES;
+  uint32_t i;
+  struct span ys, xs, sums, rows, cols, outputs;
+
+  if (post_is_illegal(e, &c)) return OPU_ERR_ILLEGAL_INSTRUCTION;
   ys = visited(SIGNED(POST, ORIGIN_Y), POST(OUT_ROWS), POST(STRIDE_Y), POST(WIN_ROWS), 1,
                POST(IN_ROWS), 1);
   xs = visited(SIGNED(POST, ORIGIN_X), POST(OUT_COLS), POST(STRIDE_X), POST(WIN_COLS), 1,
