@@ -96,7 +96,8 @@ enum opu_status opu_native_run(struct opu_native *engine, const struct opu_progr
                                const struct opu_window *window, struct opu_report *report);
 
 /* An on-chip memory (OPU_SPACE_*), to look at or to fill; a null pointer where the machine has
- * none. size: its bytes, words one after the other (docs/machine.md), partial sums as int32. */
+ * none. size: its bytes, words one after the other (docs/machine.md), partial sums as int32. Weights
+ * that are filled in after a run need a call after that run: the engine keeps a copy of some. */
 void *opu_native_memory(struct opu_native *engine, uint32_t space, size_t *size);
 
 #ifdef __cplusplus
