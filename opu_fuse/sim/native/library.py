@@ -21,7 +21,7 @@ from opu_fuse.resources import cache_dir, processor, runtime_dir
 
 log = logging.getLogger(__name__)
 
-_STRICT = ("-std=c99", "-fPIC", "-shared")
+_SHARED = ("-std=c99", "-fPIC", "-shared")
 _OPTIMISED = (
     ("-O3", "-march=native", "-mprefer-vector-width=512"),
     ("-O3", "-march=native"),
@@ -101,7 +101,7 @@ def compile_library(target: Path, options: Sequence[str] = ()) -> None:
     sources = sorted(str(path) for path in (folder / "src").glob("*.c"))
     said = ""
     for optimised in (tuple(options),) if options else _OPTIMISED:
-        command = [*compiler, *_STRICT, *optimised, f"-I{folder / 'include'}", "-o", str(target)]
+        command = [*compiler, *_SHARED, *optimised, f"-I{folder / 'include'}", "-o", str(target)]
         try:
             done = subprocess.run(
                 [*command, *sources], capture_output=True, text=True, check=False, timeout=_SECONDS
