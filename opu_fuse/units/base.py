@@ -114,16 +114,19 @@ class Reach(Protocol):
 
 
 class Statistics:
-    """What a unit remembers of the pixels (ys, xs) of a pass until the next one.
+    """What a unit remembers of pixels, by their number in a pass, until a pass writes it again.
 
-    maximum: int64 (ys, xs); scaling: fields of that shape. Before a pass has written them they
+    maximum: int64 (pixels,); scaling: fields of that shape. Before a pass has written them they
     hold what no pass computes.
     """
 
-    def __init__(self) -> None:
-        unwritten = np.full((1, 1), UNWRITTEN)
-        self.maximum: np.ndarray = unwritten
-        self.scaling = Scaling(factor=unwritten, offset=unwritten, shift=unwritten * 0)
+    def __init__(self, pixels: int) -> None:
+        self.maximum = np.full(pixels, UNWRITTEN)
+        self.scaling = Scaling(
+            factor=np.full(pixels, UNWRITTEN),
+            offset=np.full(pixels, UNWRITTEN),
+            shift=np.zeros(pixels, np.int64),
+        )
 
 
 class Site(Protocol):
@@ -153,7 +156,7 @@ class Site(Protocol):
         ...
 
     def statistics(self) -> Statistics:
-        """Of the unit's previous pass."""
+        """Of the unit's previous passes."""
         ...
 
     def parameters(self, record: np.dtype) -> np.ndarray:

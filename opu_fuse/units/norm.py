@@ -141,22 +141,24 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     present = present[:, None, None, :]
     match op:
         case NormOp.MAX:
-            statistics.maximum = x.max(axis=(0, 3), initial=INT8_MIN, where=present)
+            maximum = x.max(axis=(0, 3), initial=INT8_MIN, where=present)
+            statistics.maximum[: maximum.size] = maximum.reshape(-1)
         case NormOp.EXPSUM:
             terms = np.where(present, _terms(x, p, site), 0)
             output = OutputScale(mantissa=p["norm_scale"] + 1, exponent=p["norm_shift"])
-            statistics.scaling = normalisation.softmax_scaling(terms.sum(axis=(0, 3)), output)
+            scaling = normalisation.softmax_scaling(terms.sum(axis=(0, 3)), output)
+            _remember(statistics.scaling, scaling)
         case NormOp.MOMENTS | NormOp.SQUARES:
-            statistics.scaling = _deviation(np.where(present, x, 0), p, present)
+            _remember(statistics.scaling, _deviation(np.where(present, x, 0), p, present))
         case NormOp.SOFTMAX:
-            pixel = _of_pixels(statistics.scaling)
+            pixel = _scaling_of(statistics.scaling, x)
             scaled = rne_shift(_terms(x, p, site) * pixel.factor, pixel.shift)
             return np.where(present, clamp8(scaled + p["norm_zero"]), np.int8(p["norm_zero"]))
         case NormOp.NORMALISE:
             record = site.parameters(RECORD)
             result = normalisation.normalise(
                 x,
-                _of_pixels(statistics.scaling),
+                _scaling_of(statistics.scaling, x),
                 mult=record["gain"].astype(np.int64),
                 bias=record["offset"].astype(np.int64),
                 shift=record["places"].astype(np.int64),
@@ -170,7 +172,7 @@ def _terms(x: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     """Exponentials of the steps below the maximum of each pixel, modulo the table's length."""
     words = site.words(Space.NORM)[p["norm_table"] : p["norm_table"] + EXPONENTIALS, :ENTRY_BYTES]
     table = words.view(np.uint8).astype(np.int64) @ (1 << 8 * np.arange(ENTRY_BYTES))
-    return table[(site.statistics().maximum[None, :, :, None] - x) % EXPONENTIALS]
+    return table[(_of_pixels(site.statistics().maximum, x) - x) % EXPONENTIALS]
 
 
 def _deviation(x: np.ndarray, p: PostParams, present: np.ndarray) -> Scaling:
@@ -185,12 +187,25 @@ def _deviation(x: np.ndarray, p: PostParams, present: np.ndarray) -> Scaling:
     return normalisation.norm_scaling(count, total, squares, epsilon)
 
 
-def _of_pixels(scaling: Scaling) -> Scaling:
-    """(ys, xs) against (blocks, ys, xs, lanes)."""
+def _remember(kept: Scaling, scaling: Scaling) -> None:
+    """Write the scaling of a pass's pixels (ys, xs) over that of the pixels with their numbers."""
+    pixels = scaling.factor.size
+    kept.factor[:pixels] = scaling.factor.reshape(-1)
+    kept.offset[:pixels] = scaling.offset.reshape(-1)
+    kept.shift[:pixels] = scaling.shift.reshape(-1)
+
+
+def _of_pixels(kept: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What is kept of the pixels of x (blocks, ys, xs, lanes), as (1, ys, xs, 1)."""
+    rows, cols = x.shape[1:3]
+    return kept[: rows * cols].reshape(1, rows, cols, 1)
+
+
+def _scaling_of(kept: Scaling, x: np.ndarray) -> Scaling:
     return Scaling(
-        factor=scaling.factor[None, :, :, None],
-        offset=scaling.offset[None, :, :, None],
-        shift=scaling.shift[None, :, :, None],
+        factor=_of_pixels(kept.factor, x),
+        offset=_of_pixels(kept.offset, x),
+        shift=_of_pixels(kept.shift, x),
     )
 
 

@@ -82,6 +82,8 @@ def layer(rng: np.random.Generator, spec: HwSpec) -> list[Instruction]:
     if passes[0] is NormOp.MAX:  # one table
         for x in result[1:]:
             x.params["norm_table"] = result[0].params["norm_table"]
+    for size in ("out_rows", "out_cols"):  # pixels of the result have other places
+        result[-1].params[size] = int(rng.integers(1, base[size] + 1))
     return result
 
 

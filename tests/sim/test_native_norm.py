@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.attention_networks import SMALL
 from opu_fuse.hw.isa.encoding import encode
@@ -91,7 +92,16 @@ def _passes(rng, spec, count=5):
         )
         for op in ops
     ]
+    if rng.random() < 0.3:  # fewer pixels, more than before, or the same in another shape
+        rows, cols = (first.params[name] for name in ("out_rows", "out_cols"))
+        sizes = [(rows, cols), (cols, rows), (1, cols), (rows, 1)]
+        made = [_sized(x, *sizes[rng.integers(len(sizes))]) for x in made]
     return made if all(fits(x, spec) for x in made) else _passes(rng, spec, count)
+
+
+def _sized(x, rows, cols):
+    """A pass over other rows and columns."""
+    return replace(x, params={**x.params, "out_rows": rows, "out_cols": cols})
 
 
 def _vary(python, native):

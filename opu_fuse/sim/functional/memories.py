@@ -45,7 +45,9 @@ class Memories:
             by_space[Space.IMAGE],
             by_space[Space.NORM],
         )
-        self.statistics: dict[int, Statistics] = defaultdict(Statistics)
+        self.statistics: dict[int, Statistics] = defaultdict(
+            lambda: Statistics(spec.buffers.psum.bank_words)
+        )
 
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""
