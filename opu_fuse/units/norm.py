@@ -57,6 +57,8 @@ RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE)
 _TABLES = (NormOp.EXPSUM, NormOp.SOFTMAX)
 RECORD = np.dtype([("gain", "<i2"), ("places", "u1"), ("unused", "u1"), ("offset", "<i4")])
 """Constants of a channel: `rne((u * gain + offset) / 2**places)`."""
+PLACES_MASK = 63
+"""Bits of `places` that are read."""
 EXPONENTIALS = 256
 """Norm memory words of one table: the low three bytes of a word are an entry."""
 ENTRY_BYTES = 3
@@ -161,7 +163,7 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
                 _scaling_of(statistics.scaling, x),
                 mult=record["gain"].astype(np.int64),
                 bias=record["offset"].astype(np.int64),
-                shift=record["places"].astype(np.int64),
+                shift=(record["places"] & PLACES_MASK).astype(np.int64),
                 zero_point=p["norm_zero"],
             )
             return np.where(present, result, np.int8(p["norm_zero"]))

@@ -62,7 +62,7 @@ def records(rng, count):
     result["offset"] = rng.integers(-(1 << 28), 1 << 28, count)
     result["unused"] = rng.integers(0, 256, count)
     odd = rng.random(count) < 0.05
-    result["places"][odd] = rng.integers(0, 64, count)[odd]
+    result["places"][odd] = rng.integers(0, 256, count)[odd]
     result["offset"][odd] = rng.choice([-(1 << 31), (1 << 31) - 1, 0], count)[odd]
     return result
 

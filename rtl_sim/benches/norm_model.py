@@ -111,6 +111,6 @@ class Norm:
             return [clamp8(rne(t * factor, shift) + p["norm_zero"]) for t in terms]
         normal = [rne(x * factor - offset, shift) for x in row]
         return [
-            clamp8(rne(u * gain + add, places) + p["norm_zero"])
+            clamp8(rne(u * gain + add, places & 63) + p["norm_zero"])
             for u, (gain, places, add) in zip(normal, records, strict=True)
         ]

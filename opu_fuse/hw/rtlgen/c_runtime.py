@@ -38,6 +38,7 @@ from opu_fuse.units.norm import (
     EPSILON_SHIFT_MAX,
     EXPONENTIALS,
     OUTPUT_SHIFTS,
+    PLACES_MASK,
     NormOp,
 )
 from opu_fuse.units.pool import PoolKind
@@ -238,6 +239,7 @@ def tables_header() -> str:
         "VARIANCE_FRACTION": normalisation.VARIANCE_FRACTION,
         "FACTOR_BITS": normalisation.FACTOR_BITS,
         "LARGEST_NORM_SHIFT": normalisation.SHIFT_MAX,
+        "PLACES_MASK": PLACES_MASK,
         "LARGEST_EPSILON_SHIFT": EPSILON_SHIFT_MAX,
         "LARGEST_OUTPUT_SHIFT": OUTPUT_SHIFTS[-1],
         "LOWEST_OUTPUT_SHIFT_NEGATED": -OUTPUT_SHIFTS[0],

@@ -13,7 +13,7 @@
 // gain 1 and offset 0. A factor of 2**24 does not fit the signed port of a multiplier: -2**24 times -x does.
 //
 // load_*: one parameter word into one of the two banks of records: 8 bytes for each of an eighth of its channels: int16
-//         gain, uint8 places (at most 63), an unused byte, int32 offset. A bank must not be loaded while items use it.
+//         gain, uint8 places (its low six bits), an unused byte, int32 offset. A bank must not be loaded while items use it.
 // re_o, addr_o, rdata_i: norm memory, 24 bits a lane, two cycles later.
 `include "opu_assert.svh"
 
