@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from opu_fuse.dfg.value_types import ValueType
 from opu_fuse.io_layout import AxisPermutation, ByteTable
 from opu_fuse.model.names import Name
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.number_text import counted
 from opu_fuse.quant import QuantParams
 from opu_fuse.summaries import summary
@@ -48,12 +49,9 @@ PRODUCTS = frozenset({"matmul", "transpose"})
 """Operators whose operands have whole words for themselves: the array sums their unused lanes."""
 
 WRITES_ZEROS = frozenset(
-    {
-        *(*PRODUCTS, "conv", "dense", "transposed_conv", "shuffle"),
-        *("softmax", "layer_norm", "rms_norm"),
-    }
+    {*PRODUCTS, "conv", "dense", "transposed_conv", "shuffle", *NORM_OPERATORS.values()}
 )
-"""Operators whose unused lanes are zero whatever their operands have there."""
+"""Operators whose unused lanes stand for zero whatever their operands have there."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
