@@ -411,6 +411,9 @@ module opu_top
       |=> m_axi_wvalid && $stable({m_axi_wdata, m_axi_wstrb, m_axi_wlast}))
   `OPU_ASSERT(NothingOutsideARun, m_axi_arvalid || m_axi_awvalid || m_axi_wvalid |-> busy)
   // Of the bus. Outside of a run answers of an aborted one may arrive late.
+  `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
+  `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
+
   // Every way in which an engine can wait.
   for (genvar e = 0; e < int'(ENGINES); e++) begin : g_stalls
     `OPU_COVER(EngineStalls, engine_busy[e] && engine_stall[e])
@@ -422,8 +425,5 @@ module opu_top
   `OPU_COVER(WriteAddressWaits, m_axi_awvalid && !m_axi_awready)
   `OPU_COVER(WriteDataWaits, m_axi_wvalid && !m_axi_wready)
   `OPU_COVER(FetchWaitsForQueues, (push_valid & ~push_ready) != '0)
-
-  `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
-  `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
 
 endmodule
