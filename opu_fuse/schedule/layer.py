@@ -68,7 +68,7 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     pre_registers: Mapping[str, int] = field(default_factory=dict)
     residual_units: tuple[int, ...] = ()
     table_units: tuple[int, ...] = ()
-    norm: "NormPasses | None" = None
+    norm: NormPasses | None = None
     by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     per_channel: tuple[np.ndarray, ...] = ()
     interiors: tuple[Interior, ...] = ()
