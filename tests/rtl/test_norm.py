@@ -36,7 +36,7 @@ def test_the_bench_computes_the_same_lines(name):
 
 @pytest.mark.parametrize("rounds", [60, pytest.param(600, marks=pytest.mark.nightly)])
 def test_scaling_of_a_pixel_is_that_of_its_sums(tmp_path, seed, rounds):
-    """By night of every fraction that the lines tell apart."""
+    """By night of every fraction that is read."""
     run_bench(
         tmp_path,
         top="opu_norm_scaling",

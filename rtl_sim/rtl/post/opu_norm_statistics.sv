@@ -9,8 +9,8 @@
 // item_i:    items of the unit; terms_i, values_i belong to the one of 8 cycles before. Lanes without a channel have terms
 //            of 0, and values of 0, or -128 in a pass of maxima.
 // maximum_o: of the pixel of the item 2 cycles before. factor_o, offset_o, shift_o: 6 cycles before.
-// A pixel is in a block once, and blocks begin POST_HOLD cycles apart at least: sums are written long before they are
-// read. The next pass begins when the chain is empty: scaling is complete before it is read.
+// A pixel is in a block once, and a block begins POST_HOLD cycles after the one before at least: sums are written long
+// before they are read. The next pass begins when the chain is empty: scaling is complete before it is read.
 `include "opu_assert.svh"
 
 module opu_norm_statistics
@@ -246,8 +246,8 @@ module opu_norm_statistics
   `OPU_ASSERT(ScalingComplete, read && results |-> !pending)
   `OPU_ASSERT(OneWriter, scaled |-> !(summed && !late.last))
   `OPU_ASSERT(PixelsFit, item_i.valid |-> 32'(pixel_q) < PIXELS)
-  for (genvar s = int'(READ); s < int'(LATE); s++) begin : g_apart
-    `OPU_ASSERT(BlocksApart, read && !results && !reader.first |->
+  for (genvar s = int'(READ); s < int'(LATE); s++) begin : g_written
+    `OPU_ASSERT(SumsWritten, read && !results && !reader.first |->
         !(place_q[s].valid && place_q[s].whole && place_q[s].pixel == reader.pixel))
   end
 
