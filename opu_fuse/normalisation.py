@@ -46,7 +46,8 @@ FACTOR_BITS = 24
 
 SHIFT_MAX = 63
 EPSILON_BITS = 16
-EPSILON_LIMIT = 65535 * 2.0**41
+EPSILON_SHIFT_MAX = 41
+EPSILON_LIMIT = ((1 << EPSILON_BITS) - 1) * 2.0**EPSILON_SHIFT_MAX
 """Sums with it remain below 2**58."""
 
 
@@ -208,7 +209,7 @@ class Epsilon(Struct, frozen=True, kw_only=True):
         """
         value = max(epsilon * count**2 / scale**2 * (1 << VARIANCE_FRACTION), count / 16, 1.0)
         if not value < EPSILON_LIMIT:
-            raise ValueError(f"epsilon {epsilon} is too large beside the scale {scale}")
+            raise ValueError(f"epsilon {epsilon} is too large for the scale {scale}")
         shift = max(math.frexp(value)[1] - EPSILON_BITS, 0)
         mantissa = round(math.ldexp(value, -shift))
         if mantissa >> EPSILON_BITS:  # it was rounded up

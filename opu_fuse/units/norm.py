@@ -64,8 +64,6 @@ EXPONENTIALS = 256
 ENTRY_BYTES = 3
 OUTPUT_SHIFTS = range(-32, 32)
 """Exponents of 1 / scale of a softmax: its products keep 64 bits."""
-EPSILON_SHIFT_MAX = 41
-"""Epsilons remain below `normalisation.EPSILON_LIMIT`."""
 CHANNELS_MAX = 1 << 16
 """Of a pixel: sums have the widths for so many."""
 
@@ -239,7 +237,9 @@ def _shifts(op: int) -> range | None:
     """Values of `norm_shift` in a pass, None where it has no meaning."""
     if op == NormOp.EXPSUM:
         return OUTPUT_SHIFTS
-    return range(EPSILON_SHIFT_MAX + 1) if op in (NormOp.MOMENTS, NormOp.SQUARES) else None
+    if op in (NormOp.MOMENTS, NormOp.SQUARES):
+        return range(normalisation.EPSILON_SHIFT_MAX + 1)
+    return None
 
 
 def _writes(p: PostParams) -> bool:

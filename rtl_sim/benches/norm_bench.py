@@ -13,7 +13,7 @@ import numpy as np
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.units.base import Stage
-from opu_fuse.units.norm import RECORD, exponential_words
+from opu_fuse.units.norm import CHANNELS_MAX, RECORD, exponential_words
 from rtl_sim.benches import norm_model, post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare, draw
 from rtl_sim.benches.graph_orders import REQUANT, orders_of
@@ -308,7 +308,7 @@ async def passes_that_the_unit_cannot_do_are_refused_and_change_nothing(dut):
         {"norm_op": 7},
         {"norm_idle": W},
         many,
-        {"blocks": (1 << 16) // W + 1},
+        {"blocks": CHANNELS_MAX // W + 1},
         {"spread": 2},
     ]
     for order in ORDERS.every:

@@ -35,7 +35,6 @@ from opu_fuse.units.base import UNWRITTEN, ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES
 from opu_fuse.units.norm import (
     CHANNELS_MAX,
-    EPSILON_SHIFT_MAX,
     EXPONENTIALS,
     OUTPUT_SHIFTS,
     PLACES_MASK,
@@ -240,7 +239,7 @@ def tables_header() -> str:
         "FACTOR_BITS": normalisation.FACTOR_BITS,
         "LARGEST_NORM_SHIFT": normalisation.SHIFT_MAX,
         "PLACES_MASK": PLACES_MASK,
-        "LARGEST_EPSILON_SHIFT": EPSILON_SHIFT_MAX,
+        "LARGEST_EPSILON_SHIFT": normalisation.EPSILON_SHIFT_MAX,
         "LARGEST_OUTPUT_SHIFT": OUTPUT_SHIFTS[-1],
         "LOWEST_OUTPUT_SHIFT_NEGATED": -OUTPUT_SHIFTS[0],
         "UNWRITTEN_STATISTICS": UNWRITTEN,

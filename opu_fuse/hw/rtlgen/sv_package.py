@@ -42,7 +42,7 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.memory import MEMORIES, Memory
-from opu_fuse.units.norm import EPSILON_SHIFT_MAX, NormOp
+from opu_fuse.units.norm import CHANNELS_MAX, NormOp
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 
@@ -119,7 +119,12 @@ def _sizes(spec: HwSpec) -> str:
         ("MODE_PX_MAX", max(mode.px for mode in spec.array.modes), "pixels of the widest mode"),
         ("WINDOW_SIDE", spec.array.window_side, "rows and columns of the largest depthwise window"),
         ("VALUE_BITS", VALUE_BITS, "value bits of a U-type; on-chip addresses"),
-        ("NORM_EPSILON_SHIFT", EPSILON_SHIFT_MAX, "largest left shift of a norm's epsilon"),
+        (
+            "NORM_EPSILON_SHIFT",
+            normalisation.EPSILON_SHIFT_MAX,
+            "largest left shift of a norm's epsilon",
+        ),
+        ("NORM_CHANNELS", CHANNELS_MAX, "of a pixel that is normalised, at most"),
     ]
     rows += [_words_row(spec, memory) for memory in MEMORIES if memory.needs is not None]
     for memory in MEMORIES:

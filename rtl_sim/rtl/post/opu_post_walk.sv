@@ -97,7 +97,6 @@ module opu_post_walk
   // Checks of the parameters alone are computed a cycle before those that depend on the chain.
   logic counts_q, one_iteration_q, packed_q, slots_q, spread_q, spreads_q;
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
-  localparam int unsigned CHANNELS_MAX = 1 << 16;  // of a pixel that is normalised
   logic [NORM_UNITS-1:0] norm_fits_q;
   // An exponent of 1 / scale, or the shift of an epsilon.
   function automatic logic shift_fits(logic [2:0] op, logic [6:0] shift);
@@ -123,7 +122,7 @@ module opu_post_walk
       norm_fits_q[u] <= p_q.norm_op[u] <= NORM_NORMALISE && 32'(p_q.norm_idle[u]) < WORD_CHANNELS
           && shift_fits(p_q.norm_op[u], p_q.norm_shift[u]);
     end
-    sums_fit_q <= pixels_of_block_q <= PSUM_WORDS / 2 && 32'(p_q.blocks) <= CHANNELS_MAX / WORD_CHANNELS;
+    sums_fit_q <= pixels_of_block_q <= PSUM_WORDS / 2 && 32'(p_q.blocks) <= NORM_CHANNELS / WORD_CHANNELS;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
       sums_q[u] <= p_q.res_kind[u] == RESIDUAL_ADD || p_q.res_kind[u] == RESIDUAL_MAXIMUM;
