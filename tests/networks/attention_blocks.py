@@ -32,7 +32,7 @@ def transformer(
   o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
   pr = MatMul(oc, wp)  y = Add(pr, x) }}"""
     rng, c = np.random.default_rng(0), channels
-    return _model(
+    return with_constants(
         text,
         {
             "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
@@ -61,7 +61,7 @@ def convolutional(channels: int, side: int, heads: int) -> onnx.ModelProto:
   oc = Reshape(o, sx)  vc = Reshape(v, sx)  pe = Conv<group={channels},pads=[1,1,1,1]>(vc, wpe)
   z = Add(oc, pe)  pr = Conv(z, wp)  y = Add(pr, x) }}"""
     rng, c = np.random.default_rng(0), channels
-    return _model(
+    return with_constants(
         text,
         {
             "wqkv": rng.normal(size=(made, c, 1, 1)) / np.sqrt(c),
@@ -88,7 +88,7 @@ def one_key_for_all(channels: int, side: int, heads: int, deep: int) -> onnx.Mod
   ot = Transpose<perm=[0,1,3,2]>(o)  oc = Reshape(ot, so)  y = Conv(oc, wo) }}"""
     rng, c = np.random.default_rng(0), channels
     weights = {"wq": heads * deep, "wk": deep, "wv": deep}
-    return _model(
+    return with_constants(
         text,
         {
             **{w: rng.normal(size=(out, c, 1, 1)) / np.sqrt(c) for w, out in weights.items()},
@@ -109,7 +109,7 @@ def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
   ql = Relu(q)  kl = Relu(k)  kt = Transpose<perm=[0,1,3,2]>(kl)
   vk = MatMul(v, kt)  o = MatMul(vk, ql)  oc = Reshape(o, sx)  y = Conv(oc, wp) }}"""
     rng, c = np.random.default_rng(0), channels
-    return _model(
+    return with_constants(
         text,
         {
             "wqkv": rng.normal(size=(3 * c, c, 1, 1)) / np.sqrt(c),
@@ -121,10 +121,12 @@ def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
     )
 
 
-def _model(text: str, constants: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def with_constants(text: str, constants: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The model of a text, with those of the constants that it reads."""
     model = onnx.parser.parse_model(text)
+    read = {name for node in model.graph.node for name in node.input}
     for name, data in constants.items():
-        if f"{name})" in text or f"{name}," in text or f" {name}" in text:
+        if name in read:
             kept = data.astype(np.float32) if data.dtype.kind == "f" else data
             model.graph.initializer.append(numpy_helper.from_array(kept, name))
     return model

@@ -1,10 +1,9 @@
 """Softmax, LayerNorm and RMSNorm as exporters write them, after what machines run before them."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx
-from onnx import numpy_helper
+
+from tests.networks.attention_blocks import with_constants
 
 _HEADER = '<ir_version: 11, opset_import: ["" : 23]>'
 _SIDE = 5
@@ -64,17 +63,6 @@ def network(
             "scales": np.array([1, 1, 2, 2], np.float32),
         },
     )
-
-
-def with_constants(text: str, constants: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model of a text, with those of the constants that it reads."""
-    model = onnx.parser.parse_model(text)
-    read = {name for node in model.graph.node for name in node.input}
-    for name, data in constants.items():
-        if name in read:
-            kept = data.astype(np.float32) if data.dtype.kind == "f" else data
-            model.graph.initializer.append(numpy_helper.from_array(kept, name))
-    return model
 
 
 _SPELT = {

@@ -10,11 +10,11 @@ import opu_fuse
 from opu_fuse.hw.spec.load_spec import load_hw
 from tests.hw.norm_machine import norm_machine
 from tests.networks import norm_blocks as blocks
+from tests.networks.attention_blocks import with_constants
 from tests.networks.test_attention import on_host, operators, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
-OPS = {"softmax", "layer_norm", "rms_norm"}
 CHANNELS = (1, 7, 8, 9, 24, 197)
 
 
@@ -108,7 +108,7 @@ def test_a_transformer_block_leaves_no_norm_to_the_host(spelling, name, machine)
     assert checked.passed
     counts = [operators(program).count(op) for op in ("softmax", "layer_norm", "matmul")]
     assert counts == [3, 2, 6]
-    assert not OPS & {op[1] for op in on_host(program)}
+    assert not {*blocks.NORMS} & {op[1] for op in on_host(program)}
     assert not [op for op in on_host(program) if "Norm" in op[1] or "Softmax" in op[1]]
 
 
@@ -177,7 +177,7 @@ def test_a_scale_that_is_computed_is_the_hosts(machine):
 g (float[1,12] x) => (float[1,12] y) {
   g = MatMul(x, w) h = Squeeze(g) y = LayerNormalization<axis=-1>(x, h) }"""
     weights = {"w": np.random.default_rng(1).normal(size=(12, 12))}
-    program, _, checked = run(blocks.with_constants(text, weights), machine)
+    program, _, checked = run(with_constants(text, weights), machine)
     assert checked.passed
     assert "layer_norm" not in operators(program)
 
@@ -193,7 +193,7 @@ g (float[1,20] x) => (float[1,20] y) {{ a = MatMul(x, w) b = {call} y = MatMul(b
         "g": rng.normal(1, 0.3, 20),
         "o": rng.normal(size=20),
     }
-    program, _, checked = run(blocks.with_constants(text, constants), machine)
+    program, _, checked = run(with_constants(text, constants), machine)
     assert_normalised(program, checked, norm)
 
 
@@ -206,7 +206,7 @@ g (float[1,3,2,11] x) => (float[1,3] y) {
   r = Reshape(t, sizes) y = MatMul(r, w) }"""
     rng = np.random.default_rng(5)
     constants = {"g": rng.normal(1, 0.3, 11), "w": rng.normal(size=(66, 3))}
-    model = blocks.with_constants(text, {**constants, "sizes": np.array([1, 66])})
+    model = with_constants(text, {**constants, "sizes": np.array([1, 66])})
     _, _, checked = run(model, machine if name == "norms" else name)
     assert checked.passed
 
@@ -228,7 +228,7 @@ def test_a_softmax_of_the_last_axis_is_one_of_channels(case):
 g (float[1,6,4,5] x) => (float[n,m,k] y) {{ {LAST[case]} }}"""
     if case == "channels last":
         text = text.replace("n,m,k", "n,m,k,l")
-    model = blocks.with_constants(text, {
+    model = with_constants(text, {
         "w": rng.normal(size=(12, 6, 1, 1)), "v": rng.normal(size=(12, 12, 1, 1)),
         "wd": rng.normal(size=(6, 12)), "vd": rng.normal(size=(12, 12)),
         "sizes": np.array([1, 6, 20]),
