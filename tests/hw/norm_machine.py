@@ -1,10 +1,18 @@
-"""A small machine with a norm, for tests."""
+"""A small machine with a norm, and the passes of its layers, for tests."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.units.norm import NormOp
+
+PASSES = (
+    (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX),
+    (NormOp.MOMENTS, NormOp.NORMALISE),
+    (NormOp.SQUARES, NormOp.NORMALISE),
+)
+"""Of each kind of layer."""
 
 NORM_MACHINE = """\
 extends: opu-tiny

@@ -20,6 +20,7 @@ from opu_fuse.sim.rtl.process import RtlMachine
 from opu_fuse.units.base import Stage
 from opu_fuse.units.norm import EXPONENTIALS, NormOp, exponential_words
 from rtl_sim.benches.graph_orders import orders_of
+from tests.hw.norm_machine import PASSES
 from tests.rtl.machines import write_machine
 from tests.rtl.random_programs import (
     PROGRAM_AT,
@@ -40,11 +41,6 @@ pytestmark = pytest.mark.rtl
 
 TABLE_AT, TABLES, STORE_AT = 0x2000, 2, 0x1000
 LATENCY, LAYERS, SEEDS = 20, 12, 6
-PASSES = (
-    (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX),
-    (NormOp.MOMENTS, NormOp.NORMALISE),
-    (NormOp.SQUARES, NormOp.NORMALISE),
-)
 
 
 @pytest.fixture(scope="module")

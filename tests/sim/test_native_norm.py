@@ -16,7 +16,7 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import NormOp
 from rtl_sim.benches.graph_orders import orders_of
-from tests.hw.norm_machine import norm_machine
+from tests.hw.norm_machine import PASSES, norm_machine
 from tests.networks.attention_blocks import transformer
 from tests.networks.norm_blocks import NORMS, network, transformer_block
 from tests.sim.native_cases import (
@@ -45,11 +45,6 @@ ORDERS = (
     ["requant", "compare", "norm", "compare"],
     ["requant", "res_add", "norm", "table"],
     ["res_add", "norm"],
-)
-LAYERS = (
-    (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX),
-    (NormOp.MOMENTS, NormOp.NORMALISE),
-    (NormOp.SQUARES, NormOp.NORMALISE),
 )
 SPECS = {"norms": norm_machine(), "opu-1024a": load_hw("opu-1024a")}
 
@@ -84,8 +79,8 @@ def _passes(rng, spec, count=5):
     """Passes over the same pixels, in any order: also those that read what none wrote."""
     first = until_fits(_first, rng, spec)
     ops = [NormOp(int(n)) for n in rng.integers(0, len(NormOp), count)]
-    if rng.random() < 0.7 and count >= len(LAYERS[0]):
-        ops = LAYERS[rng.integers(len(LAYERS))]
+    if rng.random() < 0.7 and count >= len(PASSES[0]):
+        ops = PASSES[rng.integers(len(PASSES))]
     made = [
         Instruction(
             engine=Engine.POST, opcode="run", params={**first.params, **_own(rng, spec, op)}
