@@ -19,11 +19,14 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from opu_fuse.generated_files import markdown_table
 from opu_fuse.number_text import percent
 from rtl_sim.build import COVERAGE
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("line", "toggle", "user")
+HEADER = ("module", "lines", "toggles", "cover properties")
+_HOLES = ("module", "line: branch")
 _OF_KIND = {"v_line": "line", "v_branch": "line", "v_toggle": "toggle", "v_user": "user"}
 _MODULES = {path.stem for path in (HERE / "rtl").rglob("*.sv")}
 """No benches, no generated packages."""
@@ -125,14 +128,13 @@ def rows(coverage: Coverage) -> Iterator[tuple[str, ...]]:
 
 def page(coverage: Coverage, runs: int) -> str:
     """The table and the lines that nothing reached, as Markdown."""
-    lines = ["| module | lines | toggles | cover properties |", "|---|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in rows(coverage)]
-    lines += ["", f"From {runs:,} simulations. Lines and branches that none of them reached:", ""]
-    lines += ["| module | line: branch |", "|---|---|"]
-    for module, points in coverage.holes("line").items():
-        places = ", ".join(f"{point.line}: {point.what}" for point in points)
-        lines.append(f"| {module} | {places} |")
-    return "\n".join(lines) + "\n"
+    holes = (
+        (module, ", ".join(f"{point.line}: {point.what}" for point in points))
+        for module, points in coverage.holes("line").items()
+    )
+    said = f"From {runs:,} simulations. Lines and branches that none of them reached:\n"
+    parts = markdown_table(HEADER, rows(coverage)), said, markdown_table(_HOLES, holes)
+    return "\n".join(parts)
 
 
 def _share(hits: int, points: int) -> str:
@@ -149,7 +151,7 @@ def main() -> int:
         print(f"error: {options.folder}: no simulation wrote a file there", file=sys.stderr)
         return 2
     coverage = Coverage.of(files)
-    table = Table("module", "lines", "toggles", "cover properties")
+    table = Table(*HEADER)
     for row in rows(coverage):
         table.add_row(*row)
     Console().print(table)

@@ -24,6 +24,7 @@ FIRST_ROW = (
         "quant",
         "io_layout",
         "resources",
+        "generated_files",
         "affine",
         "dtypes",
         "process",

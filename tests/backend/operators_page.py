@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opu_fuse.fuse.machine_operators import operator_rows
 from opu_fuse.fuse.rules.host_reasons import families
-from opu_fuse.fuse.rules_page import markdown_table
+from opu_fuse.generated_files import markdown_table
 from opu_fuse.hw.spec.hw_spec import OPERATORS
 from opu_fuse.hw.spec.load_spec import load_hw, spec_names
 from opu_fuse.pipeline import partition_model

@@ -4,8 +4,7 @@
 The files are checked in; a test regenerates them and compares bytes.
 """
 
-import logging
-
+from opu_fuse.generated_files import write_generated
 from opu_fuse.hw.isa.param_types import params_module
 from opu_fuse.hw.isa.reference_pages import isa_page, registers_page
 from opu_fuse.hw.rtlgen.c_header import c_header
@@ -14,9 +13,6 @@ from opu_fuse.hw.rtlgen.sv_package import sv_files
 from opu_fuse.hw.spec.draw import draw_svg
 from opu_fuse.hw.spec.json_schema import SCHEMA_FILE, schema_text
 from opu_fuse.hw.spec.load_spec import load_hw, spec_names
-from opu_fuse.resources import hw_specs_dir, rtl_dir
-
-logger = logging.getLogger(__name__)
 
 
 def generated_files() -> dict[str, str]:
@@ -39,21 +35,5 @@ def generated_files() -> dict[str, str]:
     return files
 
 
-def main() -> int:
-    """Write the files of a checkout; 1 when this is not one."""
-    project = hw_specs_dir().parent
-    if rtl_dir().parent != project or not (project / "pyproject.toml").is_file():
-        logger.error("generated files belong to a checkout, this is an installed package")
-        return 1
-    for name, text in generated_files().items():
-        path = project / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-            logger.info("wrote %s", name)
-    return 0
-
-
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    raise SystemExit(main())
+    raise SystemExit(write_generated(lambda _: generated_files()))
