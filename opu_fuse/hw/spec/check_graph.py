@@ -212,8 +212,8 @@ def _missing_module(
     name = what.split("'")[-2]
     kinds = kinds_called(name)
     meant = [known for known, module in modules.items() if module.kind in kinds]
-    hint = f" ({name!r} runs on {' or '.join(meant)})" if meant else did_you_mean(name, modules)
-    return bad(path, f"{what} does not exist", f"modules: {', '.join(modules)}{hint}")
+    known = f"modules: {', '.join(modules)}{did_you_mean(name, modules, meant)}"
+    return bad(path, f"{what} does not exist", known)
 
 
 GRAPH_RULES = (_names, _edges, _root, _reachable, _domains, _operands, _operators)

@@ -1,7 +1,7 @@
 """One mistake in the values of a spec, before its file and line are known."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -47,7 +47,11 @@ def kinds_called(word: str) -> tuple[ModuleKind, ...]:
     return (common,) if common else RUNS.get(word, ())
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` where a known word is close, else nothing."""
+def did_you_mean(word: str, known: Iterable[str], runs_on: Sequence[str] = ()) -> str:
+    """` ('word' runs on x)` where the word is of an operator, ` (did you mean 'x'?)` where a known
+    word is close, else nothing.
+    """
+    if runs_on:
+        return f" ({word!r} runs on {' or '.join(runs_on)})"
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -41,11 +41,10 @@ def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
             )
             word = str(detail["input"])
             meant = [str(kind) for kind in kinds_called(word)] if path[-1] == "kind" else []
-            hint = f" ({word!r} runs on {' or '.join(meant)})" if meant else ""
             return SpecError(
                 location,
-                f"{key} is {word!r}, which is not known",
-                f"known: {', '.join(known)}{hint or did_you_mean(word, known)}",
+                f"{key} is {detail['input']!r}, which is not known",
+                f"known: {', '.join(known)}{did_you_mean(word, known, meant)}",
             )
         case _:
             shown = "" if isinstance(detail["input"], dict) else f" {detail['input']!r}"
