@@ -110,9 +110,10 @@ class _Printed(logging.Handler):
         if interrupts.was_interrupted():
             return  # libraries complain about what was interrupted
         text = f"{record.levelname:8} {self.format(record)}"
-        if record.levelno == logging.WARNING and text in self._warned:
-            return
-        self._warned.add(text)
+        if record.levelno == logging.WARNING:
+            if text in self._warned:
+                return
+            self._warned.add(text)
         err.print(text)
 
 
