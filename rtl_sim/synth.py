@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from opu_fuse.errors import OpuFuseError
+from opu_fuse.hw.rtlgen.yosys import yosys
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
-from rtl_sim.build import cached, elaborate, yosys
+from rtl_sim.build import cached, elaborate
 from rtl_sim.netlist import Module, distinct_modules
 
 # Resources of a cell. LUT RAMs and shift registers use LUTs, carry chains do not.

@@ -19,9 +19,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
+from opu_fuse.hw.rtlgen.yosys import yosys
 from opu_fuse.hw.spec.hw_spec import Buffer, HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
-from rtl_sim.build import elaborate, yosys
+from rtl_sim.build import elaborate
 from rtl_sim.formal import exhaustive, pipeline
 
 MACHINE = "opu-micro"

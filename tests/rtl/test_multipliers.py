@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rtl_sim.build import yosys
+from opu_fuse.hw.rtlgen.yosys import yosys
 from rtl_sim.multipliers import with_registers
 
 pytestmark = pytest.mark.rtl
