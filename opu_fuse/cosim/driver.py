@@ -4,17 +4,13 @@ from typing import Any, Protocol
 
 from cocotb.triggers import RisingEdge, Timer
 
-from opu_fuse.errors import RunError
-from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, OFFSET, BitField, ErrorCode
+from opu_fuse.hw.isa.register_map import FIELD, OFFSET, ErrorCode
 from opu_fuse.hw.isa.table import WATCHDOG_RESET, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.sim.rtl.machine_run import Counters, MachineStop
+from opu_fuse.sim.rtl.machine_run import Counters, MachineStop, require_identity
 
-FIELD: dict[tuple[str, str], BitField] = {
-    (r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields
-}
 _OKAY = 0  # of AXI
-_ID, _WORD = 0x4F50_5546, 0xFFFF_FFFF
+_WORD = 0xFFFF_FFFF
 
 
 class ControlBus(Protocol):
@@ -67,14 +63,9 @@ class OpuDriver:
 
     async def probe(self, spec: HwSpec) -> None:
         """First contact. RunError when no machine answers, or another than the one of `spec`."""
-        identity = await self.read("ID")
-        if identity != _ID:
-            what = f"ID is {identity:#010x}, not {_ID:#010x}: no machine answers"
-            raise RunError("opu", what, "look at base address, clock and reset")
+        identity, version = await self.read("ID"), await self.read("VERSION")
         spec_hash = await self.read("SPEC_HASH_LO") | await self.read("SPEC_HASH_HI") << 32
-        if spec_hash != spec.spec_hash:
-            what = f"was built for spec {spec_hash:011x}, {spec.name} is {spec.spec_hash:011x}"
-            raise RunError("opu", what, f"build its RTL with `opu-fuse hw rtl` for {spec.name}")
+        require_identity("opu", identity, version, spec_hash, spec)
 
     async def configure(self, base: int, size: int, *, watchdog: int = WATCHDOG_RESET) -> None:
         """The memory window: bus address (a multiple of 4096) and bytes. watchdog: cycles without

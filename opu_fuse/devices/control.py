@@ -6,21 +6,11 @@ import time
 from typing import Protocol
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa.register_map import (
-    CONTROL_REGISTERS,
-    ID_VALUE,
-    OFFSET,
-    VERSION_VALUE,
-    BitField,
-    ErrorCode,
-)
+from opu_fuse.hw.isa.register_map import FIELD, OFFSET, ErrorCode
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.sim.rtl.machine_run import Counters, MachineStop
+from opu_fuse.sim.rtl.machine_run import Counters, MachineStop, require_identity
 
-FIELD: dict[tuple[str, str], BitField] = {
-    (r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields
-}
 _WORD = 0xFFFF_FFFF
 _POLL_SECONDS = 50e-6
 _STOP_SECONDS = 0.1
@@ -83,17 +73,7 @@ class Control:
     def probe(self, spec: HwSpec) -> None:
         """Raises RunError where no machine answers, or another one than that of `spec`."""
         identity, version = self.read("ID"), self.read("VERSION")
-        if identity != ID_VALUE:
-            what = f"ID is {identity:#010x}, not {ID_VALUE:#010x}: no machine answers"
-            raise RunError(self._where, what, "look at base address, clock and reset")
-        if version >> 16 != VERSION_VALUE >> 16:
-            what = f"has register map {version >> 16}, this is for {VERSION_VALUE >> 16}"
-            raise RunError(self._where, what, "build its RTL again with `opu-fuse hw rtl`")
-        spec_hash = self.read64("SPEC_HASH")
-        if spec_hash != spec.spec_hash:
-            what = f"was built for spec {spec_hash:011x}, the program for {spec.spec_hash:011x}"
-            help_ = f"compile the model for the machine of the bitstream, or build {spec.name}"
-            raise RunError(self._where, f"{what} ({spec.name})", help_)
+        require_identity(self._where, identity, version, self.read64("SPEC_HASH"), spec)
 
     def configure(self, base: int, size: int) -> None:
         """The memory window: bus address (a multiple of 4096) and bytes."""

@@ -9,9 +9,9 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ClockCycles, FallingEdge
 
-from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.register_map import FIELD, ErrorCode
 from opu_fuse.hw.isa.table import Engine
-from rtl_sim.benches.axi_window import CHANNELS, FIELD, WINDOW, started
+from rtl_sim.benches.axi_window import CHANNELS, WINDOW, started
 from rtl_sim.benches.cycles import ROUNDS
 from rtl_sim.benches.small_programs import CONV, COPY, RESULT, check_conv, check_copy, program
 

@@ -18,9 +18,9 @@ from cocotbext.axi import (
     MemoryRegion,
 )
 
-from opu_fuse.cosim.driver import FIELD, OpuDriver
+from opu_fuse.cosim.driver import OpuDriver
 from opu_fuse.cosim.stalls import stall, stall_all
-from opu_fuse.hw.isa.register_map import OFFSET, ErrorCode
+from opu_fuse.hw.isa.register_map import FIELD, OFFSET, ErrorCode
 from rtl_sim.benches.cycles import begin, generator
 
 BASE = 0x80_0000_0000

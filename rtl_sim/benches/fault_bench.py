@@ -9,9 +9,9 @@ import numpy as np
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
-from opu_fuse.hw.isa.register_map import ErrorCode
+from opu_fuse.hw.isa.register_map import FIELD, ErrorCode
 from opu_fuse.hw.isa.table import OPCODE, registers_of
-from rtl_sim.benches.axi_window import FIELD, Machine
+from rtl_sim.benches.axi_window import Machine
 from rtl_sim.benches.cycles import ROUNDS, generator, pulse_reset
 from rtl_sim.benches.fault_cases import (
     BAD_RECORDS,

@@ -7,9 +7,9 @@ import numpy as np
 from cocotb.triggers import ClockCycles, FallingEdge
 from cocotbext.axi import AxiResp
 
-from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, OFFSET, AccessKind, ErrorCode
+from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, FIELD, OFFSET, AccessKind, ErrorCode
 from opu_fuse.hw.isa.table import Engine
-from rtl_sim.benches.axi_window import BASE, FIELD, WINDOW, started
+from rtl_sim.benches.axi_window import BASE, WINDOW, started
 from rtl_sim.benches.cycles import pulse_reset
 from rtl_sim.benches.small_programs import (
     CONV,

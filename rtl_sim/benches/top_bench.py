@@ -10,6 +10,7 @@ from cocotbext.axi import AxiResp
 
 from opu_fuse.hw.isa.register_map import (
     CONTROL_REGISTERS,
+    FIELD,
     ID_VALUE,
     OFFSET,
     VERSION_VALUE,
@@ -17,7 +18,7 @@ from opu_fuse.hw.isa.register_map import (
     ErrorCode,
 )
 from opu_fuse.hw.isa.table import Engine
-from rtl_sim.benches.axi_window import FIELD, WINDOW, started
+from rtl_sim.benches.axi_window import WINDOW, started
 from rtl_sim.benches.cycles import pulse_reset
 from rtl_sim.benches.small_programs import (
     CONV,

@@ -329,6 +329,10 @@ CONTROL_REGISTERS: tuple[ControlRegister, ...] = tuple(
 
 OFFSET: dict[str, int] = {r.name: r.offset for r in CONTROL_REGISTERS}
 """Byte offset of every control register, by name."""
+FIELD: dict[tuple[str, str], BitField] = {
+    (r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields
+}
+"""Names of register and field -> the field."""
 
 
 def _check() -> None:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa.register_map import ERROR_DOC, ErrorCode
+from opu_fuse.hw.isa.register_map import ERROR_DOC, ID_VALUE, VERSION_VALUE, ErrorCode
 from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.hw_spec import HwSpec
 
 _ADVICE = {
     ErrorCode.SPEC_MISMATCH: "compile the model for this machine",
@@ -54,6 +55,22 @@ class MachineStop(Struct, frozen=True, kw_only=True):
     code: ErrorCode
     engine: Engine
     pc: int
+
+
+def require_identity(where: str, identity: int, version: int, spec_hash: int, spec: HwSpec) -> None:
+    """Raises RunError unless the registers ID, VERSION and SPEC_HASH are those of a machine of
+    `spec`. where: its name.
+    """
+    if identity != ID_VALUE:
+        what = f"ID is {identity:#010x}, not {ID_VALUE:#010x}: no machine answers"
+        raise RunError(where, what, "look at base address, clock and reset")
+    if version >> 16 != VERSION_VALUE >> 16:
+        what = f"has register map {version >> 16}, this is for {VERSION_VALUE >> 16}"
+        raise RunError(where, what, "build its RTL again with `opu-fuse hw rtl`")
+    if spec_hash != spec.spec_hash:
+        what = f"was built for spec {spec_hash:011x}, {spec.name} is {spec.spec_hash:011x}"
+        help_ = f"build its RTL for {spec.name}, or compile the model for the machine that is there"
+        raise RunError(where, what, help_)
 
 
 def stop_error(stop: MachineStop, where: str, instruction: str) -> RunError:
