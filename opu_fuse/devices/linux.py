@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from opu_fuse.errors import RunError
+from opu_fuse.hw.isa.register_map import ADDRESS_BITS
 
-REGISTER_BYTES = 4096
+REGISTER_BYTES = 1 << ADDRESS_BITS
 DEVICES = Path("/dev")
 BUFFERS = Path("/sys/class/u-dma-buf")
 

@@ -3,14 +3,14 @@
 """
 
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 
 from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.devices.control import Control
+from opu_fuse.devices.device import Device
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.input_arrays import Arrays
@@ -44,7 +44,7 @@ class Memory(Protocol):
         ...
 
 
-class MappedDevice:
+class MappedDevice(Device):
     """A machine behind registers and shared memory. where: its name in messages; timeout: seconds
     that a machine segment may take; opened: what ends with it.
     """
@@ -81,17 +81,6 @@ class MappedDevice:
         self._loaded = None
         self._opened.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class _Loaded:
     """A program in the memory of a machine (`opu_fuse.sim.runner.Runner`)."""
@@ -120,7 +109,7 @@ class _Loaded:
         self._segments = Segments(bundle, hw)
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
-        """sample: tells a trace apart, which a device has not."""
+        """sample: for traces, which a device has not."""
         del sample
         self._memory.to_device()
         stop = self._control.run(segment.program_offset, segment.words, self._timeout)

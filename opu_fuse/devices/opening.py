@@ -2,10 +2,9 @@
 
 import re
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Protocol, Self
 
 from opu_fuse.devices.control import Control
+from opu_fuse.devices.device import Device
 from opu_fuse.devices.linux import DmaBuffer, PhysicalMemory, UioPage
 from opu_fuse.devices.mapped import MappedDevice
 from opu_fuse.errors import RunError
@@ -23,25 +22,6 @@ KINDS = {
     "mem:REGISTERS,BASE,SIZE": "three numbers: everything through /dev/mem, as root",
 }
 """What `open_device` takes -> what that is."""
-
-
-class Device(Protocol):
-    """A machine that runs programs."""
-
-    def run(self, program: Program, inputs: Arrays | None = None) -> ProgramRun:
-        """Run a program. inputs: as of `Program.run`."""
-        ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
 
 
 def open_device(where: str, *, timeout: float = 10.0) -> Device:
@@ -69,7 +49,7 @@ def open_device(where: str, *, timeout: float = 10.0) -> Device:
     raise RunError(where, "names no device", f"use {', '.join(KINDS)}")
 
 
-class SimulatedDevice:
+class SimulatedDevice(Device):
     """An engine of this package as a device."""
 
     def __init__(self, engine: EngineName) -> None:
@@ -77,17 +57,3 @@ class SimulatedDevice:
 
     def run(self, program: Program, inputs: Arrays | None = None) -> ProgramRun:
         return program.run(inputs, engine=self._engine)
-
-    def close(self) -> None:
-        """Nothing is open between runs."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -1,4 +1,4 @@
-"""Devices of Linux, on a folder that stands for /dev and /sys."""
+"""Devices of Linux, on a folder in the place of /dev and /sys."""
 
 import socket
 import sys
