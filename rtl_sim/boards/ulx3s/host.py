@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opu_fuse.bundle.memory_image import initial_image
+from opu_fuse.bundle.memory_image import initial_image, read_by_host, written_by_host
 from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 from opu_fuse.errors import OpuFuseError, ProgramError
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -50,14 +50,14 @@ class BoardRunner:
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
         del sample  # the trace of the first one is nothing that a board has
-        for tensor in self._written_before(number):
+        for tensor in written_by_host(self._bundle, number):
             self._send_tensor(tensor)
         launch = (self._size, segment.program_offset, segment.words)
         result = self._board.run(*launch, LONGEST_RUN_SECONDS)
         if isinstance(result, Stopped):
             stop = MachineStop(code=result.code, engine=result.engine, pc=result.pc)
             raise self._segments.stopped(number, segment, stop)
-        for tensor in self._read_after(number):
+        for tensor in read_by_host(self._bundle, number):
             self._fetch(tensor.offset, tensor.layout.size_bytes)
         return SegmentRun(counters={"cycles": result})
 
@@ -68,27 +68,6 @@ class BoardRunner:
 
     def close(self) -> None:
         """The state of the board is left unchanged."""
-
-    def _written_before(self, number: int) -> list[Tensor]:
-        """What the host has put into the window since the machine segment before this one."""
-        names: set[str] = set()
-        for segment in reversed(self._bundle.segments[:number]):
-            if isinstance(segment, MachineSegment):
-                return self._maps(names)
-            names.update(value for _, value in segment.outputs)
-        return self._maps(names | {port.value for port in self._bundle.inputs})
-
-    def _read_after(self, number: int) -> list[Tensor]:
-        """What the host reads in the window until the next machine segment."""
-        names: set[str] = set()
-        for segment in self._bundle.segments[number + 1 :]:
-            if isinstance(segment, MachineSegment):
-                return self._maps(names)
-            names.update(value for _, value in segment.inputs)
-        return self._maps(names | {port.value for port in self._bundle.outputs})
-
-    def _maps(self, names: set[str]) -> list[Tensor]:
-        return [tensor for tensor in self._bundle.tensors if tensor.name in names]
 
     def _send_tensor(self, tensor: Tensor) -> None:
         """Bytes in the holes of its layout belong to other tensors; only the board knows them."""

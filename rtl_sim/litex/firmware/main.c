@@ -1,5 +1,5 @@
 /* Firmware of the simulated SoC: runs one program on the machine and prints the bytes that the host wants of its memory.
- * program.h: PROGRAM (offset, words), WINDOW_BYTES, REGIONS (offset, bytes) in the window. */
+ * program.h: PROGRAM_* (offset, words, spec hash of its machine), WINDOW_*, REGIONS (offset, bytes) in the window. */
 #include <generated/csr.h>
 #include <generated/mem.h>
 #include <generated/soc.h>
@@ -19,7 +19,7 @@ static const opu_device opu = {(volatile uint32_t *)OPU_BASE};
 static const struct { uint32_t offset, bytes; } regions[] = REGIONS;
 
 static int run(void) {
-    const uint64_t spec_hash = (uint64_t)OPU_SPEC_HASH_HI_VALUE << 32 | OPU_SPEC_HASH_LO_VALUE;
+    const uint64_t spec_hash = (uint64_t)PROGRAM_MACHINE_HI << 32 | PROGRAM_MACHINE_LO;
     int outcome = opu_probe(&opu, spec_hash);
     if (!outcome) outcome = opu_window(&opu, WINDOW, WINDOW_BYTES);
     flush_cpu_dcache();
