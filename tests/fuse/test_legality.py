@@ -117,7 +117,7 @@ def test_boundaries_of_the_other_strategies_have_reasons_too():
     dfg = graph("[r] a = Relu(x) [p] y = MaxPool<kernel_shape=[1,1]>(a)")
     hw = machine(TINY)
     result = partition(dfg, hw, "none")
-    assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
+    assert reasons(dfg, result)["r", "p"] == "p is not fused with r: strategy none"
     walked = boundaries.boundaries(context_of(dfg, hw), result.groups, (), "greedy", frozenset())
     text = "p was not next to r in the published algorithm's traversal"
     assert [b.why.text for b in walked] == [text]

@@ -45,7 +45,7 @@ def interior_value(words: Words) -> Words | None:
 
 
 def one_operator(words: Words) -> Words | None:
-    """{target} stays apart from {source}: strategy none
+    """{target} is not fused with {source}: strategy none
 
     Change: use --strategy matched
     """
