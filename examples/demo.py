@@ -62,7 +62,7 @@ def digits() -> int:
         f"{functional_seconds:.1f} s)"
     )
     out.print(
-        f"accuracy RTL           {accuracy['rtl']:6.2f} %  (first {RTL_IMAGES} images, {cycles} "
+        f"accuracy RTL           {accuracy['rtl']:6.2f} %  (first {RTL_IMAGES} images, {cycles:,} "
         "cycles each, "
         f"{rtl_seconds:.1f} s with the build of the simulator)"
     )
@@ -99,7 +99,7 @@ def resnet() -> int:
     print(*groups_table(done.bundle, result).lines(out.width), sep="\n")
     out.print(f"compiled in {compiled - begin:.1f} s, functional engine {ran - compiled:.1f} s")
     out.print(
-        f"against {checked.reference}: {checked.mismatches} of {checked.elements} int8 values "
+        f"against {checked.reference}: {checked.mismatches:,} of {checked.elements:,} int8 values "
         "differ "
         f"in {checked.tensors} tensors"
     )
