@@ -1,10 +1,9 @@
 """Write the generated parts of docs/commands.md: usage, arguments and options of every verb.
 
-`python -m opu_fuse.cli.commands_page` replaces what stands between a verb's two comment lines by
+`python -m opu_fuse.cli.commands_page` replaces the lines between a verb's two comment lines by
 its help texts. The text around them, examples included, is written by hand.
 """
 
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -14,9 +13,7 @@ import typer.main
 
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
-from opu_fuse.resources import hw_specs_dir
-
-logger = logging.getLogger(__name__)
+from opu_fuse.generated_files import write_generated
 
 PAGE = "docs/commands.md"
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -73,7 +70,7 @@ def _part(words: tuple[str, ...], command: Command) -> Iterator[str]:
 
 
 def _table(parameters: Iterable[Parameter]) -> Iterator[str]:
-    """What is required stands first; the order within is that of `--help`."""
+    """What is required comes first; the order within is that of `--help`."""
     rows = sorted(parameters, key=lambda p: not p.required)
     if not rows:
         return
@@ -101,9 +98,7 @@ def _value(parameter: Parameter) -> str:
 
 
 def _meaning(parameter: Parameter) -> str:
-    """Help, range and whether it may be repeated. A default that the help tells is left to the last
-    column.
-    """
+    """Help, range and whether it may be repeated; a default in the help is for the last column."""
     text = _without_default(parameter.help or "")[0]
     if text.endswith("."):  # a sentence of Typer's own
         text = text[0].lower() + text[1:-1]
@@ -120,20 +115,20 @@ def _meaning(parameter: Parameter) -> str:
 def _default(parameter: Parameter) -> str:
     if parameter.required:
         return "required"
-    told = _without_default(parameter.help or "")[1]
+    stated = _without_default(parameter.help or "")[1]
     default = parameter.default
-    if told or default in (None, "") or isinstance(default, bool):
-        return _linked(told) or "–"
+    if stated or default in (None, "") or isinstance(default, bool):
+        return _linked(stated) or "–"
     return f"`{getattr(default, 'value', default)}`"
 
 
-_TOLD = re.compile(r"; default: (.*?)(?=$| \()")
+_STATED = re.compile(r"; default: (.*?)(?=$| \()")
 
 
 def _without_default(text: str) -> tuple[str, str]:
     """Help without `; default: …`, and what the default is."""
-    told = _TOLD.search(text)
-    return (_TOLD.sub("", text), told[1]) if told else (text, "")
+    stated = _STATED.search(text)
+    return (_STATED.sub("", text), stated[1]) if stated else (text, "")
 
 
 def _linked(text: str) -> str:
@@ -149,20 +144,7 @@ def _is_option(parameter: Parameter) -> bool:
     return parameter.param_type_name == "option"
 
 
-def main() -> int:
-    """Write the page of a checkout; 1 when this is not one."""
-    page = hw_specs_dir().parent / PAGE
-    if not page.is_file():
-        logger.error("generated pages belong to a checkout, this is an installed package")
-        return 1
-    text = page.read_text(encoding="utf-8")
-    written = commands_page(text)
-    if written != text:
-        page.write_text(written, encoding="utf-8")
-        logger.info("wrote %s", PAGE)
-    return 0
-
-
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    raise SystemExit(main())
+    raise SystemExit(
+        write_generated(lambda project: {PAGE: commands_page((project / PAGE).read_text("utf-8"))})
+    )

@@ -16,7 +16,7 @@ LAYER = ("conv", "add")
 class Probe:
     """form: of the operator, in words; body: nodes; inputs: constants and maps, with their types;
     numbers: constants with values; channels: of `b`; others: operators of the body that the
-    machine runs beside the one in question.
+    machine runs besides the one in question.
     """
 
     operator: str

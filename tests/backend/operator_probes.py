@@ -1,6 +1,6 @@
 """A small network for each form of an ONNX operator that machines run, for docs/operators.md.
 
-An operator stands between two convolutions, so that neither an input nor an output does its work.
+An operator is between two convolutions, so that neither an input nor an output does its work.
 In the texts `a` is the map before it (8 channels, 8 rows, 8 columns), `b` what the last convolution
 reads. Inputs whose names begin with w, b or k are constants.
 """

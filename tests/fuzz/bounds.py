@@ -314,8 +314,8 @@ class Bounds:
         return float(sums.max(initial=0.0)) * 128 >= _EXACT_SUM
 
     def _overflows_computed(self, node: onnx.NodeProto) -> bool:
-        """The same of a product of two computed matrices: no two integers of 8 bits are further
-        apart than 255.
+        """The same of a product of two computed matrices: no two integers of 8 bits differ
+        by more than 255.
         """
         summed = self.shapes.get(node.input[0], ())[-1:]
         computed = not any(v in self._constants for v in node.input)

@@ -73,7 +73,7 @@ def roofline(page: Any, path: Path) -> None:
 
 
 def between(page: Any, path: Path, first: str, last: str) -> None:
-    """What stands between two headings."""
+    """What is between two headings."""
     tops = [
         page.locator(".part", has_text=title).first.bounding_box()["y"] for title in (first, last)
     ]

@@ -135,13 +135,13 @@ def test_bursts_go_in_the_cycles_in_which_the_address_walk_has_them(drawn, accep
             starts.append(at)
             unit.run(len(starts), work, at)
             continue
-        goes = unit.wanted
-        while goes < inf and not accepts[goes % len(accepts)]:
-            goes += 1
-        if unit.due <= goes:
+        taken = unit.wanted
+        while taken < inf and not accepts[taken % len(accepts)]:
+            taken += 1
+        if unit.due <= taken:
             unit.settle()
         else:
-            bursts.append((goes, unit.take(int(goes))[0]))
+            bursts.append((taken, unit.take(int(taken))[0]))
     assert (starts, bursts) == expected
 
 
