@@ -18,18 +18,20 @@ from opu_fuse.bundle.check import check_bundle, mistakes
 from opu_fuse.bundle.listing import program_listing
 from opu_fuse.bundle.manifest import Manifest, Member, another_version, damaged
 from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.runtime_member import runtime_member
 from opu_fuse.errors import InternalError, ProgramError, SpecError
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw_text
 from opu_fuse.process.atomic_files import whole_file
 
-SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
+SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED, RUNTIME = (
     "spec.yaml",
     "program.bin",
     "program.asm",
     "dram.bin",
     "qdq.onnx",
     "fused.onnx",
+    "runtime.bin",
 )
 _MODELS = (".onnx", ".tflite")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -130,6 +132,8 @@ def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
         batch=facts.batch,
     )
     check_bundle(bundle, hw, where)
+    if RUNTIME in data and data[RUNTIME] != runtime_member(bundle, hw):
+        raise damaged(where, f"{RUNTIME} is not what {manifests.NAME} says")
     return bundle
 
 
@@ -140,6 +144,7 @@ def _members(bundle: Bundle, hw: HwSpec) -> dict[str, Any]:
         PROGRAM: np.ascontiguousarray(bundle.words, "<u4").data,
         LISTING: program_listing(bundle, hw).encode(),
         DRAM: np.ascontiguousarray(bundle.constants, np.uint8).data,
+        RUNTIME: runtime_member(bundle, hw),
         **bundle.hosts,
     }
     models = {QDQ: bundle.qdq, FUSED: bundle.fused}
