@@ -1,10 +1,7 @@
 """libopu reads program files: the bytes of Python, and an error for every damaged file."""
 
 import ctypes
-import io
 import subprocess
-import zipfile
-from functools import cache
 
 import numpy as np
 import pytest
@@ -12,18 +9,20 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.file import load, save
-from opu_fuse.bundle.memory_image import initial_image, read_tensor, write_tensor
-from opu_fuse.bundle.program import HostSegment
+from opu_fuse.bundle.memory_image import initial_image, write_tensor
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
 from opu_fuse.resources import runtime_dir
+from opu_fuse.sim import engine
 from opu_fuse.sim.native.library import Words, library
 from opu_fuse.sim.native.machine import NativeMachine
-from opu_fuse.sim.ports import from_value, noise, to_value
+from opu_fuse.sim.ports import noise, to_value
 from tests.bundle.sample import sample_bundle
 
 OK, DAMAGED, OLD, SMALL, HOST, NAN = 0, 2, 4, 5, 6, 7
+NETWORKS = ("tiny_residual", "tiny_odd", "tiny_tiles")
 ROOM = 4096
 """Bytes for a `struct opu_file`, which is smaller."""
 DAMAGE = """
@@ -56,12 +55,6 @@ int main(int argc, char **argv) {
 """
 
 
-@cache
-def program(name, batch=1):
-    arguments = {"batch": batch} if batch > 1 else {}
-    return compile_model(zoo.build(name), load_hw("opu-tiny"), **arguments)
-
-
 def saved(bundle, tmp_path):
     path = tmp_path / "x.opu"
     save(bundle, path)
@@ -88,7 +81,7 @@ def test_inputs_and_outputs_have_the_bytes_of_python(tmp_path):
     halves = np.arange(-300, 300)[: np.prod(port.shape)] + 0.5
     for values in (halves * port.scale, noise(bundle)[port.name] * 20):
         array = np.ascontiguousarray(np.resize(values, port.shape), np.float32)
-        write_tensor(image, tensor, to_value(port, array, inside_int8=True)[None][0])
+        write_tensor(image, tensor, to_value(port, array, inside_int8=True))
         size = ctypes.c_size_t(array.nbytes)
         at = ctypes.c_void_p(array.ctypes.data)
         assert call.opu_file_input(file, ctypes.byref(area), 0, at, size) == OK
@@ -97,6 +90,42 @@ def test_inputs_and_outputs_have_the_bytes_of_python(tmp_path):
     assert call.opu_file_input(file, ctypes.byref(area), 0, at, small) == SMALL
     array[0, 0, 0, 0] = np.nan
     assert call.opu_file_input(file, ctypes.byref(area), 0, at, size) == NAN
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_whole_networks_give_the_outputs_of_python(name, batch, tmp_path):
+    hw = load_hw("opu-tiny")
+    bundle = compile_model(zoo.build(name), hw, Options(batch=batch)).bundle
+    inputs = noise(bundle)
+    expected = engine.run(bundle, hw, inputs).outputs
+    data = saved(bundle, tmp_path).read_bytes()
+    file, status = opened(data)
+    assert status == OK
+    call = library()
+    store = np.zeros(bundle.window_bytes + 64, np.uint8)
+    window = store[-store.ctypes.data % 64 :][: bundle.window_bytes]
+    area = ctypes.byref(Words(data=window.ctypes.data, size=window.size))
+    assert call.opu_file_load(file, area) == OK
+    for number, port in enumerate(bundle.inputs):
+        array = np.ascontiguousarray(inputs[port.name])
+        size = ctypes.c_size_t(array.nbytes)
+        assert call.opu_file_input_bytes(file, number) == array.nbytes
+        assert call.opu_file_input(file, area, number, address(array), size) == OK
+    machine = NativeMachine(hw, window)
+    run = ctypes.cast(call.opu_backend_native, ctypes.c_void_p)
+    backend = Words(data=run.value, size=machine._engine.value)
+    assert call.opu_file_run(file, area, ctypes.byref(backend), None) == OK
+    for number, port in enumerate(bundle.outputs):
+        want = expected[port.name]
+        got = np.zeros_like(want)
+        size = ctypes.c_size_t(got.nbytes)
+        assert call.opu_file_output(file, area, number, address(got), size) == OK
+        assert got.tobytes() == want.tobytes()
+
+
+def address(array):
+    return ctypes.c_void_p(array.ctypes.data)
 
 
 def test_a_file_without_the_member_loads_in_python_and_says_so_in_c(tmp_path, monkeypatch):
@@ -113,7 +142,7 @@ def test_a_member_that_differs_from_the_manifest_is_refused(tmp_path, monkeypatc
     change = lambda b, h: members(b, h) | {"runtime.bin": b"OPUR"}  # noqa: E731
     monkeypatch.setattr(program_file, "_members", change)
     path = saved(sample_bundle(), tmp_path)
-    with pytest.raises(ProgramError, match="runtime.bin is not what"):
+    with pytest.raises(ProgramError, match=r"runtime\.bin is not what"):
         load(path)
     assert opened(path.read_bytes())[1] == DAMAGED
 
