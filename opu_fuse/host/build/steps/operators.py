@@ -12,6 +12,7 @@ import numpy as np
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
 from opu_fuse.host.build.steps.nest import Nest, Operand, fill, least, plain, whole
+from opu_fuse.host.build.steps.windows import convolution, pool
 from opu_fuse.host.kernel import Instr, literal
 
 Lowering = Callable[[Site], list[Nest] | None]
@@ -318,5 +319,8 @@ OPERATORS: Mapping[str, Lowering] = {
     "ReduceSumSquare": _reduction("add", square=True),
     "GlobalAveragePool": _global_mean,
     "MatMul": _matmul,
+    "Conv": convolution,
+    "MaxPool": lambda site: pool(site, mean=False),
+    "AveragePool": lambda site: pool(site, mean=True),
 }
 """Operator of ONNX -> its nests."""
