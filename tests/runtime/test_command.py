@@ -7,7 +7,6 @@ import subprocess
 import numpy as np
 import pytest
 
-from opu_fuse import zoo
 from opu_fuse.bundle.file import save
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
@@ -15,16 +14,16 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.runtime.built import COMMAND, build
-from tests.runtime.test_host_segments import CLOSE, model_of
+from tests.runtime.test_host_segments import CLOSE, joined_model, model_of
 from tests.tiers import by_night
 
 CROSS = {"aarch64": "aarch64-linux-gnu-gcc", "riscv64": "riscv64-linux-gnu-gcc"}
 
 
 @pytest.fixture(scope="module")
-def shuffled(tmp_path_factory):
-    """A network whose concatenations and shuffles are on the host, two images at a time."""
-    return _case(zoo.build("shufflenet_v2", image=32), tmp_path_factory.mktemp("shuffled"), batch=2)
+def joined(tmp_path_factory):
+    """A network with a concatenation on the host, two images at a time."""
+    return _case(joined_model(), tmp_path_factory.mktemp("joined"), batch=2)
 
 
 def _case(model, folder, **options):
@@ -57,21 +56,19 @@ def _same(command, case):
     return all(np.array_equal(np.fromfile(p, e.dtype), e.ravel()) for p, e in outputs)
 
 
-def test_a_network_with_host_segments_under_sanitizers(command, shuffled):
-    assert _same(command, shuffled)
+def test_a_network_with_host_segments_under_sanitizers(command, joined):
+    assert _same(command, joined)
 
 
 @pytest.mark.parametrize("processor", by_night(CROSS, ["riscv64"]))
-def test_other_processors_compute_the_same_bits(processor, shuffled, tmp_path):
+def test_other_processors_compute_the_same_bits(processor, joined, tmp_path):
     compiler, emulator = CROSS[processor], f"qemu-{processor}"
     if not (shutil.which(compiler) and shutil.which(emulator)):
         if os.environ.get("CI"):
             pytest.fail(f"{compiler} and {emulator} are missing (.ci/run installs them)")
         pytest.skip(f"needs {compiler} and {emulator} (apt-get install qemu-user gcc-...)")
-    cross = build(
-        tmp_path / "opu-run", *COMMAND, compiler=compiler, options=("-O1", "-static")
-    )
-    assert _same([emulator, cross], shuffled)
+    cross = build(tmp_path / "opu-run", *COMMAND, compiler=compiler, options=("-O1", "-static"))
+    assert _same([emulator, cross], joined)
     softmax = _case(model_of(*CLOSE["softmax"]), tmp_path, keep_float=("only",))
     here = build(tmp_path / "here", *COMMAND)
     results = []
@@ -81,9 +78,9 @@ def test_other_processors_compute_the_same_bits(processor, shuffled, tmp_path):
     assert results[0] == results[1]
 
 
-def test_it_lists_ports_and_says_what_is_wrong(command, shuffled, tmp_path):
-    program, files, outputs = shuffled
-    assert "input input: type 1 [1, 3, 32, 32]" in _run(command, program).stdout
+def test_it_lists_ports_and_says_what_is_wrong(command, joined, tmp_path):
+    program, files, outputs = joined
+    assert "input x: type 1 [1, 4, 6, 5]" in _run(command, program).stdout
     cut = tmp_path / "cut.opu"
     cut.write_bytes(program.read_bytes()[:-100])
     odd = tmp_path / "odd"

@@ -16,7 +16,7 @@ from opu_fuse.sim import engine
 from opu_fuse.sim.native.library import load
 from opu_fuse.sim.ports import noise
 from tests.devices.register_model import DONE, ERROR, START, MachineModel
-from tests.runtime.built import HARDWARE, build
+from tests.runtime.built import LIBRARY, build
 from tests.runtime.libopu import Backend, File, Session, Status
 
 TINY = load_hw("opu-tiny")
@@ -43,7 +43,7 @@ class Registers(ctypes.Structure):
 @pytest.fixture(scope="module")
 def hardware(tmp_path_factory):
     target = tmp_path_factory.mktemp("hardware") / "libopu.so"
-    return load(build(target, *HARDWARE, options=("-O1", "-fPIC", "-shared")))
+    return load(build(target, *LIBRARY, options=("-O1", "-fPIC", "-shared")))
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,7 @@ _SOFTMAX_BY_AXIS = 13
 ZERO = {"float32": literal(np.float32(0)), "float64": literal(np.float64(0))}
 
 
-def extended(
-    site: Site, emit: Callable[[Payload, tuple[int, ...]], int]
-) -> list[Nest] | None:
+def extended(site: Site, emit: Callable[[Payload, tuple[int, ...]], int]) -> list[Nest] | None:
     """An element-wise operator by its payload."""
     kinds = [t for t in site.inputs if t is not None]
     if len(kinds) != len(site.inputs) or any(k.dtype != site.result.dtype for k in kinds):
@@ -63,7 +61,7 @@ def _unary(op: str) -> Lowering:
 
 def _binary(op: str) -> Lowering:
     def lower(site: Site) -> list[Nest] | None:
-        if len(site.inputs) != 2:  # noqa: PLR2004  operands
+        if len(site.inputs) != 2:
             return None
         return extended(site, lambda body, args: call(body, op, *args))
 
@@ -256,9 +254,9 @@ def softmax(site: Site, opset: int, *, log: bool = False) -> list[Nest] | None:
 
 
 def _matmul(site: Site) -> list[Nest] | None:
-    """numpy's broadcasting of leading axes; vectors are left out."""
+    """Numpy's broadcasting of leading axes; vectors are left out."""
     a, b, dtype = site.shape(0), site.shape(1), site.result.dtype
-    if min(len(a), len(b)) < 2 or dtype not in ZERO:  # noqa: PLR2004  matrices
+    if min(len(a), len(b)) < 2 or dtype not in ZERO:
         return None
     shape = site.result_shape
     rank = len(shape)

@@ -93,9 +93,7 @@ def pool(site: Site, *, mean: bool) -> list[Nest] | None:
     return [*nests, *_counted(site, window), _quotient(site, target)]
 
 
-def _over(
-    site: Site, window: _Window, source: str, target: str, op: str, start: str
-) -> list[Nest]:
+def _over(site: Site, window: _Window, source: str, target: str, op: str, start: str) -> list[Nest]:
     dtype, shape = site.result.dtype, site.result_shape
     rank = len(window.kernel)
     steps = row_major((*shape[:_CHANNEL_AXES], *window.padded))
