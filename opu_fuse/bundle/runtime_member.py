@@ -113,8 +113,8 @@ def used_maps(bundle: Bundle) -> dict[str, Tensor]:
     return {t.name: t for t in bundle.tensors if t.name in values}
 
 
-def why_not(bundle: Bundle) -> str:
-    """Why libopu cannot run a program; "" where it can."""
+def refused_port(bundle: Bundle) -> str:
+    """The input or output that libopu does not take, and why; "" where it takes all."""
     for kind, ports in (("input", bundle.inputs), ("output", bundle.outputs)):
         for port in ports:
             if UNKNOWN in port.shape or not prod(port.shape):
@@ -124,6 +124,13 @@ def why_not(bundle: Bundle) -> str:
             rounded = port.scale is not None and port.table is None
             if port.dtype not in (_OF_DTYPE if rounded else NUMBER_OF_DTYPE):
                 return f"{kind} {port.name} is {port.dtype}: libopu takes float32, int8 and uint8"
+    return ""
+
+
+def why_not(bundle: Bundle) -> str:
+    """Why libopu cannot run a program; "" where it can."""
+    if refused := refused_port(bundle):
+        return refused
     maps = {t.name for t in bundle.tensors}
     hosts = [s for s in bundle.segments if isinstance(s, HostSegment)]
     outside = any(p.value not in maps or p.unrounded for p in (*bundle.inputs, *bundle.outputs))

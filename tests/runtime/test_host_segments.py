@@ -186,6 +186,12 @@ def test_an_operator_without_a_form_in_c_is_refused_by_name(tmp_path):
         compiled(model, tmp_path, keep_float=("only",))
 
 
+def test_an_input_that_libopu_does_not_take_is_refused_by_name(tmp_path):
+    model = model_of("Identity", [], {}, TensorProto.BFLOAT16)
+    with pytest.raises(ModelError, match=r"input x is bfloat16: libopu takes.*without --host c"):
+        compiled(model, tmp_path)
+
+
 def test_a_program_for_onnxruntime_says_what_it_needs(tmp_path):
     bundle = compile_model(joined_model(), TINY).bundle
     path = tmp_path / "x.opu"

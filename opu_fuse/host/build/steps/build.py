@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from opu_fuse.bundle.program import Bundle, HostSegment, Port
-from opu_fuse.bundle.runtime_member import NONE, NUMBER_OF_DTYPE, used_maps, why_not
+from opu_fuse.bundle.runtime_member import NONE, NUMBER_OF_DTYPE, refused_port, used_maps, why_not
 from opu_fuse.errors import ModelError
 from opu_fuse.host.build.steps.lower import Lowered, bytes_of, lowered, written
 from opu_fuse.host.build.steps.nest import Nest, Operand
@@ -40,6 +40,7 @@ OPS = (
 """Operations by their numbers in `runtime/src/opu_host.h`."""
 _VALUES = 255
 """Values of a payload that libopu takes."""
+_LEVER = "compile without --host c"
 
 
 class _Move(Struct, frozen=True):
@@ -70,6 +71,8 @@ def with_host_steps(bundle: Bundle) -> Bundle:
     Raises ModelError for an operator that has no form in C, and for inputs and outputs that libopu
     does not pack.
     """
+    if refused := refused_port(bundle):
+        raise ModelError("--host c", refused, _LEVER)
     if not why_not(bundle):
         return bundle
     draft = _Draft(bundle, {name: n for n, name in enumerate(used_maps(bundle))})
@@ -78,10 +81,7 @@ def with_host_steps(bundle: Bundle) -> Bundle:
         draft.steps.append([])
         if isinstance(segment, HostSegment):
             _segment(draft, number, segment)
-    result = replace(bundle, host_steps=_encoded(draft))
-    if refused := why_not(result):
-        raise ModelError("--host c", refused, "compile without --host c")
-    return result
+    return replace(bundle, host_steps=_encoded(draft))
 
 
 def _inputs(draft: _Draft) -> None:
@@ -196,6 +196,9 @@ def _values(step: _Move | Nest) -> Iterator[str]:
 
 def _encoded(draft: _Draft) -> bytes:
     offsets, total = _offsets(draft)
+    if total > NONE:
+        what = f"host segments need {total:,} bytes of work memory, libopu takes {NONE:,}"
+        raise ModelError("--host c", what, _LEVER)
     ports = (*draft.bundle.inputs, *draft.bundle.outputs)
     head = 2 + 2 * len(ports) + 2 * len(draft.steps)
     counts = [[_word_count(step) for step in steps] for steps in draft.steps]
@@ -250,7 +253,7 @@ def _step(
     values = len(step.inputs) + len(step.results) + len(step.body)
     if values > _VALUES:
         what = f"a fused kernel has {values} values, libopu takes {_VALUES}"
-        raise ModelError("--host c", what, "compile without --host c")
+        raise ModelError("--host c", what, _LEVER)
     words = [Step.NEST, _word_count(step), len(step.extents)]
     words += [len(step.inputs), len(step.results), len(step.body), *step.extents]
     for x in (*step.inputs, *step.results):

@@ -4,6 +4,7 @@ ONNX Runtime runs the operator on the numbers of its operand's elements. So ever
 operator is what ONNX Runtime makes of it.
 """
 
+import logging
 import math
 from collections.abc import Mapping
 
@@ -14,6 +15,8 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.ort_operator import run_graph
 from opu_fuse.host.build.linalg.site import TensorType
 from opu_fuse.host.build.steps.nest import Nest, Operand, plain, row_major
+
+log = logging.getLogger(__name__)
 
 MOVES = frozenset(
     {
@@ -43,7 +46,11 @@ def moves(
     if resized and (_mode(node) != "nearest" or not small):
         return None
     numbers = np.arange(math.prod(shape), dtype=np.float32 if small else np.int64).reshape(shape)
-    places = _run(node, {source: numbers}, {name: constants[name] for name in others}, opsets)
+    try:
+        places = _run(node, {source: numbers}, {name: constants[name] for name in others}, opsets)
+    except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
+        log.info("%s: ONNX Runtime does not move %s: %s", node.name, numbers.dtype, error)
+        return None
     nests: list[Nest] = []
     for name, found in zip([n for n in node.output if n], places, strict=True):
         dtype = types[source].dtype
