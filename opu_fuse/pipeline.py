@@ -51,6 +51,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
+    from opu_fuse.bundle.context_model import ContextModel
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
     from opu_fuse.partitioned_model import PartitionedModel
 
@@ -201,6 +202,17 @@ def compile_prepared(
         plan=plan,
         bundle=bundle,
     )
+
+
+def context_of(done: Compilation, hw: HwSpec, *, stem: str = "") -> "ContextModel":
+    """A compiled model as a model for ONNX Runtime with the provider of this machine; stem: as of
+    `context_model`. Raises ProgramError for a program that cannot be written so.
+    """
+    from opu_fuse.bundle.context_model import context_model  # programs need none
+    from opu_fuse.codegen.bundle import host_models
+
+    hosts = host_models(done.dfg, done.plan) if done.bundle.hosts else ()
+    return context_model(done.bundle, hw, hosts, stem=stem)
 
 
 def partition_model(
