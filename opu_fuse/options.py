@@ -16,6 +16,7 @@ from opu_fuse.errors import UserError
 from opu_fuse.frontend.choice_names import Method, MethodLike, Scales, ScalesLike
 from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, StrategyLike, StrategyName
+from opu_fuse.host.form_names import HostForm, HostFormLike
 from opu_fuse.hw.spec.load_spec import HwLike
 from opu_fuse.passes import EVERY, PassOptions
 from opu_fuse.schedule.choice_names import FusedStackChoice, FusedStackLike
@@ -79,6 +80,7 @@ class Options(ModelOptions):
     none. False stores every tensor for comparing.
     batch: images that a program runs together.
     cascades: fused stacks, which Vela calls cascades: auto, always or never.
+    host: how the program holds its host segments: for onnxruntime alone, or for libopu in c, too.
     passes: levels, names and instruments.
     print_after: stages (or EVERY) whose results are written as text.
     """
@@ -86,6 +88,7 @@ class Options(ModelOptions):
     reuse_memory: bool = True
     batch: int = 1
     cascades: FusedStackLike = FusedStackChoice.AUTO
+    host: HostFormLike = HostForm.ONNXRUNTIME
     passes: PassOptions = field(default_factory=PassOptions)
     print_after: tuple[str, ...] = ()
 
@@ -93,6 +96,7 @@ class Options(ModelOptions):
         """As of `ModelOptions`, and UserError for a stage that is none."""
         ModelOptions.__post_init__(self)
         require_choice("cascades", self.cascades, FusedStackChoice)
+        require_choice("host", self.host, HostForm)
         require_names("print_after", self.print_after)
         for name in self.print_after:
             if name not in (*STAGES, EVERY):

@@ -36,6 +36,7 @@ from opu_fuse.fuse.strategies.strategy_names import (
     StrategyLike,
     StrategyName,
 )
+from opu_fuse.host.form_names import HostForm
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
@@ -188,6 +189,10 @@ def compile_prepared(
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
+    if HostForm(options.host) is HostForm.C:
+        from opu_fuse.host.build.steps.build import with_host_steps  # starts ONNX Runtime
+
+        bundle = with_host_steps(bundle)
     programs = [s.instructions for s in plan.segments if isinstance(s, MachineProgram)]
     show("program", bundle, hw)
     self_check(bundle, hw, programs)  # what compiles, runs

@@ -9,6 +9,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from opu_fuse.bundle.check import check_bundle, mistakes
 from opu_fuse.bundle.listing import program_listing
 from opu_fuse.bundle.manifest import Manifest, Member, another_version, damaged
 from opu_fuse.bundle.program import Bundle
-from opu_fuse.bundle.runtime_member import runtime_member
+from opu_fuse.bundle.runtime_member import host_steps_in, runtime_member
 from opu_fuse.errors import InternalError, ProgramError, SpecError
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw_text
@@ -136,7 +137,19 @@ def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
         batch=facts.batch,
     )
     check_bundle(bundle, hw, where)
-    if RUNTIME in data and data[RUNTIME] != runtime_member(bundle, hw):
+    return _with_runtime(bundle, hw, data[RUNTIME], where) if RUNTIME in data else bundle
+
+
+def _with_runtime(bundle: Bundle, hw: HwSpec, member: bytes, where: str) -> Bundle:
+    """The bundle with the steps for libopu. A member of another version is left to libopu."""
+    try:
+        steps = host_steps_in(member)
+    except ValueError as error:
+        raise damaged(where, f"{RUNTIME} {error}") from None
+    if steps is None:
+        return bundle
+    bundle = replace(bundle, host_steps=steps)
+    if member != runtime_member(bundle, hw):
         raise damaged(where, f"{RUNTIME} is not what {manifests.NAME} says")
     return bundle
 

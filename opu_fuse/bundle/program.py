@@ -289,6 +289,7 @@ class Bundle:
     fused: the same with groups as functions, its weights those of `qdq` (`fused_onnx.py`), or b""
     source_map: node of the user's model -> the canonical nodes and the group that it became
     batch: images that machine segments run together
+    host_steps: the host segments for libopu (`host/build/steps`), or b""
     """
 
     model: str
@@ -311,6 +312,7 @@ class Bundle:
     qdq: bytes
     fused: bytes = b""
     batch: int = 1
+    host_steps: bytes = b""
 
     def __repr__(self) -> str:
         hosts = sum(isinstance(s, HostSegment) for s in self.segments)

@@ -30,6 +30,7 @@ from opu_fuse.cli.arguments import (
 from opu_fuse.cli.console import out, print_plain
 from opu_fuse.cli.progress import COMPILE_SHARES, stages
 from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
+from opu_fuse.host.form_names import HostForm
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.sim.array_files import require_targets
 
@@ -68,6 +69,13 @@ def compile_(
             "(docs/scheduling.md)"
         ),
     ] = FusedStackChoice.AUTO,
+    host: Annotated[
+        HostForm,
+        typer.Option(
+            help="host segments: for ONNX Runtime alone, or in a form that libopu runs in C, too "
+            "(docs/run-on-a-board.md)"
+        ),
+    ] = HostForm.ONNXRUNTIME,
     level: Annotated[
         int,
         typer.Option(
@@ -153,6 +161,7 @@ def compile_(
         reuse_memory=not keep_tensors,
         batch=batch,
         cascades=cascades,
+        host=host,
         passes=passes,
         print_after=tuple(print_after or ()),
     )

@@ -2,11 +2,20 @@
  *
  * C99, the C library and nothing else; the same text is valid C++. No function allocates: the
  * caller gives the memory, after it has asked how much. No function has state of its own, so
- * threads may work at the same time, each with an engine of its own.
+ * threads may work at the same time, each with a session and an engine of its own.
  *
- * A program is the instruction words of one machine segment (docs/isa.md) together with the
- * description of the machine that it was compiled for. It works on a memory window: the bytes that
- * the machine sees as its DRAM, with constants, feature maps and programs (docs/machine.md). */
+ * A program file (docs/program-file.md) holds machine segments and host segments. A machine segment
+ * is instruction words (docs/isa.md) for the machine that the file describes. It works on a memory
+ * window: the bytes that the machine sees as its DRAM, with constants, feature maps and programs
+ * (docs/machine.md). A back end executes it: the native engine below, or hardware
+ * (opu_hardware.h). Host segments run on the processor, in this library.
+ *
+ * A run, from first to last call:
+ *   opu_open           check a file in memory; sizes and ports are known afterwards
+ *   opu_native_init    or another back end
+ *   opu_session_init   window and work memory of the caller, filled for this program
+ *   opu_run            inputs to outputs, as often as wanted
+ */
 #ifndef OPU_H
 #define OPU_H
 
@@ -27,7 +36,18 @@ enum opu_status {
   OPU_BAD_MACHINE = 2,   /* a description that is no machine of this version of the library */
   OPU_SMALL_ARENA = 3,   /* the memory is smaller than opu_native_size says */
   OPU_BAD_PROGRAM = 4,   /* words that are no complete program: see opu_fault */
-  OPU_MACHINE_FAULT = 5  /* the machine faults at an instruction: see opu_fault */
+  OPU_MACHINE_FAULT = 5, /* the machine faults at an instruction: see opu_fault */
+  OPU_DAMAGED = 6,       /* no whole program file: `what` says what is wrong */
+  OPU_OTHER_VERSION = 7, /* a file or a section for another version of this library */
+  OPU_NO_SECTION = 8,    /* a file without runtime.bin */
+  OPU_UNSUPPORTED = 9,   /* a program that needs Python: `what` says why */
+  OPU_SMALL_MEMORY = 10, /* a window, a work memory or an array of the caller is too small */
+  OPU_NAN = 11,          /* an input is NaN, which no int8 can represent */
+  OPU_OTHER_SPEC = 12,   /* the back end is another machine than the program was compiled for */
+  OPU_NO_MACHINE = 13,   /* registers that are no machine of this version */
+  OPU_BUSY = 14,         /* another call uses the session, or the machine runs already */
+  OPU_TIMEOUT = 15,      /* the machine has not ended in time; it was stopped */
+  OPU_BUS = 16           /* the device cannot be reached: `what` says which */
 };
 
 /* A sentence without a full stop; a static string. */
@@ -99,6 +119,124 @@ enum opu_status opu_native_run(struct opu_native *engine, const struct opu_progr
  * none. size: its bytes, words one after the other (docs/machine.md), partial sums as int32. Weights
  * that are filled in after a run need a call after that run: the engine keeps a copy of some. */
 void *opu_native_memory(struct opu_native *engine, uint32_t space, size_t *size);
+
+/* -------- Program files -------- */
+
+#define OPU_RANK 8u
+
+/* Element types, by ONNX's numbers (TensorProto.DataType). */
+enum opu_dtype {
+  OPU_FLOAT32 = 1,
+  OPU_UINT8 = 2,
+  OPU_INT8 = 3,
+  OPU_UINT16 = 4,
+  OPU_INT16 = 5,
+  OPU_INT32 = 6,
+  OPU_INT64 = 7,
+  OPU_BOOL = 9,
+  OPU_FLOAT16 = 10,
+  OPU_FLOAT64 = 11,
+  OPU_UINT32 = 12,
+  OPU_UINT64 = 13
+};
+
+/* Bytes of an element; 0 for another number. */
+size_t opu_dtype_bytes(uint32_t dtype);
+
+/* An opened file. It refers to the caller's bytes of the file, which must stay where they are.
+ * Sizes are for the caller; what follows them is the library's own. */
+struct opu_file {
+  const char *name;            /* of the model */
+  const char *refused;         /* why libopu cannot run it; an empty text: it can */
+  struct opu_machine_config machine;
+  uint64_t window_bytes;       /* memory window that the program needs */
+  uint64_t work_bytes;         /* work memory that host segments need; 0: none */
+  uint32_t batch;              /* images that run together */
+  uint32_t inputs, outputs;    /* ports */
+  const char *what;            /* what is wrong after OPU_DAMAGED; a static string */
+  const uint8_t *section, *constants, *words; /* members of the file */
+  uint64_t program_offset, constant_bytes;
+  uint64_t image_bytes; /* of the work memory, for one image */
+  uint32_t section_bytes, word_count, segments, maps;
+  uint32_t segment_at, map_at, port_at, host_at, host_bytes; /* offsets in the section */
+};
+
+/* An input or an output of the model, for one image. */
+struct opu_port {
+  const char *name;
+  uint32_t dtype; /* enum opu_dtype */
+  uint32_t rank;
+  uint32_t shape[OPU_RANK];
+  size_t elements;
+  size_t bytes; /* of an array of one image */
+};
+
+/* Check a whole file in memory: structure and CRC of the archive, sizes, offsets, host segments.
+ * Nothing outside `bytes` is read. A file that needs Python opens: see `refused`. */
+enum opu_status opu_open(struct opu_file *file, const void *bytes, size_t size);
+
+/* The same for the three members that a run needs, where a target has no whole file: runtime.bin,
+ * dram.bin, program.bin. */
+enum opu_status opu_open_members(struct opu_file *file, const void *section, size_t section_bytes,
+                                 const void *constants, size_t constant_bytes, const void *words,
+                                 size_t words_bytes);
+
+/* Describe a port; OPU_BAD_ARGUMENT for a number that there is not. */
+enum opu_status opu_input(const struct opu_file *file, uint32_t number, struct opu_port *port);
+enum opu_status opu_output(const struct opu_file *file, uint32_t number, struct opu_port *port);
+
+/* What executes machine segments.
+ *
+ * attach: called once by opu_session_init, with the filled window; checks that the machine is the
+ * file's. May be a null pointer.
+ * run: execute the words at byte `offset` of the window, and return when they have ended. It also
+ * cleans and invalidates caches where there are any. fault: filled after OPU_MACHINE_FAULT. */
+struct opu_backend {
+  enum opu_status (*attach)(void *self, const struct opu_file *file,
+                            const struct opu_window *window);
+  enum opu_status (*run)(void *self, const struct opu_window *window, uint64_t offset,
+                         uint32_t words, struct opu_fault *fault);
+  void *self;
+};
+
+/* A loaded program. For one call at a time; a second one gets OPU_BUSY. segment, fault, port: where
+ * the last run ended, if not with OPU_OK. The rest is the library's own. */
+struct opu_session {
+  uint32_t segment;       /* of the program */
+  uint32_t port;          /* number of the input that is NaN or of the array that is too small */
+  struct opu_fault fault; /* after OPU_MACHINE_FAULT */
+  const struct opu_file *file;
+  struct opu_backend backend;
+  struct opu_window window;
+  uint8_t *work;
+  volatile int busy;
+};
+
+/* Load a program: the window becomes constants, program words, and zeros. file and backend's self
+ * must stay where they are. window, work: aligned to 64 bytes, of at least file->window_bytes and
+ * file->work_bytes; work may be a null pointer where that is 0. */
+enum opu_status opu_session_init(struct opu_session *session, const struct opu_file *file,
+                                 const struct opu_backend *backend,
+                                 const struct opu_window *window, void *work, size_t work_size);
+
+/* Arrays of the caller, one for each port, in the model's type and the processor's byte order.
+ * bytes: what is there, at least `images` times the port's. */
+struct opu_in {
+  const void *data;
+  size_t bytes;
+};
+struct opu_out {
+  void *data;
+  size_t bytes;
+};
+
+/* Run `images` images, which follow each other in every array; the program runs once for each
+ * `file->batch` of them. After an error outputs hold what was complete. */
+enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs,
+                        const struct opu_out *outputs, size_t images);
+
+/* The native engine as a back end. The processor must be little-endian. */
+void opu_native_backend(struct opu_backend *backend, struct opu_native *engine);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,1 @@
+"""Host segments as loop nests that libopu executes (`runtime/src/opu_host.c`)."""

@@ -1,0 +1,294 @@
+"""`host_steps`: the host segments of a program for libopu.
+
+The section has, in little-endian uint32 words: bytes of the work memory of an image (two words);
+for every port the places of its value and of its unrounded value in it; for every segment the
+offset of its first step in the section and how many there are; steps; constants.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+import numpy as np
+from msgspec import Struct, field
+
+from opu_fuse.bundle.program import Bundle, HostSegment, Port
+from opu_fuse.bundle.runtime_member import NONE, NUMBER_OF_DTYPE, used_maps, why_not
+from opu_fuse.errors import ModelError
+from opu_fuse.host.build.steps.lower import Lowered, bytes_of, lowered, written
+from opu_fuse.host.build.steps.nest import Nest, Operand
+from opu_fuse.host.kernel import Instr, scalar
+
+_ALIGNMENT = 64
+
+
+class Step(IntEnum):
+    """Kinds of steps."""
+
+    LOAD = 0
+    STORE = 1
+    NEST = 2
+
+
+OPS = (
+    *("const", "index", "cast", "neg", "abs", "sign", "sqrt", "round", "floor", "ceil", "exp"),
+    *("tanh", "sigmoid", "add", "sub", "mul", "div", "max", "min", "maxnum", "lt", "le", "gt"),
+    *("ge", "eq", "and", "or", "not", "select", "log", "erf", "pow"),
+)
+"""Operations by their numbers in `runtime/src/opu_host.h`."""
+_VALUES = 255
+"""Values of a payload that libopu takes."""
+
+
+class _Move(Struct, frozen=True):
+    """A map of the window to or from a value of the host."""
+
+    kind: Step
+    map: int
+    value: str
+
+
+class _Draft(Struct):
+    """The steps of every segment while they are gathered. A value of the program is called by its
+    name; one of a host segment alone by the segment's number and its name.
+    """
+
+    bundle: Bundle
+    maps: Mapping[str, int]
+    steps: list[list[_Move | Nest]] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    """Value of the program -> the value that holds it on the host."""
+
+
+def with_host_steps(bundle: Bundle) -> Bundle:
+    """The program with its host segments for libopu.
+
+    Raises ModelError for an operator that has no form in C, and for inputs and outputs that libopu
+    does not pack.
+    """
+    if not why_not(bundle):
+        return bundle
+    draft = _Draft(bundle, {name: n for n, name in enumerate(used_maps(bundle))})
+    _inputs(draft)
+    for number, segment in enumerate(bundle.segments):
+        draft.steps.append([])
+        if isinstance(segment, HostSegment):
+            _segment(draft, number, segment)
+    result = replace(bundle, host_steps=_encoded(draft))
+    if refused := why_not(result):
+        raise ModelError("--host c", refused, "compile without --host c")
+    return result
+
+
+def _inputs(draft: _Draft) -> None:
+    read = {v for s in draft.bundle.segments if isinstance(s, HostSegment) for _, v in s.inputs}
+    read |= {port.value for port in draft.bundle.outputs}
+    for port in draft.bundle.inputs:
+        size = int(np.prod(port.shape))
+        if port.value in read or port.value not in draft.maps:
+            raw = port.scale is None and port.value not in draft.maps
+            _own(draft, port.value, size * (np.dtype(port.dtype).itemsize if raw else 1))
+        if port.unrounded:
+            _own(draft, port.unrounded, size * np.dtype(port.dtype).itemsize)
+
+
+def _own(draft: _Draft, value: str, size: int) -> None:
+    draft.places[value] = value
+    draft.sizes[value] = size
+
+
+def _segment(draft: _Draft, number: int, segment: HostSegment) -> None:
+    steps, local = draft.steps[-1], dict[str, str]()
+    for name, value in segment.inputs:
+        if value not in draft.places:
+            tensor = next(t for t in draft.bundle.tensors if t.name == value)
+            _own(draft, value, int(np.prod(tensor.shape)))
+            steps.append(_Move(Step.LOAD, draft.maps[value], value))
+        local[name] = draft.places[value]
+    for piece in segment.pieces:
+        _piece(draft, number, lowered(piece, draft.bundle.hosts[piece.member]), local)
+    for name, value in segment.results.items():
+        if f"{number}/{name}:shown" in draft.sizes:
+            name = f"{name}:shown"  # noqa: PLW2901  the constant as a value
+        draft.places[value] = local.get(name, f"{number}/{name}")
+        if value in draft.maps:
+            steps.append(_Move(Step.STORE, draft.maps[value], draft.places[value]))
+
+
+def _piece(draft: _Draft, number: int, found: Lowered, local: Mapping[str, str]) -> None:
+    """local: values of the segment that come from outside -> their names."""
+
+    def named(x: Operand) -> Operand:
+        name = local.get(x.value, f"{number}/{x.value}")
+        if x.value in found.constants and x.value not in local:
+            draft.constants[name] = found.constants[x.value]
+        return Operand(
+            value=name, dtype=x.dtype, offset=x.offset, strides=x.strides, tables=x.tables
+        )
+
+    for nest in found.nests:
+        moved = Nest(
+            extents=nest.extents,
+            inputs=tuple(map(named, nest.inputs)),
+            results=tuple(map(named, nest.results)),
+            body=nest.body,
+            yields=nest.yields,
+        )
+        draft.steps[-1].append(moved)
+    for value, dtype, elements in written(found.nests):
+        size = elements * np.dtype(dtype).itemsize
+        if value in found.types and value not in found.constants:
+            size = max(size, bytes_of(found.types[value]))
+        name = local.get(value, f"{number}/{value}")
+        draft.sizes[name] = max(draft.sizes.get(name, 0), size)
+
+
+def _offsets(draft: _Draft) -> tuple[dict[str, int], int]:
+    """First fit by time of use: value -> offset in the work memory; bytes of all."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    time = 0
+    for port in draft.bundle.inputs:
+        for value in (port.value, port.unrounded):
+            if value in draft.places:
+                first[value] = last[value] = 0
+    for steps in draft.steps:
+        for step in steps:
+            time += 1
+            for value in _values(step):
+                if value not in draft.constants:
+                    first.setdefault(value, time)
+                    last[value] = time
+    for port in draft.bundle.outputs:
+        if port.value in draft.places:
+            last[draft.places[port.value]] = time + 1
+    offsets: dict[str, int] = {}
+    total = 0
+    for value in sorted(first, key=lambda v: (first[v], -draft.sizes[v], v)):
+        size = -(-draft.sizes[value] // _ALIGNMENT) * _ALIGNMENT
+        busy = sorted(
+            (offsets[v], offsets[v] + -(-draft.sizes[v] // _ALIGNMENT) * _ALIGNMENT)
+            for v in offsets
+            if first[v] <= last[value] and first[value] <= last[v]
+        )
+        at = 0
+        for begin, end in busy:
+            if at + size <= begin:
+                break
+            at = max(at, end)
+        offsets[value] = at
+        total = max(total, at + size)
+    return offsets, total
+
+
+def _values(step: _Move | Nest) -> Iterator[str]:
+    if isinstance(step, _Move):
+        yield step.value
+    else:
+        yield from (x.value for x in (*step.inputs, *step.results))
+
+
+def _encoded(draft: _Draft) -> bytes:
+    offsets, total = _offsets(draft)
+    ports = (*draft.bundle.inputs, *draft.bundle.outputs)
+    head = 2 + 2 * len(ports) + 2 * len(draft.steps)
+    counts = [[_word_count(step) for step in steps] for steps in draft.steps]
+    data = _Constants(4 * (head + sum(map(sum, counts))))
+    words: list[int] = [total & NONE, total >> 32]
+    for port in ports:
+        words += _port_places(draft, port, offsets)
+    at = 4 * head
+    for own in counts:
+        words += [at, len(own)]
+        at += 4 * sum(own)
+    for steps in draft.steps:
+        for step in steps:
+            words += _step(step, draft, offsets, data)
+    return np.array(words, np.int64).astype("<u4").tobytes() + bytes(data.data)
+
+
+def _port_places(draft: _Draft, port: Port, offsets: Mapping[str, int]) -> tuple[int, int]:
+    places = [
+        offsets.get(draft.places.get(value, ""), NONE) for value in (port.value, port.unrounded)
+    ]
+    return places[0], places[1]
+
+
+class _Constants:
+    """Bytes after the steps: tables and constants, each once."""
+
+    def __init__(self, start: int) -> None:
+        self._start, self.data = start, bytearray()
+        self._known: dict[bytes, int] = {}
+
+    def add(self, data: bytes) -> int:
+        if data not in self._known:
+            self._known[data] = self._start + len(self.data)
+            self.data += data + bytes(-len(data) % 4)
+        return self._known[data]
+
+
+def _word_count(step: _Move | Nest) -> int:
+    if isinstance(step, _Move):
+        return 3
+    operands = len(step.inputs) + len(step.results)
+    loops = len(step.extents)
+    return 6 + loops + operands * (3 + 2 * loops) + 7 * len(step.body) + len(step.results)
+
+
+def _step(
+    step: _Move | Nest, draft: _Draft, offsets: Mapping[str, int], data: _Constants
+) -> Sequence[int]:
+    if isinstance(step, _Move):
+        return [step.kind, step.map, offsets[step.value]]
+    values = len(step.inputs) + len(step.results) + len(step.body)
+    if values > _VALUES:
+        what = f"a fused kernel has {values} values, libopu takes {_VALUES}"
+        raise ModelError("--host c", what, "compile without --host c")
+    words = [Step.NEST, _word_count(step), len(step.extents)]
+    words += [len(step.inputs), len(step.results), len(step.body), *step.extents]
+    for x in (*step.inputs, *step.results):
+        words += _operand(x, draft, offsets, data)
+    for instr in step.body:
+        words += _instruction(instr)
+    return [*words, *step.yields]
+
+
+def _operand(
+    x: Operand, draft: _Draft, offsets: Mapping[str, int], data: _Constants
+) -> Sequence[int]:
+    constant = x.value in draft.constants
+    start = data.add(_raw(draft.constants[x.value])) if constant else offsets[x.value]
+    tables = [
+        data.add(np.array(x.tables[n], "<i4").tobytes()) if n in x.tables else NONE
+        for n in range(len(x.strides))
+    ]
+    first = start + x.offset * np.dtype(x.dtype).itemsize
+    return [int(constant), NUMBER_OF_DTYPE[x.dtype], first, *x.strides, *tables]
+
+
+def _raw(array: np.ndarray) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def _instruction(instr: Instr) -> Sequence[int]:
+    args = [*instr.args, 0, 0, 0][:3]
+    if instr.op == "index":
+        args[0] = instr.dim
+    low = high = 0
+    if instr.op == "const":
+        low, high = _literal(instr)
+    return [OPS.index(instr.op), NUMBER_OF_DTYPE[instr.dtype], *args, low, high]
+
+
+def _literal(instr: Instr) -> tuple[int, int]:
+    """The bits of the register: a float32, a float64, or an int64."""
+    value = scalar(instr.literal, instr.dtype)
+    form = {"float32": "<fI", "float64": "<d"}.get(instr.dtype, "<q")
+    more = (0,) if instr.dtype == "float32" else ()
+    number = float(value) if np.dtype(instr.dtype).kind == "f" else int(value)
+    low, high = struct.unpack("<II", struct.pack(form, number, *more))
+    return low, high

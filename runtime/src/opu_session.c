@@ -1,0 +1,148 @@
+/* Loading a program into a window, and running its segments in order. */
+#include <string.h>
+
+#include "opu_bytes.h"
+#include "opu_file.h"
+#include "opu_native.h"
+
+enum { ALIGNMENT = 64 };
+
+static int aligned(const void *memory) { return (uintptr_t)memory % ALIGNMENT == 0; }
+
+enum opu_status opu_session_init(struct opu_session *session, const struct opu_file *file,
+                                 const struct opu_backend *backend,
+                                 const struct opu_window *window, void *work, size_t work_size) {
+  if (!session || !file || !backend || !backend->run || !window) return OPU_BAD_ARGUMENT;
+  memset(session, 0, sizeof *session);
+  if (!file->section || !window->data || !aligned(window->data) || !aligned(work))
+    return OPU_BAD_ARGUMENT;
+  if (*file->refused) return OPU_UNSUPPORTED;
+  if (window->size < file->window_bytes || work_size < file->work_bytes) return OPU_SMALL_MEMORY;
+  if (file->work_bytes && !work) return OPU_BAD_ARGUMENT;
+  session->file = file;
+  session->backend = *backend;
+  session->window = *window;
+  session->window.size = (size_t)file->window_bytes;
+  session->work = (uint8_t *)work;
+  memset(window->data, 0, (size_t)file->window_bytes);
+  memcpy(window->data, file->constants, (size_t)file->constant_bytes);
+  memcpy(window->data + file->program_offset, file->words, (size_t)file->word_count * 4);
+  if (file->work_bytes) memset(work, 0, (size_t)file->work_bytes);
+  return backend->attach ? backend->attach(backend->self, file, &session->window) : OPU_OK;
+}
+
+/* Whether every array of the caller has all images. */
+static enum opu_status check_arrays(struct opu_session *s, const struct opu_in *inputs,
+                                    const struct opu_out *outputs, size_t images) {
+  const struct opu_file *file = s->file;
+  uint32_t n;
+  for (n = 0; n < file->inputs + file->outputs; n++) {
+    const struct opu_port_record port = opu_port_of(file, n);
+    const int input = n < file->inputs;
+    const struct opu_out *out = outputs + (input ? 0 : n - file->inputs);
+    const size_t bytes = input ? inputs[n].bytes : out->bytes;
+    const size_t one = port.elements * opu_dtype_bytes(port.dtype);
+    s->port = input ? n : n - file->inputs;
+    if (!(input ? inputs[n].data : out->data)) return OPU_BAD_ARGUMENT;
+    if (bytes / one < images) return OPU_SMALL_MEMORY;
+  }
+  return OPU_OK;
+}
+
+static enum opu_status pack_images(struct opu_session *s, const struct opu_in *inputs, size_t first,
+                                   uint32_t images) {
+  uint32_t n, image;
+  for (n = 0; n < s->file->inputs; n++) {
+    const struct opu_port_record port = opu_port_of(s->file, n);
+    const size_t one = port.elements * opu_dtype_bytes(port.dtype);
+    const uint8_t *data = (const uint8_t *)inputs[n].data + first * one;
+    s->port = n;
+    for (image = 0; image < images; image++, data += one) {
+      const enum opu_status status = opu_pack(s, &port, image, data);
+      if (status != OPU_OK) return status;
+    }
+    for (; image < s->file->batch; image++) opu_pack_nothing(s, &port, image);
+  }
+  return OPU_OK;
+}
+
+static enum opu_status run_segments(struct opu_session *s, uint32_t images) {
+  const struct opu_file *file = s->file;
+  uint32_t n, image;
+  for (n = 0; n < file->segments; n++) {
+    const struct opu_segment segment = opu_segment_of(file, n);
+    s->segment = n;
+    if (segment.host) {
+      for (image = 0; image < images; image++) opu_host_run(s, n, image);
+    } else {
+      const enum opu_status status = s->backend.run(s->backend.self, &s->window, segment.offset,
+                                                    segment.words, &s->fault);
+      if (status != OPU_OK) return status;
+    }
+  }
+  return OPU_OK;
+}
+
+static void unpack_images(struct opu_session *s, const struct opu_out *outputs, size_t first,
+                          uint32_t images) {
+  uint32_t n, image;
+  for (n = 0; n < s->file->outputs; n++) {
+    const struct opu_port_record port = opu_port_of(s->file, s->file->inputs + n);
+    const size_t one = port.elements * opu_dtype_bytes(port.dtype);
+    uint8_t *data = (uint8_t *)outputs[n].data + first * one;
+    for (image = 0; image < images; image++, data += one) opu_unpack(s, &port, image, data);
+  }
+}
+
+static enum opu_status run_all(struct opu_session *s, const struct opu_in *inputs,
+                               const struct opu_out *outputs, size_t images) {
+  size_t first;
+  enum opu_status status = check_arrays(s, inputs, outputs, images);
+  for (first = 0; first < images && status == OPU_OK; first += s->file->batch) {
+    const size_t left = images - first;
+    const uint32_t some = left < s->file->batch ? (uint32_t)left : s->file->batch;
+    status = pack_images(s, inputs, first, some);
+    if (status == OPU_OK) status = run_segments(s, some);
+    if (status == OPU_OK) unpack_images(s, outputs, first, some);
+  }
+  return status;
+}
+
+enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs,
+                        const struct opu_out *outputs, size_t images) {
+  enum opu_status status;
+  if (!session || !session->file) return OPU_BAD_ARGUMENT;
+  if ((!inputs && session->file->inputs) || (!outputs && session->file->outputs))
+    return OPU_BAD_ARGUMENT;
+  if (__sync_lock_test_and_set(&session->busy, 1)) return OPU_BUSY;
+  status = run_all(session, inputs, outputs, images);
+  __sync_lock_release(&session->busy);
+  return status;
+}
+
+static enum opu_status native_attach(void *self, const struct opu_file *file,
+                                     const struct opu_window *window) {
+  const struct opu_native *engine = (const struct opu_native *)self;
+  (void)window;
+  return memcmp(&engine->machine, &file->machine, sizeof file->machine) ? OPU_OTHER_SPEC : OPU_OK;
+}
+
+static enum opu_status native_run(void *self, const struct opu_window *window, uint64_t offset,
+                                  uint32_t words, struct opu_fault *fault) {
+  struct opu_program program;
+  struct opu_report report;
+  enum opu_status status;
+  memset(&report, 0, sizeof report);
+  program.words = (const uint32_t *)(const void *)(window->data + offset); /* aligned: offset % 4 */
+  program.count = words;
+  status = opu_native_run((struct opu_native *)self, &program, window, &report);
+  *fault = report.fault;
+  return status;
+}
+
+void opu_native_backend(struct opu_backend *backend, struct opu_native *engine) {
+  if (!backend) return;
+  backend->attach = native_attach;
+  backend->run = engine ? native_run : 0;
+  backend->self = engine;
+}
