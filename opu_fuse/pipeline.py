@@ -295,6 +295,15 @@ def compile(model: ModelLike, hw: HwLike, options: Options) -> Program:  # noqa:
     return Program(bundle=done.bundle, hw=hw)
 
 
+@keywords_of(Options)
+def compile_context(model: ModelLike, hw: HwLike, options: Options) -> "ContextModel":
+    """Model -> model for ONNX Runtime with the provider `onnxruntime-ep-opu`; `save` writes it.
+    model, hw: as of `compile`. Raises UserError with where, what and help for what it refuses.
+    """
+    hw = load_hw(hw)
+    return context_of(compile_model(model, hw, options), hw)
+
+
 def require_batch(dfg: Dfg, images: int) -> None:
     """UserError where a program cannot run so many images together."""
     if not 1 <= images <= MOST_IMAGES:

@@ -10,6 +10,7 @@ Names: `segment<n>` for the nodes, `opu/<value>:int8` for maps that are passed b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import onnx
 from onnx import TensorProto, helper
@@ -20,11 +21,13 @@ from opu_fuse.bundle.program import UNKNOWN, Bundle, HostSegment, Port
 from opu_fuse.bundle.segment_programs import SegmentProgram, segment_programs
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.process.atomic_files import whole_file
 
 PROVIDER = "OpuFuseExecutionProvider"
 """Name of the provider in ONNX Runtime; `source` of its nodes."""
 DOMAIN, NODE = "com.microsoft", "EPContext"
 IR_VERSION = 10
+MODEL_SUFFIX = ".onnx"
 _LARGEST = (1 << 31) - (1 << 20)
 """Bytes that a model with its programs inside may have: protobuf counts in 31 bits."""
 
@@ -37,6 +40,18 @@ class ContextModel:
 
     model: onnx.ModelProto
     files: Mapping[str, bytes]
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, and its programs next to it. Raises ProgramError."""
+        path = Path(path)
+        data = self.model.SerializeToString(deterministic=True)
+        try:
+            for name, content in {**self.files, path.name: data}.items():
+                with whole_file(path.with_name(name)) as temporary:
+                    temporary.write_bytes(content)
+        except OSError as error:
+            what = f"cannot be written ({error.strerror})"
+            raise ProgramError(str(path), what, "choose another output file") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,4 +235,3 @@ def _info(port: Port, batch: int) -> onnx.ValueInfoProto:
     if batch > 1:
         shape[0] = batch
     return helper.make_tensor_value_info(port.name, element_type(port.dtype), shape)
-

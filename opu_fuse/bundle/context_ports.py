@@ -3,6 +3,7 @@ them (`sim/ports.py` does the same to arrays).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,7 +96,11 @@ class _Chain(Struct):
     constants: list[TensorProto] = field(default_factory=list)
 
     def then(
-        self, op: str, *constants: np.ndarray | np.generic, first: bool = False, **attributes: object
+        self,
+        op: str,
+        *constants: np.ndarray | np.generic,
+        first: bool = False,
+        **attributes: Any,
     ) -> None:
         """Append an operator of the last result. constants: its other operands; first: they are
         before that result.

@@ -40,7 +40,14 @@ def compile_(
     model: Model,
     hw: Hw,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT.opu",
+            help="program file to write; OUT.onnx: the program as a model for ONNX Runtime "
+            "(docs/onnxruntime.md)",
+        ),
     ],
     strategy: Strategy = DEFAULT_STRATEGY,
     calibration: Calibration = None,
@@ -117,6 +124,13 @@ def compile_(
     verify_passes: Annotated[
         bool, typer.Option("--verify-passes", help="check the model after each pass")
     ] = False,
+    context_files: Annotated[
+        bool,
+        typer.Option(
+            "--context-files",
+            help="with -o OUT.onnx: write the programs of its segments next to it, not into it",
+        ),
+    ] = False,
     wide: Wide = False,
     explain_tiles: Annotated[
         str | None,
@@ -126,17 +140,20 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX or TFLite model into a program for a machine."""
+    from opu_fuse.bundle.context_model import MODEL_SUFFIX
     from opu_fuse.fuse.explain.coverage import little_on_machine
     from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
     from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.number_text import byte_size, counted, whole
     from opu_fuse.passes import PassOptions
-    from opu_fuse.pipeline import Options, Program, compile_model
+    from opu_fuse.pipeline import Options, Program, compile_model, context_of
     from opu_fuse.report.tables import groups_table
     from opu_fuse.schedule.fused_stack_text import stack_lines
 
     require_targets(output)
+    if context_files and output.suffix != MODEL_SUFFIX:
+        raise typer.BadParameter(f"--context-files is for -o OUT{MODEL_SUFFIX}")
     spec = load_hw(hw)
     passes = PassOptions(
         opt_level=level,
@@ -169,7 +186,11 @@ def compile_(
         done = compile_model(model, spec, options, begin, print_plain)
         tiles = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
-        Program(bundle=done.bundle, hw=spec).save(output)
+        if output.suffix == MODEL_SUFFIX:
+            stem = output.stem if context_files else ""
+            context_of(done, spec, stem=stem).save(output)
+        else:
+            Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle, wide=wide, host_reasons=False))
     if done.partition.search is not None:
         from opu_fuse.fuse.strategies.search_report import search_lines
