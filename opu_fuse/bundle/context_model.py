@@ -27,7 +27,6 @@ PROVIDER = "OpuFuseExecutionProvider"
 """Name of the provider in ONNX Runtime; `source` of its nodes."""
 DOMAIN, NODE = "com.microsoft", "EPContext"
 IR_VERSION = 10
-MODEL_SUFFIX = ".onnx"
 _LARGEST = (1 << 31) - (1 << 20)
 """Bytes that a model with its programs inside may have: protobuf counts in 31 bits."""
 

@@ -34,6 +34,9 @@ from opu_fuse.host.form_names import HostForm
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.sim.array_files import require_targets
 
+MODEL_SUFFIX = ".onnx"
+"""Suffix of an output that is a model for ONNX Runtime."""
+
 
 def compile_(
     context: typer.Context,
@@ -140,20 +143,17 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX or TFLite model into a program for a machine."""
-    from opu_fuse.bundle.context_model import MODEL_SUFFIX
     from opu_fuse.fuse.explain.coverage import little_on_machine
     from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
     from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.number_text import byte_size, counted, whole
     from opu_fuse.passes import PassOptions
-    from opu_fuse.pipeline import Options, Program, compile_model, context_of
+    from opu_fuse.pipeline import Options, compile_model
     from opu_fuse.report.tables import groups_table
     from opu_fuse.schedule.fused_stack_text import stack_lines
 
-    require_targets(output)
-    if context_files and output.suffix != MODEL_SUFFIX:
-        raise typer.BadParameter(f"--context-files is for -o OUT{MODEL_SUFFIX}")
+    _check_output(output, context_files=context_files)
     spec = load_hw(hw)
     passes = PassOptions(
         opt_level=level,
@@ -186,11 +186,7 @@ def compile_(
         done = compile_model(model, spec, options, begin, print_plain)
         tiles = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
-        if output.suffix == MODEL_SUFFIX:
-            stem = output.stem if context_files else ""
-            context_of(done, spec, stem=stem).save(output)
-        else:
-            Program(bundle=done.bundle, hw=spec).save(output)
+        _write(done, spec, output, context_files=context_files)
     out.print(groups_table(done.bundle, wide=wide, host_reasons=False))
     if done.partition.search is not None:
         from opu_fuse.fuse.strategies.search_report import search_lines
@@ -229,6 +225,23 @@ def compile_(
         out.print(line)
     if little := little_on_machine(done.dfg, spec, done.partition, reasons=out.quiet):
         print_plain(f"warning: {little}")
+
+
+def _check_output(output: Path, *, context_files: bool) -> None:
+    require_targets(output)
+    if context_files and output.suffix != MODEL_SUFFIX:
+        raise typer.BadParameter(f"--context-files is for -o OUT{MODEL_SUFFIX}")
+
+
+def _write(done: Any, spec: Any, output: Path, *, context_files: bool) -> None:
+    """The program, in the form that the name of its file asks for."""
+    from opu_fuse.pipeline import Program, context_of
+
+    if output.suffix == MODEL_SUFFIX:
+        stem = output.stem if context_files else ""
+        context_of(done, spec, stem=stem).save(output)
+    else:
+        Program(bundle=done.bundle, hw=spec).save(output)
 
 
 def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:

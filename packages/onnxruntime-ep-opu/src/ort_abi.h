@@ -26,6 +26,7 @@ typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtKernelContext OrtKernelContext;
 typedef struct OrtOpAttr OrtOpAttr;
+typedef struct OrtValueInfo OrtValueInfo;
 typedef struct OrtGraph OrtGraph;
 typedef struct OrtNode OrtNode;
 typedef struct OrtLogger OrtLogger;
@@ -91,6 +92,8 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
   X(95, void, ReleaseSession, (OrtSession * session))                                             \
   X(96, void, ReleaseValue, (OrtValue * value))                                                   \
   X(99, void, ReleaseTensorTypeAndShapeInfo, (OrtTensorTypeAndShapeInfo * info))                  \
+  X(237, OrtStatus *, HasSessionConfigEntry,                                                      \
+    (const OrtSessionOptions *options, const char *key, int *found))                              \
   X(238, OrtStatus *, GetSessionConfigEntry,                                                      \
     (const OrtSessionOptions *options, const char *key, char *value, size_t *size))               \
   X(247, OrtStatus *, Logger_LogMessage,                                                          \
@@ -98,8 +101,7 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
      const char *function))                                                                       \
   X(272, OrtStatus *, ReadOpAttr,                                                                 \
     (const OrtOpAttr *attribute, int type, void *data, size_t bytes, size_t *needed))             \
-  X(237, OrtStatus *, HasSessionConfigEntry,                                                      \
-    (const OrtSessionOptions *options, const char *key, int *found))                              \
+  X(289, OrtStatus *, GetValueInfoName, (const OrtValueInfo *info, const char **name))            \
   X(301, OrtStatus *, RegisterExecutionProviderLibrary,                                           \
     (OrtEnv * env, const char *name, const char *path))                                           \
   X(303, OrtStatus *, GetEpDevices,                                                               \
@@ -117,6 +119,12 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
   X(349, OrtStatus *, Node_GetName, (const OrtNode *node, const char **name))                     \
   X(350, OrtStatus *, Node_GetOperatorType, (const OrtNode *node, const char **name))             \
   X(351, OrtStatus *, Node_GetDomain, (const OrtNode *node, const char **name))                   \
+  X(353, OrtStatus *, Node_GetNumInputs, (const OrtNode *node, size_t *count))                    \
+  X(354, OrtStatus *, Node_GetInputs,                                                             \
+    (const OrtNode *node, const OrtValueInfo **values, size_t count))                             \
+  X(355, OrtStatus *, Node_GetNumOutputs, (const OrtNode *node, size_t *count))                   \
+  X(356, OrtStatus *, Node_GetOutputs,                                                            \
+    (const OrtNode *node, const OrtValueInfo **values, size_t count))                             \
   X(361, OrtStatus *, Node_GetAttributeByName,                                                    \
     (const OrtNode *node, const char *name, const OrtOpAttr **attribute))
 

@@ -65,10 +65,9 @@ static OrtStatus *compile(OrtEp *self, const OrtGraph **graphs, const OrtNode **
   const struct provider *p = (const struct provider *)(void *)self;
   const char *spec_hash = *p->spec_hash ? p->spec_hash : NULL;
   size_t n;
-  (void)fused;
   (void)context_nodes; /* the nodes are context nodes already */
   for (n = 0; n < count; n++) {
-    OrtStatus *status = opu_segment_create(p->api, graphs[n], spec_hash, &results[n]);
+    OrtStatus *status = opu_segment_create(p->api, graphs[n], fused[n], spec_hash, &results[n]);
     if (!status) continue;
     release_segments(self, results, n);
     while (n) results[--n] = NULL; /* released once */

@@ -8,10 +8,10 @@
 #define OPU_PROVIDER_NAME "OpuFuseExecutionProvider"
 #define OPU_MESSAGE 512 /* bytes of a message */
 
-/* segment.c: a machine segment, ready to run, from an EPContext node of `graph`. spec_hash: of the
- * machine that the user asked for, or a null pointer. */
-OrtStatus *opu_segment_create(const OrtApi *api, const OrtGraph *graph, const char *spec_hash,
-                              OrtNodeComputeInfo **result);
+/* segment.c: a machine segment, ready to run, from the EPContext node of `graph`, which ONNX Runtime
+ * replaces by `fused`. spec_hash: of the machine that the user asked for, or a null pointer. */
+OrtStatus *opu_segment_create(const OrtApi *api, const OrtGraph *graph, const OrtNode *fused,
+                              const char *spec_hash, OrtNodeComputeInfo **result);
 void opu_segment_release(OrtNodeComputeInfo *info);
 
 /* Whether a node is an EPContext of this provider. */

@@ -8,7 +8,12 @@
 
 enum { ALIGNMENT = 64, END_RECORD = 22 };
 
-/* info: first, since ONNX Runtime holds a pointer to it. bytes: the program file. */
+/* Which value of the fused node a port is: ONNX Runtime orders them as it likes, and leaves out
+ * outputs that nobody reads. */
+enum { ABSENT = -1 };
+
+/* info: first, since ONNX Runtime holds a pointer to it. bytes: the program file. input_of,
+ * output_of: value of the fused node by port. unread: memory for outputs that are absent. */
 struct segment {
   OrtNodeComputeInfo info;
   const OrtApi *api;
@@ -20,6 +25,8 @@ struct segment {
   struct opu_session session;
   struct opu_in *in;
   struct opu_out *out;
+  long *input_of, *output_of;
+  void *unread;
   pthread_mutex_t lock;
 };
 
@@ -139,6 +146,71 @@ static OrtStatus *load(struct segment *s) {
   return opu_failed(s->api, s->name, opu_status_text(status), "compile the model again");
 }
 
+typedef OrtStatus *(*value_count)(const OrtNode *node, size_t *count);
+typedef OrtStatus *(*value_list)(const OrtNode *node, const OrtValueInfo **values, size_t count);
+
+/* The values of a node; the caller frees them. */
+static OrtStatus *values_of(const struct segment *s, const OrtNode *node, value_count how_many,
+                            value_list list, const OrtValueInfo ***values, size_t *count) {
+  OPU_TRY(how_many(node, count));
+  *values = (const OrtValueInfo **)malloc((*count + 1u) * sizeof **values);
+  if (!*values) return no_memory(s);
+  return list(node, *values, *count);
+}
+
+/* For each value of `own`, where it is in `fused`. */
+static OrtStatus *match(const struct segment *s, const OrtValueInfo *const *own, size_t own_count,
+                        const OrtValueInfo *const *fused, size_t fused_count, long *result) {
+  size_t n, k;
+  for (n = 0; n < own_count; n++) {
+    const char *name, *other;
+    OPU_TRY(ort_GetValueInfoName(s->api)(own[n], &name));
+    result[n] = ABSENT;
+    for (k = 0; k < fused_count; k++) {
+      OPU_TRY(ort_GetValueInfoName(s->api)(fused[k], &other));
+      if (strcmp(name, other) == 0) result[n] = (long)k;
+    }
+  }
+  return NULL;
+}
+
+static OrtStatus *order_of(const struct segment *s, const OrtNode *node, const OrtNode *fused,
+                           value_count how_many, value_list list, uint32_t ports, long **result) {
+  const OrtValueInfo **own = NULL, **others = NULL;
+  size_t own_count = 0, count = 0;
+  OrtStatus *status = values_of(s, node, how_many, list, &own, &own_count);
+  if (!status) status = values_of(s, fused, how_many, list, &others, &count);
+  if (!status && own_count != ports)
+    status = opu_failed(s->api, s->name, "has another number of values than its program",
+                        "compile the model again");
+  *result = (long *)calloc((size_t)ports + 1u, sizeof **result);
+  if (!status && !*result) status = no_memory(s);
+  if (!status) status = match(s, own, own_count, others, count, *result);
+  free((void *)own);
+  free((void *)others);
+  return status;
+}
+
+static OrtStatus *order(struct segment *s, const OrtNode *node, const OrtNode *fused) {
+  size_t most = 1;
+  uint32_t n;
+  OPU_TRY(order_of(s, node, fused, ort_Node_GetNumInputs(s->api), ort_Node_GetInputs(s->api),
+                   s->file.inputs, &s->input_of));
+  OPU_TRY(order_of(s, node, fused, ort_Node_GetNumOutputs(s->api), ort_Node_GetOutputs(s->api),
+                   s->file.outputs, &s->output_of));
+  for (n = 0; n < s->file.inputs; n++)
+    if (s->input_of[n] == ABSENT)
+      return opu_failed(s->api, s->name, "ONNX Runtime left out an input", "report this");
+  for (n = 0; n < s->file.outputs; n++) {
+    struct opu_port port;
+    opu_output(&s->file, n, &port);
+    if (s->output_of[n] == ABSENT && port.bytes * s->file.batch > most)
+      most = port.bytes * s->file.batch;
+  }
+  s->unread = malloc(most);
+  return s->unread ? NULL : no_memory(s);
+}
+
 /* Type and elements of a tensor against a port; images: how many images there are. */
 static OrtStatus *images_of(const struct segment *s, const OrtValue *value,
                             const struct opu_port *port, size_t *images) {
@@ -165,16 +237,11 @@ static OrtStatus *images_of(const struct segment *s, const OrtValue *value,
 
 static OrtStatus *get_inputs(struct segment *s, const OrtKernelContext *context, size_t *images) {
   uint32_t n;
-  size_t count;
-  OPU_TRY(ort_KernelContext_GetInputCount(s->api)(context, &count));
-  if (count != s->file.inputs)
-    return opu_failed(s->api, s->name, "has another number of inputs than its program",
-                      "compile the model again");
   for (n = 0; n < s->file.inputs; n++) {
     const OrtValue *value;
     struct opu_port port;
     void *data;
-    OPU_TRY(ort_KernelContext_GetInput(s->api)(context, n, &value));
+    OPU_TRY(ort_KernelContext_GetInput(s->api)(context, (size_t)s->input_of[n], &value));
     opu_input(&s->file, n, &port);
     OPU_TRY(images_of(s, value, &port, images));
     /* Only read: the interface has no other entry in all versions. */
@@ -187,21 +254,19 @@ static OrtStatus *get_inputs(struct segment *s, const OrtKernelContext *context,
 
 static OrtStatus *get_outputs(struct segment *s, OrtKernelContext *context, size_t images) {
   uint32_t n, axis;
-  size_t count;
-  OPU_TRY(ort_KernelContext_GetOutputCount(s->api)(context, &count));
-  if (count != s->file.outputs)
-    return opu_failed(s->api, s->name, "has another number of outputs than its program",
-                      "compile the model again");
   for (n = 0; n < s->file.outputs; n++) {
     int64_t shape[OPU_RANK];
     struct opu_port port;
     OrtValue *value;
     opu_output(&s->file, n, &port);
+    s->out[n].data = s->unread;
+    s->out[n].bytes = images * port.bytes;
+    if (s->output_of[n] == ABSENT) continue;
     for (axis = 0; axis < port.rank; axis++) shape[axis] = port.shape[axis];
     if (port.rank) shape[0] *= (int64_t)images;
-    OPU_TRY(ort_KernelContext_GetOutput(s->api)(context, n, shape, port.rank, &value));
+    OPU_TRY(ort_KernelContext_GetOutput(s->api)(context, (size_t)s->output_of[n], shape,
+                                                port.rank, &value));
     OPU_TRY(ort_GetTensorMutableData(s->api)(value, &s->out[n].data));
-    s->out[n].bytes = images * port.bytes;
   }
   return NULL;
 }
@@ -213,6 +278,9 @@ static OrtStatus *run(struct segment *s, OrtKernelContext *context) {
   char where[OPU_MESSAGE / 2];
   OPU_TRY(get_inputs(s, context, &images));
   if (!images) images = s->file.batch;
+  if (images > s->file.batch) /* `unread` has room for a batch, and the model says so */
+    return opu_failed(s->api, s->name, "has more images than the model declares",
+                      "give as many as it declares");
   OPU_TRY(get_outputs(s, context, images));
   status = opu_run(&s->session, s->in, s->out, images);
   if (status == OPU_OK) return NULL;
@@ -252,8 +320,8 @@ static void release_state(OrtNodeComputeInfo *info, void *state) {
   (void)state;
 }
 
-OrtStatus *opu_segment_create(const OrtApi *api, const OrtGraph *graph, const char *spec_hash,
-                              OrtNodeComputeInfo **result) {
+OrtStatus *opu_segment_create(const OrtApi *api, const OrtGraph *graph, const OrtNode *fused,
+                              const char *spec_hash, OrtNodeComputeInfo **result) {
   const OrtNode *node;
   struct segment *s;
   OrtStatus *status;
@@ -272,6 +340,7 @@ OrtStatus *opu_segment_create(const OrtApi *api, const OrtGraph *graph, const ch
   pthread_mutex_init(&s->lock, NULL);
   status = read_program(s, graph, node);
   if (!status) status = check_machine(s, spec_hash);
+  if (!status) status = order(s, node, fused);
   if (!status) status = load(s);
   if (status) {
     opu_segment_release(&s->info);
@@ -285,6 +354,9 @@ void opu_segment_release(OrtNodeComputeInfo *info) {
   struct segment *s = (struct segment *)(void *)info;
   if (!s) return;
   pthread_mutex_destroy(&s->lock);
+  free(s->unread);
+  free(s->input_of);
+  free(s->output_of);
   free(s->in);
   free(s->out);
   free(s->work);
