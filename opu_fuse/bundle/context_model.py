@@ -95,7 +95,8 @@ def context_model(
         name = f"{stem}_segment{number}.opu" if stem else ""
         if name:
             files[name] = data
-        draft.nodes.append(_node(draft, program, hw, name.encode() or data, embed=not name))
+        node = _node(draft, program, hw, name.encode() or data, embed=not name)
+        draft.nodes.extend(_with_casts(node, bundle, program))
     for port in bundle.outputs:
         if port.name not in shown:
             source = draft.names[port.value]
@@ -181,6 +182,34 @@ def _node(
         ep_sdk_version=f"opu-fuse {program.bundle.tool_version}",
         hardware_architecture=f"{hw.name} {hw.spec_hash:011x}",
     )
+
+
+def _with_casts(
+    node: onnx.NodeProto, bundle: Bundle, program: SegmentProgram
+) -> list[onnx.NodeProto]:
+    """The node, with casts where a port of the model has a type that its program has not."""
+    before: list[onnx.NodeProto] = []
+    after: list[onnx.NodeProto] = []
+    users = {port.name: port.dtype for port in (*bundle.inputs, *bundle.outputs)}
+    for names, ports in (
+        (node.input, program.bundle.inputs),
+        (node.output, program.bundle.outputs),
+    ):
+        for n, port in enumerate(ports):
+            own = users.get(names[n], port.dtype)
+            if own == port.dtype:
+                continue
+            user, inner = names[n], f"{node.name}/{names[n]}"
+            names[n] = inner
+            if names is node.input:
+                before.append(_cast(user, inner, port.dtype))
+            else:
+                after.append(_cast(inner, user, own))
+    return [*before, node, *after]
+
+
+def _cast(source: str, target: str, dtype: str) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [target], name=target, to=element_type(dtype))
 
 
 def _users_ports(program: SegmentProgram) -> tuple[Port, ...]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from opu_fuse.bundle.memory_image import segment_words
 from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment, MachineSegment, Port, Tensor
 
+PACKED = ("float32", "int8", "uint8")
+"""Types of arrays that libopu packs."""
 OUTSIDE = -1
 """Number of the segment that writes the inputs of the model."""
 
@@ -126,7 +128,7 @@ def _alone(
 ) -> SegmentProgram:
     segment = bundle.segments[number]
     assert isinstance(segment, MachineSegment)
-    users = [replace(p, unrounded="") for p in bundle.inputs if p.value in needed]
+    users = [_packed(replace(p, unrounded="")) for p in bundle.inputs if p.value in needed]
     maps_in = sorted({*needed} - {p.value for p in users})
     groups = flow.groups(segment)
     first = groups[0].index if groups else 0
@@ -143,7 +145,7 @@ def _alone(
             for t in bundle.tensors
         ),
         inputs=(*users, *(_port(flow.maps[name]) for name in maps_in)),
-        outputs=(*ports, *(_port(flow.maps[name]) for name in maps_out)),
+        outputs=(*map(_packed, ports), *(_port(flow.maps[name]) for name in maps_out)),
         groups=tuple(_renumbered(g, first) for g in groups),
         segments=(own,),
         boundaries=(),
@@ -162,6 +164,13 @@ def _alone(
 def _renumbered(group: GroupInfo, first: int) -> GroupInfo:
     ranges = tuple(replace(r, segment=0) for r in group.instructions)
     return replace(group, index=group.index - first, instructions=ranges)
+
+
+def _packed(port: Port) -> Port:
+    """A port of the model in a type that libopu packs; casts between them are exact, or those that
+    the engines in Python make.
+    """
+    return port if port.dtype in PACKED else replace(port, dtype="float32")
 
 
 def _port(tensor: Tensor) -> Port:

@@ -113,8 +113,9 @@ def test_compile_writes_the_programs_next_to_the_model(session, tmp_path):
     assert CliRunner().invoke(app, ["compile", str(source), *options]).exit_code == 0
     assert (tmp_path / "net_ctx_segment0.opu").is_file()
     assert attribute(node_of(onnx.load(output)), "embed_mode").i == 0
-    x = np.zeros((1, 3, 32, 32), np.float32)
-    assert session(str(output)).run(None, {"input": x})[0].shape == (1, 10)
+    opened = session(str(output))
+    x = np.zeros(opened.get_inputs()[0].shape, np.float32)
+    assert opened.run(None, {"input": x})[0].shape == (1, 10)
 
 
 def test_a_batch_with_host_operators_is_refused(two_segments):

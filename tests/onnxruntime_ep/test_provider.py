@@ -61,13 +61,13 @@ def sample(network):
     return x, next(iter(run(done.bundle, load_hw(MACHINE), x).outputs.values()))
 
 
-def refusal(opened) -> str:
+def refusal(action, code: str = "EP_FAIL") -> str:
     """The line that ONNX Runtime shows, without its own number."""
-    with pytest.raises(Exception, match="EP_FAIL") as error:
-        opened()
-    text = str(error.value)
+    with pytest.raises(Exception, match=f": {code} : ") as error:
+        action()
+    text = str(error.value).strip()
     assert "\n" not in text
-    return re.sub(r"^\[ONNXRuntimeError\] : 11 : EP_FAIL : ", "", text)
+    return text.partition(f": {code} : ")[2]
 
 
 def test_the_node_is_placed_on_the_provider(session, network):
@@ -75,9 +75,9 @@ def test_the_node_is_placed_on_the_provider(session, network):
     assert session(str(path)).get_providers()[0] == PROVIDER
 
 
-def test_placement_is_in_the_log_of_onnx_runtime(library, network, tmp_path):
+def test_placement_is_in_the_log_of_onnx_runtime(library, network, sample, tmp_path):
     _, path = network
-    np.save(tmp_path / "x.npy", np.zeros((1, 3, 32, 32), np.float32))
+    np.save(tmp_path / "x.npy", sample[0]["input"])
     script = ONE_RUN.replace(
         "session =", "options.log_severity_level = 0; options.log_verbosity_level = 1\nsession ="
     )
@@ -146,7 +146,7 @@ def test_a_program_of_another_machine_is_refused(session, network):
 def test_an_unknown_device_is_refused(session, network):
     _, path = network
     said = refusal(lambda: session(str(path), device="gpu"))
-    assert said == "option device: this build has no device gpu; leave it out, or say native"
+    assert said.endswith("option device: this build has no device gpu; leave it out, or say native")
 
 
 def test_a_missing_file_is_named(session, network, tmp_path):
@@ -162,7 +162,7 @@ def test_nan_in_an_input_is_refused_and_the_session_goes_on(session, network, sa
     one = session(str(path))
     x, expected = sample
     bad = {"input": np.full_like(x["input"], np.nan)}
-    said = refusal(lambda: one.run(None, bad))
+    said = refusal(lambda: one.run(None, bad), "INVALID_ARGUMENT")
     assert "segment0, input input: " in said
     assert "NaN" in said
     assert np.array_equal(one.run(None, x)[0], expected)
@@ -170,9 +170,10 @@ def test_nan_in_an_input_is_refused_and_the_session_goes_on(session, network, sa
 
 def test_a_model_without_contexts_runs_on_the_processor(session):
     model = ir.to_proto(zoo.build("tiny_residual")).SerializeToString()
-    x = np.ones((1, 3, 32, 32), np.float32)
-    plain = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"input": x})
-    assert np.array_equal(session(model).run(None, {"input": x})[0], plain[0])
+    opened = session(model)
+    x = {"input": np.ones(opened.get_inputs()[0].shape, np.float32)}
+    plain = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, x)
+    assert np.array_equal(opened.run(None, x)[0], plain[0])
 
 
 def test_a_program_in_cxx_has_the_bits_of_run(library, network, sample, tmp_path):
@@ -181,13 +182,14 @@ def test_a_program_in_cxx_has_the_bits_of_run(library, network, sample, tmp_path
     (runtime,) = (Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*")
     program = tmp_path / "classify"
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{PACKAGE / 'src'}"]
-    link = [str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+    (tmp_path / "libonnxruntime.so.1").symlink_to(runtime)
+    link = [str(runtime), f"-Wl,-rpath,{tmp_path}"]
     subprocess.run(["c++", *flags, str(source), "-o", str(program), *link], check=True)
     _, path = network
     x, expected = sample
     output = onnx.load(path).graph.output[0].name
     done = subprocess.run(
-        [str(program), str(library), str(path), "input", output, "32"],
+        [str(program), str(library), str(path), "input", output, str(x["input"].shape[-1])],
         input=x["input"].tobytes(),
         capture_output=True,
         check=True,

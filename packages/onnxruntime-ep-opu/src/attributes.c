@@ -5,10 +5,20 @@
 
 #include "provider.h"
 
-OrtStatus *opu_failed(const OrtApi *api, const char *where, const char *what, const char *help) {
+static OrtStatus *status_of(const OrtApi *api, int code, const char *where, const char *what,
+                            const char *help) {
   char message[OPU_MESSAGE];
   snprintf(message, sizeof message, "%s: %s; %s", where, what, help);
-  return ort_CreateStatus(api)(ORT_EP_FAIL, message);
+  return ort_CreateStatus(api)(code, message);
+}
+
+OrtStatus *opu_failed(const OrtApi *api, const char *where, const char *what, const char *help) {
+  return status_of(api, ORT_EP_FAIL, where, what, help);
+}
+
+OrtStatus *opu_bad_input(const OrtApi *api, const char *where, const char *what,
+                         const char *help) {
+  return status_of(api, ORT_INVALID_ARGUMENT, where, what, help);
 }
 
 /* A missing attribute is an error in some versions of ONNX Runtime, a null pointer in others. */

@@ -26,8 +26,10 @@ OrtStatus *opu_string_attribute(const OrtApi *api, const OrtNode *node, const ch
 OrtStatus *opu_int_attribute(const OrtApi *api, const OrtNode *node, const char *name,
                              int64_t absent, int64_t *value);
 
-/* A status of one line. */
+/* A status of one line. Of a run, only what the inputs are to blame for is no opu_failed: after that
+ * the Python interface opens the model again without the provider, which cannot run it. */
 OrtStatus *opu_failed(const OrtApi *api, const char *where, const char *what, const char *help);
+OrtStatus *opu_bad_input(const OrtApi *api, const char *where, const char *what, const char *help);
 
 /* Return from a function with the status of a call that failed. */
 #define OPU_TRY(call)                 \

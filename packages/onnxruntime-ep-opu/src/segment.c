@@ -232,7 +232,7 @@ static OrtStatus *images_of(const struct segment *s, const OrtValue *value,
   snprintf(what, sizeof what, "input %.80s has %lu elements of type %d, expected %lu of type %lu",
            port->name, (unsigned long)elements, type, (unsigned long)port->elements,
            (unsigned long)port->dtype);
-  return opu_failed(s->api, s->name, what, "give arrays of the model's types and shapes");
+  return opu_bad_input(s->api, s->name, what, "give arrays of the model's types and shapes");
 }
 
 static OrtStatus *get_inputs(struct segment *s, const OrtKernelContext *context, size_t *images) {
@@ -279,8 +279,8 @@ static OrtStatus *run(struct segment *s, OrtKernelContext *context) {
   OPU_TRY(get_inputs(s, context, &images));
   if (!images) images = s->file.batch;
   if (images > s->file.batch) /* `unread` has room for a batch, and the model says so */
-    return opu_failed(s->api, s->name, "has more images than the model declares",
-                      "give as many as it declares");
+    return opu_bad_input(s->api, s->name, "has more images than the model declares",
+                         "give as many as it declares");
   OPU_TRY(get_outputs(s, context, images));
   status = opu_run(&s->session, s->in, s->out, images);
   if (status == OPU_OK) return NULL;
@@ -294,7 +294,7 @@ static OrtStatus *run(struct segment *s, OrtKernelContext *context) {
     snprintf(where, sizeof where, "%.80s, input %.80s", s->name, port.name);
   else
     snprintf(where, sizeof where, "%.80s", s->name);
-  return opu_failed(s->api, where, opu_status_text(status), "check the inputs");
+  return opu_bad_input(s->api, where, opu_status_text(status), "check the inputs");
 }
 
 static OrtStatus *create_state(OrtNodeComputeInfo *info, OrtNodeComputeContext *context,
