@@ -38,7 +38,7 @@ help:
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
 	@echo "make board      the bitstream of the board ULX3S with its machine, out/ulx3s/ulx3s.bit (docs/ulx3s.md)"
 	@echo "make formal     prove products, roundings, queues, handshakes and run control (docs/testing.md)"
-	@echo "make runtime    libopu for this machine, runtime/build/libopu.a and .so (docs/native-engine.md)"
+	@echo "make runtime    libopu and opu-run for this machine, in runtime/build (docs/run-on-a-board.md)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make docs       the documentation as a site, out/site/docs/index.html; every link is checked"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"

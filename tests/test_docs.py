@@ -37,7 +37,7 @@ FOLDERS = {
 # Files that are not in the project. Names in capitals (OUT.opu) stand for any file and need no row.
 FOREIGN_FILES = {
     "program-file.md": {  # members of a program file
-        "manifest.json", "spec.yaml", "dram.bin", "program.bin", "program.asm", "qdq.onnx",
+        "manifest.json", "spec.yaml", "dram.bin", "program.bin", "runtime.bin", "program.asm", "qdq.onnx",
         "fused.onnx", "name.opu", "host/NNN.M.kernel.json", "host/NNN.M.onnx",
     },
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find

@@ -42,8 +42,18 @@ class Conversion(IntEnum):
 
 
 NUMBER_OF_DTYPE = {
-    **{"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7},
-    **{"bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13},
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
 }
 """ONNX's numbers of element types (TensorProto.DataType)."""
 _OF_DTYPE = {"int8": Conversion.SAME, "uint8": Conversion.SHIFT, "float32": Conversion.REAL}
@@ -120,7 +130,7 @@ def why_not(bundle: Bundle) -> str:
     if (hosts or outside) and not bundle.host_steps:
         ops = [op for s in hosts for op in s.ops]
         named = ", ".join(f"{op.name} ({op.op})" for op in ops[:2]) or "a value outside the machine"
-        more = f" and {len(ops) - 2} more" if len(ops) > 2 else ""  # noqa: PLR2004  as named
+        more = f" and {len(ops) - 2} more" if len(ops) > 2 else ""
         return f"{named}{more} on the host: compile with --host c"
     return ""
 

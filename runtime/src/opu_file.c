@@ -245,7 +245,10 @@ static enum opu_status check_records(struct opu_file *file) {
     const struct opu_map map = opu_map_of(file, n);
     if (!good_map(file, &map)) return damaged(file, "runtime.bin: a map");
   }
-  if (*file->refused) return OPU_OK; /* it is not run: ports and segments need not be complete */
+  if (*file->refused) { /* it is not run: ports and segments need not be complete */
+    file->host_bytes = 0;
+    return OPU_OK;
+  }
   wrong = opu_host_check(file);
   if (wrong) return damaged(file, wrong);
   for (n = 0; n < file->segments; n++)

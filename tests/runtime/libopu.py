@@ -108,9 +108,9 @@ def machine_bytes():
 class Session:
     """A program on the native engine, or another back end."""
 
-    def __init__(self, file, backend=None):
+    def __init__(self, file, backend=None, window=None):
         self.file, self.call = file, file.call
-        self.window = aligned(file.sizes.window_bytes)
+        self.window = aligned(file.sizes.window_bytes) if window is None else window
         self.work = aligned(file.sizes.work_bytes)
         self.backend = native_backend(self) if backend is None else backend
         self.memory = ctypes.create_string_buffer(ROOM)

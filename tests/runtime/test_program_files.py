@@ -12,10 +12,10 @@ from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
-from opu_fuse.resources import runtime_dir
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.bundle.sample import sample_bundle
+from tests.runtime.built import SANITIZED, build
 from tests.runtime.libopu import File, Session, Status
 
 NETWORKS = ("tiny_residual", "tiny_odd", "tiny_tiles")
@@ -75,9 +75,7 @@ def test_whole_networks_give_the_outputs_of_python(name, batch, tmp_path):
     assert session.status == Status.OK
     status, got = session.run([inputs[p.name] for p in bundle.inputs], images=batch + 1)
     assert status == Status.OK
-    assert {k: v.tobytes() for k, v in got.items()} == {
-        k: v.tobytes() for k, v in expected.items()
-    }
+    assert {k: v.tobytes() for k, v in got.items()} == {k: v.tobytes() for k, v in expected.items()}
 
 
 def compiled_for_micro(tmp_path):
@@ -139,14 +137,10 @@ def test_a_member_that_differs_from_the_manifest_is_refused(tmp_path, monkeypatc
     assert File(path.read_bytes()).status == Status.DAMAGED
 
 
-def test_damaged_files_are_refused_without_access_outside_them(tmp_path):
+def test_damaged_files_are_refused_without_access_outside_them(sanitized, tmp_path):
     path = saved(sample_bundle(), tmp_path)
     source, binary = tmp_path / "damage.c", tmp_path / "damage"
     source.write_text(DAMAGE)
-    folder = runtime_dir()
-    sources = [str(p) for p in (folder / "src").glob("*.c")]
-    options = ["-std=c99", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = ["cc", *options, f"-I{folder / 'include'}", str(source), *sources, "-o", str(binary)]
-    subprocess.run(command, check=True)
+    build(binary, source, sanitized, options=SANITIZED)
     done = subprocess.run([binary, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 400  # the other bits are dates and attributes of the archive

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from itertools import chain
 
 import numpy as np
 from msgspec import Struct, field
@@ -112,7 +113,7 @@ def _segment(draft: _Draft, number: int, segment: HostSegment) -> None:
         _piece(draft, number, lowered(piece, draft.bundle.hosts[piece.member]), local)
     for name, value in segment.results.items():
         if f"{number}/{name}:shown" in draft.sizes:
-            name = f"{name}:shown"  # noqa: PLW2901  the constant as a value
+            name = f"{name}:shown"
         draft.places[value] = local.get(name, f"{number}/{name}")
         if value in draft.maps:
             steps.append(_Move(Step.STORE, draft.maps[value], draft.places[value]))
@@ -146,42 +147,44 @@ def _piece(draft: _Draft, number: int, found: Lowered, local: Mapping[str, str])
         draft.sizes[name] = max(draft.sizes.get(name, 0), size)
 
 
-def _offsets(draft: _Draft) -> tuple[dict[str, int], int]:
-    """First fit by time of use: value -> offset in the work memory; bytes of all."""
+def _lifetimes(draft: _Draft) -> tuple[dict[str, int], dict[str, int]]:
+    """First and last use of every value: inputs at 0, steps from 1 on, outputs after all."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     time = 0
     for port in draft.bundle.inputs:
-        for value in (port.value, port.unrounded):
-            if value in draft.places:
-                first[value] = last[value] = 0
-    for steps in draft.steps:
-        for step in steps:
-            time += 1
-            for value in _values(step):
-                if value not in draft.constants:
-                    first.setdefault(value, time)
-                    last[value] = time
+        for value in {port.value, port.unrounded} & draft.places.keys():
+            first[value] = last[value] = 0
+    for step in chain.from_iterable(draft.steps):
+        time += 1
+        for value in _values(step):
+            if value not in draft.constants:
+                first.setdefault(value, time)
+                last[value] = time
     for port in draft.bundle.outputs:
         if port.value in draft.places:
             last[draft.places[port.value]] = time + 1
+    return first, last
+
+
+def _offsets(draft: _Draft) -> tuple[dict[str, int], int]:
+    """First fit by time of use: value -> offset in the work memory; bytes of all."""
+    first, last = _lifetimes(draft)
+    sizes = {v: -(-draft.sizes[v] // _ALIGNMENT) * _ALIGNMENT for v in first}
     offsets: dict[str, int] = {}
-    total = 0
-    for value in sorted(first, key=lambda v: (first[v], -draft.sizes[v], v)):
-        size = -(-draft.sizes[value] // _ALIGNMENT) * _ALIGNMENT
+    for value in sorted(first, key=lambda v: (first[v], -sizes[v], v)):
         busy = sorted(
-            (offsets[v], offsets[v] + -(-draft.sizes[v] // _ALIGNMENT) * _ALIGNMENT)
+            (offsets[v], offsets[v] + sizes[v])
             for v in offsets
             if first[v] <= last[value] and first[value] <= last[v]
         )
         at = 0
         for begin, end in busy:
-            if at + size <= begin:
+            if at + sizes[value] <= begin:
                 break
             at = max(at, end)
         offsets[value] = at
-        total = max(total, at + size)
-    return offsets, total
+    return offsets, max((at + sizes[v] for v, at in offsets.items()), default=0)
 
 
 def _values(step: _Move | Nest) -> Iterator[str]:

@@ -59,7 +59,9 @@ def _model(piece: HostPiece, data: bytes) -> Lowered:
         nests += [_checked(nest, _named(piece, node)) for nest in known]
     for name in piece.outputs:  # results that are constants of the model
         if name in constants and not any(r.value == name for n in nests for r in n.results):
-            nests.append(copy(name, f"{name}:shown", str(constants[name].dtype), constants[name].size))
+            nests.append(
+                copy(name, f"{name}:shown", str(constants[name].dtype), constants[name].size)
+            )
     return Lowered(nests=tuple(nests), types=types, constants=constants)
 
 

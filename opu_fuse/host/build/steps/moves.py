@@ -24,7 +24,7 @@ MOVES = frozenset(
 )
 """Operators with one operand that is moved; others are shapes, axes or indices."""
 _EXACT = 1 << 24
-"""Integers below are exact in float32, the type that Resize takes everywhere."""
+"""Integers below are exact in float32, the one type that all these operators take."""
 
 
 def moves(
@@ -39,9 +39,10 @@ def moves(
     shape = types[source].shape
     if shape is None or any(name not in constants for name in others):
         return None
-    if resized and (_mode(node) != "nearest" or math.prod(shape) >= _EXACT):
+    small = math.prod(shape) < _EXACT
+    if resized and (_mode(node) != "nearest" or not small):
         return None
-    numbers = np.arange(math.prod(shape), dtype=np.float32 if resized else np.int64).reshape(shape)
+    numbers = np.arange(math.prod(shape), dtype=np.float32 if small else np.int64).reshape(shape)
     places = _run(node, {source: numbers}, {name: constants[name] for name in others}, opsets)
     nests: list[Nest] = []
     for name, found in zip([n for n in node.output if n], places, strict=True):

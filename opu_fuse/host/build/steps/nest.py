@@ -85,9 +85,7 @@ def nests_of(op: GenericOp) -> list[Nest]:
             nests.append(copy(r.init, r.value, r.dtype, size))
         elif r.fill is not None:
             nests.append(fill(r.value, r.dtype, size, r.fill))
-    order = sorted(
-        range(len(op.loops)), key=lambda n: op.loops[n].kind is Iterator.PARALLEL
-    )
+    order = sorted(range(len(op.loops)), key=lambda n: op.loops[n].kind is Iterator.PARALLEL)
     place = {loop: n for n, loop in enumerate(order)}
     nests.append(
         Nest(

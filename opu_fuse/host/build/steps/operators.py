@@ -12,6 +12,7 @@ import numpy as np
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
 from opu_fuse.host.build.steps.nest import Nest, Operand, fill, least, plain, whole
+from opu_fuse.host.build.steps.windows import convolution, pool
 from opu_fuse.host.kernel import Instr, literal
 
 Lowering = Callable[[Site], list[Nest] | None]
@@ -20,9 +21,7 @@ _SOFTMAX_BY_AXIS = 13
 ZERO = {"float32": literal(np.float32(0)), "float64": literal(np.float64(0))}
 
 
-def extended(
-    site: Site, emit: Callable[[Payload, tuple[int, ...]], int]
-) -> list[Nest] | None:
+def extended(site: Site, emit: Callable[[Payload, tuple[int, ...]], int]) -> list[Nest] | None:
     """An element-wise operator by its payload."""
     kinds = [t for t in site.inputs if t is not None]
     if len(kinds) != len(site.inputs) or any(k.dtype != site.result.dtype for k in kinds):
@@ -62,7 +61,7 @@ def _unary(op: str) -> Lowering:
 
 def _binary(op: str) -> Lowering:
     def lower(site: Site) -> list[Nest] | None:
-        if len(site.inputs) != 2:  # noqa: PLR2004  operands
+        if len(site.inputs) != 2:
             return None
         return extended(site, lambda body, args: call(body, op, *args))
 
@@ -255,9 +254,9 @@ def softmax(site: Site, opset: int, *, log: bool = False) -> list[Nest] | None:
 
 
 def _matmul(site: Site) -> list[Nest] | None:
-    """numpy's broadcasting of leading axes; vectors are left out."""
+    """Numpy's broadcasting of leading axes; vectors are left out."""
     a, b, dtype = site.shape(0), site.shape(1), site.result.dtype
-    if min(len(a), len(b)) < 2 or dtype not in ZERO:  # noqa: PLR2004  matrices
+    if min(len(a), len(b)) < 2 or dtype not in ZERO:
         return None
     shape = site.result_shape
     rank = len(shape)
@@ -318,5 +317,8 @@ OPERATORS: Mapping[str, Lowering] = {
     "ReduceSumSquare": _reduction("add", square=True),
     "GlobalAveragePool": _global_mean,
     "MatMul": _matmul,
+    "Conv": convolution,
+    "MaxPool": lambda site: pool(site, mean=False),
+    "AveragePool": lambda site: pool(site, mean=True),
 }
 """Operator of ONNX -> its nests."""

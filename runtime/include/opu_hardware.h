@@ -1,0 +1,55 @@
+/* Back ends of libopu that drive a machine through its control registers (docs/registers.md). The
+ * sources are in runtime/hardware; they need rtl_sim/driver/opu_driver.h. */
+#ifndef OPU_HARDWARE_H
+#define OPU_HARDWARE_H
+
+#include "opu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How this platform reaches a machine.
+ *
+ * read, write: a control register, by its byte offset.
+ * to_device, to_processor: clean and invalidate caches of the window; null pointers where it is
+ * uncached or coherent. Not 0: it failed, and the run ends with OPU_BUS.
+ * wait: called while the machine runs, between two looks at its status: returns at once, or after
+ * an interrupt. Not 0: the time is up, and the machine is stopped. */
+struct opu_registers {
+  uint32_t (*read)(void *self, uint32_t offset);
+  void (*write)(void *self, uint32_t offset, uint32_t value);
+  int (*to_device)(void *self);
+  int (*to_processor)(void *self);
+  int (*wait)(void *self);
+  void *self;
+  uint64_t address; /* of the window on the machine's bus, a multiple of 4096 */
+};
+
+/* registers must stay where they are. */
+void opu_registers_backend(struct opu_backend *backend, struct opu_registers *registers);
+
+/* A machine on Linux, from user space. All members are the library's own. */
+struct opu_linux {
+  struct opu_registers registers;
+  struct opu_window window; /* all memory of the machine */
+  volatile uint32_t *words; /* control registers */
+  int interrupts;           /* descriptor of the UIO device, or -1 */
+  int for_device, for_processor; /* descriptors of u-dma-buf's sync files, or -1 */
+  int timeout_ms;
+  int64_t deadline_ms;
+  char what[512]; /* what could not be opened, after OPU_BUS */
+};
+
+/* Open a machine: "uio:0" or "uio:0,NAME" (generic-uio with the memory of u-dma-buf, udmabuf0 or
+ * NAME), or "mem:REGISTERS,MEMORY,BYTES" (/dev/mem; numbers as of strtoull). root: before /dev and
+ * /sys, an empty text on a real system. timeout_ms: that a machine segment may take. */
+enum opu_status opu_linux_open(struct opu_linux *device, const char *name, const char *root,
+                               int timeout_ms);
+void opu_linux_close(struct opu_linux *device);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

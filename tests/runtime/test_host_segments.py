@@ -1,0 +1,207 @@
+"""Host segments in C against ONNX Runtime: the same bits where values only move or integers are
+computed, a stated tolerance for functions of floats.
+"""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from opu_fuse import zoo
+from opu_fuse.bundle.file import load, save
+from opu_fuse.errors import ModelError
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.options import Options
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim import engine
+from opu_fuse.sim.ports import noise
+from tests.runtime.libopu import File, Session, Status
+
+TINY = load_hw("opu-tiny")
+X = (1, 4, 6, 5)
+EXACT = {
+    "reshape": ("Reshape", [np.array([2, 60])], {}),
+    "transpose": ("Transpose", [], {"perm": [0, 2, 3, 1]}),
+    "flip": ("Slice", [np.array([-1]), np.array([-7]), np.array([2]), np.array([-1])], {}),
+    "strided": ("Slice", [np.array([1]), np.array([5]), np.array([2]), np.array([2])], {}),
+    "gather": ("Gather", [np.array([3, 0, 0, 2, 1])], {"axis": 1}),
+    "tile": ("Tile", [np.array([1, 2, 1, 3])], {}),
+    "depth": ("DepthToSpace", [], {"blocksize": 2, "mode": "CRD"}),
+    "nearest": (
+        "Resize",
+        [np.zeros(0, np.float32), np.array([1, 1, 1.7, 2.5], np.float32)],
+        {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"},
+    ),
+    "clip": ("Clip", [np.float32(-0.5), np.float32(0.25)], {}),
+    "add": ("Add", [np.arange(5, dtype=np.float32)], {}),
+    "div": ("Div", [np.float32(3)], {}),
+    "abs": ("Abs", [], {}),
+    "max pool": ("MaxPool", [], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}),
+    "largest": ("ReduceMax", [], {"axes": [2]}),
+}
+CLOSE = {
+    "softmax": ("Softmax", [], {"axis": 1}),
+    "softmax of rows": ("Softmax", [], {"axis": -1}),
+    "log softmax": ("LogSoftmax", [], {"axis": 2}),
+    "sigmoid": ("Sigmoid", [], {}),
+    "tanh": ("Tanh", [], {}),
+    "exp": ("Exp", [], {}),
+    "erf": ("Erf", [], {}),
+    "elu": ("Elu", [], {"alpha": 0.7}),
+    "softplus": ("Softplus", [], {}),
+    "mean": ("ReduceMean", [], {"axes": [1, 3], "keepdims": 0}),
+    "sum": ("ReduceSum", [np.array([2, 3])], {}),
+    "average": (
+        "AveragePool",
+        [],
+        {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1},
+    ),
+    "grouped": (
+        "Conv",
+        [np.linspace(-1, 1, 6 * 2 * 6, dtype=np.float32).reshape(6, 2, 3, 2), np.ones(6, "f4")],
+        {"group": 2, "strides": [1, 2], "dilations": [2, 1], "pads": [2, 1, 2, 0]},
+    ),
+    "matmul": ("MatMul", [np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3)], {}),
+}
+RELATIVE = 2e-6
+"""Of the largest result: exponentials are within one step of float32, sums within their length."""
+
+
+def model_of(op, constants, attributes, dtype=TensorProto.FLOAT):
+    """One operator between the user's input and output, in floats."""
+    names = [f"c{n}" for n in range(len(constants))]
+    node = helper.make_node(op, ["x", *names], ["y"], name="only", **attributes)
+    known = [
+        numpy_helper.from_array(np.asarray(c), n) for n, c in zip(names, constants, strict=True)
+    ]
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", dtype, X)],
+        [helper.make_empty_tensor_value_info("y")],
+        known,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=opset, ir_version=10)
+    )
+
+
+def joined_model(channels=3):
+    """Two convolutions whose results are joined on the host of machines without concat."""
+    rng = np.random.default_rng(1)
+    shapes = {
+        "a": (channels, 4, 3, 3),
+        "b": (channels + 2, 4, 1, 1),
+        "c": (4, 2 * channels + 2, 1, 1),
+    }
+    weights = [
+        numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["p"], name="p", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "b"], ["q"], name="q"),
+        helper.make_node("Concat", ["p", "q"], ["r"], name="join", axis=1),
+        helper.make_node("Conv", ["r", "c"], ["y"], name="y"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, X)],
+        weights,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=10)
+
+
+def compiled(model, tmp_path, spec=TINY, **options):
+    bundle = compile_model(model, spec, Options(host="c", **options)).bundle
+    path = tmp_path / "x.opu"
+    save(bundle, path)
+    return bundle, path
+
+
+def both(bundle, path, spec=TINY, images=1, seed=3):
+    """Outputs of Python, and of libopu."""
+    inputs = {k: np.concatenate([v] * images)[:images] for k, v in noise(bundle, seed).items()}
+    for array in inputs.values():
+        array[...] = np.random.default_rng(seed).permuted(array, axis=0)
+    expected = engine.run(bundle, spec, inputs).outputs
+    file = File(path.read_bytes())
+    assert file.status == Status.OK, file.sizes.what
+    assert file.refused == ""
+    session = Session(file)
+    assert session.status == Status.OK
+    status, got = session.run([inputs[p.name] for p in bundle.inputs], images=images)
+    assert status is Status.OK
+    return expected, got
+
+
+@pytest.mark.parametrize("name", [*EXACT, *CLOSE])
+def test_an_operator_on_the_host(name, tmp_path):
+    model = model_of(*{**EXACT, **CLOSE}[name])
+    bundle, path = compiled(model, tmp_path, keep_float=("only",))
+    assert any(op.op for s in bundle.segments for op in getattr(s, "ops", ()))
+    expected, got = both(bundle, path)
+    assert got["y"].shape == expected["y"].shape
+    if name in EXACT:
+        assert got["y"].tobytes() == expected["y"].tobytes()
+    else:
+        np.testing.assert_allclose(
+            got["y"], expected["y"], rtol=RELATIVE, atol=RELATIVE * np.abs(expected["y"]).max()
+        )
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_host_segments_between_those_of_the_machine(batch, tmp_path):
+    bundle, path = compiled(joined_model(), tmp_path, batch=batch)
+    kinds = [hasattr(segment, "ops") for segment in bundle.segments]
+    assert True in kinds[1:-1]
+    expected, got = both(bundle, path, images=3)
+    assert got["y"].tobytes() == expected["y"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"), [("efficientnet_b0", "opu-1024"), ("yolov3_tiny", "opu-tiny")]
+)
+@pytest.mark.nightly
+def test_networks_of_the_zoo(name, machine, tmp_path):
+    spec = load_hw(machine)
+    bundle, path = compiled(zoo.build(name, image=64), tmp_path, spec)
+    expected, got = both(bundle, path, spec)
+    assert all(got[k].tobytes() == expected[k].tobytes() for k in expected)
+
+
+def test_an_operator_without_a_form_in_c_is_refused_by_name(tmp_path):
+    model = model_of("CumSum", [np.array(1)], {})
+    text = r"host operator only: CumSum has no C form.*compile without --host c"
+    with pytest.raises(ModelError, match=text):
+        compiled(model, tmp_path, keep_float=("only",))
+
+
+def test_a_program_for_onnxruntime_says_what_it_needs(tmp_path):
+    bundle = compile_model(joined_model(), TINY).bundle
+    path = tmp_path / "x.opu"
+    save(bundle, path)
+    file = File(path.read_bytes())
+    assert file.status == Status.OK
+    assert file.refused == "join (concat) on the host: compile with --host c"
+    assert Session(file).status == Status.UNSUPPORTED
+
+
+def test_steps_survive_loading_and_saving(tmp_path):
+    bundle, path = compiled(joined_model(), tmp_path)
+    again = tmp_path / "again.opu"
+    save(load(path), again)
+    assert again.read_bytes() == path.read_bytes()
+    assert load(path).host_steps == bundle.host_steps
+
+
+def test_inputs_that_no_operator_of_the_machine_reads_pass_through(tmp_path):
+    model = model_of("Transpose", [], {"perm": [0, 3, 1, 2]}, TensorProto.INT64)
+    bundle, path = compiled(model, tmp_path)
+    expected, got = both(bundle, path, images=2)
+    assert got["y"].dtype == np.int64
+    assert np.array_equal(got["y"], expected["y"])
