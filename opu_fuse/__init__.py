@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from opu_fuse.loss import accuracy
     from opu_fuse.partitioned_model import PartitionedModel
     from opu_fuse.passes import PassOptions
+    from opu_fuse.pictures import load_pictures
     from opu_fuse.pipeline import (
         compile,  # noqa: A004  public name
         compile_context,
@@ -64,6 +65,7 @@ __all__ = [
     "compile_context",
     "explore",
     "load_hw",
+    "load_pictures",
     "open_device",
     "partition",
     "sweep",
@@ -87,6 +89,7 @@ _HOMES = {
     "compile_context": "pipeline",
     "explore": "exploring.run",
     "load_hw": "hw.spec.load_spec",
+    "load_pictures": "pictures",
     "open_device": "devices.opening",
     "partition": "pipeline",
     "sweep": "sweeping.run",

@@ -19,13 +19,16 @@ from opu_fuse.cli.arguments import (
     Layout,
     Method,
     Model,
+    Pictures,
     Scales,
     ScalesOf,
     Shapes,
     Strategy,
     Wide,
     dims_of,
+    require_pictures,
     shapes_of,
+    with_pictures,
 )
 from opu_fuse.cli.console import out, print_plain
 from opu_fuse.cli.progress import COMPILE_SHARES, stages
@@ -54,6 +57,7 @@ def compile_(
     ],
     strategy: Strategy = DEFAULT_STRATEGY,
     calibration: Calibration = None,
+    pictures: Pictures = None,
     layout: Layout = ArrayLayout.AUTO,
     scales: ScalesOf = Scales.POW2,
     calibration_method: CalibrationMethod = Method.MSE,
@@ -154,6 +158,7 @@ def compile_(
     from opu_fuse.schedule.fused_stack_text import stack_lines
 
     _check_output(output, context_files=context_files)
+    require_pictures(pictures, calibration)
     spec = load_hw(hw)
     passes = PassOptions(
         opt_level=level,
@@ -165,7 +170,7 @@ def compile_(
     )
     options = Options(
         strategy=strategy,
-        calibration=calibration,
+        calibration=with_pictures(calibration, pictures),
         layout=layout,
         scales=scales,
         calibration_method=calibration_method,
