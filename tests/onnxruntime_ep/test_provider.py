@@ -221,7 +221,8 @@ def test_the_wheel_has_the_library_and_no_dependency(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
         (metadata,) = (n for n in archive.namelist() if n.endswith("METADATA"))
-        assert "Requires-Dist" not in archive.read(metadata).decode()
+        needs = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.MULTILINE)
+        assert needs == ["opu-fuse>=0.2; extra == 'compile'"]
     module = load_module(tmp_path / "onnxruntime_ep_opu" / "__init__.py")
     assert Path(module.get_library_path()).is_file()
     assert module.get_ep_names() == [module.get_ep_name()] == [PROVIDER]
