@@ -25,9 +25,12 @@ EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 # Folders whose files a page calls by their bare names; opu_fuse/ and the project's own are for all.
 FOLDERS = {
     "cosimulation.md": ("rtl_sim/project", "rtl_sim/tb", "rtl_sim/gen/opu-tiny"),
-    "host-kernels.md": ("opu_fuse/host/build/linalg", "opu_fuse/host/run"),
+    "host-kernels.md": tuple(
+        f"opu_fuse/host/{name}" for name in ("build/linalg", "build/steps", "run")
+    ),
     "models.md": ("opu_fuse/frontend", "examples/digits"),
     "native-engine.md": ("runtime/src",),
+    "run-on-a-board.md": ("runtime/include",),
     "scheduling.md": ("opu_fuse/schedule",),
     "testing.md": ("tests/fuzz",),
     "tutorial.md": ("examples/digits",),
@@ -37,9 +40,13 @@ FOLDERS = {
 # Files that are not in the project. Names in capitals (OUT.opu) stand for any file and need no row.
 FOREIGN_FILES = {
     "program-file.md": {  # members of a program file
-        "manifest.json", "spec.yaml", "dram.bin", "program.bin", "runtime.bin", "program.asm", "qdq.onnx",
-        "fused.onnx", "name.opu", "host/NNN.M.kernel.json", "host/NNN.M.onnx",
+        "manifest.json", "spec.yaml", "dram.bin", "program.bin", "runtime.bin", "program.asm",
+        "qdq.onnx", "fused.onnx", "name.opu", "host/NNN.M.kernel.json", "host/NNN.M.onnx",
     },
+    "CHANGELOG.md": {"runtime.bin"},
+    "decisions.md": {"runtime.bin"},
+    "host-kernels.md": {"runtime.bin"},
+    "run-on-a-board.md": {"runtime.bin"},
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip
 FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands

@@ -214,7 +214,7 @@ struct opu_session {
 
 /* Load a program: the window becomes constants, program words, and zeros. file and backend's self
  * must stay where they are. window, work: aligned to 64 bytes, of at least file->window_bytes and
- * file->work_bytes; work may be a null pointer where that is 0. */
+ * file->work_bytes; each may be a null pointer where that is 0. */
 enum opu_status opu_session_init(struct opu_session *session, const struct opu_file *file,
                                  const struct opu_backend *backend,
                                  const struct opu_window *window, void *work, size_t work_size);

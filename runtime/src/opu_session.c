@@ -14,19 +14,21 @@ enum opu_status opu_session_init(struct opu_session *session, const struct opu_f
                                  const struct opu_window *window, void *work, size_t work_size) {
   if (!session || !file || !backend || !backend->run || !window) return OPU_BAD_ARGUMENT;
   memset(session, 0, sizeof *session);
-  if (!file->section || !window->data || !aligned(window->data) || !aligned(work))
-    return OPU_BAD_ARGUMENT;
+  if (!file->section || !aligned(window->data) || !aligned(work)) return OPU_BAD_ARGUMENT;
   if (*file->refused) return OPU_UNSUPPORTED;
   if (window->size < file->window_bytes || work_size < file->work_bytes) return OPU_SMALL_MEMORY;
-  if (file->work_bytes && !work) return OPU_BAD_ARGUMENT;
+  if ((file->work_bytes && !work) || (file->window_bytes && !window->data))
+    return OPU_BAD_ARGUMENT;
   session->file = file;
   session->backend = *backend;
   session->window = *window;
   session->window.size = (size_t)file->window_bytes;
   session->work = (uint8_t *)work;
-  memset(window->data, 0, (size_t)file->window_bytes);
-  memcpy(window->data, file->constants, (size_t)file->constant_bytes);
-  memcpy(window->data + file->program_offset, file->words, (size_t)file->word_count * 4);
+  if (file->window_bytes) { /* not of a program that is on the host alone */
+    memset(window->data, 0, (size_t)file->window_bytes);
+    memcpy(window->data, file->constants, (size_t)file->constant_bytes);
+    memcpy(window->data + file->program_offset, file->words, (size_t)file->word_count * 4);
+  }
   if (file->work_bytes) memset(work, 0, (size_t)file->work_bytes);
   return backend->attach ? backend->attach(backend->self, file, &session->window) : OPU_OK;
 }

@@ -29,6 +29,7 @@ class Status(IntEnum):
     NO_MACHINE = 13
     BUSY = 14
     TIMEOUT = 15
+    BUS = 16
 
 
 class Head(ctypes.Structure):
@@ -76,12 +77,14 @@ def aligned(size):
 
 
 class File:
-    """An opened program file; `status` says how opening ended."""
+    """An opened program file, or its three members; `status` says how opening ended."""
 
-    def __init__(self, data):
+    def __init__(self, *data):
         self.data, self.call = data, library()
         self.memory = ctypes.create_string_buffer(ROOM)
-        self.status = self.call.opu_open(self.memory, data, ctypes.c_size_t(len(data)))
+        parts = [part for x in data for part in (x, ctypes.c_size_t(len(x)))]
+        opening = self.call.opu_open if len(data) == 1 else self.call.opu_open_members
+        self.status = opening(self.memory, *parts)
         self.head = Head.from_buffer(self.memory)
         self.machine = ctypes.sizeof(Head)
         self.sizes = Sizes.from_buffer(self.memory, self.machine + machine_bytes())

@@ -42,8 +42,8 @@ def _run(fuzz, name, seed, count, folder):
 @pytest.mark.parametrize("name", MODELS)
 def test_changed_numbers_reach_nothing_outside(name, fuzz, tmp_path):
     refused, _, ran = _run(fuzz, name, 1, 300, tmp_path)
-    assert refused > 0
-    assert ran > 0
+    assert refused > 10
+    assert ran > 10
 
 
 @pytest.mark.nightly

@@ -51,6 +51,11 @@ CLOSE = {
     "softplus": ("Softplus", [], {}),
     "mean": ("ReduceMean", [], {"axes": [1, 3], "keepdims": 0}),
     "sum": ("ReduceSum", [np.array([2, 3])], {}),
+    "layer norm": (
+        "LayerNormalization",
+        [np.linspace(0.5, 2, 30, dtype=np.float32).reshape(6, 5), np.ones((6, 5), np.float32)],
+        {"axis": 2},
+    ),
     "average": (
         "AveragePool",
         [],

@@ -1,6 +1,10 @@
 """libopu reads program files: the bytes of Python, and an error for every damaged file."""
 
+import ctypes
+import json
 import subprocess
+import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.file import load, save
+from opu_fuse.bundle.runtime_member import MAGIC, VERSION, runtime_member
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
@@ -18,6 +23,8 @@ from tests.bundle.sample import sample_bundle
 from tests.runtime.built import SANITIZED, build
 from tests.runtime.libopu import File, Session, Status
 
+RUN = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
+LATER = np.array([MAGIC, VERSION + 1, 20, 0, 0], "<u4").tobytes()
 NETWORKS = ("tiny_residual", "tiny_odd", "tiny_tiles")
 DAMAGE = """
 #include <stdio.h>
@@ -144,3 +151,53 @@ def test_damaged_files_are_refused_without_access_outside_them(sanitized, tmp_pa
     build(binary, source, sanitized, options=SANITIZED)
     done = subprocess.run([binary, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 400  # the other bits are dates and attributes of the archive
+
+
+def rewritten(path, change):
+    """The file with another manifest."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in sorted(members):
+            archive.writestr(name, members[name])
+    return path
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300])
+def test_scales_that_no_float32_holds_are_damage(scale, tmp_path):
+    path = saved(sample_bundle(), tmp_path)
+    rewritten(path, lambda manifest: manifest["inputs"][0].update(scale=scale))
+    with pytest.raises(ProgramError, match=r"runtime\.bin is not what manifest\.json says"):
+        load(path)
+
+
+def test_a_member_of_another_version_is_left_to_libopu(tmp_path, monkeypatch):
+    members = program_file._members
+    later = lambda b, h: members(b, h) | {"runtime.bin": LATER}  # noqa: E731
+    monkeypatch.setattr(program_file, "_members", later)
+    path = saved(sample_bundle(), tmp_path)
+    assert load(path).model == "sample"
+    assert File(path.read_bytes()).status == Status.OTHER_VERSION
+
+
+def test_a_window_of_four_gigabytes_is_described(residual):
+    bundle, _ = residual
+    large = replace(bundle, window_bytes=1 << 32)
+    section = runtime_member(large, load_hw("opu-tiny"))
+    file = File(section, bundle.constants.tobytes(), bundle.words.tobytes())
+    assert file.status == Status.OK
+    assert file.sizes.window_bytes == 1 << 32
+
+
+def test_a_second_caller_is_told_that_the_session_is_busy(residual):
+    bundle, data = residual
+    image = noise(bundle, 3)[bundle.inputs[0].name]
+    session, inner = Session(File(data)), []
+    again = RUN(lambda *_: inner.append(session.run([image])[0]) or Status.BUS)
+    session.backend.run = ctypes.cast(again, ctypes.c_void_p)
+    assert session.init(session.window.size, 0) == Status.OK
+    assert session.run([image])[0] is Status.BUS  # what the back end answers
+    assert inner == [Status.BUSY]

@@ -123,9 +123,18 @@ def _gelu(site: Site) -> list[Nest] | None:
 
 
 def _gathered(
-    site: Site, axes: Sequence[int], op: str, start: str, target: str, square: bool = False
+    site: Site,
+    axes: Sequence[int],
+    op: str,
+    start: str,
+    target: str,
+    *,
+    square: bool = False,
+    source: str = "",
 ) -> list[Nest]:
-    """A reduction of operand 0 over some axes into `target`, which retains them with size 1."""
+    """A reduction of operand 0, or of a value of its shape, over some axes into `target`, which
+    retains them with size 1.
+    """
     shape, dtype = site.shape(0), site.result.dtype
     parallel = [n for n in range(len(shape)) if n not in axes]
     order = [*axes, *parallel]
@@ -139,7 +148,7 @@ def _gathered(
         fill(target, dtype, math.prod(retained), start),
         Nest(
             extents=tuple(shape[n] for n in order),
-            inputs=(whole(site.node.input[0], dtype, shape, loops, len(order)),),
+            inputs=(whole(source or site.node.input[0], dtype, shape, loops, len(order)),),
             results=(whole(target, dtype, retained, kept, len(order)),),
             body=body.instructions,
             yields=(value,),
@@ -160,7 +169,7 @@ def _reduction(op: str, *, mean: bool = False, square: bool = False) -> Lowering
             "min": literal(kind.type(np.inf) if kind.kind == "f" else np.iinfo(kind).max),
         }
         target = site.node.output[0]
-        nests = _gathered(site, axes, op, starts[op], target, square)
+        nests = _gathered(site, axes, op, starts[op], target, square=square)
         if mean:
             count = math.prod(site.shape(0)[n] for n in axes)
             nests.append(_scaled(target, dtype, math.prod(site.result_shape), count))
@@ -199,6 +208,32 @@ def _global_mean(site: Site) -> list[Nest] | None:
     return [*nests, _scaled(target, site.result.dtype, math.prod(site.result_shape), count)]
 
 
+def _each(
+    site: Site,
+    axes: Sequence[int],
+    target: str,
+    operands: Sequence[str],
+    emit: Callable[[Payload], int],
+) -> Nest:
+    """Every element of the operand's shape. operands: of that shape; all but the first without
+    the axes.
+    """
+    dtype, shape = site.result.dtype, site.shape(0)
+    retained = [1 if n in axes else size for n, size in enumerate(shape)]
+    loops = [-1 if n in axes else n for n in range(len(shape))]
+    body = Payload([dtype] * (len(operands) + 1))
+    value = emit(body)
+    inputs = [plain(operands[0], dtype, shape)]
+    inputs += [whole(x, dtype, retained, loops, len(shape)) for x in operands[1:]]
+    return Nest(
+        extents=shape,
+        inputs=tuple(inputs),
+        results=(plain(target, dtype, shape),),
+        body=body.instructions,
+        yields=(value,),
+    )
+
+
 def softmax(site: Site, opset: int, *, log: bool = False) -> list[Nest] | None:
     """Maximum, exponentials of the differences, their sum, quotient."""
     dtype, shape = site.result.dtype, site.shape(0)
@@ -206,51 +241,56 @@ def softmax(site: Site, opset: int, *, log: bool = False) -> list[Nest] | None:
         return None
     axis = site.integer("axis", -1 if opset >= _SOFTMAX_BY_AXIS else 1) % len(shape)
     axes = [axis] if opset >= _SOFTMAX_BY_AXIS else list(range(axis, len(shape)))
-    name = site.node.output[0]
+    source, name = site.node.input[0], site.node.output[0]
     top, total, powers = f"{name}:max", f"{name}:sum", f"{name}:exp"
-    retained = [1 if n in axes else size for n, size in enumerate(shape)]
-    loops = [-1 if n in axes else n for n in range(len(shape))]
 
-    def each(target: str, operands: Sequence[str], emit: Callable[[Payload], int]) -> Nest:
-        body = Payload([dtype] * (len(operands) + 1))
-        value = emit(body)
-        inputs = [plain(operands[0], dtype, shape)]
-        inputs += [whole(x, dtype, retained, loops, len(shape)) for x in operands[1:]]
-        return Nest(
-            extents=shape,
-            inputs=tuple(inputs),
-            results=(plain(target, dtype, shape),),
-            body=body.instructions,
-            yields=(value,),
-        )
-
-    def sums(source: str) -> list[Nest]:
-        (start, nest) = _gathered(site, axes, "add", ZERO[dtype], total)
-        (operand,) = nest.inputs
-        moved = Operand(value=source, dtype=dtype, strides=operand.strides)
-        return [
-            start,
-            Nest(
-                extents=nest.extents,
-                inputs=(moved,),
-                results=nest.results,
-                body=nest.body,
-                yields=nest.yields,
-            ),
-        ]
-
-    nests = _gathered(site, axes, "max", least(dtype), top)
-    first = each(
-        powers, (site.node.input[0], top), lambda body: body.emit("exp", body.emit("sub", 0, 1))
-    )
-    nests += [first, *sums(powers)]
-    if not log:
-        return [*nests, each(name, (powers, total), lambda body: body.emit("div", 0, 1))]
+    def power(body: Payload) -> int:
+        return body.emit("exp", body.emit("sub", 0, 1))
 
     def difference(body: Payload) -> int:
         return body.emit("sub", body.emit("sub", 0, 1), call(body, "log", 2))
 
-    return [*nests, each(name, (site.node.input[0], top, total), difference)]
+    nests = _gathered(site, axes, "max", least(dtype), top)
+    nests.append(_each(site, axes, powers, (source, top), power))
+    nests += _gathered(site, axes, "add", ZERO[dtype], total, source=powers)
+    if log:
+        return [*nests, _each(site, axes, name, (source, top, total), difference)]
+    return [*nests, _each(site, axes, name, (powers, total), lambda body: body.emit("div", 0, 1))]
+
+
+def _layer_norm(site: Site) -> list[Nest] | None:
+    """Mean, differences, mean of their squares; then scale and bias along the last axes."""
+    dtype, shape = site.result.dtype, site.shape(0)
+    if dtype not in ZERO:
+        return None
+    axes = list(range(site.integer("axis", -1) % len(shape), len(shape)))
+    count = math.prod(shape[n] for n in axes)
+    rows = math.prod(shape) // count
+    name, epsilon = site.node.output[0], float(site.number("epsilon", 1e-5))
+    mean, apart, variance = f"{name}:mean", f"{name}:apart", f"{name}:variance"
+
+    def normalised(body: Payload) -> int:
+        return body.emit("div", 0, body.emit("sqrt", body.emit("add", 1, _constant(body, epsilon))))
+
+    nests = _gathered(site, axes, "add", ZERO[dtype], mean)
+    nests.append(_scaled(mean, dtype, rows, count))
+    subtract = _each(
+        site, axes, apart, (site.node.input[0], mean), lambda body: body.emit("sub", 0, 1)
+    )
+    nests.append(subtract)
+    nests += _gathered(site, axes, "add", ZERO[dtype], variance, square=True, source=apart)
+    nests.append(_scaled(variance, dtype, rows, count))
+    nests.append(_each(site, axes, name, (apart, variance), normalised))
+    others = [n for n in range(len(shape)) if n not in axes]
+    for n, op in ((1, "mul"), (2, "add")):
+        if site.has(n):
+            nests.append(_along(site, name, site.node.input[n], others, op))
+    return nests
+
+
+def _along(site: Site, target: str, factor: str, others: Sequence[int], op: str) -> Nest:
+    """The result times (or plus) a tensor that has only the axes that are not in `others`."""
+    return _each(site, others, target, (target, factor), lambda body: body.emit(op, 0, 1))
 
 
 def _matmul(site: Site) -> list[Nest] | None:
@@ -316,6 +356,7 @@ OPERATORS: Mapping[str, Lowering] = {
     "ReduceMean": _reduction("add", mean=True),
     "ReduceSumSquare": _reduction("add", square=True),
     "GlobalAveragePool": _global_mean,
+    "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
     "Conv": convolution,
     "MaxPool": lambda site: pool(site, mean=False),
