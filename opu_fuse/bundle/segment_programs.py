@@ -111,7 +111,7 @@ class _Flow:
             if self.maps[other].home == own.home and _overlap(self.maps[other], own)
             for segment in writers
         ]
-        return max(parts) == number
+        return max(parts, default=OUTSIDE) == number
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

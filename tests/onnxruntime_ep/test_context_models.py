@@ -17,6 +17,8 @@ from opu_fuse.bundle.segment_programs import segment_programs
 from opu_fuse.cli.main import app
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.options import Options
+from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.onnxruntime_ep.conftest import (
@@ -116,6 +118,16 @@ def test_compile_writes_the_programs_next_to_the_model(session, tmp_path):
     opened = session(str(output))
     x = np.zeros(opened.get_inputs()[0].shape, np.float32)
     assert opened.run(None, {"input": x})[0].shape == (1, 10)
+
+
+def test_images_of_a_batch_run_together(session):
+    hw = load_hw(MACHINE)
+    done = compile_model(zoo.build("tiny_residual"), hw, Options(batch=2))
+    x = noise(done.bundle, seed=6)
+    opened = session(context(done).model.SerializeToString())
+    assert opened.get_inputs()[0].shape == list(x["input"].shape)
+    (expected,) = run(done.bundle, hw, x).outputs.values()
+    assert np.array_equal(opened.run(None, x)[0], expected)
 
 
 def test_a_batch_with_host_operators_is_refused(two_segments):
