@@ -8,7 +8,8 @@ enum { HEAD_WORDS = 4, SIZES = 16, MACHINE_WORDS = sizeof(struct opu_machine_con
 
 #define MAGIC 0x5255504fu
 #define SECTION_VERSION 1u
-#define LARGEST 0x7fffffffu /* elements, bytes of a map */
+#define LARGEST 0x7fffffffu /* elements and bytes of an array or a map, so that size_t holds them */
+#define LARGEST_BATCH 0x10000u
 #define LOWEST_INT8 0xffffff80u
 
 size_t opu_dtype_bytes(uint32_t dtype) {
@@ -177,7 +178,7 @@ static int good_port(const struct opu_file *file, uint32_t number) {
   if (!text_of(file, port.name) || !bytes || port.rank > OPU_RANK) return 0;
   for (n = 0; n < port.rank; n++)
     if ((elements *= port.shape[n]) > LARGEST) return 0;
-  if (!good_axes(&port) || elements != port.elements) return 0;
+  if (!good_axes(&port) || elements != port.elements || elements * bytes > LARGEST) return 0;
   if (port.conversion >= OPU_CONVERSIONS || !good_conversion(&port)) return 0;
   if (port.conversion == OPU_TABLE && number >= file->inputs) return 0;
   if (port.map == OPU_NONE && port.work == OPU_NONE) return 0;
@@ -217,7 +218,8 @@ static enum opu_status read_sizes(struct opu_file *file, uint32_t at, size_t wor
   file->host_bytes = word_of(file, at, 13);
   file->refused = text_of(file, word_of(file, at, 14));
   file->name = text_of(file, word_of(file, at, 15));
-  if (!file->refused || !file->name || !file->batch || file->window_bytes > (uint64_t)1 << 40 ||
+  if (!file->refused || !file->name || !file->batch || file->batch > LARGEST_BATCH ||
+      file->window_bytes > (uint64_t)1 << 40 ||
       !opu_spans(file->host_at, file->host_bytes, file->section_bytes))
     return damaged(file, "runtime.bin: sizes");
   if (file->program_offset % 4 || file->constant_bytes > file->program_offset ||

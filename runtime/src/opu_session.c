@@ -110,15 +110,35 @@ static enum opu_status run_all(struct opu_session *s, const struct opu_in *input
   return status;
 }
 
+/* Whether the session was free, and is the caller's now. Processors without atomic instructions
+ * have one core: there an interrupt handler must not use the session of the code that it stops. */
+static int take(volatile int *busy) {
+#if defined __GCC_ATOMIC_INT_LOCK_FREE && __GCC_ATOMIC_INT_LOCK_FREE == 2
+  return !__sync_lock_test_and_set(busy, 1);
+#else
+  const int was_free = !*busy;
+  *busy = 1;
+  return was_free;
+#endif
+}
+
+static void release(volatile int *busy) {
+#if defined __GCC_ATOMIC_INT_LOCK_FREE && __GCC_ATOMIC_INT_LOCK_FREE == 2
+  __sync_lock_release(busy);
+#else
+  *busy = 0;
+#endif
+}
+
 enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs,
                         const struct opu_out *outputs, size_t images) {
   enum opu_status status;
   if (!session || !session->file) return OPU_BAD_ARGUMENT;
   if ((!inputs && session->file->inputs) || (!outputs && session->file->outputs))
     return OPU_BAD_ARGUMENT;
-  if (__sync_lock_test_and_set(&session->busy, 1)) return OPU_BUSY;
+  if (!take(&session->busy)) return OPU_BUSY;
   status = run_all(session, inputs, outputs, images);
-  __sync_lock_release(&session->busy);
+  release(&session->busy);
   return status;
 }
 

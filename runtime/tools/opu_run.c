@@ -36,8 +36,9 @@ static void free_blocks(void) {
 static void *memory_of(uint64_t size) {
   const size_t more = sizeof(struct block) + ALIGNMENT;
   struct block *block = size < SIZE_MAX - more ? (struct block *)malloc((size_t)size + more) : 0;
-  uint8_t *memory = (uint8_t *)(block + 1);
+  uint8_t *memory;
   if (!block) return 0;
+  memory = (uint8_t *)(block + 1);
   block->next = blocks;
   blocks = block;
   return memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT) % ALIGNMENT;
