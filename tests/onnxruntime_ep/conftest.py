@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime as ort
@@ -29,8 +30,10 @@ two_segments (float[1, 3, 8, 8] image) => (float[1, 8, 8, 8] sum, float[1, 8, 8,
 """
 
 
-def load_module(path: Path):
+def load_module(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -54,7 +57,7 @@ def devices(library):
 def session(devices):
     """path, options of the provider -> a session of ONNX Runtime as a user opens it."""
 
-    def opened(model, **options: str) -> ort.InferenceSession:
+    def opened(model, **options: str) -> Any:
         settings = ort.SessionOptions()
         settings.log_severity_level = 4
         settings.add_provider_for_devices(devices, options)

@@ -7,6 +7,7 @@ import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -93,7 +94,7 @@ def test_two_sessions_in_two_threads_have_the_bits_of_run(session, network, samp
     x, expected = sample
     sessions = [session(str(path)) for _ in range(2)]
 
-    def often(one: ort.InferenceSession) -> bool:
+    def often(one: Any) -> bool:
         return all(np.array_equal(one.run(None, x)[0], expected) for _ in range(100))
 
     with ThreadPoolExecutor(4) as pool:  # two threads for each session, too
@@ -172,7 +173,7 @@ def test_a_model_without_contexts_runs_on_the_processor(session):
     model = ir.to_proto(zoo.build("tiny_residual")).SerializeToString()
     opened = session(model)
     x = {"input": np.ones(opened.get_inputs()[0].shape, np.float32)}
-    plain = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, x)
+    plain: Any = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, x)
     assert np.array_equal(opened.run(None, x)[0], plain[0])
 
 
