@@ -6,6 +6,7 @@ Public API (loaded on first use, so that importing the package is cheap)::
     program = opu_fuse.compile("model.onnx", hw)            # -> Program
     program.save("model.opu"); opu_fuse.Program.load("model.opu")
     result = program.run({"input": x}, engine="functional")  # -> ProgramRun
+    opu_fuse.compile_context("model.onnx", hw).save("model_ctx.onnx")  # for ONNX Runtime
     partition = opu_fuse.partition("model.onnx", hw)        # -> PartitionedModel
     rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
     result = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
     from opu_fuse.loss import accuracy
     from opu_fuse.partitioned_model import PartitionedModel
     from opu_fuse.passes import PassOptions
-    from opu_fuse.pipeline import compile, partition  # noqa: A004  public name
+    from opu_fuse.pictures import load_pictures
+    from opu_fuse.pipeline import (
+        compile,  # noqa: A004  public name
+        compile_context,
+        partition,
+    )
     from opu_fuse.program import Program
     from opu_fuse.program_run import ProgramRun
     from opu_fuse.sim.cycle.run import MemoryOptions
@@ -56,8 +62,10 @@ __all__ = [
     "__version__",
     "accuracy",
     "compile",
+    "compile_context",
     "explore",
     "load_hw",
+    "load_pictures",
     "open_device",
     "partition",
     "sweep",
@@ -78,8 +86,10 @@ _HOMES = {
     "UserError": "errors",
     "accuracy": "loss",
     "compile": "pipeline",
+    "compile_context": "pipeline",
     "explore": "exploring.run",
     "load_hw": "hw.spec.load_spec",
+    "load_pictures": "pictures",
     "open_device": "devices.opening",
     "partition": "pipeline",
     "sweep": "sweeping.run",

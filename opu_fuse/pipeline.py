@@ -52,6 +52,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
+    from opu_fuse.bundle.context_model import ContextModel
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
     from opu_fuse.partitioned_model import PartitionedModel
 
@@ -208,6 +209,17 @@ def compile_prepared(
     )
 
 
+def context_of(done: Compilation, hw: HwSpec, *, stem: str = "") -> "ContextModel":
+    """A compiled model as a model for ONNX Runtime with the provider of this machine; stem: as of
+    `context_model`. Raises ProgramError for a program that cannot be written so.
+    """
+    from opu_fuse.bundle.context_model import context_model  # programs need none
+    from opu_fuse.codegen.bundle import host_models
+
+    hosts = host_models(done.dfg, done.plan) if done.bundle.hosts else ()
+    return context_model(done.bundle, hw, hosts, stem=stem)
+
+
 def partition_model(
     model: ModelLike,
     hw: HwSpec,
@@ -281,6 +293,15 @@ def compile(model: ModelLike, hw: HwLike, options: Options) -> Program:  # noqa:
     done = compile_model(model, hw, options)
     warn_of_little(done.dfg, hw, done.partition)
     return Program(bundle=done.bundle, hw=hw)
+
+
+@keywords_of(Options)
+def compile_context(model: ModelLike, hw: HwLike, options: Options) -> "ContextModel":
+    """Model -> model for ONNX Runtime with the provider `onnxruntime-ep-opu`; `save` writes it.
+    model, hw: as of `compile`. Raises UserError with where, what and help for what it refuses.
+    """
+    hw = load_hw(hw)
+    return context_of(compile_model(model, hw, options), hw)
 
 
 def require_batch(dfg: Dfg, images: int) -> None:

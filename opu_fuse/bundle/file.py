@@ -5,6 +5,7 @@ members are hashed and written directly, without copies.
 """
 
 import hashlib
+import io
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -49,18 +50,21 @@ def save(bundle: Bundle, path: str | Path) -> None:
     be written.
     """
     path = Path(path)
-    hw = _spec_of(bundle.spec_yaml, str(path))
-    for what in mistakes(bundle, hw):
-        raise InternalError("writing the program", what)
-    members = _members(bundle, hw)
-    facts = {name: _member(data) for name, data in members.items()}
-    text = manifests.to_text(manifests.manifest_of(bundle, hw.name, facts))
+    members = _all_members(bundle, _spec_of(bundle.spec_yaml, str(path)))
     try:
-        _write(path, {**members, manifests.NAME: text.encode()})
+        with whole_file(path) as temporary:
+            _write(temporary, members)
     except OSError as error:
         raise ProgramError(
             str(path), f"cannot be written ({error.strerror})", "choose another output file"
         ) from None
+
+
+def to_bytes(bundle: Bundle, hw: HwSpec) -> bytes:
+    """The program file in memory, as `save` writes it. hw: the machine of the bundle."""
+    whole = io.BytesIO()
+    _write(whole, _all_members(bundle, hw))
+    return whole.getvalue()
 
 
 def load(path: str | Path) -> Bundle:
@@ -150,6 +154,16 @@ def _with_runtime(bundle: Bundle, hw: HwSpec, member: bytes, where: str) -> Bund
     return bundle
 
 
+def _all_members(bundle: Bundle, hw: HwSpec) -> dict[str, Any]:
+    """As buffers. Raises InternalError when the bundle breaks its own promises."""
+    for what in mistakes(bundle, hw):
+        raise InternalError("writing the program", what)
+    members = _members(bundle, hw)
+    facts = {name: _member(data) for name, data in members.items()}
+    text = manifests.to_text(manifests.manifest_of(bundle, hw.name, facts))
+    return members | {manifests.NAME: text.encode()}
+
+
 def _members(bundle: Bundle, hw: HwSpec) -> dict[str, Any]:
     """Everything but the manifest, as buffers."""
     members: dict[str, Any] = {
@@ -169,16 +183,16 @@ def _member(data: Any) -> Member:
     return Member(bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
 
-def _write(path: Path, members: Mapping[str, Any]) -> None:
-    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+def _write(target: Path | io.BytesIO, members: Mapping[str, Any]) -> None:
+    with zipfile.ZipFile(target, "w") as archive:
         for member in sorted(members):
             view = memoryview(members[member]).cast("B")
             info = zipfile.ZipInfo(member, _EPOCH)
             info.create_system = 3
             info.external_attr = _REGULAR_FILE
             info.file_size = view.nbytes
-            with archive.open(info, "w") as target:
-                target.write(view)
+            with archive.open(info, "w") as member_file:
+                member_file.write(view)
 
 
 def _sizes(archive: zipfile.ZipFile, path: Path) -> dict[str, int]:

@@ -19,13 +19,16 @@ from opu_fuse.cli.arguments import (
     KeepFloat,
     Layout,
     Method,
+    Pictures,
     Scales,
     ScalesOf,
     Shapes,
     Strategy,
     Wide,
     dims_of,
+    require_pictures,
     shapes_of,
+    with_pictures,
 )
 from opu_fuse.cli.console import out, print_json
 from opu_fuse.cli.progress import progress
@@ -36,6 +39,7 @@ def accuracy(
     model: FloatModel,
     hw: Hw,
     calibration: Calibration = None,
+    pictures: Pictures = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -66,16 +70,17 @@ def accuracy(
     from opu_fuse.loss import accuracy as measure
     from opu_fuse.report.accuracy import accuracy_json, accuracy_lines, accuracy_table
 
+    require_pictures(pictures, calibration, data)
     spec = load_hw(hw)
     with progress() as show:
         loss = measure(
             model,
             spec,
-            data=data,
+            data=with_pictures(data, pictures),
             labels=labels,
             remedies=not no_remedies,
             progress=show,
-            calibration=calibration,
+            calibration=with_pictures(calibration, pictures),
             layout=layout,
             scales=scales,
             calibration_method=calibration_method,

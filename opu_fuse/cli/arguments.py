@@ -2,11 +2,12 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from opu_fuse.array_layout import ArrayLayout
+from opu_fuse.errors import UserError
 from opu_fuse.frontend.choice_names import Method, Scales
 from opu_fuse.fuse.strategies.strategy_names import StrategyName
 
@@ -66,6 +67,14 @@ Calibration = Annotated[
         metavar="DIR|FILE",
         help="representative inputs for a float model: a folder of .npy or .npz files, or one such "
         "file; default: seeded noise, with a warning",
+    ),
+]
+Pictures = Annotated[
+    Path | None,
+    typer.Option(
+        "--pictures",
+        metavar="P.yaml",
+        help="sizes, mean and std by which JPEG and PNG files become inputs (docs/your-model.md)",
     ),
 ]
 ScalesOf = Annotated[Scales, typer.Option(help="scales of a float model (docs/models.md)")]
@@ -157,3 +166,25 @@ Jobs = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="number of local processes; default: one per core"),
 ]
+
+
+def with_pictures(data: Path | None, settings: Path | None) -> Any:
+    """Calibration or other data: arrays where it is pictures, else as it was given. Raises
+    UserError for pictures without settings.
+    """
+    from opu_fuse.pictures import is_pictures, load_pictures  # few calls have any
+
+    if data is None or not is_pictures(data):
+        return data
+    if settings is None:
+        what = "is pictures, and nothing says how they become inputs"
+        raise UserError(str(data), what, "give --pictures P.yaml")
+    return load_pictures(data, settings)
+
+
+def require_pictures(settings: Path | None, *data: Path | None) -> None:
+    """A usage error for settings without pictures."""
+    from opu_fuse.pictures import is_pictures
+
+    if settings is not None and not any(d is not None and is_pictures(d) for d in data):
+        raise typer.BadParameter("--pictures: no input is a picture or a folder of pictures")

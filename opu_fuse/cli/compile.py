@@ -19,13 +19,16 @@ from opu_fuse.cli.arguments import (
     Layout,
     Method,
     Model,
+    Pictures,
     Scales,
     ScalesOf,
     Shapes,
     Strategy,
     Wide,
     dims_of,
+    require_pictures,
     shapes_of,
+    with_pictures,
 )
 from opu_fuse.cli.console import out, print_plain
 from opu_fuse.cli.progress import COMPILE_SHARES, stages
@@ -34,16 +37,27 @@ from opu_fuse.host.form_names import HostForm
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.sim.array_files import require_targets
 
+MODEL_SUFFIX = ".onnx"
+"""Suffix of an output that is a model for ONNX Runtime."""
+
 
 def compile_(
     context: typer.Context,
     model: Model,
     hw: Hw,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT.opu",
+            help="program file to write; OUT.onnx: the program as a model for ONNX Runtime "
+            "(docs/onnxruntime.md)",
+        ),
     ],
     strategy: Strategy = DEFAULT_STRATEGY,
     calibration: Calibration = None,
+    pictures: Pictures = None,
     layout: Layout = ArrayLayout.AUTO,
     scales: ScalesOf = Scales.POW2,
     calibration_method: CalibrationMethod = Method.MSE,
@@ -117,6 +131,13 @@ def compile_(
     verify_passes: Annotated[
         bool, typer.Option("--verify-passes", help="check the model after each pass")
     ] = False,
+    context_files: Annotated[
+        bool,
+        typer.Option(
+            "--context-files",
+            help="with -o OUT.onnx: write the programs of its segments next to it, not into it",
+        ),
+    ] = False,
     wide: Wide = False,
     explain_tiles: Annotated[
         str | None,
@@ -132,11 +153,12 @@ def compile_(
     from opu_fuse.hw.spec.load_spec import load_hw
     from opu_fuse.number_text import byte_size, counted, whole
     from opu_fuse.passes import PassOptions
-    from opu_fuse.pipeline import Options, Program, compile_model
+    from opu_fuse.pipeline import Options, compile_model
     from opu_fuse.report.tables import groups_table
     from opu_fuse.schedule.fused_stack_text import stack_lines
 
-    require_targets(output)
+    _check_output(output, context_files=context_files)
+    require_pictures(pictures, calibration)
     spec = load_hw(hw)
     passes = PassOptions(
         opt_level=level,
@@ -148,7 +170,7 @@ def compile_(
     )
     options = Options(
         strategy=strategy,
-        calibration=calibration,
+        calibration=with_pictures(calibration, pictures),
         layout=layout,
         scales=scales,
         calibration_method=calibration_method,
@@ -169,7 +191,7 @@ def compile_(
         done = compile_model(model, spec, options, begin, print_plain)
         tiles = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
-        Program(bundle=done.bundle, hw=spec).save(output)
+        _write(done, spec, output, context_files=context_files)
     out.print(groups_table(done.bundle, wide=wide, host_reasons=False))
     if done.partition.search is not None:
         from opu_fuse.fuse.strategies.search_report import search_lines
@@ -208,6 +230,23 @@ def compile_(
         out.print(line)
     if little := little_on_machine(done.dfg, spec, done.partition, reasons=out.quiet):
         print_plain(f"warning: {little}")
+
+
+def _check_output(output: Path, *, context_files: bool) -> None:
+    require_targets(output)
+    if context_files and output.suffix != MODEL_SUFFIX:
+        raise typer.BadParameter(f"--context-files is for -o OUT{MODEL_SUFFIX}")
+
+
+def _write(done: Any, spec: Any, output: Path, *, context_files: bool) -> None:
+    """The program, in the form that the name of its file asks for."""
+    from opu_fuse.pipeline import Program, context_of
+
+    if output.suffix == MODEL_SUFFIX:
+        stem = output.stem if context_files else ""
+        context_of(done, spec, stem=stem).save(output)
+    else:
+        Program(bundle=done.bundle, hw=spec).save(output)
 
 
 def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:

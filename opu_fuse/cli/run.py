@@ -11,7 +11,15 @@ import numpy as np
 import typer
 
 from opu_fuse.array_layout import ArrayLayout, channels_first
-from opu_fuse.cli.arguments import AsJson, Layout, ProgramFile, Wide
+from opu_fuse.cli.arguments import (
+    AsJson,
+    Layout,
+    Pictures,
+    ProgramFile,
+    Wide,
+    require_pictures,
+    with_pictures,
+)
 from opu_fuse.cli.console import out, print_json
 from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError
@@ -46,10 +54,11 @@ def run(
         typer.Option(
             "--input",
             metavar="NAME=X.npy|X.npz",
-            help="an input tensor, or a file of all; default: seeded noise "
-            "(functional, native, rtl)",
+            help="an input tensor, or a file of all; a picture or a folder of pictures, with "
+            "--pictures; default: seeded noise (functional, native, rtl)",
         ),
     ] = None,
+    pictures: Pictures = None,
     layout: Layout = ArrayLayout.AUTO,
     output: Annotated[
         Path | None,
@@ -154,7 +163,7 @@ def run(
         require_waves(waves)
     loaded = _loaded(program, hw)
     users = _model(loaded, program, model) if check else None
-    arrays = _channels_first(loaded, read_inputs(inputs) or {}, layout)
+    arrays = _arrays(loaded, inputs, pictures, layout)
     random = not arrays
     if random and engine in WITH_DATA:
         from opu_fuse.sim.ports import noise
@@ -221,6 +230,20 @@ def _print_result(program: Any, result: Any, *, groups: bool, checked: bool, wid
         out.print(total_line(program.bundle, result))
     for name, array in result.outputs.items():
         out.print(f"{name}: {array.dtype}{list(array.shape)}")
+
+
+def _arrays(
+    program: Any, inputs: list[str] | None, pictures: Path | None, layout: ArrayLayout
+) -> Mapping[str, np.ndarray]:
+    """Inputs by name; none without `inputs`."""
+    require_pictures(pictures, *map(Path, inputs or ()))
+    if inputs and len(inputs) == 1 and "=" not in inputs[0]:
+        array = with_pictures(Path(inputs[0]), pictures)
+        if isinstance(array, np.ndarray):
+            from opu_fuse.sim.ports import named_inputs
+
+            return named_inputs(program.bundle, array)
+    return _channels_first(program, read_inputs(inputs) or {}, layout)
 
 
 def _channels_first(

@@ -168,6 +168,18 @@ def _segments(
     return tuple(segments), members
 
 
+def host_models(dfg: Dfg, plan: Plan) -> tuple[onnx.ModelProto, ...]:
+    """The ONNX model of every host segment of the program, whole."""
+    from opu_fuse.host.build.segment import constant_model, host_model
+
+    types: dict[str, ValueType] = {}
+    work = [s.nodes for s in plan.segments if isinstance(s, HostWork)]
+    models = [host_model(dfg, nodes, f"host_{n:03d}", types) for n, nodes in enumerate(work)]
+    if constant := [i for i in dfg.outputs if dfg[i].kind is Kind.CONST]:
+        models.append(constant_model(dfg, constant, f"host_{len(models):03d}"))
+    return tuple(m.model for m in models)
+
+
 def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tensor]:
     """Stored values and their views."""
     readers: dict[int, list[int]] = {node: [] for node in plan.placements}

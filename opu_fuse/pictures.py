@@ -1,0 +1,177 @@
+"""JPEG and PNG files as inputs of a network, by the preprocessing that it was trained with.
+
+The preprocessing is a YAML file::
+
+    resize: 256                   # shorter side; [rows, columns]: exactly
+    crop: 224                     # the middle; [rows, columns]
+    mean: [0.485, 0.456, 0.406]   # of each channel, subtracted
+    std: [0.229, 0.224, 0.225]    # then divided by
+    range: 1                      # of pixels before that: 0 to 1, or to 255 as in the file
+    channels: rgb                 # bgr, grey
+    layout: nchw                  # nhwc
+    dtype: float32                # uint8: pixels as they are
+"""
+
+import json
+from dataclasses import field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from opu_fuse.errors import ModelError, UserError
+from opu_fuse.extras import library
+from opu_fuse.hw.spec.yaml_tree import parse_tree
+from opu_fuse.sim.array_files import read_text
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+_MOST_PIXELS = 1 << 26
+"""Pixels of a picture: more do not belong to a network's input."""
+_BYTE = 255
+
+
+class Channels(StrEnum):
+    """Order of the channels."""
+
+    RGB = "rgb"
+    BGR = "bgr"
+    GREY = "grey"
+
+
+Side = Annotated[int, Field(ge=1, le=1 << 14)]
+Size = Side | tuple[Side, Side]
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
+class Preprocessing:
+    """What a network's input needs; see the file for the keys."""
+
+    resize: Size | None = None
+    crop: Size | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
+    range: Literal[1, 255] = 1
+    channels: Channels = Channels.RGB
+    layout: Literal["nchw", "nhwc"] = "nchw"
+    dtype: Literal["float32", "uint8"] = "float32"
+    planes: int = field(init=False, default=3)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers that do not fit each other."""
+        planes = 1 if self.channels is Channels.GREY else 3
+        object.__setattr__(self, "planes", planes)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, planes):
+                raise ValueError(f"{name} has {len(values)} numbers for {planes} channels")
+        if self.dtype == "uint8" and (set(self.mean), set(self.std)) != ({0.0}, {1.0}):
+            raise ValueError("pixels of uint8 are taken as they are: leave out mean and std")
+
+    def prepared(self, picture: Any) -> np.ndarray:
+        """A picture of Pillow as one sample, (1, …) in layout and dtype."""
+        picture = picture.convert("L" if self.channels is Channels.GREY else "RGB")
+        if self.resize is not None:
+            rows, cols = _target(self.resize, picture.height, picture.width)
+            picture = picture.resize((cols, rows), resample=_bilinear())
+        pixels = np.asarray(picture).reshape(picture.height, picture.width, self.planes)
+        if self.crop is not None:
+            pixels = _middle(pixels, self.crop)
+        if self.channels is Channels.BGR:
+            pixels = pixels[..., ::-1]
+        if self.dtype == "float32":
+            scaled = pixels * np.float32(self.range / _BYTE)
+            pixels = (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        if self.layout == "nchw":
+            pixels = pixels.transpose(2, 0, 1)
+        return np.ascontiguousarray(pixels[np.newaxis], self.dtype)
+
+
+_adapter = TypeAdapter(Preprocessing)
+
+
+def load_preprocessing(path: str | Path) -> Preprocessing:
+    """Read the YAML file. Raises UserError naming the key."""
+    tree = parse_tree(read_text(Path(path)), str(path)).value
+    try:
+        return _adapter.validate_json(json.dumps(tree))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else "the file"
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "unexpected_keyword_argument":
+            what = "there is no such key"
+        help_ = "keys are resize, crop, mean, std, range, channels, layout, dtype"
+        raise UserError(str(path), f"{key}: {what}", help_) from None
+
+
+def is_pictures(path: Path) -> bool:
+    """Whether a path is a picture or a folder that has some."""
+    return bool(_files(path))
+
+
+def load_pictures(path: str | Path, preprocessing: Preprocessing | str | Path) -> np.ndarray:
+    """Samples (N, …) of a picture, or of all pictures in a folder, by name.
+
+    preprocessing: or the path of its YAML file. Raises ModelError for files that are no pictures
+    and where their sizes differ after preprocessing.
+    """
+    path = Path(path)
+    if not isinstance(preprocessing, Preprocessing):
+        preprocessing = load_preprocessing(preprocessing)
+    files = _files(path)
+    if not files:
+        what = "holds no pictures" if path.is_dir() else "is no picture or folder of pictures"
+        raise ModelError(str(path), what, f"give {', '.join(SUFFIXES)} files")
+    samples = [_sample(file, preprocessing) for file in files]
+    for file, sample in zip(files, samples, strict=True):
+        if sample.shape != samples[0].shape:
+            what = f"is {list(sample.shape)}, {files[0].name} is {list(samples[0].shape)}"
+            raise ModelError(str(file), what, "give `resize` two sizes, or a `crop`")
+    return np.concatenate(samples)
+
+
+def _files(path: Path) -> list[Path]:
+    candidates = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [p for p in candidates if p.suffix.lower() in SUFFIXES and p.is_file()]
+
+
+def _pillow(module: str) -> Any:
+    return library(module, where="pictures", purpose="they are read by", extra="pictures")
+
+
+def _bilinear() -> Any:
+    return _pillow("PIL.Image").Resampling.BILINEAR
+
+
+def _sample(file: Path, preprocessing: Preprocessing) -> np.ndarray:
+    image = _pillow("PIL.Image")
+    try:
+        with image.open(file, formats=("JPEG", "PNG")) as opened:
+            if opened.width * opened.height > _MOST_PIXELS:
+                what = f"has {opened.width} x {opened.height} pixels"
+                raise ModelError(str(file), what, f"give at most {_MOST_PIXELS} pixels")
+            upright = _pillow("PIL.ImageOps").exif_transpose(opened)
+            return preprocessing.prepared(upright)
+    except (OSError, SyntaxError, image.DecompressionBombError) as error:
+        raise ModelError(str(file), f"is no picture ({error})", "give JPEG or PNG files") from None
+    except ValueError as error:
+        raise ModelError(str(file), str(error), "give larger pictures, or `resize`") from None
+
+
+def _target(resize: Size, rows: int, cols: int) -> tuple[int, int]:
+    """Sizes after resizing; of one number the shorter side, the longer one in proportion."""
+    if isinstance(resize, tuple):
+        return resize
+    short = min(rows, cols)
+    return resize * rows // short, resize * cols // short
+
+
+def _middle(pixels: np.ndarray, crop: Size) -> np.ndarray:
+    rows, cols = crop if isinstance(crop, tuple) else (crop, crop)
+    height, width, _ = pixels.shape
+    if rows > height or cols > width:
+        raise ValueError(f"has {height} x {width} pixels, `crop` takes {rows} x {cols}")
+    top, left = round((height - rows) / 2), round((width - cols) / 2)
+    return pixels[top : top + rows, left : left + cols]

@@ -1,0 +1,58 @@
+"""A float or quantised model compiles in the process that opens it, once."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.errors import UserError
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import compile as compile_program
+from tests.onnxruntime_ep.conftest import MACHINE, PACKAGE, load_module
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return load_module(PACKAGE / "onnxruntime_ep_opu" / "compiling.py").compiled
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    """(path of a float model, calibration data); the cache is empty."""
+    monkeypatch.setenv("OPU_FUSE_CACHE", str(tmp_path / "cache"))
+    ir.save(zoo.build("tiny_residual"), tmp_path / "net.onnx")
+    (value,) = onnx.load(tmp_path / "net.onnx").graph.input
+    shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+    return tmp_path / "net.onnx", np.random.default_rng(2).normal(0, 1, shape).astype(np.float32)
+
+
+def test_a_float_model_with_calibration_data_has_the_bits_of_its_program(
+    compiled, network, session
+):
+    path, x = network
+    opened = session(compiled(path, MACHINE, calibration=x))
+    program = compile_program(path, load_hw(MACHINE), calibration=x)
+    (expected,) = program.run(x).outputs.values()
+    assert np.array_equal(opened.run(None, {"input": x})[0], expected)
+
+
+def test_it_is_compiled_again_only_for_other_data_options_and_machines(compiled, network):
+    path, x = network
+    first = compiled(path, MACHINE, calibration=x)
+    again = compiled(path, MACHINE, calibration=x.copy())
+    others = [
+        compiled(path, MACHINE, calibration=x + 1),
+        compiled(path, MACHINE, calibration=x, strategy="none"),
+        compiled(path, "opu-light", calibration=x),
+    ]
+    assert first == again
+    assert len({first, *others}) == 4
+
+
+def test_a_float_model_without_calibration_data_is_refused(compiled, network):
+    path, _ = network
+    with pytest.raises(UserError, match="is in floats, and there are no calibration data; give"):
+        compiled(path, MACHINE)
+    with pytest.raises(UserError, match="there is no such file"):
+        compiled(path.with_name("other.onnx"), MACHINE)
