@@ -36,5 +36,5 @@ def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[
     """Storage of the input of a pass and of its output."""
     writes = layout.storage(dfg, hw, found.output)
     if found.source == UNIT:
-        return unit_storage(found.shape.in_channels, layout.images, hw), writes
+        return unit_storage(found.shape.in_channels, hw), writes
     return layout.storage(dfg, hw, found.source), writes

@@ -224,21 +224,22 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         read = (extent(inside), 1, extent(inside))
     if draft.second is not None and not is_plain(outside):
         raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
+    images = _sequences(draft)
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
         sums=draft.sums,
         in_channels=extent(inside),
-        in_rows=read[1],
+        in_rows=read[1] if draft.source == UNIT else read[1] // images,
         in_cols=read[2],
         slot=draft.hw.word_bytes,
         window=draft.window,
         groups=extent(inside) if draft.depthwise else 1 if holes else draft.groups,
         pre_pool_channels=draft.pre_pool[0] if is_plain(outside) else extent(outside),
-        pre_pool_rows=draft.pre_pool[1],
+        pre_pool_rows=draft.pre_pool[1] // images,
         pre_pool_cols=draft.pre_pool[2],
         pool=draft.pool,
-        out_rows=out[1] // draft.upsample[0],
+        out_rows=out[1] // draft.upsample[0] // images,
         out_cols=out[2] // draft.upsample[1],
         sides=tuple(
             [
@@ -253,6 +254,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
+        images=images,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
         **norm_sizes(draft, outside),
         computed=draft.second is not None,
@@ -277,6 +279,21 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         out_pieces=outside,
         second=draft.second,
     )
+
+
+def _sequences(draft: Draft) -> int:
+    """Rows of a pass that have weights of their own, each of which is tiled like an image of a
+    batch. Raises DoesNotFit for operators after them that look at several rows.
+    """
+    if draft.sequences > 1 and draft.anchor is not None:
+        whole = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
+        for item in whole:
+            raise DoesNotFit(
+                draft.dfg[item.node].name,
+                f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
+                "end the group before it",
+            )
+    return draft.sequences
 
 
 def _pools_with_halo(shape: Shape, draft: Draft) -> bool:
