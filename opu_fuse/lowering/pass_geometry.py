@@ -48,7 +48,7 @@ from opu_fuse.lowering.handlers import (
     same_map,
 )
 from opu_fuse.lowering.norm_passes import norm_sizes
-from opu_fuse.lowering.operand_maps import summed_lanes
+from opu_fuse.lowering.operand_maps import sequences, summed_lanes
 from opu_fuse.lowering.polyphase import WHOLE, Phase, phases
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Stage
@@ -224,7 +224,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         read = (extent(inside), 1, extent(inside))
     if draft.second is not None and not is_plain(outside):
         raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
-    images = _sequences(draft)
+    images = sequences(draft)
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
@@ -279,21 +279,6 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         out_pieces=outside,
         second=draft.second,
     )
-
-
-def _sequences(draft: Draft) -> int:
-    """Rows of a pass that have weights of their own, each of which is tiled like an image of a
-    batch. Raises DoesNotFit for operators after them that look at several rows.
-    """
-    if draft.sequences > 1 and draft.anchor is not None:
-        whole = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
-        for item in whole:
-            raise DoesNotFit(
-                draft.dfg[item.node].name,
-                f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
-                "end the group before it",
-            )
-    return draft.sequences
 
 
 def _pools_with_halo(shape: Shape, draft: Draft) -> bool:
