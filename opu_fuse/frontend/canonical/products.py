@@ -135,8 +135,6 @@ def _part(
             break
         begun += size
     size = size_of(source)[2:]
-    if rows > 1:
-        size = rows, math.prod(size) // rows
     value = reshape_before(node, source, (1, channels, *(1,) * (2 - len(size)), *size), name=name)
     size = size_of(value)[2:]
     if count != channels:
@@ -144,6 +142,9 @@ def _part(
         numbers = [add_constant(graph, f"{name}/slice", end) for end in ends]
         shape = (1, count, *size)
         value = move_before(node, "Slice", [value, *numbers], name=f"{name}/{first}", shape=shape)
+    if rows > 1:  # after the Slice, which cuts a map as it is stored
+        size = rows, math.prod(size) // rows
+        value = reshape_before(node, value, (1, count, *size), name=f"{name}/{first}/rows")
     for number, function in enumerate(heads.functions):
         inputs = [v if constant(v) is not None else value for v in function.inputs]
         attributes, quant = values_of(function), quant_of(function.outputs[0])
