@@ -101,7 +101,7 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     parts = []
     for number, pair in enumerate(pairs):
         first, second = reversed(pair) if swapped else pair
-        name = node.name if len(pairs) == 1 else f"{node.name}/{number}"
+        name = f"{node.name}" if len(pairs) == 1 else f"{node.name}/{number}"
         parts.append(_product(node, matrices.row_count, first, second, name))
     _join(graph, node, parts, matrices, joined, swapped=swapped)
     return True
