@@ -104,6 +104,7 @@ def _link(producer: PlannedUnit, reader: PlannedUnit, images: int) -> bool:
     layout = second.reads.layout
     return (
         all(layer.shape.images in {1, images} for layer in (first, second))
+        and (images == 1 or not first.shape.unit)  # images have no rows of a unit matrix
         and first.writes.alias_root == first.output
         and first_blocks((first,), second.reads) == [0]
         and layout.blocks * layout.row_words <= _ROW_PITCH.highest

@@ -104,6 +104,13 @@ def test_images_of_a_batch_have_their_own_keys(case):
         np.testing.assert_array_equal(array, together.outputs[name])
 
 
+@pytest.mark.parametrize("case", ["linear", "windows"])
+def test_images_of_a_batch_share_the_unit_matrix_with_fused_stacks_and_without(case):
+    for cascades in ("always", "never"):
+        _, _, checked = run(CASES[case][0], "opu-light", batch=2, cascades=cascades)
+        assert checked.mismatches == 0
+
+
 @pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024"])
 def test_a_single_token_has_onnxruntimes_bits(machine):
     _, _, checked = run(blocks.transformer(1, 12, 2), machine)
