@@ -19,6 +19,8 @@ from opu_fuse.frontend.canonical.joined_heads import size_of
 from opu_fuse.frontend.editing import constant, is_standard, static_shape
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 
+MOST_ROWS = 1024
+"""Rows of a product by rows. Each has a tile of its own."""
 MOST_CHOICES = 64
 """Sets of batch axes that are tried as sequences."""
 _Part = tuple[int, int, bool]
@@ -103,10 +105,11 @@ def located(values: Sequence[ir.Value], of: Matrices) -> tuple[Matrices, tuple[H
 
 
 def _choices(of: Matrices) -> Iterator[tuple[int, ...]]:
-    """Sets of batch axes, small ones first."""
+    """Sets of batch axes that make few enough rows, small ones first."""
     axes = [axis for axis, size in enumerate(of.batch) if size > 1]
     sets = (chosen for count in range(len(axes) + 1) for chosen in combinations(axes, count))
-    return islice(sets, MOST_CHOICES)
+    fit = (chosen for chosen in sets if math.prod(of.batch[a] for a in chosen) <= MOST_ROWS)
+    return islice(fit, MOST_CHOICES)
 
 
 def _repeats(value: ir.Value, of: Matrices) -> bool:

@@ -43,8 +43,6 @@ from opu_fuse.quant import META_KEY
 
 MOST_HEADS = 256
 """Heads of a product. Each is a pass of its own."""
-MOST_ROWS = 1024
-"""Rows of a product by rows. Each has a tile of its own."""
 MOST_CUT = 32
 """The same of operands that are no parts of a map: the host cuts and transposes each head."""
 _MOVES = ("Reshape", "Transpose")
@@ -88,7 +86,7 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
         return False  # the host computes it unchanged
     matrices, found = located(values, matrices)
     most = MOST_CUT if None in found else MOST_HEADS
-    if matrices.head_count > most or matrices.row_count > MOST_ROWS:
+    if matrices.head_count > most:
         return False
     known = [
         _as_written(graph, node, matrices, i)
