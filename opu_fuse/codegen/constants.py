@@ -127,10 +127,9 @@ def _numbers(
 
 
 def _unit(planned: PlannedLayer) -> np.ndarray:
-    """The unit matrix as it lies in memory, once for each image."""
+    """The unit matrix as it lies in memory."""
     layout = planned.reads.layout
-    rows = np.eye(layout.channels, dtype=np.int8)[:, None]
-    return layout.pack(np.repeat(rows, layout.rows, axis=1))
+    return layout.pack(np.eye(layout.channels, dtype=np.int8)[:, None])
 
 
 def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -87,7 +87,7 @@ class Node(Struct, frozen=True, kw_only=True):
     table: functions (its ONNX operators in order). shuffle: groups. split: axis, sizes.
     concat: axis. add: minus (the operand that is subtracted, if one is).
     matmul: none; operands are the map and the one that the array reads as weights
-        (`model/products.py`).
+        (`model/products.py`), by rows if that has several.
     """
 
     index: int

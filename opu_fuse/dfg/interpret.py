@@ -276,8 +276,10 @@ def _shuffle(
 
 def _matmul(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
     x, second = (values[i] for i in node.operands)
-    rows = second.reshape(second.shape[1], -1).T
-    acc = exact_matmul(rows, x.reshape(x.shape[1], -1), x.shape[1]).reshape(node.shape)
+    channels, rows = second.shape[1:3]
+    by_row = x.reshape(channels, rows, -1)
+    products = [exact_matmul(second[0, :, r].T, by_row[:, r], channels) for r in range(rows)]
+    acc = np.stack(products, axis=1).reshape(node.shape)
     params = requant_params(dfg, node.index, numeric)
     return _round(acc, params.mult, params.shift, params.zero_point)
 

@@ -1,7 +1,8 @@
 """Batches: the maps of a batch's images are stacked along the rows. Image n begins at row n * rows.
 
 If no window overlaps two images, the batched layer is simply a layer with more rows. Otherwise
-tiles, windows and padding are per image (`Shape.images`).
+tiles, windows and padding are per image (`Shape.images`). The rows of a product by rows are such
+images too.
 """
 
 from msgspec.structs import replace
@@ -18,8 +19,8 @@ def batched(shape: Shape, images: int) -> Shape:
     """The shape of a layer for a batch of `images`."""
     if images == 1:
         return shape
-    if shape.computed:  # each image has its own weights
-        return replace(shape, images=images)
+    if shape.computed:  # each image has its own weights, or each row of one
+        return replace(shape, images=images * shape.images)
     window = _stacked(shape.window, shape.in_rows, shape.pre_pool_rows)
     pool = _stacked(shape.pool_window, shape.pre_pool_rows, shape.out_rows)
     gated = shape.gated or any(side.broadcast for side in shape.sides)  # one pixel for an image

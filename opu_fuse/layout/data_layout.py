@@ -85,11 +85,11 @@ class DataLayout(Struct, frozen=True, kw_only=True):
         return Storage(layout=layout, alias_root=join.alias_root, block=join.block, skips=skips)
 
 
-def unit_storage(channels: int, images: int, hw: HwSpec) -> Storage:
-    """The unit matrix as a map of one row, for each image; it is a constant and no value."""
+def unit_storage(channels: int, hw: HwSpec) -> Storage:
+    """The unit matrix as a map of one row, for all images; it is a constant and no value."""
     layout = Layout(
         channels=channels,
-        rows=images,
+        rows=1,
         cols=channels,
         word=hw.word_bytes,
         lanes=hw.word_channels,

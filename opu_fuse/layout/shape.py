@@ -159,7 +159,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Every weight of the depthwise window is 1."""
     images: int = 1
     """Images of these sizes, stacked along the rows, whose windows do not overlap
-    (`layout/batch.py`)."""
+    (`layout/batch.py`). Also the token sequences of a product by rows."""
     phased: bool = False
     """The pass computes only some rows and columns of its map (one phase of a sub-pixel
     decomposition)."""

@@ -46,6 +46,7 @@ class Draft(Struct, kw_only=True):
     value: DFG index of the chain's latest value;
     pre_pool: sizes of the map of partial sums;
     second: map that the array reads as weights;
+    sequences: rows of the maps of a product by rows;
     front: number of operators before the array. The other fields are those of `Geometry` and
     `Shape`.
     """
@@ -64,6 +65,7 @@ class Draft(Struct, kw_only=True):
     pre: list[int] = field(default_factory=list)
     gate: int | None = None
     second: int | None = None
+    sequences: int = 1
     groups: int = 1
     depthwise: bool = False
     sums: bool = False
@@ -190,19 +192,21 @@ def _matmul(draft: Draft, node: Node) -> None:
             "end the group before it",
         )
     draft.second = dfg.base(node.operands[1])
+    draft.sequences = feature_shape(dfg[node.operands[1]].shape)[1]
     _product(draft, node)
     channels, *pixels = feature_shape(node.shape)
     draft.macs = dfg[node.operands[0]].shape[1] * channels * pixels[0] * pixels[1]
 
 
 def _transpose(draft: Draft, node: Node) -> None:
-    """The map times the unit matrix: its pixels are the output channels."""
+    """Each row of the map times the unit matrix: its pixels are the output channels."""
     if draft.dfg.base(node.operands[0]) != draft.dfg.base(draft.value):
         raise DoesNotFit(
             node.name, "what it exchanges comes from memory", "end the group before it"
         )
     draft.second = draft.dfg.base(node.operands[0])
     draft.source = UNIT
+    draft.sequences = feature_shape(node.shape)[1]
     _product(draft, node)
 
 

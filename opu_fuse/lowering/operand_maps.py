@@ -1,4 +1,4 @@
-"""Maps that a pass reads and writes: lanes that the array sums, and where they are stored."""
+"""Maps that a pass reads and writes: lanes that the array sums, rows, and where they are stored."""
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
@@ -9,6 +9,7 @@ from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
 from opu_fuse.layout.lanes import LaneMap, begins_word, sharing_words
 from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.lowering.handlers import UNIT, Draft
+from opu_fuse.units import BY_STAGE
 
 
 def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
@@ -32,9 +33,24 @@ def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
     return plain
 
 
+def sequences(draft: Draft) -> int:
+    """Rows of a pass that have weights of their own, each of which is tiled like an image of a
+    batch. Raises DoesNotFit for operators after them that look at several rows.
+    """
+    if draft.sequences > 1 and draft.anchor is not None:
+        whole = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
+        for item in whole:
+            raise DoesNotFit(
+                draft.dfg[item.node].name,
+                f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
+                "end the group before it",
+            )
+    return draft.sequences
+
+
 def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[Storage, Storage]:
     """Storage of the input of a pass and of its output."""
     writes = layout.storage(dfg, hw, found.output)
     if found.source == UNIT:
-        return unit_storage(found.shape.in_channels, layout.images, hw), writes
+        return unit_storage(found.shape.in_channels, hw), writes
     return layout.storage(dfg, hw, found.source), writes

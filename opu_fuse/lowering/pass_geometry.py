@@ -48,7 +48,7 @@ from opu_fuse.lowering.handlers import (
     same_map,
 )
 from opu_fuse.lowering.norm_passes import norm_sizes
-from opu_fuse.lowering.operand_maps import summed_lanes
+from opu_fuse.lowering.operand_maps import sequences, summed_lanes
 from opu_fuse.lowering.polyphase import WHOLE, Phase, phases
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Stage
@@ -224,21 +224,22 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         read = (extent(inside), 1, extent(inside))
     if draft.second is not None and not is_plain(outside):
         raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
+    images = sequences(draft)
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
         sums=draft.sums,
         in_channels=extent(inside),
-        in_rows=read[1],
+        in_rows=read[1] if draft.source == UNIT else read[1] // images,
         in_cols=read[2],
         slot=draft.hw.word_bytes,
         window=draft.window,
         groups=extent(inside) if draft.depthwise else 1 if holes else draft.groups,
         pre_pool_channels=draft.pre_pool[0] if is_plain(outside) else extent(outside),
-        pre_pool_rows=draft.pre_pool[1],
+        pre_pool_rows=draft.pre_pool[1] // images,
         pre_pool_cols=draft.pre_pool[2],
         pool=draft.pool,
-        out_rows=out[1] // draft.upsample[0],
+        out_rows=out[1] // draft.upsample[0] // images,
         out_cols=out[2] // draft.upsample[1],
         sides=tuple(
             [
@@ -253,6 +254,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
+        images=images,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
         **norm_sizes(draft, outside),
         computed=draft.second is not None,

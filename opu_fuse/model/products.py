@@ -5,6 +5,10 @@ A *product* multiplies the channels of every pixel of a map by those of every pi
 is a dense layer whose weights are computed, so attention's two products are two of these. Where the
 channels to be summed are pixels of a map, a *turn* exchanges channels and pixels first: the array
 multiplies it by the unit matrix. A *flattening* only gives the second map one row.
+
+A batch of b token sequences is a map with b rows. A product *by rows* multiplies every row by the
+same row of the second map: (1, k, b, n) and (1, k, b, m) give (1, m, b, n). A turn exchanges
+channels and columns of every row.
 """
 
 import onnx_ir as ir
@@ -14,6 +18,8 @@ from opu_fuse.model.opsets import STANDARD
 
 PRODUCT = "nchw,ncvm->nmhw"
 """Equation of the Einsum that is a product. v has one element."""
+PRODUCT_BY_ROWS = "nchw,nchm->nmhw"
+"""Equation of the Einsum that is a product by rows."""
 TURN = (0, 3, 2, 1)
 """Permutation of a turn."""
 
@@ -22,24 +28,26 @@ def is_product(node: ir.Node) -> bool:
     """Whether a node is the product of two computed maps."""
     if node.op_type != "Einsum" or node.domain not in STANDARD or len(node.inputs) != 2:
         return False
-    if node.attributes.get_string("equation", "") != PRODUCT:
+    equation = node.attributes.get_string("equation", "")
+    if equation not in {PRODUCT, PRODUCT_BY_ROWS}:
         return False
     (maps, second), made = map(known_shape, node.inputs), known_shape(node.outputs[0])
     if len(made) != 4 or len(maps) != 4 or len(second) != 4 or min(maps + second) < 1:
         return False
     computed = all(const_array(v) is None for v in node.inputs)
-    return computed and maps[0] == second[0] == second[2] == 1
+    rows = 1 if equation == PRODUCT else maps[2]
+    return computed and maps[0] == second[0] == 1 and second[2] == rows
 
 
 def is_turn(node: ir.Node) -> bool:
-    """Whether a node exchanges the channels and pixels of a map of one row for products alone."""
+    """Whether a node exchanges channels and columns of every row of a map, for products alone."""
     x, y = known_shape(node.inputs[0]), known_shape(node.outputs[0])
-    if len(x) != 4 or min(x) < 1 or y != (x[0], x[3], x[2], x[1]) or x[0] * x[2] != 1:
+    if len(x) != 4 or min(x) < 1 or y != (x[0], x[3], x[2], x[1]) or x[0] != 1:
         return False
     if node.op_type == "Transpose":
         turns = tuple(node.attributes.get_ints("perm", ())) == TURN
     else:  # of one channel or one pixel
-        turns = node.op_type == "Reshape" and 1 in x[1::2] and x != y
+        turns = node.op_type == "Reshape" and x[2] == 1 and 1 in x[1::2] and x != y
     return turns and node.domain in STANDARD and _only_for_products(node.outputs[0])
 
 

@@ -72,7 +72,7 @@ def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
         return tiling
     blocks: list[BatchBlock] = []
     for units in planned_units(tiling, hw):
-        for first, last in _chains(units):
+        for first, last in _chains(units, tiling.layout.images):
             best = _best(units, first, last, tiling.layout.images, hw)
             for run in best:
                 groups = tuple(unit.groups[0] for unit in units[run.first : run.last])
@@ -80,22 +80,24 @@ def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     return apply_tiles(dfg, replace(tiling, batch_blocks=tuple(blocks)), hw) if blocks else tiling
 
 
-def _chains(units: Sequence[PlannedUnit]) -> Iterator[tuple[int, int]]:
-    """Yield (first, end) of runs of consecutive layers that compute whole rows."""
+def _chains(units: Sequence[PlannedUnit], images: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, end) of runs of consecutive layers that compute whole rows of whole images."""
     at = 0
     while at < len(units):
         end = at
-        while end < len(units) and _computes_whole_rows(units[end]):
+        while end < len(units) and _computes_whole_rows(units[end], images):
             end += 1
         if end - at > 1:
             yield at, end
         at = end + 1
 
 
-def _computes_whole_rows(unit: PlannedUnit) -> bool:
+def _computes_whole_rows(unit: PlannedUnit, images: int) -> bool:
     if len(unit.layers) != 1 or unit.stack is not None:
         return False
     layer = unit.layers[0]
+    if layer.shape.images not in {1, images}:  # its images are token sequences
+        return False
     return (layer.shape.upsample, layer.phase.stride) == ((1, 1), (1, 1)) and not layer.shape.phased
 
 

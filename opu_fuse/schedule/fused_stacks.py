@@ -35,7 +35,7 @@ def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackCh
     stacks: list[StackGroups] = []
     trials: list[StackTrial] = []
     for units in planned_units(tiling, hw):
-        chains = [chain for chain in _chains(units) if len(chain) > 1]
+        chains = [c for c in _chains(units, tiling.layout.images) if len(c) > 1]
         if choice is FusedStackChoice.ALWAYS:
             for chain in chains:
                 stacks += _longest(chain, strips, alias_roots)
@@ -82,25 +82,30 @@ def _first_fit(
     return best
 
 
-def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
+def _chains(units: Sequence[PlannedUnit], images: int) -> Iterator[list[PlannedUnit]]:
     """Chains of groups of a segment, each reading the output of its predecessor."""
     chain: list[PlannedUnit] = []
     for unit in units:
-        if chain and not _link(chain[-1], unit):
+        if chain and not _link(chain[-1], unit, images):
             yield chain
             chain = []
         chain.append(unit)
     yield chain
 
 
-def _link(producer: PlannedUnit, reader: PlannedUnit) -> bool:
-    """Whether a unit reads the whole output of its predecessor, row by row as it is written."""
+def _link(producer: PlannedUnit, reader: PlannedUnit, images: int) -> bool:
+    """Whether a unit reads the whole output of its predecessor, row by row as it is written.
+
+    images: of the batch; in units that have more, each is a token sequence.
+    """
     if len(producer.layers) != 1 or len(reader.layers) != 1:
         return False
     (first,), (second,) = producer.layers, reader.layers
     layout = second.reads.layout
     return (
-        first.writes.alias_root == first.output
+        all(layer.shape.images in {1, images} for layer in (first, second))
+        and (images == 1 or not first.shape.unit)  # images have no rows of a unit matrix
+        and first.writes.alias_root == first.output
         and first_blocks((first,), second.reads) == [0]
         and layout.blocks * layout.row_words <= _ROW_PITCH.highest
     )

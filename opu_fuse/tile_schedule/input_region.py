@@ -87,7 +87,7 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
     kernel = shape.window
     image, first = divmod(pre_pool.row, shape.pre_pool_rows)
     images = max(1, pre_pool.rows // shape.pre_pool_rows)
-    above = image * shape.in_rows
+    above = 0 if shape.unit else image * shape.in_rows
     y0, y1, y = kernel.part_span(
         0, first, pre_pool.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )

@@ -66,9 +66,9 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def held(self) -> Hashable:
         """Key of a bank that holds the whole input; im2row rows have a key of their own."""
-        result = self.bank_of(self.source)
         if self.shape.unit:
-            return result, self.shape.in_channels
+            return self.source, self.shape.in_channels
+        result = self.bank_of(self.source)
         return result if self.shape.im2row is None else (result, self.shape.im2row)
 
     def bank_of(self, node: int) -> Hashable:
@@ -77,8 +77,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def rows_in(self) -> Span:
-        """(first, count) of its input rows, counted over all images."""
-        first, images = self.images or (0, 1)
+        """(first, count) of its input rows, counted over all images; all read one unit matrix."""
+        first, images = (0, 1) if self.shape.unit else self.images or (0, 1)
         rows = self.reads.layout.rows if self.images is None else self.shape.in_rows
         return first * rows, images * rows
 

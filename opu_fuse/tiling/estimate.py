@@ -3,7 +3,16 @@
 from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
-from opu_fuse.hw.unit_rates import im2row_cycles, iteration_cycles, post_iterations, row_cycles
+from opu_fuse.hw.unit_rates import (
+    POST_LOAD_CYCLES,
+    hold_cycles,
+    im2row_cycles,
+    iteration_cycles,
+    post_block_cycles,
+    post_drain_cycles,
+    post_iterations,
+    row_cycles,
+)
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, layer_windows
@@ -19,6 +28,8 @@ from opu_fuse.tiling.tile import (
     output_groups,
     pre_pool_size,
 )
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Stage
 
 STEP_OVERHEAD = 24
 """Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
@@ -103,7 +114,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if shape.stores_halo(tile.rows):  # stored and loaded
         halo_bytes = 2 * tiles * blocks * tile.cols * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + halo_bytes
-    post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
+    post = tiles * tile.images * _post_of_tile(shape, hw, tile, blocks)
     dram = total_bytes / hw.dram.rate
     total = max(
         compute,
@@ -156,12 +167,22 @@ def _read(
     return in_rows * words * hw.word_bytes, im2row_cycles(words, pre_pool[0], im2row.kernel_rows)
 
 
+def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
+    """Post cycles for all channel blocks of a tile. Passes of a norm wait for each other."""
+    count = _post_cycles(shape, hw, tile)
+    if not shape.passes:
+        return blocks * count
+    words = max(shape.param_words, PARAM_WORDS)
+    period = post_block_cycles(iterations=count, words=words, hold=hold_cycles(hw))
+    ends = words + POST_LOAD_CYCLES + post_drain_cycles(hw, (Stage.NORM,))
+    return (1 + shape.passes) * (ends + (blocks - 1) * period + count)
+
+
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
     """Post cycles for a channel block of a tile."""
     cols = ceil_div(tile.cols, shape.stored_px)
     has_halo = shape.stores_halo(tile.rows)
     result = post_cycles(shape, hw, tile.rows - has_halo, cols, shape.pool_window.kernel[0])
-    result *= 1 + shape.passes
     if has_halo:
         result += halo_load_cycles(shape, hw, cols) + halo_store_cycles(shape, hw, cols)
     return result

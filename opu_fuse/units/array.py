@@ -37,8 +37,8 @@ ARRAY = Unit(
         "Gemm": "an operand of one row, (1, n), not transposed, or of rows that a Reshape makes of "
         "one image, (1, h, w, n), constant weights, a constant bias",
         "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
-        "constant weights (n, m); two computed operands of up to 256 heads of one "
-        "image (32 where the host cuts them)",
+        "constant weights (n, m); two computed operands of up to 256 heads (32 "
+        "where the host cuts them) and 1024 sequences",
     },
 )
 

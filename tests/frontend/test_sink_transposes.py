@@ -45,6 +45,13 @@ CASES = {
         CONV + "[r] f = Relu (e) [a] j = Add (f, e) " + NEXT,
         "Transpose Conv Relu Add Conv",
     ),
+    "a sum with what is turned in another way": (
+        CONV
+        + "[q] f = Reshape (d, other) [w] g = Transpose <perm = [0, 3, 2, 1]> (f) "
+        + "[a] j = Add (e, g) "
+        + NEXT,
+        "Transpose Conv Reshape Transpose Add Conv",
+    ),
     "an unused bound of a Clip": (
         CONV + "[z] six = Constant <value = float {6.0}> () [r] j = Clip (e, , six) " + NEXT,
         "Transpose Conv Clip Conv",
@@ -119,6 +126,7 @@ MORE = {
     "big": normal(1, 4, 9, 8),
     "sizes": np.array([1, 4, 9, 8]),
     "turned": np.array([1, 8, 9, 4]),
+    "other": np.array([1, 5, 6, 7]),
 }
 
 

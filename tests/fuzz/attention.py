@@ -1,7 +1,7 @@
 """Products of two computed maps: attention of transformers and of convolutional networks.
 
-Heads of 1 to 80 channels, odd numbers of tokens, keys of another map or of one head for all, and
-every place where exporters transpose.
+Heads of 1 to 80 channels, odd numbers of tokens, keys of another map or of one head for all,
+windows of tokens as a batch, and every place where exporters transpose.
 """
 
 import numpy as np
@@ -15,37 +15,40 @@ _MOST_WEIGHTS = 4_000
 
 def attention(s: Sketch, x: Value) -> Value:
     """Both products, with a Softmax or something else between, mostly."""
-    pixels = x.size[0] * x.size[1]
     source = s.pick(s.maps[-3:]) if s.chance(0.25) else x
-    keys = source.size[0] * source.size[1]
+    windows = x.size[0] if source is x and s.chance(0.3) else 1
+    pixels, keys = (v.size[0] * v.size[1] // windows for v in (x, source))
     widest = max(x.channels, source.channels)
     heads = int(s.pick((1, 1, 2, 2, 3, 4)))
     fits = [d for d in HEADS if heads * d * widest <= _MOST_WEIGHTS]
-    fits = [d for d in fits if heads * max(d * pixels, d * keys, pixels * keys) <= MOST_ELEMENTS]
-    fits = [d for d in fits if heads * d * pixels * keys <= MOST_MACS]
+    sizes = {d: windows * heads * max(d * pixels, d * keys, pixels * keys) for d in fits}
+    fits = [d for d in fits if sizes[d] <= MOST_ELEMENTS]
+    fits = [d for d in fits if windows * heads * d * pixels * keys <= MOST_MACS]
     if not fits:
         return x
     deep, wide = int(s.pick(fits)), int(s.pick(fits))
     own = 1 if s.chance(0.1) else heads  # heads of keys and values
     form = _channels_last if s.chance(0.5) else _channels_first
-    query = form(s, x, heads, deep, by_rows=True)
-    key = form(s, source, own, deep, by_rows=False)
-    scores = s.node("MatMul", (query, key), (1, heads, pixels, keys))
-    if s.chance(0.15) and heads == 1:
+    query = form(s, x, (windows, heads, deep), by_rows=True)
+    key = form(s, source, (windows, own, deep), by_rows=False)
+    scores = s.node("MatMul", (query, key), (windows, heads, pixels, keys))
+    if s.chance(0.15) and heads == windows == 1:
         return s.node("Reshape", (scores, s.ints(1, pixels, 1, keys)), (1, pixels, 1, keys))
     scores = _between(s, scores)
     if form is _channels_last:
-        value = form(s, source, own, wide, by_rows=True)
-        made = s.node("MatMul", (scores, value), (1, heads, pixels, wide))
-        shape = (1, pixels, heads, wide)
+        value = form(s, source, (windows, own, wide), by_rows=True)
+        made = s.node("MatMul", (scores, value), (windows, heads, pixels, wide))
+        shape = (windows, pixels, heads, wide)
         made = s.node("Transpose", (made,), shape, perm=[0, 2, 1, 3])
-        rows = (1, pixels, heads * wide)
+        rows = (1, windows * pixels, heads * wide)
         made = s.node("Reshape", (made, s.ints(*rows)), rows)
-        made = s.node("Transpose", (made,), (1, heads * wide, pixels), perm=[0, 2, 1])
+        made = s.node("Transpose", (made,), (1, rows[2], rows[1]), perm=[0, 2, 1])
     else:
-        value = form(s, source, own, wide, by_rows=False)
-        turned = s.node("Transpose", (scores,), (1, heads, keys, pixels), perm=[0, 1, 3, 2])
-        made = s.node("MatMul", (value, turned), (1, heads, wide, pixels))
+        value = form(s, source, (windows, own, wide), by_rows=False)
+        turned = s.node("Transpose", (scores,), (windows, heads, keys, pixels), perm=[0, 1, 3, 2])
+        made = s.node("MatMul", (value, turned), (windows, heads, wide, pixels))
+        if windows > 1:
+            made = s.node("Transpose", (made,), (heads, wide, windows, pixels), perm=[1, 2, 0, 3])
     shape = (1, heads * wide, *x.size)
     made = s.node("Reshape", (made, s.ints(*shape)), shape)
     return pointwise(s, made, s.channels(24)) if s.chance(0.6) else made
@@ -63,33 +66,44 @@ def _between(s: Sketch, scores: Value) -> Value:
     return s.same(how, scores, **({"axis": -1} if how == "Softmax" else {}))
 
 
-def _channels_last(s: Sketch, x: Value, heads: int, deep: int, *, by_rows: bool) -> Value:
-    """(1, heads, tokens, deep), or its transpose; of tokens (1, n, c)."""
-    tokens = x.size[0] * x.size[1]
-    rows = s.node("Reshape", (x, s.ints(1, x.channels, tokens)), (1, x.channels, tokens))
-    rows = s.node("Transpose", (rows,), (1, tokens, x.channels), perm=[0, 2, 1])
+def _channels_last(s: Sketch, x: Value, form: tuple[int, int, int], *, by_rows: bool) -> Value:
+    """(windows, heads, tokens, deep), or its transpose; of tokens (windows, n, c)."""
+    windows, heads, deep = form
+    pixels = x.size[0] * x.size[1]
+    rows = s.node("Reshape", (x, s.ints(1, x.channels, pixels)), (1, x.channels, pixels))
+    rows = s.node("Transpose", (rows,), (1, pixels, x.channels), perm=[0, 2, 1])
+    shape = (windows, pixels // windows, x.channels)
+    if windows > 1:
+        rows = s.node("Reshape", (rows, s.ints(*shape)), shape)
     weight = s.weight((x.channels, heads * deep), x.channels)
-    rows = s.node("MatMul", (rows, weight), (1, tokens, heads * deep))
+    rows = s.node("MatMul", (rows, weight), (*shape[:2], heads * deep))
     if s.chance(0.5):
         rows = s.same("Add", rows, s.numbers((heads * deep,), -0.3, 0.3))
-    shape = (1, tokens, heads, deep)
+    tokens = shape[1]
+    shape = (windows, tokens, heads, deep)
     split = s.node("Reshape", (rows, s.ints(*shape)), shape)
     if by_rows:
-        return s.node("Transpose", (split,), (1, heads, tokens, deep), perm=[0, 2, 1, 3])
+        return s.node("Transpose", (split,), (windows, heads, tokens, deep), perm=[0, 2, 1, 3])
     if s.chance(0.5):
-        return s.node("Transpose", (split,), (1, heads, deep, tokens), perm=[0, 2, 3, 1])
-    split = s.node("Transpose", (split,), (1, heads, tokens, deep), perm=[0, 2, 1, 3])
-    return s.node("Transpose", (split,), (1, heads, deep, tokens), perm=[0, 1, 3, 2])
+        return s.node("Transpose", (split,), (windows, heads, deep, tokens), perm=[0, 2, 3, 1])
+    split = s.node("Transpose", (split,), (windows, heads, tokens, deep), perm=[0, 2, 1, 3])
+    return s.node("Transpose", (split,), (windows, heads, deep, tokens), perm=[0, 1, 3, 2])
 
 
-def _channels_first(s: Sketch, x: Value, heads: int, deep: int, *, by_rows: bool) -> Value:
-    """(1, heads, deep, pixels), or its transpose; of a map (1, c, h, w)."""
-    tokens = x.size[0] * x.size[1]
+def _channels_first(s: Sketch, x: Value, form: tuple[int, int, int], *, by_rows: bool) -> Value:
+    """(windows, heads, deep, pixels), or its transpose; of a map (1, c, h, w)."""
+    windows, heads, deep = form
+    tokens = x.size[0] * x.size[1] // windows
     made = pointwise(s, x, heads * deep)
     if s.chance(0.2):
         made = s.same(str(s.pick(("Relu", "Sigmoid", "Tanh"))), made)
-    shape = (1, heads, deep, tokens)
-    made = s.node("Reshape", (made, s.ints(*shape)), shape)
+    shape = (windows, heads, deep, tokens)
+    if windows > 1:
+        rows = (heads, deep, windows, tokens)
+        made = s.node("Reshape", (made, s.ints(*rows)), rows)
+        made = s.node("Transpose", (made,), shape, perm=[2, 0, 1, 3])
+    else:
+        made = s.node("Reshape", (made, s.ints(*shape)), shape)
     if not by_rows:
         return made
-    return s.node("Transpose", (made,), (1, heads, tokens, deep), perm=[0, 1, 3, 2])
+    return s.node("Transpose", (made,), (windows, heads, tokens, deep), perm=[0, 1, 3, 2])

@@ -48,6 +48,51 @@ def transformer(
     )
 
 
+def windows(
+    count: int,
+    tokens: int,
+    channels: int,
+    heads: int,
+    *,
+    spelling: str = "gather",
+    masked: bool = False,
+) -> onnx.ModelProto:
+    """Attention of Swin with its residual sum, on a map (1, channels, count, tokens) of windows.
+
+    The scores get a bias of positions, and, if masked, a mask of each window.
+    """
+    c, b, n = channels, count, tokens
+    mask = "u = Reshape(mb, sw)  w = Add(u, mask)  ms = Reshape(w, sh)"
+    text = f"""{_HEADER} g (float[1,{c},{b},{n}] x) => (float[1,{c},{b},{n}] y) {{
+  xl = Transpose<perm=[0,2,3,1]>(x)  xt = Reshape(xl, s3)
+  a = MatMul(xt, wqkv)  b = Add(a, bqkv) {_SPLITS[spelling]}
+  qs = Mul(q, s)  m = MatMul(qs, kt)  mb = Add(m, bias)
+  {mask if masked else "ms = Identity(mb)"}  p = Softmax<axis=-1>(ms)
+  o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
+  pr = MatMul(oc, wp)  z = Add(pr, xt)
+  zl = Reshape(z, sl)  y = Transpose<perm=[0,3,1,2]>(zl) }}"""
+    rng = np.random.default_rng(0)
+    return with_constants(
+        text,
+        {
+            "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
+            "bqkv": rng.normal(size=3 * c) * 0.3,
+            "wp": rng.normal(size=(c, c)) / np.sqrt(c),
+            "s": np.array((c // heads) ** -0.5),
+            "bias": rng.normal(size=(1, heads, n, n)) * 0.5,
+            "mask": np.where(rng.random((1, b, 1, n, n)) < 0.3, -8.0, 0.0),
+            "s5": np.array([b, n, 3, heads, c // heads]),
+            "s4": np.array([b, n, heads, c // heads]),
+            "s3": np.array([b, n, c]),
+            "sw": np.array([1, b, heads, n, n]),
+            "sh": np.array([b, heads, n, n]),
+            "sl": np.array([1, b, n, c]),
+            "s333": np.array([c, c, c]),
+            **{f"i{n}": np.array(n) for n in range(3)},
+        },
+    )
+
+
 def convolutional(channels: int, side: int, heads: int) -> onnx.ModelProto:
     """The attention of YOLO11 (PSA) with its positional encoding, on (1, channels, side, side)."""
     wide = channels // heads

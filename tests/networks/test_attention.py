@@ -32,6 +32,12 @@ CASES = {
         9 * 10 * (24 + 16 + 24) + 2 * 81 * 24,
     ),
     "linear": (blocks.linear(16, 4, 2), 16 * 16 * 64 + 2 * 16 * 8 * 16),
+    "windows": (blocks.windows(3, 7, 10, 2), 3 * (7 * 10 * 10 * 4 + 2 * 7 * 7 * 10)),
+    "masked windows": (
+        blocks.windows(4, 17, 24, 3, spelling="split", masked=True),
+        4 * (17 * 24 * 24 * 4 + 2 * 17 * 17 * 24),
+    ),
+    "windows of one token": (blocks.windows(5, 1, 12, 2), 5 * (12 * 12 * 4 + 2 * 12)),
 }
 
 
@@ -69,6 +75,15 @@ def test_a_machine_that_splits_and_joins_maps_moves_no_head_on_the_host():
     assert operators(program).count("transpose") == 4
 
 
+def test_windows_are_rows_and_cost_no_group_of_their_own():
+    few, _, _ = run(blocks.windows(2, 7, 10, 2), "opu-1024a")
+    many, _, checked = run(blocks.windows(70, 7, 10, 2), "opu-1024a")
+    assert checked.passed
+    assert on_host(many) == []
+    assert operators(many) == operators(few)
+    assert ["matmul", "add", "softmax"] in [[o.op for o in g.ops] for g in many.bundle.groups]
+
+
 @pytest.mark.parametrize("scales", ["free", "pow2-asymmetric"])
 def test_operands_have_zero_point_0_in_all_scales(scales):
     program, _, checked = run(CASES["odd tokens"][0], "opu-tiny", scales=scales)
@@ -76,8 +91,9 @@ def test_operands_have_zero_point_0_in_all_scales(scales):
     assert operators(program).count("matmul") == 6
 
 
-def test_images_of_a_batch_have_their_own_keys():
-    model, _ = CASES["odd tokens"]
+@pytest.mark.parametrize("case", ["odd tokens", "masked windows"])
+def test_images_of_a_batch_have_their_own_keys(case):
+    model, _ = CASES[case]
     program, together, checked = run(model, "opu-tiny", batch=3)
     assert checked.passed
     assert checked.mismatches == 0
@@ -88,16 +104,24 @@ def test_images_of_a_batch_have_their_own_keys():
         np.testing.assert_array_equal(array, together.outputs[name])
 
 
+@pytest.mark.parametrize("case", ["linear", "windows"])
+def test_images_of_a_batch_share_the_unit_matrix_with_fused_stacks_and_without(case):
+    for cascades in ("always", "never"):
+        _, _, checked = run(CASES[case][0], "opu-light", batch=2, cascades=cascades)
+        assert checked.mismatches == 0
+
+
 @pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024"])
 def test_a_single_token_has_onnxruntimes_bits(machine):
     _, _, checked = run(blocks.transformer(1, 12, 2), machine)
     assert checked.mismatches == 0
 
 
+@pytest.mark.parametrize("case", ["linear", "windows"])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_legal_order_gives_the_same_bits(seed):
-    _, result, _ = run(CASES["linear"][0], "opu-micro")
-    _, other, _ = run(CASES["linear"][0], "opu-micro", shuffle=seed)
+def test_every_legal_order_gives_the_same_bits(seed, case):
+    _, result, _ = run(CASES[case][0], "opu-micro")
+    _, other, _ = run(CASES[case][0], "opu-micro", shuffle=seed)
     for name, array in result.outputs.items():
         np.testing.assert_array_equal(array, other.outputs[name])
 
@@ -108,6 +132,43 @@ def test_many_keys_are_loaded_a_part_at_a_time():
     assert checked.mismatches == 0
     (scores,) = [g for g in program.bundle.groups if g.macs == 150 * 150 * 16][:1]
     assert scores.ops[0].op == "matmul"
+
+
+def product(pooled: bool) -> onnx.ModelProto:
+    """40 matrices (7, 5) times (5, 9) that no map holds, and a maximum over rows of the result."""
+    result = "float[1,40,3,4] y" if pooled else "float[1,40,7,9] y"
+    pool = "y = MaxPool<kernel_shape=[2,2],strides=[2,2]>(m)" if pooled else "y = Relu(m)"
+    return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,40,7,5] a, float[1,40,5,9] b) => ({result}) {{ m = MatMul(a, b) {pool} }}""")
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_matrices_of_a_batch_that_no_map_holds_are_one_product(pooled):
+    program = opu_fuse.compile(product(pooled), "opu-1024")
+    rng = np.random.default_rng(3)
+    inputs = {p.name: rng.normal(size=p.shape).astype(np.float32) for p in program.bundle.inputs}
+    result = program.run(inputs, capture=True)
+    assert check(program.bundle, inputs, result).mismatches == 0
+    assert operators(program).count("matmul") == 1
+    (product_alone,) = [g for g in program.bundle.groups if g.macs]
+    assert product_alone.macs == 40 * 7 * 5 * 9
+
+
+POOLED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,8,4,6] x) => (float[1,6,2,3] y) <float[8,8,1,1] v, float[8,8,1,1] w> {
+  a = Conv(x, v)  b = Conv(x, w)
+  m = Einsum<equation="nchw,nchm->nmhw">(a, b)
+  y = MaxPool<kernel_shape=[2,2],strides=[2,2]>(m) }"""
+
+
+def test_a_pool_that_looks_at_several_rows_runs_after_a_product_by_rows():
+    model = onnx.parser.parse_model(POOLED)
+    weight = np.random.default_rng(0).normal(size=(2, 8, 8, 1, 1)).astype(np.float32)
+    model.graph.initializer.extend(map(numpy_helper.from_array, weight, "vw"))
+    program, _, checked = run(model, "opu-tiny")
+    assert checked.mismatches == 0
+    groups = [[o.op for o in group.ops] for group in program.bundle.groups]
+    assert groups == [["conv"], ["conv"], ["matmul"], ["max_pool"]]
 
 
 GATED = """<ir_version: 8, opset_import: ["" : 17]>

@@ -63,6 +63,15 @@ def test_a_machine_with_norms_leaves_none_to_the_host(name: str):
     assert found == shared.get(name, [])
 
 
+@pytest.mark.parametrize("name", ["swin_tiny", "mobilevit_s"])
+def test_sequences_of_a_batch_are_rows_of_maps_on_the_machine(name: str):
+    made = compiled(name, "opu-1024a")
+    left = {made.dfg[op.node].op for op in made.partition.host}
+    assert not left & {"host:MatMul", "host:Einsum", "host:Gather", "matmul", "transpose"}
+    products = [n for n in made.dfg.calls if n.op == "matmul" and n.shape[2] > 1]
+    assert len(products) == {"swin_tiny": 8, "mobilevit_s": 24}[name]  # two for each head
+
+
 @pytest.mark.parametrize("layer_norm", [s for s in LAYER_NORMS if s != "operator"])
 @pytest.mark.parametrize("name", SMALL)
 def test_every_spelling_of_a_layer_norm_gives_the_same_groups(name: str, layer_norm: str):

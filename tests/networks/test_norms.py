@@ -8,6 +8,7 @@ import pytest
 
 import opu_fuse
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.cycle.run import run_cycle
 from tests.hw.norm_machine import norm_machine
 from tests.networks import norm_blocks as blocks
 from tests.networks.attention_blocks import with_constants
@@ -260,3 +261,17 @@ def test_the_shipped_machine_keeps_whole_pixels_in_a_tile():
     hw = load_hw("opu-1024a")
     program, _, checked = run(blocks.network("layer_norm", 1024, before="residual"), hw)
     assert_normalised(program, checked, "layer_norm")
+
+
+SOFTMAX = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,240,{rows},{cols}] x) => (float[1,240,{rows},{cols}] y) {{ y = Softmax<axis=1>(x) }}"""
+
+
+def test_rows_of_few_pixels_are_not_normalised_one_by_one():
+    spec = load_hw("opu-1024a")
+
+    def cycles(rows: int, cols: int) -> float:
+        model = onnx.parser.parse_model(SOFTMAX.format(rows=rows, cols=cols))
+        return run_cycle(opu_fuse.compile(model, spec).bundle, spec).counters["cycles"]
+
+    assert cycles(4, 16) <= 1.05 * cycles(1, 64)

@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.canonical.norms import is_of_norm
-from opu_fuse.frontend.canonical.token_images import CHANNELS_LAST
+from opu_fuse.frontend.canonical.token_images import CHANNELS_FIRST, CHANNELS_LAST
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -171,6 +171,9 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
         if len(new_transposes) >= len(sources):
             return False
     orders = {order for _, order in sources.values()}
+    if CHANNELS_LAST in orders and CHANNELS_FIRST not in orders:  # which would take turns with it
+        sources = {v: source for v, source in sources.items() if source[1] == CHANNELS_LAST}
+        orders = {CHANNELS_LAST}
     if not known or len(orders) != 1:
         return False
     (order,) = orders

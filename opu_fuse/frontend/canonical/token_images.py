@@ -1,6 +1,7 @@
 """Tokens as the pixels of a channels-last image, for the steps that give them that form.
 
-An operator that treats all tokens (b, n, c) alike computes the same on the image (1, 1, b * n, c).
+An operator that treats all tokens alike computes the same on an image: (1, 1, n, c) for tokens
+(n, c) or (1, n, c), (1, b, n, c) for a batch (b, n, c), whose sequences become rows.
 """
 
 import math
@@ -29,10 +30,12 @@ def is_image(value: ir.Value) -> bool:
 
 
 def image_shape(value: ir.Value) -> tuple[int, ...] | None:
-    """The shape (1, 1, tokens, c) of several tokens as an image; None for other values."""
+    """The shape of several tokens as an image; None for other values."""
     shape = static_shape(value)
     if shape is None or len(shape) < 2 or 0 in shape or math.prod(shape[:-1]) == 1:
         return None
+    if len(shape) == 3 and shape[1] > 1:
+        return (1, *shape)
     return (1, 1, math.prod(shape[:-1]), shape[-1])
 
 

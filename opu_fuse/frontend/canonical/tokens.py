@@ -1,8 +1,9 @@
-"""Tokens become the pixels of images (1, 1, tokens, c).
+"""Tokens become the pixels of images (1, 1, n, c).
 
-Transformers hold tokens as (n, c), (1, n, c), or (b, n, c) with a batch of windows. An operator
-that treats all tokens alike computes the same on the image, so that Reshapes to and from images
-move past such operators, and `views` cancels them. One pass in graph order moves them past all.
+Transformers hold tokens as (n, c), (1, n, c), or (b, n, c) with a batch of windows, which become
+the rows of an image (1, b, n, c). An operator that treats all tokens alike computes the same on the
+image, so that Reshapes to and from images move past such operators, and `views` cancels them. One
+pass in graph order moves them past all.
 
 1. Dense layers become 1x1 convolutions of such images (`dense_to_conv1x1`).
 2. Normalisations of the last axis get channels-first operands and results (`norms`).
@@ -100,7 +101,7 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     (size,) = sizes
     assert size is not None
-    if not all(_fits(v, size) for v in constants):
+    if not all(_fits(v, size, target) for v in constants):
         return False
     source = next(iter(maps.values()))
     if scalars and size[-1] != target[-1] and len(maps) < len(computed):
@@ -118,16 +119,16 @@ def _is_held(value: ir.Value) -> bool:
     return is_image(value) or (static_shape(value) or ())[:-1] == (1,)
 
 
-def _fits(value: ir.Value, size: tuple[int, ...]) -> bool:
-    """Whether a constant operand of tokens can get the shape of a map `size`.
+def _fits(value: ir.Value, size: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether a constant operand of tokens of shape `target` can get the shape of a map `size`.
 
-    Constants that differ between tokens are expanded only for images of one row, as images of
-    several may be maps with channels first.
+    Constants that differ between tokens are expanded only for images of one row and of a batch of
+    tokens, as other images may be maps with channels first.
     """
     shape, quant = static_shape(value), quant_of(value)
     if shape is None or (quant is not None and quant.axis is not None):
         return False
-    return math.prod(shape[:-1]) == 1 or size[:2] == (1, 1)
+    return math.prod(shape[:-1]) == 1 or size[:2] == (1, 1) or size == (1, *target)
 
 
 def _operand(
@@ -166,8 +167,9 @@ def _parts(graph: ir.Graph, node: ir.Node) -> bool:
     if ranges is None or any(taken.step < 0 or not taken for taken in ranges):
         return False
     cut = [a for a, taken in enumerate(ranges) if taken != range(shape[a])]
-    is_row = static_shape(source) == (1, 1, *shape[-2:])
-    if len(cut) != 1 or cut[0] < len(shape) - (2 if is_row else 1):
+    size = static_shape(source)
+    same = 3 if size == (1, *shape) else 2 if size == (1, 1, *shape[-2:]) else 1
+    if len(cut) != 1 or cut[0] < len(shape) - same:
         return False
     taken, axis = ranges[cut[0]], IMAGE_RANK - (len(shape) - cut[0])
     numbers = (taken.start, taken.stop, axis, taken.step)
@@ -177,9 +179,9 @@ def _parts(graph: ir.Graph, node: ir.Node) -> bool:
         for name, number in zip(names, numbers, strict=True)
     ]
     rewrite(node, "Slice", [source, *constants])
-    size = list(static_shape(source) or ())
-    size[axis] = len(taken)
-    _restore(graph, node, size)
+    made = list(size or ())
+    made[axis] = len(taken)
+    _restore(graph, node, made)
     return True
 
 
