@@ -24,11 +24,11 @@ from opu_fuse.dfg.indexing import (
 )
 from opu_fuse.dfg.nearest import repeats, resizes_by
 from opu_fuse.dfg.value_types import known_dims
-from opu_fuse.dfg.views import feature_shape
+from opu_fuse.dfg.views import same_storage
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.operator_sets import BY_NUMBERS
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.model.products import is_flattening, is_product, is_turn
+from opu_fuse.model.products import is_product, is_turn
 from opu_fuse.quant import CHOICE_KEY
 
 Shape = tuple[int, ...]
@@ -364,8 +364,7 @@ def _reshape(node: ir.Node) -> Lowered | None:
     if x is None or min(shape_of(x), default=0) <= 0:
         return None
     source, target = shape_of(x), shape_of(node.outputs[0])
-    moved = is_map(source) and len(target) == 4 and feature_shape(source) != feature_shape(target)
-    if moved and not is_flattening(node):
+    if is_map(source) and len(target) == 4 and not same_storage(source, target):
         # Its values are stored elsewhere: a machine reads what the host has moved.
         return _whole(node, "transpose", x) if is_turn(node) else None
     return _whole(node, "reshape", x)

@@ -1,5 +1,6 @@
 """Changes of view, and maps as the machine sees them."""
 
+import math
 from collections.abc import Sequence
 
 from opu_fuse.dfg.graph import Dfg, Kind
@@ -16,6 +17,24 @@ def feature_shape(shape: Sequence[int]) -> Map:
     for extent in shape:
         channels *= extent
     return channels, 1, 1
+
+
+def same_storage(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes of a map are stored alike: as many channels, and as many pixels in the
+    same order. Rows and columns may differ where every pixel has its own word.
+    """
+    (channels, *pixels), (others, *other_pixels) = feature_shape(a), feature_shape(b)
+    return channels == others and math.prod(pixels) == math.prod(other_pixels)
+
+
+def keeps_rows(dfg: Dfg, view: int) -> bool:
+    """Whether a change of view has the rows and columns with which its value is stored."""
+    return feature_shape(dfg[view].shape) == feature_shape(dfg[dfg.base(view)].shape)
+
+
+def values_in_other_rows(dfg: Dfg) -> set[int]:
+    """Stored values of which a change of view has other rows and columns."""
+    return {dfg.base(n.index) for n in dfg.calls if n.is_virtual and not keeps_rows(dfg, n.index)}
 
 
 def elements(dfg: Dfg, index: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """DRAM layout of a feature map (see `docs/machine.md`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class Layout:
     @property
     def words(self) -> int:
         return self.blocks * self.block_words
+
+    def of_cols(self, cols: int) -> "Layout":
+        """The same words as a map of `cols` columns. The map has one pixel per word."""
+        if cols == self.cols:
+            return self
+        return replace(self, rows=self.rows * self.cols // cols, cols=cols)
 
     def word_at(self, block: int, row: int = 0, word: int = 0) -> int:
         """Number of a word of the map: a channel block, a row and a word of the row."""

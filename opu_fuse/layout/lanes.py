@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
 from opu_fuse.dfg.unused_lanes import ends_in_zeros, lane_sources
-from opu_fuse.dfg.views import elements, feature_shape
+from opu_fuse.dfg.views import elements, feature_shape, same_storage
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units import STAGE_OF_OPERATOR
@@ -98,12 +98,9 @@ def joined_starts(
 def reads_as_stored(dfg: Dfg, index: int) -> bool:
     """Whether a concatenation or split reads its operands in the shape in which they are stored.
 
-    A view in between must preserve channels, rows and columns.
+    A view in between must preserve channels and pixels.
     """
-    return all(
-        feature_shape(dfg[i].shape) == feature_shape(dfg[dfg.base(i)].shape)
-        for i in elements(dfg, index)
-    )
+    return all(same_storage(dfg[i].shape, dfg[dfg.base(i)].shape) for i in elements(dfg, index))
 
 
 def begins_word(index: int, lanes: LaneMap, width: int) -> bool:
@@ -321,7 +318,7 @@ def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
     if node.kind is not Kind.CALL:
         return False
     if node.is_virtual:
-        return feature_shape(dfg[node.operands[0]].shape) == feature_shape(node.shape)
+        return same_storage(dfg[node.operands[0]].shape, node.shape)
     return node.op in KEEPS_LANES or (
         node.op in {"conv", "transposed_conv"} and hw.array.depthwise and is_depthwise(dfg, node)
     )

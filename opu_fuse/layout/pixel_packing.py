@@ -19,7 +19,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.views import feature_shape
+from opu_fuse.dfg.views import feature_shape, values_in_other_rows
 from opu_fuse.hw.dram_layout import Pieces, is_plain
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.layout.shape import Shape
@@ -32,15 +32,17 @@ MIN_SLOT = 4
 class Pass(Protocol):
     """The view of a group that packing needs.
 
-    source, residuals, gate, second: DFG indices of the maps it reads; output: DFG index of the map
-    it stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
-    passes compute the output.
+    source, residuals, gate, second: DFG indices of the maps it reads; in_cols: columns of the
+    source as it reads it; output: DFG index of the map it stores; in_pieces, out_pieces: lanes of
+    the channels of source and output; in_phases: several passes compute the output.
     """
 
     @property
     def shape(self) -> Shape: ...
     @property
     def source(self) -> int: ...
+    @property
+    def in_cols(self) -> int: ...
     @property
     def residuals(self) -> tuple[int, ...]: ...
     @property
@@ -67,6 +69,7 @@ def choose_slots(
     if hw.word_bytes != hw.word_channels:
         return {}
     layers = tuple(layers)
+    fixed = {*fixed, *values_in_other_rows(dfg)}
     whole_words = {layer.source for layer in layers if not _reads_slots(layer, hw)}
     whole_words.update(fixed, (node for layer in layers for node in layer.residuals))
     whole_words.update(layer.gate for layer in layers if layer.gate is not None)

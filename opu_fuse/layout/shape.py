@@ -204,6 +204,10 @@ class Shape(Struct, frozen=True, kw_only=True):
             1 if side.broadcast else pre_pool if side.before_pool else final for side in self.sides
         )
 
+    def side_cols(self, side: Side) -> int:
+        """Columns of the map that a side reads."""
+        return 1 if side.broadcast else self.pre_pool_cols if side.before_pool else self.out_cols
+
     @property
     def kernel(self) -> tuple[int, int]:
         """Rows and columns of the convolution's kernel."""

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.views import Map, feature_shape
+from opu_fuse.dfg.views import Map, feature_shape, same_storage
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -362,9 +362,11 @@ def _computed(dfg: Dfg, node: Node, other: int) -> None:
 
 
 def same_map(dfg: Dfg, node: Node, operand: int) -> None:
-    """A map is read as it was written: only dense looks through a flattening."""
+    """A map is read with the channels and pixels with which it was written: only dense looks
+    through a flattening.
+    """
     shape, stored = dfg[operand].shape, dfg[dfg.base(operand)].shape
-    if feature_shape(shape) != feature_shape(stored):
+    if not same_storage(shape, stored):
         raise DoesNotFit(
             node.name,
             f"it reads a map of shape {stored} as {shape}, the machine keeps maps in blocks of "

@@ -1,5 +1,7 @@
 """Maps that a pass reads and writes: lanes that the array sums, rows, and where they are stored."""
 
+from msgspec.structs import replace
+
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.errors import DoesNotFit
@@ -53,4 +55,5 @@ def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[
     writes = layout.storage(dfg, hw, found.output)
     if found.source == UNIT:
         return unit_storage(found.shape.in_channels, hw), writes
-    return layout.storage(dfg, hw, found.source), writes
+    reads = layout.storage(dfg, hw, found.source)
+    return replace(reads, layout=reads.layout.of_cols(found.in_cols)), writes

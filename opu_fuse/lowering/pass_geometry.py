@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
-from opu_fuse.dfg.views import Map, feature_shape
+from opu_fuse.dfg.views import Map, feature_shape, same_storage
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
@@ -62,6 +62,7 @@ class Geometry(Struct, frozen=True, kw_only=True):
     source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
         matrix, which is no value;
     gate: the map that multiplies the channels of the source before the array, if any;
+    in_cols: columns of the source as it reads it, which may be a view;
     second: the map that the array reads as weights, if any;
     output: the value that it stores;
     anchor: the operator that runs on the array; None on the copy path;
@@ -75,6 +76,7 @@ class Geometry(Struct, frozen=True, kw_only=True):
 
     shape: Shape
     source: int
+    in_cols: int
     residuals: tuple[int, ...]
     gate: int | None
     output: int
@@ -121,7 +123,7 @@ def group_geometry(
         return None
     operand = nodes[0].operands[chain_operand(dfg, nodes[0])]
     source = dfg.base(operand)
-    read = feature_shape(dfg[source].shape)
+    read = _read_shape(dfg, source, operand)
     draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, pre_pool=read)
     if nodes[0].op not in {"dense", "transpose"}:
         same_map(dfg, nodes[0], operand)
@@ -145,6 +147,12 @@ def group_geometry(
             "end the group before the convolution",
         )
     return _finished(draft, read, nodes[-1], lanes)
+
+
+def _read_shape(dfg: Dfg, source: int, operand: int) -> Map:
+    """Channels, rows and columns of a stored map as the view `operand` of it reads them."""
+    shape, stored = dfg[operand].shape, dfg[source].shape
+    return feature_shape(shape if same_storage(shape, stored) else stored)
 
 
 def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> Hashable:
@@ -267,6 +275,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         shape=parts[0][1],
         phases=parts,
         source=draft.source,
+        in_cols=read[2],
         residuals=residuals,
         gate=draft.gate,
         output=last.index,

@@ -4,7 +4,7 @@ A *product* multiplies the channels of every pixel of a map by those of every pi
 (1, k, h, w) and (1, k, 1, m) give (1, m, h, w). The array reads the second map as weights. That
 is a dense layer whose weights are computed, so attention's two products are two of these. Where the
 channels to be summed are pixels of a map, a *turn* exchanges channels and pixels first: the array
-multiplies it by the unit matrix. A *flattening* only gives the second map one row.
+multiplies it by the unit matrix.
 
 A batch of b token sequences is a map with b rows. A product *by rows* multiplies every row by the
 same row of the second map: (1, k, b, n) and (1, k, b, m) give (1, m, b, n). A turn exchanges
@@ -49,18 +49,6 @@ def is_turn(node: ir.Node) -> bool:
     else:  # of one channel or one pixel
         turns = node.op_type == "Reshape" and x[2] == 1 and 1 in x[1::2] and x != y
     return turns and node.domain in STANDARD and _only_for_products(node.outputs[0])
-
-
-def is_flattening(node: ir.Node) -> bool:
-    """Whether a node gives a map one row, for products that read it as weights, and turns."""
-    x, y = known_shape(node.inputs[0]), known_shape(node.outputs[0])
-    if node.op_type != "Reshape" or node.domain not in STANDARD:
-        return False
-    if len(x) != 4 or min(x) < 1 or y != (1, x[1], 1, x[2] * x[3]):
-        return False
-    uses = node.outputs[0].uses()
-    fitting = ((u.idx == 1 and is_product(u.node)) or is_turn(u.node) for u in uses)
-    return bool(uses) and all(fitting) and not node.outputs[0].is_graph_output()
 
 
 def _only_for_products(value: ir.Value) -> bool:

@@ -167,8 +167,9 @@ class EmitSink:
 
     def load_residuals(self, layer: PlannedLayer, step: PostStep) -> None:
         """`load.residual` for each, one after the other in the bank."""
-        for node, (_, word, rows, cols) in zip(layer.residuals, _sides(layer, step), strict=True):
-            placement = self._placements[node]
+        sides = zip(layer.residuals, layer.shape.sides, _sides(layer, step), strict=True)
+        for node, side, (_, word, rows, cols) in sides:
+            placement = _of_cols(self._placements[node], layer.shape.side_cols(side))
             self._load_part(layer, Space.RESIDUAL, placement, word, step.blocks, rows, cols)
 
     def load_halo(self, layer: PlannedLayer, step: PostStep) -> None:
@@ -185,7 +186,7 @@ class EmitSink:
         placement = self._placements.get(layer.source)
         if placement is None:
             raise InternalError("schedule", f"{layer.layer.name} loads a map that is not in DRAM")
-        return placement
+        return _of_cols(placement, layer.layer.in_cols)
 
     def _load_part(
         self,
@@ -427,6 +428,13 @@ class EmitSink:
         self.append(layer.layer.group, Engine.POST, "run", registers, tile)
         registers = halo_store(layer, bank, step.rect, *step.blocks)
         self.append(layer.layer.group, Engine.STORE, "store", registers)
+
+
+def _of_cols(placement: Placement, cols: int) -> Placement:
+    """The same words as a map of `cols` columns."""
+    if placement.layout.cols == cols:
+        return placement
+    return replace(placement, layout=placement.layout.of_cols(cols))
 
 
 def _passes(layer: PlannedLayer) -> tuple[Mapping[str, int], ...]:

@@ -100,15 +100,14 @@ def _resident_maps(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Re
 
 
 def _readers(units: Sequence[Sequence[TiledLayer]], reader: TiledLayer) -> int:
-    """Count the leading units that read the same images of a map.
+    """Count the leading units that read the same images of a map, in the same rows.
 
     The map is not evicted between them: loads and resident outputs go to other banks, and no other
     layer is in between.
     """
-    same = reader.source, reader.images, False
 
     def reads(unit: Sequence[TiledLayer]) -> bool:
-        return len(unit) == 1 and (unit[0].source, unit[0].images, unit[0].tile.undivided) == same
+        return len(unit) == 1 and unit[0].held == reader.held and not unit[0].tile.undivided
 
     return sum(1 for _ in takewhile(reads, units))
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.shape import Shape
@@ -68,12 +69,12 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
         """Key of a bank that holds the whole input; im2row rows have a key of their own."""
         if self.shape.unit:
             return self.source, self.shape.in_channels
-        result = self.bank_of(self.source)
+        result = self.bank_of(self.source, self.reads.layout)
         return result if self.shape.im2row is None else (result, self.shape.im2row)
 
-    def bank_of(self, node: int) -> Hashable:
-        """Key of a bank that holds the whole map `node` (a DFG index)."""
-        return node if self.images is None else (node, self.images)
+    def bank_of(self, node: int, layout: Layout) -> Hashable:
+        """Key of a bank that holds the whole map `node` (a DFG index) row by row."""
+        return node, layout.cols, self.images
 
     @property
     def rows_in(self) -> Span:

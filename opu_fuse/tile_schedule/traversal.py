@@ -126,7 +126,10 @@ class TileSchedule(Generic[Layer, Read]):
                     (layer.output, phase, p.offset, p.words) for p in layer.weight_chunks
                 }
                 self._prefetch_weights(own_weights, successor)
-            to = resident and ToBank(banks.take(layer.bank_of(resident.node))[0], resident)
+            to = None
+            if resident is not None:
+                bank, _ = banks.take(layer.bank_of(resident.node, resident.layout))
+                to = ToBank(bank, resident)
             stored = resident is None or resident.stored
             self._post(layer, out, rect, pre_pool, psum, to, stored=stored)
 

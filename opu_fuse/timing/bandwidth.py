@@ -100,8 +100,8 @@ class Constants:
 class _Piece(Struct):
     """Progress of one producer in its channel blocks.
 
-    rows, at: complete rows and the cycle of completion, both ascending; reports without new rows
-    are dropped;
+    rows, at: complete rows (or words) and the cycle of completion, both ascending; reports without
+    new ones are dropped;
     last: cycle of the last report.
     """
 
@@ -115,7 +115,10 @@ class _Piece(Struct):
 
 
 class Progress:
-    """Completed rows of maps by DFG index; one `_Piece` per producing layer and channel blocks."""
+    """Completed rows (or words) of maps by DFG index.
+
+    One `_Piece` per producing layer and channel blocks.
+    """
 
     def __init__(self) -> None:
         self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}

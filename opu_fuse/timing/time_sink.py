@@ -151,7 +151,8 @@ class TimeSink:
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count) = layer.reads, load.blocks
-        return self._stored.since(reads.alias_root, (reads.block + first, count), load.complete)
+        words = load.complete * layer.row_words
+        return self._stored.since(reads.alias_root, (reads.block + first, count), words)
 
     def _loaded(self, layer: TiledLayer, load: FeatureLoad, ready: float) -> None:
         if not load.resident:
@@ -181,7 +182,7 @@ class TimeSink:
     def load_weights(self, layer: TiledLayer, part: WeightChunk, image: int, words: Span) -> None:  # noqa: ARG002  all images alike
         """Transfer part of a map into the weight buffer after its store."""
         assert layer.second is not None, "its weights are a map"
-        after = self._since(layer.second, (part.segment, part.segments), 1 << 32)  # all rows
+        after = self._since(layer.second, (part.segment, part.segments), 1 << 32)  # all words
         self._fill(Space.WEIGHT, words, after)
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
@@ -201,9 +202,10 @@ class TimeSink:
         (row, rows, _, cols), pre_pool, ready = step.rect, step.pre_pool, 0.0
         final = rows * ceil_div(cols, layer.shape.stored_px)
         added = layer.shape.side_words(layer.shape.words(pre_pool.rows, pre_pool.cols), final)
-        for count, node in zip(added, layer.residuals, strict=True):
+        for count, node, side in zip(added, layer.residuals, layer.shape.sides, strict=True):
             size = step.blocks[1] * count * self._word
-            after = self._since(node, step.blocks, row + rows)
+            row_words = ceil_div(layer.shape.side_cols(side), layer.shape.stored_px)
+            after = self._since(node, step.blocks, (row + rows) * row_words)
             ready = max(ready, self._load(Space.RESIDUAL, step.residual, size, after))
         self._buffers[Space.RESIDUAL].ready[step.residual] = ready
 
@@ -214,11 +216,11 @@ class TimeSink:
         size = step.blocks[1] * cols * self._word
         self._load(Space.RESIDUAL, step.halo, size, self._halos[layer.output, *step.blocks])
 
-    def _since(self, value: int, blocks: Span, rows: int) -> float:
-        """Cycle at which the first rows of channel blocks of a value are in DRAM."""
+    def _since(self, value: int, blocks: Span, words: int) -> float:
+        """Cycle at which the first words of channel blocks of a value are in DRAM."""
         storage = self._storage.get(value)
         root, first = (value, 0) if storage is None else (storage.alias_root, storage.block)
-        return self._stored.since(root, (first + blocks[0], blocks[1]), rows)
+        return self._stored.since(root, (first + blocks[0], blocks[1]), words)
 
     def read(self, layer: TiledLayer, source: FeatureSource) -> Read:
         """Return when the input of the following compute steps is ready."""
@@ -380,7 +382,8 @@ class TimeSink:
         storage = self._storage[layer.output] = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
         rows = (rect.row + rect.rows) * shape.upsample[0]
-        self._stored.add(storage.alias_root, layer.output, blocks, rows, self.end)
+        words = rows * storage.layout.row_words
+        self._stored.add(storage.alias_root, layer.output, blocks, words, self.end)
 
     def store_halo(self, layer: TiledLayer, step: PostStep, bank: int) -> None:
         """Run one more post instruction and transfer the halo to DRAM."""

@@ -118,8 +118,8 @@ def extend(
 
 
 def edge_refusal(context: MatchContext, source: Node, node: Node) -> Refusal | None:
-    """The first broken edge rule. A sole reader of a value that is no output breaks none."""
-    if context.leaves_only_to(source.index, node.index):
+    """The first broken edge rule. A sole reader of a computed value, no output, breaks none."""
+    if context.leaves_only_to(source.index, node.index) and not source.is_virtual:
         return None
     return first_refusal(EDGE_RULES, context, source, node)
 

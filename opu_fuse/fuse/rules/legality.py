@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from opu_fuse.dfg.graph import Node
+from opu_fuse.dfg.views import keeps_rows, same_storage
 from opu_fuse.fuse.matching.context import MatchContext, readers
 from opu_fuse.fuse.rules.operator_rules import feature_size
 from opu_fuse.fuse.rules.refusal import Words
@@ -32,7 +33,7 @@ def view_readers(context: MatchContext, base: Node, view: Node) -> Words | None:
     Change: keep channels, rows and columns in {view:own}
     """
     size = feature_size(base.shape)
-    if size is not None and feature_size(view.shape) == size:
+    if size is not None and same_storage(view.shape, base.shape):
         return None
     for user in readers(context.dfg, view.index):
         reader = context.dfg[user]
@@ -69,8 +70,19 @@ def not_an_output(context: MatchContext, source: Node, node: Node) -> Words | No
     return {"source": source.called} if source.index in context.outputs else None
 
 
+def one_shape(context: MatchContext, source: Node, node: Node) -> Words | None:
+    """{source} has other rows and columns than {base}, which the group computes: {shape}
+
+    Change: leave out {source:own}
+    """
+    if not source.is_virtual or node.is_virtual or keeps_rows(context.dfg, source.index):
+        return None
+    base = context.dfg[context.dfg.base(source.index)]
+    return {"source": source.called, "base": base.called, "shape": source.shape}
+
+
 VIEW_RULES = (view_readers,)
-EDGE_RULES = (single_reader, not_an_output)
+EDGE_RULES = (single_reader, not_an_output, one_shape)
 
 
 # What the group's matcher state forbids; the partial group provides the facts. (words)
