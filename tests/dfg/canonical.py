@@ -115,7 +115,10 @@ def quantised(
 
 
 def _tie(proto: onnx.ModelProto, activations: dict[str, QuantParams]) -> None:
-    """Operators that only move values keep their scale: the largest one of all they touch."""
+    """Operators that only move values keep their scale: the largest one of all they touch.
+
+    Of equal scales the one with the largest zero point, so that the loop ends.
+    """
     changed = True
     while changed:
         changed = False
@@ -124,7 +127,7 @@ def _tie(proto: onnx.ModelProto, activations: dict[str, QuantParams]) -> None:
             if node.input[0] not in activations or node.output[0] not in activations:
                 continue
             names = [n for n in (*reads, *node.output) if n in activations]
-            largest = max((activations[n] for n in names), key=lambda q: q.scale)
+            largest = max((activations[n] for n in names), key=lambda q: (q.scale, q.zero_point))
             changed = changed or any(activations[n] != largest for n in names)
             activations |= dict.fromkeys(names, largest)
 
