@@ -170,6 +170,13 @@ CASES = {
         "f",
         "g cannot read f as (1, 256): its values are stored as (4, 8, 8)",
     ),
+    "one_shape": (
+        "[r] a = Relu(x) [f] b = Reshape(a, long) [g] y = Clip(b)",
+        TINY,
+        None,
+        ("f", "g"),
+        "f has other rows and columns than r, which the group computes: (1, 4, 1, 64)",
+    ),
     "no_group": (
         "[f] y = Reshape(x, flat)",
         TINY,
@@ -248,7 +255,7 @@ CASES = {
         "s runs on the host (Sigmoid: no module of this machine runs it)",
     ),
 }
-CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256},
+CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256}, int64[4] long = {1, 4, 1, 64},
     int64[8] channels = {0, 1, 0, 0, 0, 1, 0, 0}, int64[8] rows = {0, 0, 1, 0, 0, 0, 1, 0},
     float[4] times = {1., 1., 257., 2.}, float minus = {-2.0},
     float[8] row = {1., 2., 3., 4., 5., 6., 7., 8.}>"""

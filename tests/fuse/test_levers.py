@@ -57,6 +57,7 @@ HELP = {
     "fill_value": "let p fill with zero or set `dataflow.modules.pad.limits.fill` to any",
     "repeats": "split u into two of smaller factors",
     "view_readers": "keep channels, rows and columns in f",
+    "one_shape": "leave out f",
     "no_group": "let f follow an operator that a module runs",
     "group_exit": "set `dataflow.modules.compare.exit` to true",
     "single_reader": "compute c once for each of its readers",
