@@ -1,0 +1,84 @@
+"""A map whose pixels are read in other rows and columns: no host, no copy, ONNX Runtime's bits."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+from tests.networks.test_attention import on_host, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+
+def tokens_and_maps(c: int, h: int, w: int) -> onnx.ModelProto:
+    """A map as one row, as h rows and as w rows: with residuals and a join of such views."""
+    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[1,{c},{h},{w}] x) => (float[1,{c},{w},{h}] y, float[1,{2 * c},1,{h * w}] z)
+        <int64[4] row = {{1, {c}, 1, {h * w}}}, int64[4] turned = {{1, {c}, {w}, {h}}}> {{
+            [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w0)
+            [relu] b = Relu(a)
+            [flat] c = Reshape(b, row)
+            [point] d = Conv(c, w1)
+            [again] e = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(b, w2)
+            [flat2] f = Reshape(e, row)
+            [sum] s = Add(d, f)
+            [join] z = Concat<axis=1>(s, c)
+            [tall] t = Reshape(s, turned)
+            [last] y = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(t, w3)
+        }}""")
+    rng = np.random.default_rng(c * h + w)
+    for name, kernel in (("w0", 3), ("w1", 1), ("w2", 3), ("w3", 3)):
+        weights = rng.normal(size=(c, c, kernel, kernel)).astype(np.float32) / c
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    return model
+
+
+def two_readers(c: int, h: int, w: int) -> onnx.ModelProto:
+    """A map that fits a word several times, read at once as it is and as one row."""
+    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[1,{c},{h},{w}] x) => (float[1,{c},1,{h * w}] y, float[1,{c},{h},{w}] z)
+        <int64[4] row = {{1, {c}, 1, {h * w}}}> {{
+            [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w0)
+            [whole] z = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(a, w1)
+            [flat] b = Reshape(a, row)
+            [point] y = Conv(b, w2)
+        }}""")
+    rng = np.random.default_rng(c * h + w)
+    for name, kernel in (("w0", 3), ("w1", 3), ("w2", 1)):
+        weights = rng.normal(size=(c, c, kernel, kernel)).astype(np.float32) / c
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    return model
+
+
+SIZES = [(8, 4, 6), (3, 5, 7), (24, 3, 3), (5, 1, 9), (65, 9, 2)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024", "opu-light"])
+def test_views_of_pixels_have_onnxruntimes_bits_and_need_no_host(machine, size):
+    program, _, checked = run(tokens_and_maps(*size), machine)
+    assert checked.passed
+    assert checked.mismatches == 0
+    assert {op.op for op in on_host(program)} <= {"concat"}  # of machines that join no maps
+
+
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024"])
+@pytest.mark.parametrize("size", [(8, 4, 6), (16, 5, 7), (64, 4, 4)])
+def test_readers_in_other_rows_see_the_same_pixels(machine, size):
+    program, _, checked = run(two_readers(*size), machine)
+    assert checked.passed
+    assert checked.mismatches == 0
+    assert on_host(program) == []
+
+
+@pytest.mark.parametrize("options", [{"batch": 3}, {"reuse_memory": False}])
+def test_views_of_pixels_of_a_batch_and_in_memory_of_their_own(options):
+    _, _, checked = run(tokens_and_maps(8, 4, 6), "opu-1024", **options)
+    assert checked.passed
+    assert checked.mismatches == 0
+
+
+def test_no_order_of_the_engines_changes_views_of_pixels():
+    for seed in range(3):
+        _, _, checked = run(tokens_and_maps(24, 3, 5), "opu-1024", shuffle=seed)
+        assert checked.mismatches == 0
