@@ -151,7 +151,7 @@ LOAD = Unit(
     forms={
         "Concat": KNOWN,
         "Split": f"{KNOWN}, along channels",
-        "Reshape": f"{KNOWN}, each value retaining its channel and position, or all in one row",
+        "Reshape": f"{KNOWN}, each pixel retaining its channels and its number, or all in one row",
     },
 )
 PAD = Unit(

@@ -116,7 +116,7 @@ def test_a_fault_has_code_engine_and_instruction(hardware, case):
     board = Board(hardware, path, model)
     model.faults = True
     assert board.session.run(inputs.values())[0] is Status.MACHINE_FAULT
-    _, _, code, driver, instruction, word = np.frombuffer(board.session.memory, "<u4", 6)
+    _, _, code, driver, instruction, word = np.frombuffer(board.session.memory.raw, "<u4", 6)
     assert (code, driver, word) == (ErrorCode.BUFFER, 1, 3)
     assert instruction == 1  # `check` is the third word
 
