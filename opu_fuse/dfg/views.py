@@ -32,6 +32,15 @@ def keeps_rows(dfg: Dfg, view: int) -> bool:
     return feature_shape(dfg[view].shape) == feature_shape(dfg[dfg.base(view)].shape)
 
 
+def shape_read(dfg: Dfg, view: int) -> Map:
+    """Channels, rows and columns of a stored map as a reader of this view of it sees them.
+
+    A dense layer reads a flattened map with the rows and columns with which it is stored.
+    """
+    shape, stored = dfg[view].shape, dfg[dfg.base(view)].shape
+    return feature_shape(shape if same_storage(shape, stored) else stored)
+
+
 def values_in_other_rows(dfg: Dfg) -> set[int]:
     """Stored values of which a change of view has other rows and columns."""
     return {dfg.base(n.index) for n in dfg.calls if n.is_virtual and not keeps_rows(dfg, n.index)}

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
-from opu_fuse.dfg.views import Map, feature_shape, same_storage
+from opu_fuse.dfg.views import Map, feature_shape, shape_read
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
@@ -123,7 +123,7 @@ def group_geometry(
         return None
     operand = nodes[0].operands[chain_operand(dfg, nodes[0])]
     source = dfg.base(operand)
-    read = _read_shape(dfg, source, operand)
+    read = shape_read(dfg, operand)
     draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, pre_pool=read)
     if nodes[0].op not in {"dense", "transpose"}:
         same_map(dfg, nodes[0], operand)
@@ -147,12 +147,6 @@ def group_geometry(
             "end the group before the convolution",
         )
     return _finished(draft, read, nodes[-1], lanes)
-
-
-def _read_shape(dfg: Dfg, source: int, operand: int) -> Map:
-    """Channels, rows and columns of a stored map as the view `operand` of it reads them."""
-    shape, stored = dfg[operand].shape, dfg[source].shape
-    return feature_shape(shape if same_storage(shape, stored) else stored)
 
 
 def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> Hashable:
