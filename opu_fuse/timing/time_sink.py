@@ -150,8 +150,7 @@ class TimeSink:
         return max(self._in_memory(layer, load), self._reusable, port)
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
-        reads, (first, count) = layer.reads, load.blocks
-        words = load.complete * layer.row_words
+        reads, (first, count), words = layer.reads, load.blocks, load.complete * layer.row_words
         return self._stored.since(reads.alias_root, (reads.block + first, count), words)
 
     def _loaded(self, layer: TiledLayer, load: FeatureLoad, ready: float) -> None:
@@ -199,21 +198,20 @@ class TimeSink:
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer each operand."""
         assert step.residual is not None, "it has a bank"
-        (row, rows, _, cols), pre_pool, ready = step.rect, step.pre_pool, 0.0
-        final = rows * ceil_div(cols, layer.shape.stored_px)
-        added = layer.shape.side_words(layer.shape.words(pre_pool.rows, pre_pool.cols), final)
-        for count, node, side in zip(added, layer.residuals, layer.shape.sides, strict=True):
+        (row, rows, _, cols), pre_pool, shape = step.rect, step.pre_pool, layer.shape
+        final, ready = shape.stored_words(rows, cols), 0.0
+        added = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), final)
+        for count, node, side in zip(added, layer.residuals, shape.sides, strict=True):
             size = step.blocks[1] * count * self._word
-            row_words = ceil_div(layer.shape.side_cols(side), layer.shape.stored_px)
-            after = self._since(node, step.blocks, (row + rows) * row_words)
+            words = shape.stored_words(row + rows, shape.side_cols(side))
+            after = self._since(node, step.blocks, words)
             ready = max(ready, self._load(Space.RESIDUAL, step.residual, size, after))
         self._buffers[Space.RESIDUAL].ready[step.residual] = ready
 
     def load_halo(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer the halo after the store of the tile above."""
         assert step.halo is not None, "it has a bank"
-        cols = ceil_div(step.rect.cols, layer.shape.stored_px)
-        size = step.blocks[1] * cols * self._word
+        size = step.blocks[1] * layer.shape.stored_words(1, step.rect.cols) * self._word
         self._load(Space.RESIDUAL, step.halo, size, self._halos[layer.output, *step.blocks])
 
     def _since(self, value: int, blocks: Span, words: int) -> float:
@@ -381,8 +379,7 @@ class TimeSink:
         self.end = max(self.end, self._buffers[Space.OUTPUT].reusable[step.output] + self._latency)
         storage = self._storage[layer.output] = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
-        rows = (rect.row + rect.rows) * shape.upsample[0]
-        words = rows * storage.layout.row_words
+        words = (rect.row + rect.rows) * shape.upsample[0] * storage.layout.row_words
         self._stored.add(storage.alias_root, layer.output, blocks, words, self.end)
 
     def store_halo(self, layer: TiledLayer, step: PostStep, bank: int) -> None:
