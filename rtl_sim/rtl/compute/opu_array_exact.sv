@@ -254,7 +254,9 @@ module opu_array_exact
 
     localparam int unsigned FIRST = first_with(u);
     if (!PAIRED || u / PARTS % 2 == 0) begin : g_multiply
+      /* verilator lint_off UNUSEDSIGNAL */  // of table terms, in units that share operands
       logic [UNIT_BITS-1:0] operands;
+      /* verilator lint_on UNUSEDSIGNAL */
       if (FIRST == u) begin : g_chooses
         localparam choice_t CHOICE = choice_of(operands_of(u));
         localparam int unsigned COUNT = 32'(CHOICE.count);

@@ -17,7 +17,9 @@ module opu_multiply_tables
 (
     input  logic                          clk_i,
     input  logic            [TABLE_STEPS-1:0] load_i,   // [s]: the weights, s cycles ago
+    /* verilator lint_off UNUSEDSIGNAL */  // of step 0
     input  logic            [TABLE_STEPS-1:0] moves_i,  // [s]: something is in step s
+    /* verilator lint_on UNUSEDSIGNAL */
     input  logic            [1:0][7:0]    weights_i,    // enter a cycle before the operands they are for are in step 0
     input  table_operands_t               operands_i,
     output logic signed     [15:0]        sum_o
@@ -31,7 +33,9 @@ module opu_multiply_tables
       logic signed [8:0] rest_in, logic [1:0] bits, logic signed [8:0] x_sum, logic signed [8:0] x_difference
   );
     automatic logic signed [8:0] chosen = ((bits[0] == bits[1]) ? x_sum : x_difference) ^ {9{!bits[0]}};
+    /* verilator lint_off UNUSEDSIGNAL */  // the lowest bit of the sum, which only carries
     automatic logic signed [10:0] sum = 11'(signed'({rest_in, 1'b1})) + 11'(signed'({chosen, !bits[0]}));
+    /* verilator lint_on UNUSEDSIGNAL */
     added = sum[10:1];
   endfunction
 
