@@ -88,7 +88,7 @@ LARGEST_MACS = 256
 def odd_specs(folder):
     """The first accepted machines of the fuzzer's mutations that no other one before is like."""
     seen = set()
-    for seed in range(1, 2000):
+    for seed in range(1, 4000):
         case = KIND.draw(seed)
         path = folder / f"{seed}.yaml"
         path.write_bytes(spec_text(case).encode(errors="surrogatepass"))
