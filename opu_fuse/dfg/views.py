@@ -27,11 +27,6 @@ def same_storage(a: Sequence[int], b: Sequence[int]) -> bool:
     return channels == others and math.prod(pixels) == math.prod(other_pixels)
 
 
-def keeps_rows(dfg: Dfg, view: int) -> bool:
-    """Whether a change of view has the rows and columns with which its value is stored."""
-    return feature_shape(dfg[view].shape) == feature_shape(dfg[dfg.base(view)].shape)
-
-
 def shape_read(dfg: Dfg, view: int) -> Map:
     """Channels, rows and columns of a stored map as a reader of this view of it sees them.
 
@@ -41,8 +36,13 @@ def shape_read(dfg: Dfg, view: int) -> Map:
     return feature_shape(shape if same_storage(shape, stored) else stored)
 
 
+def keeps_rows(dfg: Dfg, view: int) -> bool:
+    """Whether a reader of a change of view sees its value in the rows in which it is stored."""
+    return shape_read(dfg, view) == feature_shape(dfg[dfg.base(view)].shape)
+
+
 def values_in_other_rows(dfg: Dfg) -> set[int]:
-    """Stored values of which a change of view has other rows and columns."""
+    """Stored values that are also read in other rows and columns."""
     return {dfg.base(n.index) for n in dfg.calls if n.is_virtual and not keeps_rows(dfg, n.index)}
 
 

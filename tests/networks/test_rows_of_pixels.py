@@ -82,3 +82,21 @@ def test_no_order_of_the_engines_changes_views_of_pixels():
     for seed in range(3):
         _, _, checked = run(tokens_and_maps(24, 3, 5), "opu-1024", shuffle=seed)
         assert checked.mismatches == 0
+
+
+def test_a_map_that_is_flattened_for_a_dense_layer_may_pack_its_pixels():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[1,8,4,8] x) => (float[1,10] y) <int64[2] flat = {1, 512}> {
+            [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w0)
+            [relu] b = Relu(a)
+            [flatten] c = Reshape(b, flat)
+            [dense] y = Gemm<transB=1>(c, w1)
+        }""")
+    rng = np.random.default_rng(0)
+    for name, shape in (("w0", (16, 8, 3, 3)), ("w1", (10, 512))):
+        weights = rng.normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    program, _, checked = run(model, "opu-1024", reuse_memory=False)
+    assert checked.mismatches == 0
+    slots = {tensor.name: tensor.layout.slot for tensor in program.bundle.tensors}
+    assert slots["b"] == 16
