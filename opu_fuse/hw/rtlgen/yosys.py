@@ -29,7 +29,8 @@ def yosys(folder: Path, *commands: str, where: str = "synthesis") -> None:
         check=False,
     )
     if done.returncode:
-        raise InternalError(where, f"Yosys stopped:\n{done.stdout[-3000:]}")
+        ended = f"Yosys ended with exit code {done.returncode}"
+        raise InternalError(where, f"{ended}:\n{done.stdout[-3000:]}")
 
 
 def read_slang(top: str, sources: Iterable[str], *options: str) -> str:
