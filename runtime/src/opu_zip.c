@@ -5,6 +5,7 @@
 #include "opu_file.h"
 
 enum {
+  NIBBLES = 16, /* of the bytes whose CRC is computed at a time */
   END_BYTES = 22,
   ENTRY_BYTES = 46,
   LOCAL_BYTES = 30,
@@ -13,16 +14,26 @@ enum {
   LOCAL_MARK = 0x04034b50
 };
 
+/* Eight bytes at a time. Row k has the CRC of each nibble that k nibbles follow. They are 1 KB of the
+ * caller's stack; rows of bytes would be 8 KB, too many for a microcontroller. */
 uint32_t opu_crc32(const uint8_t *p, size_t n) {
-  static const uint32_t nibble[16] = {
-      0x00000000u, 0x1db71064u, 0x3b6e20c8u, 0x26d930acu, 0x76dc4190u, 0x6b6b51f4u,
-      0x4db26158u, 0x5005713cu, 0xedb88320u, 0xf00f9344u, 0xd6d6a3e8u, 0xcb61b38cu,
-      0x9b64c2b0u, 0x86d3d2d4u, 0xa00ae278u, 0xbdbdf21cu};
-  uint32_t crc = 0xffffffffu;
-  while (n--) {
-    crc ^= *p++;
-    crc = crc >> 4 ^ nibble[crc & 15u];
-    crc = crc >> 4 ^ nibble[crc & 15u];
+  uint32_t row[NIBBLES][16], crc = 0xffffffffu, first, k;
+  for (first = 0; first < 16u; first++) {
+    uint32_t value = first;
+    for (k = 0; k < 4u * NIBBLES; k++) {
+      value = value >> 1 ^ (0xedb88320u & (0u - (value & 1u)));
+      row[k / 4u][first] = value; /* the last of four bits stays */
+    }
+  }
+  for (; n >= NIBBLES / 2u; n -= NIBBLES / 2u, p += NIBBLES / 2u) {
+    uint64_t nibbles = opu_u64(p) ^ crc;
+    crc = 0;
+    for (k = NIBBLES; k--; nibbles >>= 4) crc ^= row[k][nibbles & 15u];
+  }
+  for (; n; n--, p++) {
+    crc ^= *p;
+    crc = crc >> 4 ^ row[0][crc & 15u];
+    crc = crc >> 4 ^ row[0][crc & 15u];
   }
   return ~crc;
 }
