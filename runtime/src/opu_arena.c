@@ -88,35 +88,42 @@ static uint64_t statistics(const struct opu_machine_config *m) {
   return (uint64_t)m->stage_units[OPU_STAGE_NORM] * m->norm_pixels;
 }
 
-/* Lay an engine out in `a`; e: where its state goes, or null to learn the size alone. */
+/* The next `bytes` become e->member. */
+#define PLACE(member, type, bytes)                                 \
+  do {                                                             \
+    void *const first = take(a, bytes);                            \
+    if (e) e->member = (type *)first;                              \
+  } while (0)
+
+/* Lay an engine out in `a`; e: where its state goes, or null to learn the size alone. A second state
+ * for that would take 20 KB of the stack. */
 static void lay_out(struct opu_native *e, const struct opu_machine_config *m, struct arena *a) {
-  struct opu_native unused;
   const uint64_t lanes = m->word_channels;
   const uint64_t terms = ceil_to(OPU_CHUNK_TERMS > lanes ? OPU_CHUNK_TERMS : lanes, OPU_TERMS);
-  struct opu_native *to = e ? e : &unused;
   uint32_t i;
   take(a, sizeof *e);
   for (i = 0; i < OPU_SPACES; i++) {
-    to->word_bytes[i] = i == OPU_SPACE_WEIGHT ? m->weight_width
-                        : i == OPU_SPACE_PSUM ? 4u * m->word_channels
-                                              : m->word_bytes;
-    to->memory[i] = (uint8_t *)take(a, (uint64_t)m->memory_words[i] * to->word_bytes[i]);
+    const uint32_t bytes = i == OPU_SPACE_WEIGHT ? m->weight_width
+                           : i == OPU_SPACE_PSUM ? 4u * m->word_channels
+                                                 : m->word_bytes;
+    if (e) e->word_bytes[i] = bytes;
+    PLACE(memory[i], uint8_t, (uint64_t)m->memory_words[i] * bytes);
   }
-  to->features = (opu_feature *)take(a, OPU_PANEL * terms * sizeof(opu_feature));
-  to->weights = (opu_weight *)take(a, most_rows(m, OPU_TERMS) * sizeof(opu_weight));
-  to->corrections = (int32_t *)take(a, most_rows(m, 0) * sizeof(int32_t));
-  to->scales.bias = (int64_t *)take(a, lanes * sizeof(int64_t));
-  to->scales.mult = (int64_t *)take(a, lanes * sizeof(int64_t));
-  to->scales.shift = (int64_t *)take(a, lanes * sizeof(int64_t));
-  to->scales.half = (int64_t *)take(a, lanes * sizeof(int64_t));
-  to->scales.some = (int64_t *)take(a, lanes * sizeof(int64_t));
-  to->filter = (int32_t *)take(a, (uint64_t)m->multipliers * lanes * sizeof(int32_t));
-  to->slopes = (int32_t *)take(a, OPU_ORDER_STAGES * lanes * sizeof(int32_t));
-  to->sums = (int32_t *)take(a, lanes * sizeof(int32_t));
-  to->value = (int8_t *)take(a, lanes);
-  to->pooled = (int8_t *)take(a, lanes);
-  to->gains = (struct opu_gain *)take(a, OPU_ORDER_STAGES * lanes * sizeof(struct opu_gain));
-  to->statistics = (struct opu_statistics *)take(a, statistics(m) * sizeof(*to->statistics));
+  PLACE(features, opu_feature, OPU_PANEL * terms * sizeof(opu_feature));
+  PLACE(weights, opu_weight, most_rows(m, OPU_TERMS) * sizeof(opu_weight));
+  PLACE(corrections, int32_t, most_rows(m, 0) * sizeof(int32_t));
+  PLACE(scales.bias, int64_t, lanes * sizeof(int64_t));
+  PLACE(scales.mult, int64_t, lanes * sizeof(int64_t));
+  PLACE(scales.shift, int64_t, lanes * sizeof(int64_t));
+  PLACE(scales.half, int64_t, lanes * sizeof(int64_t));
+  PLACE(scales.some, int64_t, lanes * sizeof(int64_t));
+  PLACE(filter, int32_t, (uint64_t)m->multipliers * lanes * sizeof(int32_t));
+  PLACE(slopes, int32_t, OPU_ORDER_STAGES * lanes * sizeof(int32_t));
+  PLACE(sums, int32_t, lanes * sizeof(int32_t));
+  PLACE(value, int8_t, lanes);
+  PLACE(pooled, int8_t, lanes);
+  PLACE(gains, struct opu_gain, OPU_ORDER_STAGES * lanes * sizeof(struct opu_gain));
+  PLACE(statistics, struct opu_statistics, statistics(m) * sizeof(struct opu_statistics));
 }
 
 size_t opu_native_size(const struct opu_machine_config *machine) {
