@@ -161,9 +161,13 @@ static enum opu_status open_buffer(struct opu_linux *device, const char *root, c
 }
 
 static enum opu_status open_uio(struct opu_linux *device, const char *name, const char *root) {
-  char path[PATH_BYTES], uio[NAME_BYTES], buffer[NAME_BYTES] = "udmabuf0";
+  char path[PATH_BYTES], uio[NAME_BYTES], buffer[NAME_BYTES];
   unsigned number;
-  if (sscanf(name, "uio:%u,%63[A-Za-z0-9_.-]", &number, buffer) < 1) return OPU_BAD_ARGUMENT;
+  int end = 0, named = 0;
+  if (sscanf(name, "uio:%u%n,%63[A-Za-z0-9_-]%n", &number, &end, buffer, &named) < 1 ||
+      name[named ? named : end])
+    return OPU_BAD_ARGUMENT;
+  if (!named) (void)snprintf(buffer, sizeof buffer, "udmabuf%u", number);
   (void)snprintf(uio, sizeof uio, "uio%u", number);
   join(path, root, "/dev/", uio);
   device->words = (volatile uint32_t *)map_file(device, path, O_SYNC, REGISTER_BYTES, 0,

@@ -41,7 +41,7 @@ struct opu_linux {
   char what[512]; /* what could not be opened, after OPU_BUS */
 };
 
-/* Open a machine: "uio:0" or "uio:0,NAME" (generic-uio with the memory of u-dma-buf, udmabuf0 or
+/* Open a machine: "uio:N" or "uio:N,NAME" (generic-uio with the memory of u-dma-buf, udmabufN or
  * NAME), or "mem:REGISTERS,MEMORY,BYTES" (/dev/mem; numbers as of strtoull). root: before /dev and
  * /sys, an empty text on a real system. timeout_ms: that a machine segment may take. */
 enum opu_status opu_linux_open(struct opu_linux *device, const char *name, const char *root,

@@ -92,6 +92,8 @@ def test_it_lists_ports_and_says_what_is_wrong(command, joined, tmp_path):
         ((tmp_path / "none",), "cannot be read"),
         (("-d", "uio:9", program, files[0], outputs[0][0]), "/dev/uio9: "),
         (("-d", "usb", program, files[0], outputs[0][0]), "is no name of a device"),
+        (("-d", "uio:0x", program, files[0], outputs[0][0]), "is no name of a device"),
+        (("-d", "uio:0,", program, files[0], outputs[0][0]), "is no name of a device"),
         (("-x", "1", program), "there is no such option"),
     ):
         done = _run(command, *words)

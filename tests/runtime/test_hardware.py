@@ -187,6 +187,16 @@ def test_linux_by_physical_memory(command, linux, case, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_linux_takes_the_buffer_of_the_same_number_or_the_one_that_is_named(
+    command, linux, case, tmp_path
+):
+    (linux / "dev/uio0").rename(linux / "dev/uio1")
+    for device, buffer in (("uio:1", "udmabuf1"), ("uio:1,my-buffer", "my-buffer")):
+        done = _on_linux(command, linux, case, tmp_path, device)
+        assert f"u-dma-buf/{buffer}/phys_addr: No such file" in done.stderr
+    assert _on_linux(command, linux, case, tmp_path, "uio:1,udmabuf0").returncode == 0
+
+
 def test_linux_says_what_is_missing(command, linux, case, tmp_path):
     words = np.fromfile(linux / "dev/uio0", "<u4")
     words[OFFSET["STATUS"] // 4], words[OFFSET["ERROR"] // 4] = ERROR, ErrorCode.AXI_READ
