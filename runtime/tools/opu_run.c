@@ -5,6 +5,7 @@
  *   opu-run -d uio:0 -t SECONDS PROGRAM.opu ...    on a machine (opu_hardware.h), else natively
  *
  * Files hold arrays as they are in memory: little-endian elements in C order, any number of images. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,30 +169,44 @@ static int run_device(const struct opu_file *file, const char *name, int timeout
   return result;
 }
 
+/* Whole seconds as milliseconds, or 0 for another text. */
+static int milliseconds_of(const char *text) {
+  char *end;
+  const long seconds = strtol(text, &end, 10);
+  return *end || seconds < 1 || seconds > INT_MAX / 1000 ? 0 : (int)seconds * 1000;
+}
+
+static int damaged(const char *path, const struct opu_file *file, enum opu_status status) {
+  fprintf(stderr, "opu-run: %s: %s%s%s\n", path, file->what, *file->what ? ": " : "",
+          opu_status_text(status));
+  return 1;
+}
+
 int main(int count, char **words) {
   struct opu_file file;
   const char *device = 0, *path;
   enum opu_status status;
   size_t size;
   void *bytes;
-  int seconds = 10, first = 1, given;
+  int timeout_ms = 10000, first = 1, given;
   if (atexit(free_blocks)) return fail("memory", "there is not enough");
   while (first + 1 < count && words[first][0] == '-') {
     if (!strcmp(words[first], "-d"))
       device = words[first + 1];
     else if (!strcmp(words[first], "-t"))
-      seconds = atoi(words[first + 1]);
+      timeout_ms = milliseconds_of(words[first + 1]);
     else
       return fail(words[first], "there is no such option (-d DEVICE, -t SECONDS)");
     first += 2;
   }
+  if (!timeout_ms) return fail("-t", "is no whole number of seconds, 1 or more");
   if (first >= count) return fail("usage", "opu-run [-d DEVICE] [-t SECONDS] PROGRAM.opu IN... OUT...");
   path = words[first++];
   given = count - first;
   bytes = read_file(path, &size);
   if (!bytes) return fail(path, "cannot be read");
   status = opu_open(&file, bytes, size);
-  if (status != OPU_OK) return fail(*file.what ? file.what : path, opu_status_text(status));
+  if (status != OPU_OK) return damaged(path, &file, status);
   if (!given) return list_ports(&file);
   if (*file.refused) return fail(path, file.refused);
   if (file.inputs > MOST_PORTS || file.outputs > MOST_PORTS)
@@ -200,6 +215,6 @@ int main(int count, char **words) {
     list_ports(&file);
     return fail(path, "give one file for each input, then one for each output");
   }
-  if (device) return run_device(&file, device, seconds * 1000, words + first);
+  if (device) return run_device(&file, device, timeout_ms, words + first);
   return run_on(&file, 0, words + first);
 }

@@ -86,7 +86,7 @@ def test_it_lists_ports_and_says_what_is_wrong(command, joined, tmp_path):
     odd = tmp_path / "odd"
     odd.write_bytes(files[0].read_bytes()[:-1])
     for words, text in (
-        ((cut,), "end of the ZIP: the file is damaged"),
+        ((cut,), "cut.opu: end of the ZIP: the file is damaged"),
         ((program, odd, outputs[0][0]), "holds no whole images"),
         ((program, files[0]), "one file for each input"),
         ((tmp_path / "none",), "cannot be read"),
@@ -95,6 +95,8 @@ def test_it_lists_ports_and_says_what_is_wrong(command, joined, tmp_path):
         (("-d", "uio:0x", program, files[0], outputs[0][0]), "is no name of a device"),
         (("-d", "uio:0,", program, files[0], outputs[0][0]), "is no name of a device"),
         (("-x", "1", program), "there is no such option"),
+        (("-t", "0.5", program), "-t: is no whole number of seconds"),
+        (("-t", "99999999", program), "-t: is no whole number of seconds"),
     ):
         done = _run(command, *words)
         assert done.returncode == 1
