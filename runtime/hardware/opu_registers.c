@@ -10,9 +10,9 @@ static void reached_write(const void *device, uint32_t offset, uint32_t value);
 #include "opu_driver.h"
 #include "opu_hardware.h"
 
-enum { POLLS = 100000 }; /* of a machine that was told to stop */
+enum { POLLS = 100000 }; /* of a machine that has to stop */
 
-/* The driver's device in front, so that its accesses find the platform's functions. */
+/* The driver's device first: a pointer to it is one to this, with the platform's functions. */
 struct opu_reached {
   opu_device device;
   const struct opu_registers *registers;

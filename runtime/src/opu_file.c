@@ -128,7 +128,7 @@ static int good_map(const struct opu_file *file, const struct opu_map *map) {
          opu_spans(map->offset, lines * row, file->window_bytes);
 }
 
-/* Whether the axes take every element of the array once at most, and none outside it. */
+/* Whether the axes take no element outside the array. */
 static int good_axes(const struct opu_port_record *port) {
   uint64_t last = 0;
   uint32_t n;
@@ -193,7 +193,7 @@ static int good_port(const struct opu_file *file, uint32_t number) {
          (port.conversion != OPU_TABLE || good_table(file, &port, &map));
 }
 
-/* Whether the host needs what the file does not have. */
+/* Whether its words are among those of the program, or its steps are in the file. */
 static int good_segment(const struct opu_file *file, uint32_t number) {
   const struct opu_segment s = opu_segment_of(file, number);
   if (s.host) return file->host_bytes > 0;
@@ -230,7 +230,7 @@ static enum opu_status read_sizes(struct opu_file *file, uint32_t at, size_t wor
 
 /* Where the records are; whether all are in the section. */
 static int place_records(struct opu_file *file, uint32_t at) {
-  const uint64_t segments = at, maps = segments + 16 * (uint64_t)file->segments;
+  const uint64_t segments = at, maps = segments + 4 * OPU_SEGMENT_WORDS * (uint64_t)file->segments;
   const uint64_t ports = maps + 4 * OPU_MAP_WORDS * (uint64_t)file->maps;
   const uint64_t all = (uint64_t)file->inputs + file->outputs;
   file->segment_at = at;

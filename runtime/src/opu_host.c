@@ -174,7 +174,7 @@ void opu_host_run(const struct opu_session *s, uint32_t number, uint32_t image) 
       (union opu_lanes *)(void *)(s->work + (size_t)file->image_bytes * file->batch);
   uint32_t at = file->host_at + word(file, segment_at(file, number), 0);
   uint32_t steps = word(file, segment_at(file, number), 1);
-  for (; steps--;) {
+  while (steps--) {
     const uint32_t kind = word(file, at, 0);
     if (kind == OPU_STEP_NEST) {
       const struct opu_nest nest = opu_nest_of(file, at);

@@ -184,6 +184,7 @@ static enum opu_status pack_value(const struct opu_session *s, const struct opu_
 enum opu_status opu_pack(const struct opu_session *s, const struct opu_port_record *port,
                          uint32_t image, const uint8_t *data) {
   enum opu_status status = OPU_OK;
+  struct opu_map map;
   if (port->unrounded != OPU_NONE)
     memcpy(work_of(s, image, port->unrounded), data,
            port->elements * opu_dtype_bytes(port->dtype));
@@ -191,18 +192,17 @@ enum opu_status opu_pack(const struct opu_session *s, const struct opu_port_reco
   if (status != OPU_OK || port->work == OPU_NONE) return status;
   if (port->map == OPU_NONE) return pack_value(s, port, image, data);
   /* The value in the map has it all, bytes that were looked up too. */
-  {
-    const struct opu_map map = opu_map_of(s->file, port->map);
-    opu_load_map(s, &map, image, work_of(s, image, port->work));
-  }
+  map = opu_map_of(s->file, port->map);
+  opu_load_map(s, &map, image, work_of(s, image, port->work));
   return OPU_OK;
 }
 
 void opu_pack_nothing(const struct opu_session *s, const struct opu_port_record *port,
                       uint32_t image) {
-  const struct opu_map map = opu_map_of(s->file, port->map == OPU_NONE ? 0 : port->map);
+  struct opu_map map;
   uint32_t channel, row, col;
   if (port->map == OPU_NONE) return; /* host segments do not run for this image */
+  map = opu_map_of(s->file, port->map);
   clear(s, &map, image);
   for (channel = 0; channel < map.channels && map.pieces; channel++) {
     const struct plane p = plane_of(s, &map, image, channel);
