@@ -54,7 +54,7 @@ typedef struct OrtApiBase {
   const char *(*GetVersionString)(void);
 } OrtApiBase;
 
-enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_EP_FAIL = 11 };
+enum { ORT_INVALID_ARGUMENT = 2, ORT_EP_FAIL = 11 };
 enum { ORT_LOGGING_INFO = 1 };
 enum { ORT_DEVICE_CPU = 0 };
 enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
@@ -81,16 +81,12 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
   X(65, OrtStatus *, GetTensorTypeAndShape,                                                       \
     (const OrtValue *value, OrtTensorTypeAndShapeInfo **info))                                    \
   X(69, OrtStatus *, CreateCpuMemoryInfo, (int allocator, int memory, OrtMemoryInfo **info))      \
-  X(88, OrtStatus *, KernelContext_GetInputCount, (const OrtKernelContext *context, size_t *n))   \
-  X(89, OrtStatus *, KernelContext_GetOutputCount, (const OrtKernelContext *context, size_t *n))  \
   X(90, OrtStatus *, KernelContext_GetInput,                                                      \
     (const OrtKernelContext *context, size_t number, const OrtValue **value))                     \
   X(91, OrtStatus *, KernelContext_GetOutput,                                                     \
     (OrtKernelContext * context, size_t number, const int64_t *shape, size_t rank,                \
      OrtValue **value))                                                                           \
   X(93, void, ReleaseStatus, (OrtStatus * status))                                                \
-  X(95, void, ReleaseSession, (OrtSession * session))                                             \
-  X(96, void, ReleaseValue, (OrtValue * value))                                                   \
   X(99, void, ReleaseTensorTypeAndShapeInfo, (OrtTensorTypeAndShapeInfo * info))                  \
   X(237, OrtStatus *, HasSessionConfigEntry,                                                      \
     (const OrtSessionOptions *options, const char *key, int *found))                              \
@@ -195,7 +191,8 @@ struct OrtEpFactory {
 /* What the library exports; all else in it is hidden. */
 #define ORT_EXPORT __attribute__((visibility("default")))
 ORT_EXPORT OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base,
-                                        const OrtLogger *logger, OrtEpFactory **factories, size_t room, size_t *count);
+                                        const OrtLogger *logger, OrtEpFactory **factories,
+                                        size_t room, size_t *count);
 ORT_EXPORT OrtStatus *ReleaseEpFactory(OrtEpFactory *factory);
 
 #ifdef __cplusplus
