@@ -1,5 +1,6 @@
 """The provider in ONNX Runtime: errors, threads, memory, a C++ program, older versions."""
 
+import io
 import os
 import re
 import subprocess
@@ -131,6 +132,23 @@ def test_a_damaged_context_is_one_line(session, network):
     assert refusal(lambda: session(model.SerializeToString())).startswith("segment0: ")
     program.s = b""
     assert refusal(lambda: session(model.SerializeToString())).startswith("segment0: ")
+
+
+def test_words_that_are_no_program_are_not_blamed_on_the_inputs(session, network, sample):
+    done, _ = network
+    model = context(done).model
+    program = attribute(node_of(model), "ep_cache_context")
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(program.s)) as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            new.writestr(name, bytes(len(data)) if name == "program.bin" else data)
+    program.s = changed.getvalue()
+    opened = session(model.SerializeToString())
+    opened.disable_fallback()
+    said = refusal(lambda: opened.run(None, sample[0]))
+    assert "segment0: the words are no complete program" in said
+    assert said.endswith("compile the model again")
 
 
 def test_a_program_of_another_machine_is_refused(session, network):

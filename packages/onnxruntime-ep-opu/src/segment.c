@@ -290,10 +290,10 @@ static OrtStatus *run(struct segment *s, OrtKernelContext *context) {
     return opu_failed(s->api, where, opu_fault_text(s->session.fault.code),
                       "compile the model again");
   }
-  if (opu_input(&s->file, s->session.port, &port) == OPU_OK)
-    snprintf(where, sizeof where, "%.80s, input %.80s", s->name, port.name);
-  else
-    snprintf(where, sizeof where, "%.80s", s->name);
+  if (status != OPU_NAN)
+    return opu_failed(s->api, s->name, opu_status_text(status), "compile the model again");
+  opu_input(&s->file, s->session.port, &port);
+  snprintf(where, sizeof where, "%.80s, input %.80s", s->name, port.name);
   return opu_bad_input(s->api, where, opu_status_text(status), "check the inputs");
 }
 
