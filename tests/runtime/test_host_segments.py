@@ -186,6 +186,15 @@ def test_an_operator_without_a_form_in_c_is_refused_by_name(tmp_path):
         compiled(model, tmp_path, keep_float=("only",))
 
 
+def test_a_kernel_with_more_operands_than_libopu_takes_is_refused(tmp_path):
+    constants = [np.full(5, n, np.float32) for n in range(63)]
+    most = model_of("Max", constants[:-1], {})
+    expected, got = both(*compiled(most, tmp_path, keep_float=("only",)))
+    assert np.array_equal(got["y"], expected["y"])
+    with pytest.raises(ModelError, match=r"the kernel of y has 65 operands, libopu takes 64"):
+        compiled(model_of("Max", constants, {}), tmp_path, keep_float=("only",))
+
+
 def test_an_input_that_libopu_does_not_take_is_refused_by_name(tmp_path):
     model = model_of("Identity", [], {}, TensorProto.BFLOAT16)
     with pytest.raises(ModelError, match=r"input x is bfloat16: libopu takes.*without --host c"):

@@ -38,8 +38,8 @@ OPS = (
     *("ge", "eq", "and", "or", "not", "select", "log", "erf", "pow"),
 )
 """Operations by their numbers in `runtime/src/opu_host.h`."""
-_VALUES = 255
-"""Values of a payload that libopu takes."""
+_OPERANDS, _VALUES = 64, 255
+"""Operands of a nest and values of its payload that libopu takes, operands among them."""
 _LEVER = "compile without --host c"
 
 
@@ -250,10 +250,15 @@ def _step(
 ) -> Sequence[int]:
     if isinstance(step, _Move):
         return [step.kind, step.map, offsets[step.value]]
-    values = len(step.inputs) + len(step.results) + len(step.body)
-    if values > _VALUES:
-        what = f"a fused kernel has {values} values, libopu takes {_VALUES}"
-        raise ModelError("--host c", what, _LEVER)
+    operands = len(step.inputs) + len(step.results)
+    for count, most, kind in (
+        (operands, _OPERANDS, "operands"),
+        (operands + len(step.body), _VALUES, "values"),
+    ):
+        if count > most:
+            value = step.results[0].value.partition("/")[2]  # after the segment's number
+            what = f"the kernel of {value} has {count} {kind}, libopu takes {most}"
+            raise ModelError("--host c", what, _LEVER)
     words = [Step.NEST, _word_count(step), len(step.extents)]
     words += [len(step.inputs), len(step.results), len(step.body), *step.extents]
     for x in (*step.inputs, *step.results):
