@@ -176,7 +176,7 @@ def test_a_missing_file_is_named(session, network, tmp_path):
     assert "net_segment0.opu: cannot be read; keep the programs of a model next to it" in said
 
 
-def test_nan_in_an_input_is_refused_and_the_session_goes_on(session, network, sample):
+def test_nan_in_an_input_is_refused_and_the_session_can_still_be_used(session, network, sample):
     _, path = network
     one = session(str(path))
     x, expected = sample

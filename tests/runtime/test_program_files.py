@@ -192,7 +192,7 @@ def test_a_window_of_four_gigabytes_is_described(residual):
     assert file.sizes.window_bytes == 1 << 32
 
 
-def test_a_second_caller_is_told_that_the_session_is_busy(residual):
+def test_a_second_caller_gets_busy(residual):
     bundle, data = residual
     image = noise(bundle, 3)[bundle.inputs[0].name]
     session, inner = Session(File(data)), []

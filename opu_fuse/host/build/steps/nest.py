@@ -1,6 +1,6 @@
 """Loop nests: what a step of libopu computes.
 
-A generic operator (`host/kernel.py`) with addresses in place of maps. Operands may lie anywhere in
+A generic operator (`host/kernel.py`) with addresses in place of maps. Operands may be anywhere in
 their tensors, so that a concatenation is one nest for each operand.
 """
 
@@ -22,7 +22,7 @@ class Operand(Struct, frozen=True, kw_only=True):
     """Elements of a tensor that a nest reads or writes.
 
     offset: of the first one; strides: of each loop; tables: for a loop, offsets that its index is
-    looked up in, besides its stride. All in elements.
+    looked up in, in addition to its stride. All in elements.
     """
 
     value: str
@@ -164,7 +164,7 @@ def simplified(nest: Nest) -> Nest:
 
 
 def _continue(nest: Nest, outer: int, inner: int, indexed: set[int]) -> bool:
-    """Whether a step of the outer loop is where the inner one would go on, in every operand."""
+    """Whether a step of the outer loop continues the inner one, in every operand."""
     if {outer, inner} & indexed:
         return False
     return all(

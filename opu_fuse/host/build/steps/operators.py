@@ -267,7 +267,7 @@ def _layer_norm(site: Site) -> list[Nest] | None:
     count = math.prod(shape[n] for n in axes)
     rows = math.prod(shape) // count
     name, epsilon = site.node.output[0], float(site.number("epsilon", 1e-5))
-    mean, apart, variance = f"{name}:mean", f"{name}:apart", f"{name}:variance"
+    mean, centred, variance = f"{name}:mean", f"{name}:centred", f"{name}:variance"
 
     def normalised(body: Payload) -> int:
         return body.emit("div", 0, body.emit("sqrt", body.emit("add", 1, _constant(body, epsilon))))
@@ -275,12 +275,12 @@ def _layer_norm(site: Site) -> list[Nest] | None:
     nests = _gathered(site, axes, "add", ZERO[dtype], mean)
     nests.append(_scaled(mean, dtype, rows, count))
     subtract = _each(
-        site, axes, apart, (site.node.input[0], mean), lambda body: body.emit("sub", 0, 1)
+        site, axes, centred, (site.node.input[0], mean), lambda body: body.emit("sub", 0, 1)
     )
     nests.append(subtract)
-    nests += _gathered(site, axes, "add", ZERO[dtype], variance, square=True, source=apart)
+    nests += _gathered(site, axes, "add", ZERO[dtype], variance, square=True, source=centred)
     nests.append(_scaled(variance, dtype, rows, count))
-    nests.append(_each(site, axes, name, (apart, variance), normalised))
+    nests.append(_each(site, axes, name, (centred, variance), normalised))
     others = [n for n in range(len(shape)) if n not in axes]
     for n, op in ((1, "mul"), (2, "add")):
         if site.has(n):

@@ -16,8 +16,8 @@ _CHANNEL_AXES = 2
 
 
 class _Window(Struct, frozen=True, kw_only=True):
-    """kernel, strides, dilations, pads (at the beginning): by spatial axis; outputs: sizes of the
-    result; padded: sizes of the copy.
+    """kernel, strides, dilations, pads (at the beginning), ends (pads there): by spatial axis;
+    outputs: sizes of the result; padded: sizes of the copy.
     """
 
     kernel: tuple[int, ...]
