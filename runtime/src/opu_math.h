@@ -1,6 +1,7 @@
 /* Functions of real numbers for host segments: in double, from sums and products alone. So every
- * processor has the same bits, and no mathematical library is needed. Errors, before the result is
- * rounded to float: below 2e-15 of it. */
+ * processor has the same bits, and no mathematical library is needed. Errors before the result
+ * is rounded to float, relative to it: 2e-15; tanh near 0 6e-11; erf beyond 4 2e-8; pow 2e-15 and
+ * 1e-16 for each unit of |y log x|. A half step of float is 3e-8. */
 #ifndef OPU_MATH_H
 #define OPU_MATH_H
 
@@ -62,12 +63,12 @@ static inline double opu_exp(double x) {
   int64_t twos;
   int n;
   if (x != x) return x;
-  if (x > 709.7) return opu_infinity();
+  if (x > 709.782712893384) return opu_infinity();
   if (x < -708.0) return 0; /* smaller than the smallest float */
   twos = (int64_t)opu_round(x * 1.4426950408889634);
   rest = (x - (double)twos * 6.93147180369123816490e-01) - (double)twos * 1.90821492927058770002e-10;
   for (n = 14; n > 0; n--) power = 1 + power * rest / n;
-  return power * opu_bits((uint64_t)(twos + 1023) << 52);
+  return 2 * power * opu_bits((uint64_t)(twos + 1022) << 52); /* 2^1024 is no number */
 }
 
 static inline double opu_log(double x) {
