@@ -16,7 +16,7 @@ _CHANNEL_AXES = 2
 
 
 class _Window(Struct, frozen=True, kw_only=True):
-    """kernel, strides, dilations, pads (at the beginning), ends (pads there): by spatial axis;
+    """kernel, strides, dilations, pads at the beginning and at the end (`ends`): by spatial axis;
     outputs: sizes of the result; padded: sizes of the copy.
     """
 
