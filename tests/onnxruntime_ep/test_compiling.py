@@ -50,6 +50,15 @@ def test_it_is_compiled_again_only_for_other_data_options_and_machines(compiled,
     assert len({first, *others}) == 4
 
 
+def test_a_folder_of_calibration_data_may_have_others_inside(compiled, network, tmp_path):
+    path, x = network
+    (tmp_path / "data" / "older").mkdir(parents=True)
+    np.save(tmp_path / "data" / "x.npy", x)
+    first = compiled(path, MACHINE, calibration=tmp_path / "data")
+    np.save(tmp_path / "data" / "x.npy", x + 1)
+    assert compiled(path, MACHINE, calibration=tmp_path / "data") != first
+
+
 def test_a_float_model_without_calibration_data_is_refused(compiled, network):
     path, _ = network
     with pytest.raises(UserError, match="is in floats, and there are no calibration data; give"):

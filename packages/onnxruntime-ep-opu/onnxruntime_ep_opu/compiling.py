@@ -62,7 +62,7 @@ def _update(digest: Any, value: object) -> None:
         digest.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, str | Path) and Path(value).exists():
         files = sorted(Path(value).iterdir()) if Path(value).is_dir() else [Path(value)]
-        for file in files:
+        for file in filter(Path.is_file, files):
             digest.update(file.name.encode() + file.read_bytes())
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for element in value:
