@@ -13,10 +13,9 @@ from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ID_VALUE, VERSION_VA
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
-from opu_fuse.sim.native.library import load
 from opu_fuse.sim.ports import noise
 from tests.devices.register_model import DONE, ERROR, START, MachineModel
-from tests.runtime.built import LIBRARY, build
+from tests.runtime.built import build
 from tests.runtime.libopu import Backend, File, Session, Status
 
 TINY = load_hw("opu-tiny")
@@ -42,8 +41,10 @@ class Registers(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def hardware(tmp_path_factory):
-    target = tmp_path_factory.mktemp("hardware") / "libopu.so"
-    return load(build(target, *LIBRARY, options=("-O1", "-fPIC", "-shared")))
+    """The back end alone: sessions are those of the library that the engine is in."""
+    target = tmp_path_factory.mktemp("hardware") / "registers.so"
+    options = ("-O1", "-fPIC", "-shared")
+    return ctypes.CDLL(str(build(target, "hardware/opu_registers.c", options=options)))
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +59,9 @@ def case(tmp_path_factory):
 class Board:
     """A session on a model of the machine. patience: looks at the status before the time is up."""
 
-    def __init__(self, call, path, model, patience=3):
+    def __init__(self, hardware, path, model, patience=3):
         self.model, self.left = model, patience
         file = File(path.read_bytes())
-        file.call = call
         self.registers = Registers(
             READ(lambda _, offset: model.read(offset)),
             WRITE(lambda _, offset, value: model.write(offset, value)),
@@ -72,7 +72,7 @@ class Board:
             model.address,
         )
         self.backend = Backend()
-        call.opu_registers_backend(ctypes.byref(self.backend), ctypes.byref(self.registers))
+        hardware.opu_registers_backend(ctypes.byref(self.backend), ctypes.byref(self.registers))
         start = -model.memory.ctypes.data % 64  # the model's memory is the window
         model.memory = model.memory[start:]
         self.session = Session(file, self.backend, model.memory[: file.sizes.window_bytes])
