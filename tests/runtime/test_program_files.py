@@ -127,17 +127,18 @@ def test_what_the_caller_gives_wrong_has_a_status_of_its_own(residual, tmp_path)
 
 def test_a_file_without_the_member_loads_in_python_and_says_so_in_c(tmp_path, monkeypatch):
     members = program_file._members
-    drop = lambda b, h: {k: v for k, v in members(b, h).items() if k != "runtime.bin"}  # noqa: E731
-    monkeypatch.setattr(program_file, "_members", drop)
+
+    def without(*args):
+        return {k: v for k, v in members(*args).items() if k != "runtime.bin"}
+
+    monkeypatch.setattr(program_file, "_members", without)
     path = saved(sample_bundle(), tmp_path)
     assert load(path).model == "sample"
     assert File(path.read_bytes()).status == Status.NO_SECTION
 
 
 def test_a_member_that_differs_from_the_manifest_is_refused(tmp_path, monkeypatch):
-    members = program_file._members
-    change = lambda b, h: members(b, h) | {"runtime.bin": b"OPUR"}  # noqa: E731
-    monkeypatch.setattr(program_file, "_members", change)
+    monkeypatch.setattr(program_file, "runtime_member", lambda *_: b"OPUR")
     path = saved(sample_bundle(), tmp_path)
     with pytest.raises(ProgramError, match=r"runtime\.bin is cut off"):
         load(path)
@@ -175,9 +176,7 @@ def test_scales_that_no_float32_holds_are_damage(scale, tmp_path):
 
 
 def test_a_member_of_another_version_is_left_to_libopu(tmp_path, monkeypatch):
-    members = program_file._members
-    later = lambda b, h: members(b, h) | {"runtime.bin": LATER}  # noqa: E731
-    monkeypatch.setattr(program_file, "_members", later)
+    monkeypatch.setattr(program_file, "runtime_member", lambda *_: LATER)
     path = saved(sample_bundle(), tmp_path)
     assert load(path).model == "sample"
     assert File(path.read_bytes()).status == Status.OTHER_VERSION
