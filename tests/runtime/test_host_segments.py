@@ -61,6 +61,11 @@ CLOSE = {
         [],
         {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1},
     ),
+    "average of padding": (
+        "AveragePool",
+        [],
+        {"kernel_shape": [3, 3], "strides": [1, 2], "pads": [1] * 4, "count_include_pad": 1},
+    ),
     "grouped": (
         "Conv",
         [np.linspace(-1, 1, 6 * 2 * 6, dtype=np.float32).reshape(6, 2, 3, 2), np.ones(6, "f4")],

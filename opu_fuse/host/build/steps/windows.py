@@ -87,16 +87,26 @@ def pool(site: Site, *, mean: bool) -> list[Nest] | None:
     start = literal(kind.type(0)) if mean else least(dtype)
     op = "add" if mean else "max"
     nests = _padded(site, window, padded, start)
-    nests += _over(site, window, padded, target, op, start)
+    lead = site.result_shape[:_CHANNEL_AXES]
+    nests += _over(window, lead, padded, target, dtype, op, start)
     if not mean:
         return nests
-    return [*nests, *_counted(site, window), _quotient(site, target)]
+    return [*nests, *_counted(site, window), _quotient(site, window)]
 
 
-def _over(site: Site, window: _Window, source: str, target: str, op: str, start: str) -> list[Nest]:
-    dtype, shape = site.result.dtype, site.result_shape
+def _over(
+    window: _Window,
+    lead: Sequence[int],
+    source: str,
+    target: str,
+    dtype: str,
+    op: str,
+    start: str,
+) -> list[Nest]:
+    """Every window of a padded map. lead: sizes of the axes before the spatial ones."""
+    shape = (*lead, *window.outputs)
     rank = len(window.kernel)
-    steps = row_major((*shape[:_CHANNEL_AXES], *window.padded))
+    steps = row_major((*lead, *window.padded))
     inside = [d * s for d, s in zip(window.dilations, steps[_CHANNEL_AXES:], strict=True)]
     moved = [d * s for d, s in zip(window.strides, steps[_CHANNEL_AXES:], strict=True)]
     body = Payload([dtype, dtype])
@@ -117,46 +127,43 @@ def _over(site: Site, window: _Window, source: str, target: str, op: str, start:
 
 
 def _counted(site: Site, window: _Window) -> list[Nest]:
-    """How many elements each window averages: a map of ones where they count, summed alike."""
-    dtype, shape = site.result.dtype, site.shape(0)
+    """How many elements each window averages: a channel of ones where they count, summed alike."""
+    dtype, spatial = site.result.dtype, site.shape(0)[_CHANNEL_AXES:]
     zero = literal(np.dtype(dtype).type(0))
     ones, counts = f"{site.node.output[0]}:ones", f"{site.node.output[0]}:counts"
-    full = (*shape[:_CHANNEL_AXES], *window.padded)
-    steps = row_major(full)
+    steps = row_major(window.padded)
     with_pads = bool(site.integer("count_include_pad", 0))
     begin = [0 if with_pads else p for p in window.pads]
     sizes = [
         min(p + n + e, most) if with_pads else n
-        for p, n, e, most in zip(
-            window.pads, shape[_CHANNEL_AXES:], window.ends, window.padded, strict=True
-        )
+        for p, n, e, most in zip(window.pads, spatial, window.ends, window.padded, strict=True)
     ]
-    offset = sum(b * s for b, s in zip(begin, steps[_CHANNEL_AXES:], strict=True))
+    offset = sum(b * s for b, s in zip(begin, steps, strict=True))
     body = Payload([dtype])
     value = body.const(1, dtype)
     return [
-        fill(ones, dtype, math.prod(full), zero),
+        fill(ones, dtype, math.prod(window.padded), zero),
         Nest(
-            extents=(*shape[:_CHANNEL_AXES], *sizes),
+            extents=tuple(sizes),
             inputs=(),
             results=(Operand(value=ones, dtype=dtype, offset=offset, strides=steps),),
             body=body.instructions,
             yields=(value,),
         ),
-        *_over(site, window, ones, counts, "add", zero),
+        *_over(window, (1, 1), ones, counts, dtype, "add", zero),
     ]
 
 
-def _quotient(site: Site, target: str) -> Nest:
-    dtype, size = site.result.dtype, math.prod(site.result_shape)
+def _quotient(site: Site, window: _Window) -> Nest:
+    dtype, target = site.result.dtype, site.node.output[0]
     body = Payload([dtype, dtype])
     value = body.emit("div", 1, 0)
-    counts = Operand(value=f"{target}:counts", dtype=dtype, strides=(1,))
-    result = Operand(value=target, dtype=dtype, strides=(1,))
+    strides = (*[0] * _CHANNEL_AXES, *row_major(window.outputs))
+    counts = Operand(value=f"{target}:counts", dtype=dtype, strides=strides)
     return Nest(
-        extents=(size,),
+        extents=site.result_shape,
         inputs=(counts,),
-        results=(result,),
+        results=(plain(target, dtype, site.result_shape),),
         body=body.instructions,
         yields=(value,),
     )
