@@ -255,7 +255,8 @@ CASES = {
         "s runs on the host (Sigmoid: no module of this machine runs it)",
     ),
 }
-CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256}, int64[4] long = {1, 4, 1, 64},
+CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256},
+    int64[4] long = {1, 4, 1, 64},
     int64[8] channels = {0, 1, 0, 0, 0, 1, 0, 0}, int64[8] rows = {0, 0, 1, 0, 0, 0, 1, 0},
     float[4] times = {1., 1., 257., 2.}, float minus = {-2.0},
     float[8] row = {1., 2., 3., 4., 5., 6., 7., 8.}>"""
