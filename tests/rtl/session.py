@@ -11,7 +11,8 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.compare.ort_reference import Reference
 from opu_fuse.sim.compare.runs import compare, is_dull
 from opu_fuse.sim.compare.tensor_sources import tensor_sources
-from opu_fuse.sim.engine import run_on
+from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.sim.engine import run, run_on
 from opu_fuse.sim.rtl.engine import RtlRunner
 from opu_fuse.sim.rtl.process import RtlMachine
 from opu_fuse.sim.rtl.segment_runs import Segments
@@ -59,6 +60,16 @@ def hold_rtl_against_functional(bundle: Bundle, functional: RunResult, rtl: RunR
     hold_bits(bundle, functional, rtl)
     dull = dull_tensors(bundle, functional)
     assert not dull, f"{dull} have too few values, or too many saturated"
+
+
+def hold_bits_and_cycles(
+    session: Session, bundle: Bundle, inputs: Mapping[str, np.ndarray]
+) -> None:
+    """The bits of the functional engine, as of `hold_bits`, and the cycles of the cycle engine."""
+    functional = run(bundle, session.hw, inputs, engine="functional", capture=True)
+    simulated = session.run(bundle, inputs)
+    hold_bits(bundle, functional, simulated)
+    assert simulated.counters["cycles"] == run_cycle(bundle, session.hw).counters["cycles"]
 
 
 def dull_tensors(bundle: Bundle, functional: RunResult) -> list[str]:

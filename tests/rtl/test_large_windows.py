@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.tiling import candidates
 from opu_fuse.zoo.builder import Net
-from tests.rtl.session import hold_bits
+from tests.rtl.session import hold_bits_and_cycles
 
 
 @pytest.mark.rtl
@@ -34,7 +33,4 @@ def test_the_rtl_has_the_bits_of_the_functional_engine(machine, group, rtl, monk
     tiles = [part.tile for parts in compiled.plan.layers.values() for part in parts]
     assert [tile.undivided for tile in tiles] == [False, True, False]
     inputs = {"x": np.random.default_rng(5).normal(size=(1, 16, 20, 23)).astype(np.float32)}
-    functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    simulated = rtl(hw).run(compiled.bundle, inputs)
-    hold_bits(compiled.bundle, functional, simulated)
-    assert simulated.counters["cycles"] == run_cycle(compiled.bundle, hw).counters["cycles"]
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)

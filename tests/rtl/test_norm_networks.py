@@ -1,14 +1,13 @@
 """Norms on the RTL: bits of the functional engine, cycles of the cycle engine."""
 
-import numpy as np
 import pytest
 
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.ports import noise
 from tests.hw.norm_machine import norm_machine
 from tests.networks import attention_blocks
 from tests.networks import norm_blocks as blocks
-from tests.rtl.session import hold_bits
+from tests.rtl.session import hold_bits_and_cycles
 
 CASES = {
     **{f"{norm} {c}": (blocks.network(norm, c), norm) for norm in blocks.NORMS for c in (7, 24)},
@@ -28,9 +27,4 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     hw = norm_machine()
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert norm in [op.op for group in compiled.bundle.groups for op in group.ops]
-    (port,) = compiled.bundle.inputs
-    inputs = {port.name: np.random.default_rng(5).normal(size=port.shape).astype(np.float32)}
-    functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    simulated = rtl(hw).run(compiled.bundle, inputs)
-    hold_bits(compiled.bundle, functional, simulated)
-    assert simulated.counters["cycles"] == run_cycle(compiled.bundle, hw).counters["cycles"]
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))

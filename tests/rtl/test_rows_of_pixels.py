@@ -1,13 +1,12 @@
 """Views of pixels on the RTL: bits of the functional engine, cycles of the cycle engine."""
 
-import numpy as np
 import pytest
 
 import opu_fuse
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.ports import noise
 from tests.networks.test_rows_of_pixels import tokens_and_maps
-from tests.rtl.session import hold_bits
+from tests.rtl.session import hold_bits_and_cycles
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -16,9 +15,4 @@ pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 def test_views_of_pixels_on_the_rtl(rtl):
     hw = opu_fuse.load_hw("opu-tiny")
     compiled = compile_model(tokens_and_maps(9, 4, 6), hw, Options(reuse_memory=False))
-    (port,) = compiled.bundle.inputs
-    inputs = {port.name: np.random.default_rng(5).normal(size=port.shape).astype(np.float32)}
-    functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    simulated = rtl(hw).run(compiled.bundle, inputs)
-    hold_bits(compiled.bundle, functional, simulated)
-    assert simulated.counters["cycles"] == run_cycle(compiled.bundle, hw).counters["cycles"]
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))

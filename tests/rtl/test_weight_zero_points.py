@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.pipeline import Options, compile_model
 from tests.networks.zero_points import LAYERS, ZEROS, between_pairs
-from tests.rtl.session import hold_bits
+from tests.rtl.session import hold_bits_and_cycles
 
 CASES = [
     ("conv", "uint8 for each channel"),
@@ -28,7 +27,4 @@ def test_the_rtl_has_the_bits_of_the_functional_engine(machine, layer, zeros, rt
     (planned, *_), *_ = compiled.plan.layers.values()
     assert planned.layer.shape.further, "int8 holds all weights"
     inputs = {"x": np.random.default_rng(5).normal(0, 2, form.x).astype(np.float32)}
-    functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    simulated = rtl(hw).run(compiled.bundle, inputs)
-    hold_bits(compiled.bundle, functional, simulated)
-    assert simulated.counters["cycles"] == run_cycle(compiled.bundle, hw).counters["cycles"]
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)
