@@ -1,7 +1,6 @@
 """What every device is to its user."""
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 from opu_fuse.input_arrays import Arrays
@@ -22,10 +21,5 @@ class Device(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
