@@ -31,21 +31,25 @@ def transformer(
   m = MatMul(q, kt)  ms = Mul(m, s)  {middle}
   o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
   pr = MatMul(oc, wp)  y = Add(pr, x) }}"""
-    rng, c = np.random.default_rng(0), channels
-    return with_constants(
-        text,
-        {
-            "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
-            "bqkv": rng.normal(size=3 * c) * 0.3,
-            "wp": rng.normal(size=(c, c)) / np.sqrt(c),
-            "s": np.array((c // heads) ** -0.5),
-            "s5": np.array([1, tokens, 3, heads, c // heads]),
-            "s4": np.array([1, tokens, heads, c // heads]),
-            "s3": np.array([1, tokens, c]),
-            "s333": np.array([c, c, c]),
-            **{f"i{n}": np.array(n) for n in range(3)},
-        },
-    )
+    return with_constants(text, _constants(np.random.default_rng(0), 1, tokens, channels, heads))
+
+
+def _constants(
+    rng: np.random.Generator, count: int, tokens: int, channels: int, heads: int
+) -> dict[str, np.ndarray]:
+    """Weights, scale, sizes and indices of `_SPLITS` for a batch of `count` sequences."""
+    c, deep = channels, channels // heads
+    return {
+        "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
+        "bqkv": rng.normal(size=3 * c) * 0.3,
+        "wp": rng.normal(size=(c, c)) / np.sqrt(c),
+        "s": np.array(deep**-0.5),
+        "s5": np.array([count, tokens, 3, heads, deep]),
+        "s4": np.array([count, tokens, heads, deep]),
+        "s3": np.array([count, tokens, c]),
+        "s333": np.array([c, c, c]),
+        **{f"i{n}": np.array(n) for n in range(3)},
+    }
 
 
 def windows(
@@ -75,20 +79,12 @@ def windows(
     return with_constants(
         text,
         {
-            "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
-            "bqkv": rng.normal(size=3 * c) * 0.3,
-            "wp": rng.normal(size=(c, c)) / np.sqrt(c),
-            "s": np.array((c // heads) ** -0.5),
+            **_constants(rng, b, n, c, heads),
             "bias": rng.normal(size=(1, heads, n, n)) * 0.5,
             "mask": np.where(rng.random((1, b, 1, n, n)) < 0.3, -8.0, 0.0),
-            "s5": np.array([b, n, 3, heads, c // heads]),
-            "s4": np.array([b, n, heads, c // heads]),
-            "s3": np.array([b, n, c]),
             "sw": np.array([1, b, heads, n, n]),
             "sh": np.array([b, heads, n, n]),
             "sl": np.array([1, b, n, c]),
-            "s333": np.array([c, c, c]),
-            **{f"i{n}": np.array(n) for n in range(3)},
         },
     )
 

@@ -3,16 +3,23 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
 
+from tests.networks.attention_blocks import with_constants
 from tests.networks.test_attention import on_host, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
 
+def weights(channels: int, **kernels: int) -> dict[str, np.ndarray]:
+    """Of square convolutions from `channels` to as many, by name. kernels: their rows."""
+    rng = np.random.default_rng(channels)
+    sizes = {name: (channels, channels, side, side) for name, side in kernels.items()}
+    return {name: rng.normal(size=size) / channels for name, size in sizes.items()}
+
+
 def tokens_and_maps(c: int, h: int, w: int) -> onnx.ModelProto:
     """A map as one row, as h rows and as w rows: with residuals and a join of such views."""
-    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+    text = f"""<ir_version: 9, opset_import: ["" : 17]>
         g (float[1,{c},{h},{w}] x) => (float[1,{c},{w},{h}] y, float[1,{2 * c},1,{h * w}] z)
         <int64[4] row = {{1, {c}, 1, {h * w}}}, int64[4] turned = {{1, {c}, {w}, {h}}}> {{
             [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w0)
@@ -25,29 +32,21 @@ def tokens_and_maps(c: int, h: int, w: int) -> onnx.ModelProto:
             [join] z = Concat<axis=1>(s, c)
             [tall] t = Reshape(s, turned)
             [last] y = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(t, w3)
-        }}""")
-    rng = np.random.default_rng(c * h + w)
-    for name, kernel in (("w0", 3), ("w1", 1), ("w2", 3), ("w3", 3)):
-        weights = rng.normal(size=(c, c, kernel, kernel)).astype(np.float32) / c
-        model.graph.initializer.append(numpy_helper.from_array(weights, name))
-    return model
+        }}"""
+    return with_constants(text, weights(c, w0=3, w1=1, w2=3, w3=3))
 
 
 def two_readers(c: int, h: int, w: int) -> onnx.ModelProto:
     """A map that fits a word several times, read at once as it is and as one row."""
-    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+    text = f"""<ir_version: 9, opset_import: ["" : 17]>
         g (float[1,{c},{h},{w}] x) => (float[1,{c},1,{h * w}] y, float[1,{c},{h},{w}] z)
         <int64[4] row = {{1, {c}, 1, {h * w}}}> {{
             [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w0)
             [whole] z = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(a, w1)
             [flat] b = Reshape(a, row)
             [point] y = Conv(b, w2)
-        }}""")
-    rng = np.random.default_rng(c * h + w)
-    for name, kernel in (("w0", 3), ("w1", 3), ("w2", 1)):
-        weights = rng.normal(size=(c, c, kernel, kernel)).astype(np.float32) / c
-        model.graph.initializer.append(numpy_helper.from_array(weights, name))
-    return model
+        }}"""
+    return with_constants(text, weights(c, w0=3, w1=3, w2=1))
 
 
 SIZES = [(8, 4, 6), (3, 5, 7), (24, 3, 3), (5, 1, 9), (65, 9, 2)]
@@ -85,18 +84,16 @@ def test_no_order_of_the_engines_changes_views_of_pixels():
 
 
 def test_a_map_that_is_flattened_for_a_dense_layer_may_pack_its_pixels():
-    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    text = """<ir_version: 9, opset_import: ["" : 17]>
         g (float[1,8,4,8] x) => (float[1,10] y) <int64[2] flat = {1, 512}> {
             [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w0)
             [relu] b = Relu(a)
             [flatten] c = Reshape(b, flat)
             [dense] y = Gemm<transB=1>(c, w1)
-        }""")
+        }"""
     rng = np.random.default_rng(0)
-    for name, shape in (("w0", (16, 8, 3, 3)), ("w1", (10, 512))):
-        weights = rng.normal(size=shape).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weights, name))
-    program, _, checked = run(model, "opu-1024", reuse_memory=False)
+    constants = {"w0": rng.normal(size=(16, 8, 3, 3)), "w1": rng.normal(size=(10, 512))}
+    program, _, checked = run(with_constants(text, constants), "opu-1024", reuse_memory=False)
     assert checked.mismatches == 0
     slots = {tensor.name: tensor.layout.slot for tensor in program.bundle.tensors}
     assert slots["b"] == 16
