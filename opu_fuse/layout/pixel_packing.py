@@ -32,17 +32,15 @@ MIN_SLOT = 4
 class Pass(Protocol):
     """The view of a group that packing needs.
 
-    source, residuals, gate, second: DFG indices of the maps it reads; in_cols: columns of the
-    source as it reads it; output: DFG index of the map it stores; in_pieces, out_pieces: lanes of
-    the channels of source and output; in_phases: several passes compute the output.
+    source, residuals, gate, second: DFG indices of the maps it reads; output: DFG index of the map
+    it stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
+    passes compute the output.
     """
 
     @property
     def shape(self) -> Shape: ...
     @property
     def source(self) -> int: ...
-    @property
-    def in_cols(self) -> int: ...
     @property
     def residuals(self) -> tuple[int, ...]: ...
     @property

@@ -39,14 +39,15 @@ def sequences(draft: Draft) -> int:
     """Rows of a pass that have weights of their own, each of which is tiled like an image of a
     batch. Raises DoesNotFit for operators after them that look at several rows.
     """
-    if draft.sequences > 1 and draft.anchor is not None:
-        whole = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
-        for item in whole:
-            raise DoesNotFit(
-                draft.dfg[item.node].name,
-                f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
-                "end the group before it",
-            )
+    whole = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
+    reader = next(whole, None)
+    if draft.sequences > 1 and reader is not None:
+        assert draft.anchor is not None, "a product has sequences"
+        raise DoesNotFit(
+            draft.dfg[reader.node].name,
+            f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
+            "end the group before it",
+        )
     return draft.sequences
 
 
@@ -56,4 +57,4 @@ def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[
     if found.source == UNIT:
         return unit_storage(found.shape.in_channels, hw), writes
     reads = layout.storage(dfg, hw, found.source)
-    return replace(reads, layout=reads.layout.of_cols(found.in_cols)), writes
+    return replace(reads, layout=reads.layout.of_cols(found.shape.in_cols)), writes

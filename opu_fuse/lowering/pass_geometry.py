@@ -62,7 +62,6 @@ class Geometry(Struct, frozen=True, kw_only=True):
     source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
         matrix, which is no value;
     gate: the map that multiplies the channels of the source before the array, if any;
-    in_cols: columns of the source as it reads it, which may be a view;
     second: the map that the array reads as weights, if any;
     output: the value that it stores;
     anchor: the operator that runs on the array; None on the copy path;
@@ -76,7 +75,6 @@ class Geometry(Struct, frozen=True, kw_only=True):
 
     shape: Shape
     source: int
-    in_cols: int
     residuals: tuple[int, ...]
     gate: int | None
     output: int
@@ -223,7 +221,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         (i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0
     )
     if draft.source == UNIT:
-        read = (extent(inside), 1, extent(inside))
+        read = (extent(inside), draft.sequences, extent(inside))
     if draft.second is not None and not is_plain(outside):
         raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
     images = sequences(draft)
@@ -232,7 +230,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         depthwise=draft.depthwise,
         sums=draft.sums,
         in_channels=extent(inside),
-        in_rows=read[1] if draft.source == UNIT else read[1] // images,
+        in_rows=read[1] // images,
         in_cols=read[2],
         slot=draft.hw.word_bytes,
         window=draft.window,
@@ -269,7 +267,6 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         shape=parts[0][1],
         phases=parts,
         source=draft.source,
-        in_cols=read[2],
         residuals=residuals,
         gate=draft.gate,
         output=last.index,

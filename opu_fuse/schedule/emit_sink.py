@@ -186,7 +186,7 @@ class EmitSink:
         placement = self._placements.get(layer.source)
         if placement is None:
             raise InternalError("schedule", f"{layer.layer.name} loads a map that is not in DRAM")
-        return _of_cols(placement, layer.layer.in_cols)
+        return _of_cols(placement, layer.shape.in_cols)
 
     def _load_part(
         self,

@@ -277,7 +277,6 @@ def lowered(shape: Shape, **more: Any) -> Layer:
         gate=None,
         shape=shape,
         source=0,
-        in_cols=shape.in_cols,
         residuals=(1,) * len(shape.sides),
         residual_units=(0,) * len(shape.sides),
         output=2,
