@@ -179,9 +179,7 @@ def _tree_of(loader: _Loader | _QuickLoader, file: str) -> Tree:
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise _error(
-                file, 0, "is not a mapping of keys to values", "docs/hw-spec.md describes the keys"
-            )
+            raise _error(file, 0, "is not a mapping of keys to values", "write lines `key: value`")
         locations: dict[KeyPath, str] = {(): f"{file}:1"}
         return Tree(value=_mapping(loader, node, (), locations), locations=locations)
     except RecursionError:
