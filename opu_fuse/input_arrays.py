@@ -6,6 +6,9 @@ import numpy as np
 
 from opu_fuse.errors import UserError
 
+ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
+"""Of files of numpy."""
+
 Arrays = Mapping[str, np.ndarray] | np.ndarray | Sequence[np.ndarray]
 
 

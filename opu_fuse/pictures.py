@@ -13,7 +13,7 @@ The preprocessing is a YAML file::
 """
 
 import json
-from dataclasses import field
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,11 +25,14 @@ from pydantic.dataclasses import dataclass
 from opu_fuse.errors import ModelError, UserError
 from opu_fuse.extras import library
 from opu_fuse.hw.spec.yaml_tree import parse_tree
+from opu_fuse.input_arrays import ARRAY_SUFFIXES
+from opu_fuse.process.sandbox import ForeignError, complaints
 from opu_fuse.sim.array_files import read_text
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 _MOST_PIXELS = 1 << 26
 """Pixels of a picture: more do not belong to a network's input."""
+_FEWER = f"give at most {_MOST_PIXELS:,} pixels"
 _BYTE = 255
 
 
@@ -57,27 +60,33 @@ class Preprocessing:
     channels: Channels = Channels.RGB
     layout: Literal["nchw", "nhwc"] = "nchw"
     dtype: Literal["float32", "uint8"] = "float32"
-    planes: int = field(init=False, default=3)
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that do not fit each other."""
-        planes = 1 if self.channels is Channels.GREY else 3
-        object.__setattr__(self, "planes", planes)
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, planes):
-                raise ValueError(f"{name} has {len(values)} numbers for {planes} channels")
+            if len(values) not in (1, self.planes):
+                raise ValueError(f"{name} has {len(values)} numbers for {self.planes} channels")
         if self.dtype == "uint8" and (set(self.mean), set(self.std)) != ({0.0}, {1.0}):
             raise ValueError("pixels of uint8 are taken as they are: leave out mean and std")
 
-    def prepared(self, picture: Any) -> np.ndarray:
-        """A picture of Pillow as one sample, (1, …) in layout and dtype."""
+    @property
+    def planes(self) -> int:
+        """Channels of a sample."""
+        return 1 if self.channels is Channels.GREY else 3
+
+    def prepared(self, picture: Any, where: str) -> np.ndarray:
+        """A picture of Pillow as one sample, (1, …) in layout and dtype. Raises ModelError, naming
+        `where`, for one that is too small or too long.
+        """
         picture = picture.convert("L" if self.channels is Channels.GREY else "RGB")
         if self.resize is not None:
             rows, cols = _target(self.resize, picture.height, picture.width)
+            if rows * cols > _MOST_PIXELS:
+                raise ModelError(where, f"has {rows} x {cols} pixels after `resize`", _FEWER)
             picture = picture.resize((cols, rows), resample=_bilinear())
         pixels = np.asarray(picture).reshape(picture.height, picture.width, self.planes)
         if self.crop is not None:
-            pixels = _middle(pixels, self.crop)
+            pixels = _middle(pixels, self.crop, where)
         if self.channels is Channels.BGR:
             pixels = pixels[..., ::-1]
         if self.dtype == "float32":
@@ -107,8 +116,11 @@ def load_preprocessing(path: str | Path) -> Preprocessing:
 
 
 def is_pictures(path: Path) -> bool:
-    """Whether a path is a picture or a folder that has some."""
-    return bool(_files(path))
+    """Whether a path is a picture, or a folder of pictures. One that has arrays is a folder of
+    arrays.
+    """
+    has_arrays = path.is_dir() and any(p.suffix in ARRAY_SUFFIXES for p in path.iterdir())
+    return bool(_files(path)) and not has_arrays
 
 
 def load_pictures(path: str | Path, preprocessing: Preprocessing | str | Path) -> np.ndarray:
@@ -146,18 +158,26 @@ def _bilinear() -> Any:
 
 
 def _sample(file: Path, preprocessing: Preprocessing) -> np.ndarray:
-    image = _pillow("PIL.Image")
+    where, image = str(file), _pillow("PIL.Image")
     try:
-        with image.open(file, formats=("JPEG", "PNG")) as opened:
-            if opened.width * opened.height > _MOST_PIXELS:
-                what = f"has {opened.width} x {opened.height} pixels"
-                raise ModelError(str(file), what, f"give at most {_MOST_PIXELS} pixels")
-            upright = _pillow("PIL.ImageOps").exif_transpose(opened)
-            return preprocessing.prepared(upright)
-    except (OSError, SyntaxError, image.DecompressionBombError) as error:
-        raise ModelError(str(file), f"is no picture ({error})", "give JPEG or PNG files") from None
-    except ValueError as error:
-        raise ModelError(str(file), str(error), "give larger pictures, or `resize`") from None
+        with complaints(), _opened(image, file) as picture:
+            if picture.width * picture.height > _MOST_PIXELS:
+                raise ModelError(where, f"has {picture.height} x {picture.width} pixels", _FEWER)
+            if picture.mode.startswith("I"):  # Pillow would cut off what exceeds a byte
+                raise ModelError(where, "has 16 bits for each pixel", "save it with 8 bits")
+            upright = _pillow("PIL.ImageOps").exif_transpose(picture)
+            return preprocessing.prepared(upright, where)
+    except ForeignError as error:
+        raise ModelError(where, f"is no picture ({error})", "give JPEG or PNG files") from None
+
+
+def _opened(image: Any, file: Path) -> Any:
+    """A picture, its pixels not read. Pillow's own limits of them are higher ones."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=image.DecompressionBombWarning):
+            return image.open(file, formats=("JPEG", "PNG"))
+    except image.DecompressionBombError:
+        raise ModelError(str(file), "has too many pixels", _FEWER) from None
 
 
 def _target(resize: Size, rows: int, cols: int) -> tuple[int, int]:
@@ -168,10 +188,11 @@ def _target(resize: Size, rows: int, cols: int) -> tuple[int, int]:
     return resize * rows // short, resize * cols // short
 
 
-def _middle(pixels: np.ndarray, crop: Size) -> np.ndarray:
+def _middle(pixels: np.ndarray, crop: Size, where: str) -> np.ndarray:
     rows, cols = crop if isinstance(crop, tuple) else (crop, crop)
     height, width, _ = pixels.shape
     if rows > height or cols > width:
-        raise ValueError(f"has {height} x {width} pixels, `crop` takes {rows} x {cols}")
+        what = f"has {height} x {width} pixels, `crop` takes {rows} x {cols}"
+        raise ModelError(where, what, "give larger pictures, or `resize`")
     top, left = round((height - rows) / 2), round((width - cols) / 2)
     return pixels[top : top + rows, left : left + cols]

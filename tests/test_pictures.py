@@ -1,5 +1,8 @@
 """Pictures as inputs: sizes and numbers by hand, mistakes named."""
 
+import struct
+import zlib
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -10,7 +13,13 @@ from typer.testing import CliRunner
 from opu_fuse import zoo
 from opu_fuse.cli.main import app
 from opu_fuse.errors import ModelError, UserError
-from opu_fuse.pictures import Channels, Preprocessing, load_pictures, load_preprocessing
+from opu_fuse.pictures import (
+    Channels,
+    Preprocessing,
+    is_pictures,
+    load_pictures,
+    load_preprocessing,
+)
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -102,6 +111,31 @@ def test_damaged_missing_and_small_pictures_are_named(tmp_path):
         load_pictures(small, Preprocessing(crop=8))
 
 
+def test_pictures_of_too_many_pixels_or_bits_are_refused_before_they_are_read(tmp_path):
+    deep = tmp_path / "deep.png"
+    Image.fromarray(np.full((3, 3), 1 << 12, np.uint16)).save(deep)
+    with pytest.raises(ModelError, match=r"deep\.png: has 16 bits for each pixel"):
+        load_pictures(deep, Preprocessing())
+    long = saved(tmp_path / "long.png", np.zeros((1, 60_000)))
+    with pytest.raises(ModelError, match="has 256 x 15360000 pixels after `resize`"):
+        load_pictures(long, Preprocessing(resize=256))
+    for side, said in ((10_000, "has 10000 x 10000 pixels"), (14_000, "has too many pixels")):
+        large = saved(tmp_path / "large.png", np.zeros((1, 1)))
+        data = bytearray(large.read_bytes())
+        data[16:24] = struct.pack(">2I", side, side)  # of its header, which has a checksum
+        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+        large.write_bytes(data)
+        with pytest.raises(ModelError, match=said):
+            load_pictures(large, Preprocessing(resize=256))
+
+
+def test_a_folder_of_arrays_may_have_pictures_of_them(tmp_path):
+    saved(tmp_path / "shown.png", np.zeros((3, 3, 3)))
+    assert is_pictures(tmp_path)
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    assert not is_pictures(tmp_path)
+
+
 def test_compile_and_run_read_pictures(tmp_path):
     ir.save(zoo.build("tiny_residual"), tmp_path / "net.onnx")
     (value,) = onnx.load(tmp_path / "net.onnx").graph.input
@@ -123,6 +157,10 @@ def test_compile_and_run_read_pictures(tmp_path):
     options = ("--hw", "opu-tiny", "-o", program, "--calibration", folder)
     command("compile", tmp_path / "net.onnx", *options, *pictures)
     command("run", program, "--input", folder, *pictures, "--output", tmp_path / "shown")
+    command(
+        *("run", program, "--input", f"input={folder}", *pictures),
+        *("--output", tmp_path / "named"),
+    )
     np.save(tmp_path / "x.npy", load_pictures(folder, settings))
     command(
         *("run", program, "--input", f"input={tmp_path / 'x.npy'}"),
@@ -131,7 +169,8 @@ def test_compile_and_run_read_pictures(tmp_path):
     (name,) = (p.name for p in (tmp_path / "expected").iterdir())
     shown = np.load(tmp_path / "shown" / name)
     assert shown.shape == (2, 10)
-    assert np.array_equal(shown, np.load(tmp_path / "expected" / name))
+    for folder in ("expected", "named"):
+        assert np.array_equal(shown, np.load(tmp_path / folder / name))
 
 
 def test_settings_without_pictures_and_pictures_without_settings_are_refused(tmp_path):

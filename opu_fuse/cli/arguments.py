@@ -169,7 +169,7 @@ Jobs = Annotated[
 
 
 def with_pictures(data: Path | None, settings: Path | None) -> Any:
-    """Calibration or other data: arrays where it is pictures, else as it was given. Raises
+    """Calibration or other data: an array where it is pictures, else as it was given. Raises
     UserError for pictures without settings.
     """
     from opu_fuse.pictures import is_pictures, load_pictures  # few calls have any
@@ -187,4 +187,4 @@ def require_pictures(settings: Path | None, *data: Path | None) -> None:
     from opu_fuse.pictures import is_pictures
 
     if settings is not None and not any(d is not None and is_pictures(d) for d in data):
-        raise typer.BadParameter("--pictures: no input is a picture or a folder of pictures")
+        raise typer.BadParameter("--pictures: no input is a picture or a folder of pictures alone")

@@ -25,6 +25,7 @@ from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.sim.array_files import (
+    read_array,
     read_inputs,
     require_folders,
     require_targets,
@@ -54,8 +55,8 @@ def run(
         typer.Option(
             "--input",
             metavar="NAME=X.npy|X.npz",
-            help="an input tensor, or a file of all; a picture or a folder of pictures, with "
-            "--pictures; default: seeded noise (functional, native, rtl)",
+            help="an input tensor, or a file of all; with --pictures [NAME=]PATH of a picture or "
+            "a folder of pictures; default: seeded noise (functional, native, rtl)",
         ),
     ] = None,
     pictures: Pictures = None,
@@ -236,14 +237,27 @@ def _arrays(
     program: Any, inputs: list[str] | None, pictures: Path | None, layout: ArrayLayout
 ) -> Mapping[str, np.ndarray]:
     """Inputs by name; none without `inputs`."""
-    require_pictures(pictures, *map(Path, inputs or ()))
-    if inputs and len(inputs) == 1 and "=" not in inputs[0]:
-        array = with_pictures(Path(inputs[0]), pictures)
-        if isinstance(array, np.ndarray):
-            from opu_fuse.sim.ports import named_inputs
+    pairs = [_named(program, text) for text in inputs or ()]
+    require_pictures(pictures, *(Path(pair.partition("=")[2]) for pair in pairs))
 
-            return named_inputs(program.bundle, array)
-    return _channels_first(program, read_inputs(inputs) or {}, layout)
+    def read(path: Path) -> np.ndarray:
+        given = with_pictures(path, pictures)
+        return given if isinstance(given, np.ndarray) else read_array(path)
+
+    return _channels_first(program, read_inputs(pairs, read) or {}, layout)
+
+
+def _named(program: Any, text: str) -> str:
+    """A picture or a folder of pictures as NAME=PATH of the only input; other texts unchanged."""
+    from opu_fuse.pictures import is_pictures  # few calls have any
+
+    if "=" in text or not is_pictures(Path(text)):
+        return text
+    names = [port.name for port in program.bundle.inputs]
+    if len(names) != 1:
+        what = f"does not say which of the inputs {', '.join(names)} it is"
+        raise RunError(f"--input {text}", what, f"give NAME={text}")
+    return f"{names[0]}={text}"
 
 
 def _channels_first(

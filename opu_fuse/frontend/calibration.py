@@ -19,7 +19,7 @@ import onnx_ir as ir
 from opu_fuse.array_layout import ArrayLayout, channels_first
 from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
-from opu_fuse.input_arrays import Arrays, by_name
+from opu_fuse.input_arrays import ARRAY_SUFFIXES, Arrays, by_name
 from opu_fuse.process.sandbox import ForeignError, complaints
 
 
@@ -111,7 +111,7 @@ def _sources(
         return
     path = Path(calibration)
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix in {".npy", ".npz"})
+        files = sorted(p for p in path.iterdir() if p.suffix in ARRAY_SUFFIXES)
     elif path.exists():
         files = [path]
     else:

@@ -5,7 +5,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,9 +31,16 @@ _Taken = TypeVar("_Taken")
 _NUMPY_FILE = "give a .npy file written by numpy.save"
 
 
-def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
+def read_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, or the only one of an .npz file. RunError for whatever is none."""
+    return _read(path, _only)
+
+
+def read_inputs(
+    pairs: Sequence[str] | None, read: Callable[[Path], np.ndarray] = read_array
+) -> dict[str, np.ndarray] | None:
     """`NAME=FILE.npy` texts, and `FILE.npz` for arrays named as inputs -> arrays by name; None
-    without any.
+    without any. read: what reads the file of a name.
     """
     if not pairs:
         return None
@@ -42,7 +49,7 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
         name, equals, path = pair.partition("=")
         arrays: dict[str, np.ndarray] = {}
         if equals:
-            arrays = {name: read_array(Path(path))}
+            arrays = {name: read(Path(path))}
         elif name.endswith(".npz"):
             arrays = _read(Path(name), _all)
         if not arrays or not results.keys().isdisjoint(arrays):
@@ -53,11 +60,6 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
             )
         results |= arrays
     return results
-
-
-def read_array(path: Path) -> np.ndarray:
-    """The array of a .npy file, or the only one of an .npz file. RunError for whatever is none."""
-    return _read(path, _only)
 
 
 def _read(path: Path, take: Callable[[object, Path], _Taken]) -> _Taken:
