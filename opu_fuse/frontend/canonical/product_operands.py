@@ -6,7 +6,7 @@ Transpose, Split, Slice and Gather have put them in place: these are evaluated o
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice
 
 import numpy as np
@@ -24,6 +24,7 @@ MOST_ROWS = 1024
 MOST_CHOICES = 64
 """Sets of batch axes that are tried as sequences."""
 _Part = tuple[int, int, bool]
+_Origin = tuple[Source, tuple[ir.Node, ...]]
 
 
 class Heads(Struct, frozen=True, kw_only=True):
@@ -89,9 +90,10 @@ def located(values: Sequence[ir.Value], of: Matrices) -> tuple[Matrices, tuple[H
     A batch axis along which such an operand is broadcast is none of sequences.
     """
     best = of, (None,) * len(values)
+    origins = [list(_origins(value)) for value in values]
     for axes in _choices(of):
         own = replace(of, sequences=axes)
-        found = tuple([_located(value, own, i) for i, value in enumerate(values)])
+        found = tuple([_located(known, own, i) for i, known in enumerate(origins)])
         if None not in found:
             return own, found
         is_broadcast = any(
@@ -119,8 +121,8 @@ def _repeats(value: ir.Value, of: Matrices) -> bool:
     return any(own[axis] != of.batch[axis] for axis in of.sequences)
 
 
-def _located(value: ir.Value, of: Matrices, index: int) -> Heads | None:
-    for source, functions in _origins(value):
+def _located(origins: Iterable[_Origin], of: Matrices, index: int) -> Heads | None:
+    for source, functions in origins:
         parts: list[_Part] = []
         for block in _blocks(source.elements, of, index):
             part = _part_of(source, block)
@@ -132,7 +134,7 @@ def _located(value: ir.Value, of: Matrices, index: int) -> Heads | None:
     return None
 
 
-def _origins(value: ir.Value) -> Iterator[tuple[Source, tuple[ir.Node, ...]]]:
+def _origins(value: ir.Value) -> Iterator[_Origin]:
     """Sources of a value, and functions of single elements that are computed on the way from it."""
     found = sources(value)
     yield from ((source, ()) for source in found)
