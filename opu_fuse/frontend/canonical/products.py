@@ -89,7 +89,7 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     if matrices.head_count > most:
         return False
     known = [
-        _as_written(graph, node, matrices, i)
+        _as_written(node, matrices, i)
         if heads is None
         else _taken(node, heads, i, matrices.row_count, joined)
         for i, heads in enumerate(found)
@@ -99,7 +99,7 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     parts = []
     for number, pair in enumerate(pairs):
         first, second = reversed(pair) if swapped else pair
-        name = f"{node.name}" if len(pairs) == 1 else f"{node.name}/{number}"
+        name = str(node.name) if len(pairs) == 1 else f"{node.name}/{number}"
         parts.append(_product(node, matrices.row_count, first, second, name))
     _join(graph, node, parts, matrices, joined, swapped=swapped)
     return True
@@ -107,13 +107,11 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
 
 def _taken(node: ir.Node, heads: Heads, index: int, rows: int, joined: Joined) -> list[_Factor]:
     """The heads of an operand as maps, with so many rows if these are sequences."""
-    assert node.graph is not None
     name = f"{node.name}/{'ab'[index]}"
-    return [_part(node.graph, node, heads, part, rows, joined, name) for part in heads.parts]
+    return [_part(node, heads, part, rows, joined, name) for part in heads.parts]
 
 
 def _part(
-    graph: ir.Graph,
     node: ir.Node,
     heads: Heads,
     part: tuple[int, int, bool],
@@ -136,10 +134,7 @@ def _part(
     value = reshape_before(node, source, (1, channels, *(1,) * (2 - len(size)), *size), name=name)
     size = size_of(value)[2:]
     if count != channels:
-        ends = (np.array([first]), np.array([first + count]), np.array([1]))
-        numbers = [add_constant(graph, f"{name}/slice", end) for end in ends]
-        shape = (1, count, *size)
-        value = move_before(node, "Slice", [value, *numbers], name=f"{name}/{first}", shape=shape)
+        value = _channels(node, value, first, count, name=name, number=first)
     if rows > 1:  # after the Slice, which cuts a map as it is stored
         size = rows, math.prod(size) // rows
         value = reshape_before(node, value, (1, count, *size), name=f"{name}/{first}/rows")
@@ -160,7 +155,18 @@ def _part(
     return _Factor(value=value, turned=turned)
 
 
-def _as_written(graph: ir.Graph, node: ir.Node, of: Matrices, index: int) -> list[_Factor]:
+def _channels(
+    node: ir.Node, value: ir.Value, first: int, count: int, *, name: str, number: int
+) -> ir.Value:
+    """`count` channels of a map from `first` on. number: of the part, for its name."""
+    assert node.graph is not None
+    ends = (np.array([first]), np.array([first + count]), np.array([1]))
+    numbers = [add_constant(node.graph, f"{name}/slice", end) for end in ends]
+    shape = (1, count, *size_of(value)[2:])
+    return move_before(node, "Slice", [value, *numbers], name=f"{name}/{number}", shape=shape)
+
+
+def _as_written(node: ir.Node, of: Matrices, index: int) -> list[_Factor]:
     """Heads of an operand that is no map, by Slice and Transpose."""
     source = node.inputs[index]
     assert source is not None
@@ -187,11 +193,7 @@ def _as_written(graph: ir.Graph, node: ir.Node, of: Matrices, index: int) -> lis
             continue
         value, part = whole, (1, rows, high, wide)
         if count > 1:
-            ends = (np.array([number * rows]), np.array([(number + 1) * rows]), np.array([1]))
-            slices = [add_constant(graph, f"{name}/slice", end) for end in ends]
-            value = move_before(
-                node, "Slice", [whole, *slices], name=f"{name}/{number}", shape=part
-            )
+            value = _channels(node, whole, number * rows, rows, name=name, number=number)
         perm = (0, 3, 1, 2) if swaps else (0, 2, 1, 3)
         size = tuple(part[axis] for axis in perm)
         own_name = f"{name}/{number}/map"
@@ -265,9 +267,8 @@ def _join(
     perm = [axis + (axis >= count) for axis in at]
     perm += [count, last] if swapped else [last, count]
     if perm == sorted(perm):
-        rewrite(
-            node, "Reshape", [whole, add_constant(graph, f"{node.name}/shape", np.array(shape))]
-        )
+        size = add_constant(graph, f"{node.name}/shape", np.array(shape))
+        rewrite(node, "Reshape", [whole, size])
         return
     value = reshape_before(node, whole, shape, name=f"{node.name}/heads")
     rewrite(node, "Transpose", [value], {"perm": perm})
