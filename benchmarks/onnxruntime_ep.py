@@ -6,8 +6,8 @@
 
 Inputs are seeded noise, scales are calibrated on noise. `--real` takes the networks of
 `real_models.py` that are found. `native` is the native engine alone, on the program's machine
-segments, without inputs and outputs; the provider's time has the host operators besides. Best of
-all runs, on one processor. Exits with 1 where an output differs from that of `opu-fuse run`.
+segments, without inputs and outputs; the provider's time includes the host operators. Best of all
+runs, on one processor. Exits with 1 where an output differs from that of `opu-fuse run`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import onnxruntime_ep_opu as ep  # type: ignore[import-not-found]  # packages/
-from real_models import MACHINES, NETWORKS, _file
+from real_models import MACHINES, NETWORKS, network_file
 
 from opu_fuse.bundle.memory_image import initial_image, segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
@@ -54,7 +54,7 @@ def main() -> int:
     ort.register_execution_provider_library(ep.get_ep_name(), ep.get_library_path())
     networks: dict[Path, tuple[int, ...] | None] = dict.fromkeys(args.models)
     if args.real:
-        files = {_file(n.file, args.packages): n.shape for n in NETWORKS.values()}
+        files = {network_file(n.file, args.packages): n.shape for n in NETWORKS.values()}
         networks |= {f: shape for f, shape in files.items() if f.suffix == ".onnx" and f.exists()}
     hw = load_hw(args.hw)
     print("| network | segments | MB | load ms | native ms | provider ms | bits |")

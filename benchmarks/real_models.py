@@ -231,12 +231,12 @@ def _samples(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sa
         images = np.load(DIGITS / "calibration.npz")["image"]
         return onnx.load(DIGITS / "digits.onnx"), [{"image": i[None]} for i in images[:count]]
     network = NETWORKS[name]
-    path = _file(network.file, packages)
+    path = network_file(network.file, packages)
     data = path.read_bytes()
     model = onnx.ModelProto.FromString(to_onnx(data, str(path)) if is_tflite(data) else data)
     constants = {t.name for t in model.graph.initializer}
     (entry,) = (v.name for v in model.graph.input if v.name not in constants)
-    pictures = _file("skimage/data", None)
+    pictures = network_file("skimage/data", None)
     folder = pictures.parent.parent if pictures.exists() else packages or Path()
     rng, last = np.random.default_rng(1), network.shape[3] in {1, 3}
     samples = []
@@ -247,7 +247,8 @@ def _samples(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sa
     return model, samples
 
 
-def _file(name: str, packages: Path | None) -> Path:
+def network_file(name: str, packages: Path | None) -> Path:
+    """A file of a package below `packages`, or of an installed one; `name` itself where none is."""
     if packages is not None:
         here = (p for p in sorted(packages.rglob(Path(name).name)) if p.match(name))
         if (file := next(here, None)) is not None:
