@@ -171,9 +171,8 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
         if len(new_transposes) >= len(sources):
             return False
     orders = {order for _, order in sources.values()}
-    if (
-        CHANNELS_LAST in orders and CHANNELS_FIRST not in orders
-    ):  # with both, the next run moves it back
+    # With channels first among them, the next run would move the operator back.
+    if CHANNELS_LAST in orders and CHANNELS_FIRST not in orders:
         sources = {v: source for v, source in sources.items() if source[1] == CHANNELS_LAST}
         orders = {CHANNELS_LAST}
     if not known or len(orders) != 1:
