@@ -175,7 +175,7 @@ def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
     words = max(shape.param_words, PARAM_WORDS)
     period = post_block_cycles(iterations=count, words=words, hold=hold_cycles(hw))
     ends = words + POST_LOAD_CYCLES + post_drain_cycles(hw, (Stage.NORM,))
-    return (1 + shape.passes) * (ends + (blocks - 1) * period + count)
+    return (1 + shape.passes) * ((blocks - 1) * period + max(ends + count, period))
 
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:

@@ -80,7 +80,7 @@ class TimeSink:
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
         self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
-        self._post_ready = self._post_done = 0.0
+        self._post_ready = self._post_done = self._post_held = 0.0
         # Load and post share the write port of the feature buffer.
         self._resident_written = self._features_ready = 0.0
         self._stored, self._resident = Progress(), Progress()
@@ -235,8 +235,7 @@ class TimeSink:
     def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  all copies are alike
         """Copy one pixel of a channel block per cycle."""
         bank, ready, images, size = read
-        ready = max(ready, self._buffers[Space.PSUM].reusable[psum])
-        start = ISSUE + max(self._compute_ready, ready)
+        start = ISSUE + max(self._compute_ready, ready, self._buffers[Space.PSUM].reusable[psum])
         self._swept = max(start, self._swept) + images * out.blocks * prod(size)
         self._compute_ready = self._swept - prod(size)
         self._buffers[Space.FEATURE].reusable[bank] = self._swept + self._drain
@@ -312,9 +311,8 @@ class TimeSink:
         for space, words in step.constants:
             start = max(start, self._constants[space].ready[words[0]])
         operands = buffers[Space.RESIDUAL]
-        for bank in (step.residual, step.halo):
-            if bank is not None:
-                start = max(start, operands.ready[bank])
+        banks = [bank for bank in (step.residual, step.halo) if bank is not None]
+        start = max([start, *(operands.ready[bank] for bank in banks)])
         if to is not None:
             start = max(start, self._features_ready, self._reusable)
             if isinstance(to, ToBank):
@@ -326,9 +324,8 @@ class TimeSink:
                 blocks = to.resident.block + step.blocks[0], step.blocks[1]
                 rows = rect.row + rect.rows
                 self._resident.add(to.resident.node, layer.output, blocks, rows, self._post_done)
-        for bank in (step.residual, step.halo):
-            if bank is not None:
-                operands.reusable[bank] = self._post_done
+        for bank in banks:
+            operands.reusable[bank] = self._post_done
         buffers[Space.OUTPUT].reusable[step.output] = self._post_done
         self._release(step)
 
@@ -366,10 +363,12 @@ class TimeSink:
         start += ISSUE
         for count in iterations:
             period = unit_rates.post_block_cycles(iterations=count, words=words, hold=hold)
-            first = max(start + words + unit_rates.POST_LOAD_CYCLES, self._post_done + 1)
-            self._post_ready = first + (blocks - 1) * period + count
-            self._post_done = self._post_ready + drain
-            start = self._post_ready
+            loaded = max(start + unit_rates.POST_LOAD_CYCLES, self._post_held + 1) + words
+            first = max(loaded, self._post_done + 1)
+            last = first + (blocks - 1) * period
+            self._post_held = last + hold if hold else 0.0  # a norm uses its parameters until then
+            self._post_ready = start = last + count
+            self._post_done = start + drain
 
     def store(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer the output to DRAM."""

@@ -9,6 +9,7 @@ from onnx import numpy_helper
 import opu_fuse
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
 from opu_fuse.sim.compare.runs import check
+from opu_fuse.sim.cycle.run import run_cycle
 from tests.networks import attention_blocks as blocks
 from tests.regressions.test_regressions import hold_against_onnxruntime
 
@@ -82,6 +83,13 @@ def test_windows_are_rows_and_cost_no_group_of_their_own():
     assert on_host(many) == []
     assert operators(many) == operators(few)
     assert ["matmul", "add", "softmax"] in [[o.op for o in g.ops] for g in many.bundle.groups]
+
+
+def test_passes_of_small_windows_are_predicted_with_the_wait_for_their_parameters():
+    hw = load_hw("opu-1024a")
+    bundle = opu_fuse.compile(blocks.windows(16, 7, 10, 2), hw).bundle
+    predicted = sum(group.cycles for group in bundle.groups)
+    assert predicted == pytest.approx(run_cycle(bundle, hw).counters["cycles"], rel=0.1)
 
 
 @pytest.mark.parametrize("scales", ["free", "pow2-asymmetric"])
