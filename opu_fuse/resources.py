@@ -7,6 +7,7 @@ carries them below `opu_fuse/_share/`. Nothing else in the package may guess the
 
 import contextlib
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 from opu_fuse.errors import RunError, UserError
@@ -70,3 +71,13 @@ def _resource(name: str) -> Path:
         what=f"the installation is incomplete: its folder {name} is missing",
         help="install opu-fuse again, or run it from a complete checkout",
     )
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Generator[None]:
+    """While one process is inside, others that come with the same file wait."""
+    import fcntl  # not on Windows, where one can compile
+
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -6,7 +6,6 @@ folder of its own and renames that to the entry, the other waits.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import logging
@@ -24,7 +23,7 @@ from opu_fuse.hw.rtlgen.rtl_files import PROBE, TOP, source_files
 from opu_fuse.hw.rtlgen.sv_package import sv_files
 from opu_fuse.hw.rtlgen.yosys import read_slang, yosys
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.resources import cache_dir, processor
+from opu_fuse.resources import cache_dir, locked, processor
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +92,7 @@ def executable(design: Design) -> Path:
     cache = cache_dir()
     entry = cache / f"{design.top}-{design.spec.name}-{key}"
     if not (entry / design.top).is_file():
-        with _locked(cache / f"{entry.name}.lock"):
+        with locked(cache / f"{entry.name}.lock"):
             if not (entry / design.top).is_file():
                 _build(design, tools, sources, generated, arguments, entry)
     return entry / design.top
@@ -242,13 +241,6 @@ def _key(
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build(

