@@ -47,7 +47,8 @@ enum opu_status {
   OPU_NO_MACHINE = 13,   /* registers that are no machine of this version */
   OPU_BUSY = 14,         /* another call uses the session, or the machine runs already */
   OPU_TIMEOUT = 15,      /* the machine has not ended in time; it was stopped */
-  OPU_BUS = 16           /* the device cannot be reached: `what` says which */
+  OPU_BUS = 16,          /* the device cannot be reached: `what` says which */
+  OPU_BAD_INDEX = 17     /* an operator on the host indexes outside its operand */
 };
 
 /* A sentence without a full stop; a static string. */

@@ -73,7 +73,7 @@ void opu_store_map(const struct opu_session *session, const struct opu_map *map,
 const char *opu_host_check(struct opu_file *file);
 
 /* Run host segment `number` for one image. */
-void opu_host_run(const struct opu_session *session, uint32_t number, uint32_t image);
+enum opu_status opu_host_run(const struct opu_session *session, uint32_t number, uint32_t image);
 
 /* Offset in the work memory of a port: which 0 is the value inside, 1 the unrounded one. */
 uint32_t opu_host_port(const struct opu_file *file, uint32_t number, uint32_t which);

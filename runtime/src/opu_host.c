@@ -49,9 +49,10 @@ struct opu_operand opu_operand_of(const struct opu_file *file, const struct opu_
   return x;
 }
 
-/* Whether every element that an operand touches is in the section or in the work memory. */
+/* Whether every element that an operand touches, and those up to `beyond` elements behind, are in
+ * the section or in the work memory. */
 static int good_operand(const struct opu_file *file, const struct opu_nest *nest,
-                        const struct opu_operand *x, int result) {
+                        const struct opu_operand *x, int result, uint64_t beyond) {
   const uint64_t size = opu_dtype_bytes(x->dtype);
   const uint64_t limit = x->constant ? file->host_bytes : file->image_bytes;
   int64_t low = 0, high = 0;
@@ -76,7 +77,8 @@ static int good_operand(const struct opu_file *file, const struct opu_nest *nest
   }
   /* below 2^63: eight loops of at most 2^31 iterations and strides below 2^31 */
   if (low < -(int64_t)(x->first / size) || high > (int64_t)1 << 40) return 0;
-  return opu_spans(x->first, (uint64_t)(high + 1) * size, limit);
+  if (beyond > (uint64_t)1 << 40) return 0;
+  return opu_spans(x->first, ((uint64_t)high + 1 + beyond) * size, limit);
 }
 
 static int good_instruction(const struct opu_file *file, const struct opu_nest *nest, uint32_t at,
@@ -85,6 +87,13 @@ static int good_instruction(const struct opu_file *file, const struct opu_nest *
   uint32_t n;
   if (op >= OPU_SCALAR_OPS || !opu_dtype_bytes(word(file, at, 1))) return 0;
   if (op == OPU_INDEX) return word(file, at, 2) < nest->loops;
+  if (op == OPU_AT) {
+    const struct opu_operand x =
+        opu_operand_of(file, nest, word(file, at, 2) < nest->inputs ? word(file, at, 2) : 0);
+    return word(file, at, 2) < nest->inputs && word(file, at, 3) < number &&
+           word(file, at, 1) == x.dtype &&
+           good_operand(file, nest, &x, 0, opu_u64(file->section + at + 20));
+  }
   for (n = 0; n < 3 && op != OPU_CONST; n++)
     if (word(file, at, 2 + n) >= number) return 0;
   return 1;
@@ -113,7 +122,7 @@ static uint32_t good_nest(const struct opu_file *file, uint32_t at, uint32_t roo
   }
   for (n = 0; n < operands; n++) {
     const struct opu_operand x = opu_operand_of(file, &nest, n);
-    if (!good_operand(file, &nest, &x, n >= nest.inputs)) return 0;
+    if (!good_operand(file, &nest, &x, n >= nest.inputs, 0)) return 0;
   }
   for (n = 0; n < nest.instructions; n++)
     if (!good_instruction(file, &nest, nest.body_at + 4 * OPU_INSTRUCTION_WORDS * n, operands + n))
@@ -135,10 +144,18 @@ static uint32_t good_move(const struct opu_file *file, uint32_t at, uint32_t roo
 
 static uint32_t good_step(const struct opu_file *file, uint32_t at, uint32_t room,
                           uint32_t *values) {
+  struct opu_topk topk;
   *values = 0;
-  if (!room || word(file, at, 0) > OPU_STEP_NEST) return 0;
-  return word(file, at, 0) == OPU_STEP_NEST ? good_nest(file, at, room, values)
-                                            : good_move(file, at, room);
+  if (!room) return 0;
+  switch (word(file, at, 0)) {
+    case OPU_STEP_LOAD: case OPU_STEP_STORE: return good_move(file, at, room);
+    case OPU_STEP_NEST: return good_nest(file, at, room, values);
+    case OPU_STEP_TOPK:
+      if (room < OPU_TOPK_WORDS) return 0;
+      topk = opu_topk_of(file, at);
+      return opu_topk_check(file, &topk) ? OPU_TOPK_WORDS : 0;
+    default: return 0;
+  }
 }
 
 const char *opu_host_check(struct opu_file *file) {
@@ -167,7 +184,7 @@ const char *opu_host_check(struct opu_file *file) {
   return 0;
 }
 
-void opu_host_run(const struct opu_session *s, uint32_t number, uint32_t image) {
+enum opu_status opu_host_run(const struct opu_session *s, uint32_t number, uint32_t image) {
   const struct opu_file *file = s->file;
   uint8_t *work = s->work + (size_t)file->image_bytes * image;
   union opu_lanes *lanes =
@@ -178,8 +195,12 @@ void opu_host_run(const struct opu_session *s, uint32_t number, uint32_t image) 
     const uint32_t kind = word(file, at, 0);
     if (kind == OPU_STEP_NEST) {
       const struct opu_nest nest = opu_nest_of(file, at);
-      opu_nest_run(file, &nest, work, lanes);
+      if (!opu_nest_run(file, &nest, work, lanes)) return OPU_BAD_INDEX;
       at += 4 * word(file, at, 1);
+    } else if (kind == OPU_STEP_TOPK) {
+      const struct opu_topk topk = opu_topk_of(file, at);
+      opu_topk_run(&topk, work);
+      at += 4 * OPU_TOPK_WORDS;
     } else {
       const struct opu_map map = opu_map_of(file, word(file, at, 1));
       uint8_t *values = work + word(file, at, 2);
@@ -188,4 +209,5 @@ void opu_host_run(const struct opu_session *s, uint32_t number, uint32_t image) 
       at += 4 * MOVE_WORDS;
     }
   }
+  return OPU_OK;
 }

@@ -11,13 +11,13 @@ enum {
   OPU_INSTRUCTION_WORDS = 7
 };
 
-enum opu_step_kind { OPU_STEP_LOAD, OPU_STEP_STORE, OPU_STEP_NEST };
+enum opu_step_kind { OPU_STEP_LOAD, OPU_STEP_STORE, OPU_STEP_NEST, OPU_STEP_TOPK };
 
 enum opu_scalar_op {
   OPU_CONST, OPU_INDEX, OPU_CAST, OPU_NEG, OPU_ABS, OPU_SIGN, OPU_SQRT, OPU_ROUND, OPU_FLOOR,
   OPU_CEIL, OPU_EXP, OPU_TANH, OPU_SIGMOID, OPU_ADD, OPU_SUB, OPU_MUL, OPU_DIV, OPU_MAX, OPU_MIN,
   OPU_MAXNUM, OPU_LT, OPU_LE, OPU_GT, OPU_GE, OPU_EQ, OPU_AND, OPU_OR, OPU_NOT, OPU_SELECT,
-  OPU_LOG, OPU_ERF, OPU_POW, OPU_SCALAR_OPS
+  OPU_LOG, OPU_ERF, OPU_POW, OPU_MOD, OPU_SIN, OPU_COS, OPU_WITHIN, OPU_AT, OPU_SCALAR_OPS
 };
 
 /* A value of the payload in consecutive iterations: integers of any width as int64. */
@@ -45,8 +45,21 @@ struct opu_nest opu_nest_of(const struct opu_file *file, uint32_t at);
 struct opu_operand opu_operand_of(const struct opu_file *file, const struct opu_nest *nest,
                                   uint32_t number);
 
-/* Run a nest on the values of an image. lanes: a register for every value of the payload. */
-void opu_nest_run(const struct opu_file *file, const struct opu_nest *nest, uint8_t *work,
-                  union opu_lanes *lanes);
+/* Run a nest on the values of an image. lanes: a register for every value of the payload. 0: an
+ * index was outside its operand. */
+int opu_nest_run(const struct opu_file *file, const struct opu_nest *nest, uint8_t *work,
+                 union opu_lanes *lanes);
+
+/* The k first elements of each of some rows in the work memory, by size and then by index. places:
+ * bytes from its start. values: OPU_NONE where only the indices (int64) are wanted. */
+struct opu_topk {
+  uint32_t rows, count, k, dtype, largest;
+  uint32_t source, values, indices;
+};
+enum { OPU_TOPK_WORDS = 9 };
+
+struct opu_topk opu_topk_of(const struct opu_file *file, uint32_t at);
+int opu_topk_check(const struct opu_file *file, const struct opu_topk *topk);
+void opu_topk_run(const struct opu_topk *topk, uint8_t *work);
 
 #endif

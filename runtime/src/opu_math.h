@@ -118,4 +118,30 @@ static inline double opu_pow(double x, double y) {
   return odd ? opu_signed(size, x) : size;
 }
 
+/* The sine of x and some quarters of a turn: by Taylor's series within an eighth of a turn. */
+static inline double opu_wave(double x, int quarters) {
+  const double turns = opu_round(x * 0.63661977236758134308);
+  double rest, square, term, sum;
+  int n;
+  if (!(opu_abs(x) < 1e9)) return opu_nan(); /* a float has lost the angle long before */
+  rest = (x - turns * 1.57079632673412561417e+00) - turns * 6.07710050650619224932e-11;
+  quarters = (int)(((int64_t)turns + quarters) & 3);
+  square = rest * rest;
+  sum = term = quarters & 1 ? 1 : rest;
+  for (n = quarters & 1 ? 2 : 3; n < 20; n += 2) sum += term *= -square / (n * (n - 1));
+  return quarters & 2 ? -sum : sum;
+}
+
+/* The remainder of x / y towards zero: exact. */
+static inline double opu_rest(double x, double y) {
+  double rest = opu_abs(x), part;
+  const double size = opu_abs(y);
+  if (x != x || !(size > 0) || rest == opu_infinity()) return opu_nan();
+  if (size == opu_infinity()) return x;
+  for (part = size; part <= rest / 2; part *= 2) {}
+  for (; part >= size; part /= 2)
+    if (rest >= part) rest -= part;
+  return opu_signed(rest, x);
+}
+
 #endif

@@ -13,6 +13,8 @@ struct run {
   struct opu_operand operand[OPU_OPERANDS];
   uint8_t *memory[OPU_OPERANDS]; /* that the operand is in */
   uint32_t index[OPU_RANK];
+  int64_t row[OPU_OPERANDS]; /* of the innermost loop: bytes from the start of the memory */
+  int outside;               /* an index was */
 };
 
 static int64_t table_of(const struct run *r, const struct opu_operand *x, uint32_t loop,
@@ -41,16 +43,17 @@ static int64_t inner_of(const struct run *r, const struct opu_operand *x, uint32
 #define READ(type, member)                                        \
   for (k = 0; k < count; k++) {                                   \
     type value;                                                   \
-    const int64_t at = row + inner_of(r, x, first + k) * (int64_t)sizeof value; \
+    const int64_t step = inner_of(r, x, first + k) + (beyond ? beyond[k] : 0); \
+    const int64_t at = r->row[number] + step * (int64_t)sizeof value; \
     memcpy(&value, r->memory[number] + at, sizeof value);         \
     to->member[k] = value;                                        \
   }                                                               \
   break
 
-static void read_lanes(const struct run *r, uint32_t number, int64_t row, uint32_t first,
-                       uint32_t count) {
+/* beyond: elements behind those of the loops, for every lane; null: none. */
+static void read_lanes(const struct run *r, uint32_t number, union opu_lanes *to,
+                       const int64_t *beyond, uint32_t first, uint32_t count) {
   const struct opu_operand *x = r->operand + number;
-  union opu_lanes *to = r->lanes + number;
   uint32_t k;
   switch (x->dtype) {
     case OPU_FLOAT32: READ(float, f);
@@ -68,13 +71,13 @@ static void read_lanes(const struct run *r, uint32_t number, int64_t row, uint32
 #define WRITE(type, member)                                       \
   for (k = 0; k < count; k++) {                                   \
     const type value = (type)from->member[k];                     \
-    const int64_t at = row + inner_of(r, x, first + k) * (int64_t)sizeof value; \
+    const int64_t at = r->row[number] + inner_of(r, x, first + k) * (int64_t)sizeof value; \
     memcpy(r->memory[number] + at, &value, sizeof value);         \
   }                                                               \
   break
 
 static void write_lanes(const struct run *r, uint32_t number, const union opu_lanes *from,
-                        int64_t row, uint32_t first, uint32_t count) {
+                        uint32_t first, uint32_t count) {
   const struct opu_operand *x = r->operand + number;
   uint32_t k;
   switch (x->dtype) {
@@ -140,6 +143,20 @@ static void cast(union opu_lanes *to, uint32_t dtype, const union opu_lanes *fro
   }
 }
 
+/* The quotient towards zero, as C has it; of what C leaves open, 0 and the wrapped number. */
+static int64_t quotient(int64_t a, int64_t b) {
+  if (!b) return 0;
+  return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+
+static int64_t integer_power(int64_t base, int64_t exponent) {
+  uint64_t power = 1, square = (uint64_t)base;
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+  for (; exponent; exponent >>= 1, square *= square)
+    if (exponent & 1) power *= square;
+  return (int64_t)power;
+}
+
 #define EACH(result) for (k = 0; k < count; k++) to->result; break
 
 static void integers(uint32_t op, uint32_t dtype, union opu_lanes *to, const union opu_lanes *a,
@@ -153,6 +170,10 @@ static void integers(uint32_t op, uint32_t dtype, union opu_lanes *to, const uni
     case OPU_ADD: EACH(i[k] = wrapped((int64_t)((uint64_t)a->i[k] + (uint64_t)b->i[k]), dtype));
     case OPU_SUB: EACH(i[k] = wrapped((int64_t)((uint64_t)a->i[k] - (uint64_t)b->i[k]), dtype));
     case OPU_MUL: EACH(i[k] = wrapped((int64_t)((uint64_t)a->i[k] * (uint64_t)b->i[k]), dtype));
+    case OPU_DIV: EACH(i[k] = wrapped(quotient(a->i[k], b->i[k]), dtype));
+    case OPU_MOD:
+      EACH(i[k] = b->i[k] ? a->i[k] - (int64_t)((uint64_t)quotient(a->i[k], b->i[k]) * (uint64_t)b->i[k]) : 0);
+    case OPU_POW: EACH(i[k] = wrapped(integer_power(a->i[k], b->i[k]), dtype));
     case OPU_MAX: case OPU_MAXNUM: EACH(i[k] = a->i[k] > b->i[k] ? a->i[k] : b->i[k]);
     case OPU_MIN: EACH(i[k] = a->i[k] < b->i[k] ? a->i[k] : b->i[k]);
     case OPU_AND: EACH(i[k] = a->i[k] && b->i[k]);
@@ -175,6 +196,9 @@ static void integers(uint32_t op, uint32_t dtype, union opu_lanes *to, const uni
   case OPU_ERF: EACH(f[k] = (type)opu_erf((double)a->f[k]));                 \
   case OPU_TANH: EACH(f[k] = (type)opu_tanh((double)a->f[k]));               \
   case OPU_SIGMOID: EACH(f[k] = (type)opu_sigmoid((double)a->f[k]));         \
+  case OPU_SIN: EACH(f[k] = (type)opu_wave((double)a->f[k], 0));             \
+  case OPU_COS: EACH(f[k] = (type)opu_wave((double)a->f[k], 1));             \
+  case OPU_MOD: EACH(f[k] = (type)opu_rest((double)a->f[k], (double)b->f[k])); \
   case OPU_POW: EACH(f[k] = (type)opu_pow((double)a->f[k], (double)b->f[k])); \
   case OPU_ADD: EACH(f[k] = a->f[k] + b->f[k]);                              \
   case OPU_SUB: EACH(f[k] = a->f[k] - b->f[k]);                              \
@@ -251,7 +275,19 @@ static void indices(const struct run *r, union opu_lanes *to, uint32_t loop, uin
   for (k = 0; k < count; k++) to->i[k] = inner ? first + k : r->index[loop];
 }
 
-static void execute(const struct run *r, uint32_t number, uint32_t first, uint32_t count) {
+/* Indices of an axis of `size` elements, from its end where they are negative. */
+static void within(struct run *r, union opu_lanes *to, const union opu_lanes *a, int64_t size,
+                   uint32_t count) {
+  uint32_t k;
+  for (k = 0; k < count; k++) {
+    const int64_t index = a->i[k] < 0 && a->i[k] >= -size ? a->i[k] + size : a->i[k];
+    const int good = index >= 0 && index < size;
+    to->i[k] = good ? index : 0;
+    r->outside |= !good;
+  }
+}
+
+static void execute(struct run *r, uint32_t number, uint32_t first, uint32_t count) {
   const uint8_t *words = r->file->section + r->nest->body_at +
                          4 * OPU_INSTRUCTION_WORDS * (size_t)number;
   const uint32_t op = opu_u32(words), dtype = opu_u32(words + 4), arg = opu_u32(words + 8);
@@ -269,6 +305,17 @@ static void execute(const struct run *r, uint32_t number, uint32_t first, uint32
   a = r->lanes + arg;
   b = r->lanes + opu_u32(words + 12);
   c = r->lanes + opu_u32(words + 16);
+  if (op == OPU_WITHIN) {
+    within(r, to, a, (int64_t)(opu_u64(words + 20) & INT64_MAX), count);
+    return;
+  }
+  if (op == OPU_AT) {
+    union opu_lanes beyond;
+    /* once more, since a file may hold any number: the limit is what was checked */
+    within(r, &beyond, b, (int64_t)opu_u64(words + 20) + 1, count);
+    read_lanes(r, arg, to, beyond.i, first, count);
+    return;
+  }
   if (op == OPU_CAST)
     cast(to, dtype, a, class_of(dtype_of(r, arg)), count);
   else if (op == OPU_SELECT)
@@ -293,20 +340,19 @@ static int carries(const struct run *r) {
   return 0;
 }
 
-static void inner_loop(const struct run *r, uint32_t most) {
+static void inner_loop(struct run *r, uint32_t most) {
   const struct opu_nest *nest = r->nest;
   const uint32_t extent = nest->loops ? nest->extent[nest->loops - 1] : 1;
   const uint32_t operands = nest->inputs + nest->results;
-  int64_t row[OPU_OPERANDS];
   uint32_t first, n;
-  for (n = 0; n < operands; n++) row[n] = row_of(r, n);
+  for (n = 0; n < operands; n++) r->row[n] = row_of(r, n);
   for (first = 0; first < extent; first += most) {
     const uint32_t count = extent - first < most ? extent - first : most;
-    for (n = 0; n < operands; n++) read_lanes(r, n, row[n], first, count);
+    for (n = 0; n < operands; n++) read_lanes(r, n, r->lanes + n, 0, first, count);
     for (n = 0; n < nest->instructions; n++) execute(r, n, first, count);
     for (n = 0; n < nest->results; n++) {
       const uint32_t value = opu_u32(r->file->section + nest->yields_at + 4 * (size_t)n);
-      write_lanes(r, nest->inputs + n, r->lanes + value, row[nest->inputs + n], first, count);
+      write_lanes(r, nest->inputs + n, r->lanes + value, first, count);
     }
   }
 }
@@ -321,13 +367,14 @@ static int next(struct run *r) {
   return 0;
 }
 
-void opu_nest_run(const struct opu_file *file, const struct opu_nest *nest, uint8_t *work,
-                  union opu_lanes *lanes) {
+int opu_nest_run(const struct opu_file *file, const struct opu_nest *nest, uint8_t *work,
+                 union opu_lanes *lanes) {
   struct run r;
   uint32_t n, most;
   r.file = file;
   r.nest = nest;
   r.lanes = lanes;
+  r.outside = 0;
   memset(r.index, 0, sizeof r.index);
   for (n = 0; n < nest->inputs + nest->results; n++) {
     r.operand[n] = opu_operand_of(file, nest, n);
@@ -336,5 +383,6 @@ void opu_nest_run(const struct opu_file *file, const struct opu_nest *nest, uint
   }
   most = carries(&r) ? 1 : OPU_LANES;
   do inner_loop(&r, most);
-  while (next(&r));
+  while (next(&r) && !r.outside);
+  return !r.outside;
 }

@@ -75,7 +75,10 @@ static enum opu_status run_segments(struct opu_session *s, uint32_t images) {
     const struct opu_segment segment = opu_segment_of(file, n);
     s->segment = n;
     if (segment.host) {
-      for (image = 0; image < images; image++) opu_host_run(s, n, image);
+      for (image = 0; image < images; image++) {
+        const enum opu_status status = opu_host_run(s, n, image);
+        if (status != OPU_OK) return status;
+      }
     } else {
       const enum opu_status status = s->backend.run(s->backend.self, &s->window, segment.offset,
                                                     segment.words, &s->fault);

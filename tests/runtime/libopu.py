@@ -10,7 +10,13 @@ from opu_fuse.sim.native.library import Words, library
 ROOM = 8192
 """Bytes for a `struct opu_file` or `struct opu_session`, which are smaller."""
 RANK = 8
-DTYPES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool", 11: "float64"}
+DTYPES = dict(
+    zip(
+        (1, 2, 3, 4, 5, 6, 7),
+        ("float32", "uint8", "int8", "uint16", "int16", "int32", "int64"),
+        strict=True,
+    )
+) | {9: "bool", 11: "float64", 12: "uint32"}
 
 
 class Status(IntEnum):
@@ -30,6 +36,7 @@ class Status(IntEnum):
     BUSY = 14
     TIMEOUT = 15
     BUS = 16
+    BAD_INDEX = 17
 
 
 class Head(ctypes.Structure):

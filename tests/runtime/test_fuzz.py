@@ -11,11 +11,13 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
 from tests.runtime.built import SANITIZED, build
-from tests.runtime.test_host_segments import CLOSE, joined_model, model_of
+from tests.runtime.test_host_segments import CLOSE, joined_model, lookup_model, model_of, top_model
 
 MODELS = {
     "joined": lambda: (joined_model(), {"batch": 2}),
     "softmax": lambda: (model_of(*CLOSE["softmax"]), {"keep_float": ("only",)}),
+    "top": lambda: (top_model(1, largest=1), {}),
+    "looked up": lambda: (lookup_model("Gather<axis = 1>"), {}),
     "machine": lambda: (zoo.build("tiny_residual", image=8), {}),
 }
 

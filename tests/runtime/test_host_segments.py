@@ -38,6 +38,22 @@ EXACT = {
     "abs": ("Abs", [], {}),
     "max pool": ("MaxPool", [], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}),
     "largest": ("ReduceMax", [], {"axes": [2]}),
+    "argmax": ("ArgMax", [], {"axis": 1}),
+    "argmin of rows": ("ArgMin", [], {"axis": -1, "keepdims": 0, "select_last_index": 1}),
+    "pad": ("Pad", [np.array([0, -1, 2, 0, 0, 1, -1, 3]), np.float32(7)], {}),
+    "reflected": ("Pad", [np.array([0, 0, 2, 1, 0, 0, 1, 3])], {"mode": "reflect"}),
+    "triangle": ("Trilu", [np.array(-1)], {"upper": 0}),
+    "remainder": ("Mod", [np.array([0.7, -0.3, np.inf, 2, 1e-3], np.float32)], {"fmod": 1}),
+    "not a number": ("IsNaN", [], {}),
+    "infinite": ("IsInf", [], {}),
+}
+INTEGERS = {
+    "power": ("Pow", [np.array(7, np.int64)], {}),
+    "quotient": ("Div", [np.array([3, -3, 7, 1, -1], np.int64)], {}),
+    "modulo": ("Mod", [np.array([3, -3, 7, 1, -1], np.int64)], {}),
+    "running sum": ("CumSum", [np.array(3)], {"exclusive": 1, "reverse": 1}),
+    "running sum of channels": ("CumSum", [np.array(1)], {}),
+    "one hot": ("OneHot", [np.array(6), np.array([2, 9], np.float32)], {"axis": 1}),
 }
 CLOSE = {
     "softmax": ("Softmax", [], {"axis": 1}),
@@ -56,6 +72,33 @@ CLOSE = {
         [np.linspace(0.5, 2, 30, dtype=np.float32).reshape(6, 5), np.ones((6, 5), np.float32)],
         {"axis": 2},
     ),
+    "linear": (
+        "Resize",
+        [np.zeros(0, np.float32), np.array([1, 1, 1.7, 2.5], np.float32)],
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    ),
+    "cubic": (
+        "Resize",
+        [np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([1, 4, 9, 3])],
+        {"mode": "cubic", "coordinate_transformation_mode": "align_corners"},
+    ),
+    "sine": ("Sin", [], {}),
+    "cosine": ("Cos", [], {}),
+    "a body of others": ("Celu", [], {"alpha": 2.0}),
+    "a body with sizes": ("MeanVarianceNormalization", [], {"axes": [0, 2]}),
+    "instance norm": (
+        "InstanceNormalization",
+        [np.linspace(0.5, 2, 4, dtype=np.float32), np.linspace(-1, 1, 4, dtype=np.float32)],
+        {},
+    ),
+    "einsum": (
+        "Einsum",
+        [np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)],
+        {
+            "equation": "bchw,kh->bkc",
+        },
+    ),
+    "matrix and vector": ("MatMul", [np.linspace(-1, 1, 5, dtype=np.float32)], {}),
     "average": (
         "AveragePool",
         [],
@@ -164,6 +207,75 @@ def test_an_operator_on_the_host(name, tmp_path):
         )
 
 
+@pytest.mark.parametrize("name", INTEGERS)
+def test_an_operator_of_integers(name, tmp_path):
+    bundle, path = compiled(model_of(*INTEGERS[name], TensorProto.INT64), tmp_path)
+    x = np.random.default_rng(1).integers(-9, 9, X)
+    status, got = Session(File(path.read_bytes())).run([x])
+    assert status is Status.OK
+    assert got["y"].tobytes() == engine.run(bundle, TINY, {"x": x}).outputs["y"].tobytes()
+
+
+def written(text):
+    """A model in onnx's own notation."""
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
+
+
+def top_model(axis, largest):
+    """The five first along an axis."""
+    return onnx.shape_inference.infer_shapes(
+        written(f"""agraph (int32[2, 9, 7] x) => (int32[?, ?, ?] v, int64[?, ?, ?] i)
+        <int64[1] k = {{5}}> {{ v, i = TopK<axis = {axis}, largest = {largest}>(x, k) }}""")
+    )
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_the_k_first_of_equal_values_are_those_with_the_least_index(axis, largest, tmp_path):
+    _, path = compiled(top_model(axis, largest), tmp_path)
+    x = np.random.default_rng(2).integers(-3, 3, (2, 9, 7), np.int32)
+    status, got = Session(File(path.read_bytes())).run([x])
+    assert status is Status.OK
+    order = np.argsort(-x if largest else x, axis=axis, kind="stable").take(range(5), axis)
+    assert np.array_equal(got["i"], order)
+    assert np.array_equal(got["v"], np.take_along_axis(x, order, axis))
+
+
+LOOKUPS = {
+    "Gather<axis = 1>": ((4, 2), (5,)),
+    "GatherElements<axis = 2>": ((3, 5, 4), (6,)),
+    "GatherND": ((4, 2), (3, 5)),
+    "GatherND<batch_dims = 1>": ((3, 1), (5,)),
+}
+"""Operator -> shape of its indices, and sizes of the axes that they are of."""
+
+
+def lookup_model(operator):
+    """An operator whose indices are an input."""
+    shape, _ = LOOKUPS[operator]
+    model = written(f"""agraph (float[3, 5, 6] x, int64{list(shape)} i) => (float y)
+        {{ y = {operator}(x, i) }}""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return onnx.shape_inference.infer_shapes(model)
+
+
+@pytest.mark.parametrize("operator", LOOKUPS)
+def test_computed_indices_are_looked_up_and_refused_outside(operator, tmp_path):
+    shape, limits = LOOKUPS[operator]
+    limit = min(limits)
+    bundle, path = compiled(lookup_model(operator), tmp_path)
+    rng = np.random.default_rng(1)
+    inputs = [rng.normal(size=(3, 5, 6)).astype("f4"), rng.integers(-limit, limit, shape)]
+    expected = engine.run(bundle, TINY, dict(zip(("x", "i"), inputs, strict=True))).outputs
+    session = Session(File(path.read_bytes()))
+    status, got = session.run(inputs)
+    assert status is Status.OK
+    assert got["y"].tobytes() == expected["y"].tobytes()
+    for wrong in (6, -7):
+        inputs[1].flat[-1] = wrong
+        assert session.run(inputs)[0] is Status.BAD_INDEX
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_host_segments_between_those_of_the_machine(batch, tmp_path):
     bundle, path = compiled(joined_model(), tmp_path, batch=batch)
@@ -185,8 +297,8 @@ def test_networks_of_the_zoo(name, machine, tmp_path):
 
 
 def test_an_operator_without_a_form_in_c_is_refused_by_name(tmp_path):
-    model = model_of("CumSum", [np.array(1)], {})
-    text = r"host operator only: CumSum has no C form.*compile without --host c"
+    model = model_of("GridSample", [np.zeros((1, 2, 2, 2), np.float32)], {})
+    text = r"host operator only: GridSample has no C form.*compile without --host c"
     with pytest.raises(ModelError, match=text):
         compiled(model, tmp_path, keep_float=("only",))
 

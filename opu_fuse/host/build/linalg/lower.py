@@ -42,7 +42,7 @@ def generic_of(
     if known is None or (exact and not known.exact) or not site.inputs:
         return None
     dtypes = [t.dtype for t in site.inputs if t is not None]
-    if dtypes[0] not in known.dtypes or not set(dtypes) <= set(DTYPES):
+    if (exact and dtypes[0] not in known.dtypes) or not set(dtypes) <= set(DTYPES):
         return None
     return _pointwise(site, dtypes)
 

@@ -12,13 +12,13 @@ from enum import IntEnum
 from itertools import chain
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from opu_fuse.bundle.program import Bundle, HostSegment, Port
 from opu_fuse.bundle.runtime_member import NONE, NUMBER_OF_DTYPE, refused_port, used_maps, why_not
 from opu_fuse.errors import ModelError
 from opu_fuse.host.build.steps.lower import Lowered, bytes_of, lowered, written
-from opu_fuse.host.build.steps.nest import Nest, Operand
+from opu_fuse.host.build.steps.nest import Nest, Operand, TopK
 from opu_fuse.host.kernel import Instr, scalar
 
 _ALIGNMENT = 64
@@ -30,12 +30,14 @@ class Step(IntEnum):
     LOAD = 0
     STORE = 1
     NEST = 2
+    TOPK = 3
 
 
 OPS = (
     *("const", "index", "cast", "neg", "abs", "sign", "sqrt", "round", "floor", "ceil", "exp"),
     *("tanh", "sigmoid", "add", "sub", "mul", "div", "max", "min", "maxnum", "lt", "le", "gt"),
-    *("ge", "eq", "and", "or", "not", "select", "log", "erf", "pow"),
+    *("ge", "eq", "and", "or", "not", "select", "log", "erf", "pow", "mod", "sin", "cos"),
+    *("within", "at"),
 )
 """Operations by their numbers in `runtime/src/opu_host.h`."""
 _OPERANDS, _VALUES = 64, 255
@@ -58,7 +60,7 @@ class _Draft(Struct):
 
     bundle: Bundle
     maps: Mapping[str, int]
-    steps: list[list[_Move | Nest]] = field(default_factory=list)
+    steps: list[list[_Move | Nest | TopK]] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -122,24 +124,27 @@ def _segment(draft: _Draft, number: int, segment: HostSegment) -> None:
 def _piece(draft: _Draft, number: int, found: Lowered, local: Mapping[str, str]) -> None:
     """local: values of the segment that come from outside -> their names."""
 
-    def named(x: Operand) -> Operand:
-        name = local.get(x.value, f"{number}/{x.value}")
-        if x.value in found.constants and x.value not in local:
-            draft.constants[name] = found.constants[x.value]
-        return Operand(
-            value=name, dtype=x.dtype, offset=x.offset, strides=x.strides, tables=x.tables
-        )
+    def named(value: str) -> str:
+        return local.get(value, f"{number}/{value}")
 
-    for nest in found.nests:
-        moved = Nest(
-            extents=nest.extents,
-            inputs=tuple(map(named, nest.inputs)),
-            results=tuple(map(named, nest.results)),
-            body=nest.body,
-            yields=nest.yields,
+    def operand(x: Operand, constants: Mapping[str, np.ndarray]) -> Operand:
+        if x.value in constants and x.value not in local:
+            draft.constants[named(x.value)] = constants[x.value]
+        return structs.replace(x, value=named(x.value))
+
+    for step in found.steps:
+        if isinstance(step, TopK):
+            names = {k: named(v) for k, v in step.names.items()}
+            draft.steps[-1].append(structs.replace(step, **names))
+            continue
+        constants = {**found.constants, **step.constants}
+        moved = structs.replace(
+            step,
+            inputs=tuple(operand(x, constants) for x in step.inputs),
+            results=tuple(operand(x, constants) for x in step.results),
         )
         draft.steps[-1].append(moved)
-    for value, dtype, elements in written(found.nests):
+    for value, dtype, elements in written(found.steps):
         size = elements * np.dtype(dtype).itemsize
         if value in found.types and value not in found.constants:
             size = max(size, bytes_of(found.types[value]))
@@ -187,9 +192,11 @@ def _offsets(draft: _Draft) -> tuple[dict[str, int], int]:
     return offsets, max((at + sizes[v] for v, at in offsets.items()), default=0)
 
 
-def _values(step: _Move | Nest) -> Iterator[str]:
+def _values(step: _Move | Nest | TopK) -> Iterator[str]:
     if isinstance(step, _Move):
         yield step.value
+    elif isinstance(step, TopK):
+        yield from step.names.values()
     else:
         yield from (x.value for x in (*step.inputs, *step.results))
 
@@ -237,19 +244,25 @@ class _Constants:
         return self._known[data]
 
 
-def _word_count(step: _Move | Nest) -> int:
+def _word_count(step: _Move | Nest | TopK) -> int:
     if isinstance(step, _Move):
         return 3
+    if isinstance(step, TopK):
+        return 9
     operands = len(step.inputs) + len(step.results)
     loops = len(step.extents)
     return 6 + loops + operands * (3 + 2 * loops) + 7 * len(step.body) + len(step.results)
 
 
 def _step(
-    step: _Move | Nest, draft: _Draft, offsets: Mapping[str, int], data: _Constants
+    step: _Move | Nest | TopK, draft: _Draft, offsets: Mapping[str, int], data: _Constants
 ) -> Sequence[int]:
     if isinstance(step, _Move):
         return [step.kind, step.map, offsets[step.value]]
+    if isinstance(step, TopK):
+        words = [Step.TOPK, step.rows, step.count, step.k, NUMBER_OF_DTYPE[step.dtype]]
+        places = (offsets.get(name, NONE) for name in (step.source, step.values, step.indices))
+        return [*words, int(step.largest), *places]
     operands = len(step.inputs) + len(step.results)
     for count, most, kind in (
         (operands, _OPERANDS, "operands"),
@@ -290,16 +303,17 @@ def _instruction(instr: Instr) -> Sequence[int]:
     if instr.op == "index":
         args[0] = instr.dim
     low = high = 0
-    if instr.op == "const":
+    if instr.literal:
         low, high = _literal(instr)
     return [OPS.index(instr.op), NUMBER_OF_DTYPE[instr.dtype], *args, low, high]
 
 
 def _literal(instr: Instr) -> tuple[int, int]:
-    """The bits of the register: a float32, a float64, or an int64."""
-    value = scalar(instr.literal, instr.dtype)
-    form = {"float32": "<fI", "float64": "<d"}.get(instr.dtype, "<q")
-    more = (0,) if instr.dtype == "float32" else ()
-    number = float(value) if np.dtype(instr.dtype).kind == "f" else int(value)
+    """The bits of the register: a float32, a float64, or an int64, as counts are."""
+    dtype = instr.dtype if instr.op == "const" else "int64"
+    value = scalar(instr.literal, dtype)
+    form = {"float32": "<fI", "float64": "<d"}.get(dtype, "<q")
+    more = (0,) if dtype == "float32" else ()
+    number = float(value) if np.dtype(dtype).kind == "f" else int(value)
     low, high = struct.unpack("<II", struct.pack(form, number, *more))
     return low, high

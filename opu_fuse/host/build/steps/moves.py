@@ -22,7 +22,7 @@ MOVES = frozenset(
     {
         *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice"),
         *("Gather", "GatherElements", "GatherND", "Expand", "Tile", "Split"),
-        *("DepthToSpace", "SpaceToDepth", "Resize", "Upsample", "ReverseSequence"),
+        *("DepthToSpace", "SpaceToDepth", "Resize", "Upsample", "ReverseSequence", "Pad"),
     }
 )
 """Operators with one operand that is moved; others are shapes, axes or indices."""
@@ -43,8 +43,10 @@ def moves(
     if shape is None or any(name not in constants for name in others):
         return None
     small = math.prod(shape) < _EXACT
-    if resized and (_mode(node) != "nearest" or not small):
+    if resized and (_mode(node, "nearest") != "nearest" or not small):
         return None
+    if node.op_type == "Pad" and _mode(node, "constant") == "constant":
+        return None  # not all elements come from the operand
     numbers = np.arange(math.prod(shape), dtype=np.float32 if small else np.int64).reshape(shape)
     try:
         places = _run(node, {source: numbers}, {name: constants[name] for name in others}, opsets)
@@ -83,11 +85,11 @@ def concat(node: onnx.NodeProto, types: Mapping[str, TensorType], axis: int) -> 
     return nests
 
 
-def _mode(node: onnx.NodeProto) -> str:
+def _mode(node: onnx.NodeProto, default: str) -> str:
     for attribute in node.attribute:
         if attribute.name == "mode":
             return attribute.s.decode()
-    return "nearest"
+    return default
 
 
 def _run(

@@ -43,6 +43,29 @@ class Nest(Struct, frozen=True, kw_only=True):
     results: tuple[Operand, ...]
     body: tuple[Instr, ...] = ()
     yields: tuple[int, ...] = (0,)
+    constants: Mapping[str, np.ndarray] = {}
+    """Data of inputs that are no values of the model."""
+
+
+class TopK(Struct, frozen=True, kw_only=True):
+    """The k first of `count` elements, of each of some rows that follow each other. values: ""
+    where only the indices, int64, are wanted.
+    """
+
+    source: str
+    values: str
+    indices: str
+    dtype: str
+    rows: int
+    count: int
+    k: int
+    largest: bool
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Field -> the value that it names."""
+        found = {"source": self.source, "values": self.values, "indices": self.indices}
+        return {field: value for field, value in found.items() if value}
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -74,6 +97,12 @@ def least(dtype: str) -> str:
     """The literal that every maximum replaces."""
     kind = np.dtype(dtype)
     return literal(kind.type(-np.inf) if kind.kind == "f" else np.iinfo(kind).min)
+
+
+def most(dtype: str) -> str:
+    """The literal that every minimum replaces."""
+    kind = np.dtype(dtype)
+    return literal(kind.type(np.inf) if kind.kind == "f" else np.iinfo(kind).max)
 
 
 def nests_of(op: GenericOp) -> list[Nest]:
@@ -160,6 +189,7 @@ def simplified(nest: Nest) -> Nest:
         results=tuple(map(renumbered, nest.results)),
         body=tuple(replace(i, dim=place.get(i.dim, 0)) for i in nest.body),
         yields=nest.yields,
+        constants=nest.constants,
     )
 
 

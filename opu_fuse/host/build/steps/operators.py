@@ -5,13 +5,24 @@ the node has a form that libopu does not know.
 """
 
 import math
+import string
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from msgspec import structs
 
+from opu_fuse.dtypes import NATIVE
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
-from opu_fuse.host.build.steps.nest import Nest, Operand, fill, least, plain, whole
+from opu_fuse.host.build.steps.choices import (
+    best_place,
+    looked_up,
+    one_hot,
+    padded,
+    running,
+    triangle,
+)
+from opu_fuse.host.build.steps.nest import Nest, Operand, fill, least, most, plain, whole
 from opu_fuse.host.build.steps.windows import convolution, pool
 from opu_fuse.host.kernel import Instr, literal
 
@@ -21,10 +32,14 @@ _SOFTMAX_BY_AXIS = 13
 ZERO = {"float32": literal(np.float32(0)), "float64": literal(np.float64(0))}
 
 
-def extended(site: Site, emit: Callable[[Payload, tuple[int, ...]], int]) -> list[Nest] | None:
-    """An element-wise operator by its payload."""
+def extended(
+    site: Site, emit: Callable[[Payload, tuple[int, ...]], int], *, like_result: bool = True
+) -> list[Nest] | None:
+    """An element-wise operator by its payload. like_result: operands have the result's type."""
     kinds = [t for t in site.inputs if t is not None]
-    if len(kinds) != len(site.inputs) or any(k.dtype != site.result.dtype for k in kinds):
+    if len(kinds) != len(site.inputs):
+        return None
+    if like_result and any(k.dtype != site.result.dtype for k in kinds):
         return None
     shape = site.result_shape
     body = Payload([*(k.dtype for k in kinds), site.result.dtype])
@@ -122,6 +137,58 @@ def _gelu(site: Site) -> list[Nest] | None:
     return extended(site, emit)
 
 
+def _modulo(site: Site) -> list[Nest] | None:
+    """The remainder: with the sign of the divisor, or as C has it (fmod)."""
+    as_c = bool(site.integer("fmod", 0))
+
+    def emit(body: Payload, args: tuple[int, ...]) -> int:
+        rest = call(body, "mod", *args)
+        if as_c:
+            return rest
+        zero = _constant(body, 0)
+        other = body.emit("eq", body.emit("lt", rest, zero), body.emit("lt", args[1], zero))
+        stays = body.emit("or", other, body.emit("eq", rest, zero))
+        return body.emit("select", stays, rest, body.emit("add", rest, args[1]))
+
+    return extended(site, emit)
+
+
+def _xor(body: Payload, args: tuple[int, ...]) -> int:
+    both = body.emit("and", *args)
+    return body.emit("and", body.emit("or", *args), body.emit("not", both))
+
+
+def _nan(body: Payload, args: tuple[int, ...]) -> int:
+    return body.emit("not", body.emit("eq", args[0], args[0]))
+
+
+def _infinite(site: Site) -> list[Nest] | None:
+    signs = [
+        sign
+        for sign, name in ((1, "detect_positive"), (-1, "detect_negative"))
+        if site.integer(name, 1)
+    ]
+
+    def emit(body: Payload, args: tuple[int, ...]) -> int:
+        value = body.const(False, "bool")
+        for sign in signs:
+            value = body.emit("or", value, body.emit("eq", args[0], _constant(body, sign * np.inf)))
+        return value
+
+    return extended(site, emit, like_result=False)
+
+
+def _cast(site: Site) -> list[Nest] | None:
+    """Floats towards zero; what the type does not hold is open in ONNX."""
+    if not {site.result.dtype, *(t.dtype for t in site.inputs if t)} <= set(NATIVE):
+        return None
+    return extended(
+        structs.replace(site, inputs=site.inputs[:1]),
+        lambda body, args: body.cast(args[0], site.result.dtype),
+        like_result=False,
+    )
+
+
 def _gathered(
     site: Site,
     axes: Sequence[int],
@@ -166,7 +233,7 @@ def _reduction(op: str, *, mean: bool = False, square: bool = False) -> Lowering
             "add": literal(kind.type(0)),
             "mul": literal(kind.type(1)),
             "max": least(dtype),
-            "min": literal(kind.type(np.inf) if kind.kind == "f" else np.iinfo(kind).max),
+            "min": most(dtype),
         }
         target = site.node.output[0]
         nests = _gathered(site, axes, op, starts[op], target, square=square)
@@ -259,11 +326,23 @@ def softmax(site: Site, opset: int, *, log: bool = False) -> list[Nest] | None:
 
 
 def _layer_norm(site: Site) -> list[Nest] | None:
-    """Mean, differences, mean of their squares; then scale and bias along the last axes."""
+    """Over the last axes; scale and bias along them."""
+    rank = len(site.shape(0))
+    axes = range(site.integer("axis", -1) % rank, rank)
+    return _normalised(site, axes, [n for n in range(rank) if n not in axes])
+
+
+def _instance_norm(site: Site) -> list[Nest] | None:
+    """Of every image and channel; scale and bias of each channel."""
+    rank = len(site.shape(0))
+    return _normalised(site, range(2, rank), [n for n in range(rank) if n != 1])
+
+
+def _normalised(site: Site, axes: Sequence[int], others: Sequence[int]) -> list[Nest] | None:
+    """Mean, differences, mean of their squares; then scale and bias without the axes `others`."""
     dtype, shape = site.result.dtype, site.shape(0)
     if dtype not in ZERO:
         return None
-    axes = list(range(site.integer("axis", -1) % len(shape), len(shape)))
     count = math.prod(shape[n] for n in axes)
     rows = math.prod(shape) // count
     name, epsilon = site.node.output[0], float(site.number("epsilon", 1e-5))
@@ -281,7 +360,6 @@ def _layer_norm(site: Site) -> list[Nest] | None:
     nests += _gathered(site, axes, "add", ZERO[dtype], variance, square=True, source=centred)
     nests.append(_scaled(variance, dtype, rows, count))
     nests.append(_each(site, axes, name, (centred, variance), normalised))
-    others = [n for n in range(len(shape)) if n not in axes]
     for n, op in ((1, "mul"), (2, "add")):
         if site.has(n):
             nests.append(_along(site, name, site.node.input[n], others, op))
@@ -294,45 +372,92 @@ def _along(site: Site, target: str, factor: str, others: Sequence[int], op: str)
 
 
 def _matmul(site: Site) -> list[Nest] | None:
-    """Numpy's broadcasting of leading axes; vectors are left out."""
-    a, b, dtype = site.shape(0), site.shape(1), site.result.dtype
-    if min(len(a), len(b)) < 2 or dtype not in ZERO:
+    """Numpy's rules: broadcast leading axes, and a vector is a row or a column."""
+    a, b = (len(site.shape(n)) for n in (0, 1))
+    rank = max(a, b)
+    if rank > len(string.ascii_lowercase) // 2:
         return None
-    shape = site.result_shape
-    rank = len(shape)
-    dims = rank + 1  # loop 0: the sum
-    lead = rank - 2
-
-    def loops(own: Sequence[int], last: tuple[int, int]) -> list[int]:
-        skip = lead - (len(own) - 2)
-        outer = [1 + skip + i if size > 1 else -1 for i, size in enumerate(own[:-2])]
-        return [*outer, *last]
-
-    rows, cols = rank - 1, rank
-    return _product(
-        site,
-        (a[-1], *shape),
-        (
-            whole(site.node.input[0], dtype, a, loops(a, (rows, 0)), dims),
-            whole(site.node.input[1], dtype, b, loops(b, (0, cols)), dims),
-        ),
-        whole(site.node.output[0], dtype, shape, range(1, dims), dims),
-    )
+    lead = string.ascii_lowercase[: max(rank - 2, 0)]
+    first = f"{lead[len(lead) - (a - 2) :]}xy" if a > 1 else "y"
+    second = f"{lead[len(lead) - (b - 2) :]}yz" if b > 1 else "y"
+    return _contracted(site, [first, second], lead + "x" * (a > 1) + "z" * (b > 1))
 
 
-def _product(
-    site: Site, extents: Sequence[int], inputs: tuple[Operand, Operand], result: Operand
-) -> list[Nest]:
+def _einsum(site: Site) -> list[Nest] | None:
+    text = site.attribute("equation")
+    equation = (text.decode() if isinstance(text, bytes) else "").replace(" ", "")
+    if "..." in equation or not equation:
+        return None
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        result = "".join(sorted(x for x in set(left) - {","} if left.count(x) == 1))
+    return _contracted(site, terms, result)
+
+
+def _contracted(site: Site, terms: Sequence[str], result: str) -> list[Nest] | None:
+    """The products of all operands, summed over the letters that the result has not."""
     dtype = site.result.dtype
-    body = Payload([dtype] * 3)
-    value = body.emit("add", 2, body.emit("mul", 0, 1))
-    size = math.prod(site.result_shape)
+    if any(t is None or t.dtype != dtype for t in site.inputs):
+        return None
+    sizes: dict[str, int] = {}
+    for n, term in enumerate(terms):
+        for letter, size in zip(term, site.shape(n), strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    order = [*(x for x in sizes if x not in result), *result]
+
+    def loops(term: str, shape: Sequence[int]) -> list[int]:
+        return [order.index(x) if n > 1 else -1 for x, n in zip(term, shape, strict=True)]
+
+    inputs = tuple(
+        whole(site.node.input[n], dtype, site.shape(n), loops(t, site.shape(n)), len(order))
+        for n, t in enumerate(terms)
+    )
+    body = Payload([dtype] * (len(terms) + 1))
+    value = 0
+    for n in range(1, len(terms)):
+        value = body.emit("mul", value, n)
+    value = body.emit("add", len(terms), value)
+    target = site.node.output[0]
+    shape = site.result_shape
     return [
-        fill(site.node.output[0], dtype, size, ZERO[dtype]),
+        fill(target, dtype, math.prod(shape), literal(np.dtype(dtype).type(0))),
         Nest(
-            extents=tuple(extents),
+            extents=tuple(sizes[x] for x in order),
             inputs=inputs,
-            results=(result,),
+            results=(whole(target, dtype, shape, loops(result, shape), len(order)),),
+            body=body.instructions,
+            yields=(value,),
+        ),
+    ]
+
+
+def _gemm(site: Site) -> list[Nest] | None:
+    """The product of two matrices times alpha, plus beta times the third operand."""
+    dtype = site.result.dtype
+    if dtype not in ZERO:
+        return None
+    first, second = (bool(site.integer(name, 0)) for name in ("transA", "transB"))
+    terms = ["yx" if first else "xy", "zy" if second else "yz"]
+    bare = structs.replace(site, inputs=site.inputs[:2])
+    nests = _contracted(bare, terms, "xz")
+    assert nests is not None
+    shape, name = site.result_shape, site.node.output[0]
+    inputs: list[Operand] = []
+    body = Payload([dtype] * (2 if site.has(2) else 1))
+    value = body.emit("mul", int(site.has(2)), _constant(body, float(site.number("alpha", 1.0))))
+    if site.has(2):
+        own = site.shape(2)
+        loops = [2 - len(own) + n if size > 1 else -1 for n, size in enumerate(own)]
+        inputs.append(whole(site.node.input[2], dtype, own, loops, 2))
+        scaled = body.emit("mul", 0, _constant(body, float(site.number("beta", 1.0))))
+        value = body.emit("add", value, scaled)
+    return [
+        *nests,
+        Nest(
+            extents=shape,
+            inputs=tuple(inputs),
+            results=(plain(name, dtype, shape),),
             body=body.instructions,
             yields=(value,),
         ),
@@ -343,6 +468,15 @@ OPERATORS: Mapping[str, Lowering] = {
     "Log": _unary("log"),
     "Erf": _unary("erf"),
     "Pow": _binary("pow"),
+    "Sin": _unary("sin"),
+    "Cos": _unary("cos"),
+    "Div": _binary("div"),
+    "Mod": _modulo,
+    "Xor": lambda site: extended(site, _xor),
+    "IsNaN": lambda site: extended(site, _nan, like_result=False),
+    "IsInf": _infinite,
+    "Cast": _cast,
+    "CastLike": _cast,
     "Max": _extremum("max"),
     "Min": _extremum("min"),
     "Softplus": _softplus,
@@ -357,9 +491,22 @@ OPERATORS: Mapping[str, Lowering] = {
     "ReduceSumSquare": _reduction("add", square=True),
     "GlobalAveragePool": _global_mean,
     "LayerNormalization": _layer_norm,
+    "InstanceNormalization": _instance_norm,
     "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Einsum": _einsum,
     "Conv": convolution,
     "MaxPool": lambda site: pool(site, mean=False),
     "AveragePool": lambda site: pool(site, mean=True),
+    "ArgMax": lambda site: best_place(site, largest=True),
+    "ArgMin": lambda site: best_place(site, largest=False),
+    "CumSum": lambda site: running(site, "add"),
+    "CumProd": lambda site: running(site, "mul"),
+    "Gather": looked_up,
+    "GatherElements": looked_up,
+    "GatherND": looked_up,
+    "OneHot": one_hot,
+    "Pad": padded,
+    "Trilu": triangle,
 }
 """Operator of ONNX -> its nests."""
