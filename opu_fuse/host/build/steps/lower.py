@@ -18,7 +18,8 @@ from opu_fuse.host.build.steps.choices import top
 from opu_fuse.host.build.steps.interpolation import interpolated
 from opu_fuse.host.build.steps.moves import MOVES, concat, moves
 from opu_fuse.host.build.steps.nest import LOOPS, Nest, Operand, TopK, copy, nests_of, simplified
-from opu_fuse.host.build.steps.operators import OPERATORS, softmax
+from opu_fuse.host.build.steps.operators import OPERATORS
+from opu_fuse.host.build.steps.reductions import softmax
 
 _LEVER = "compile without --host c, or leave the operator out of the model and do it in C"
 _MOVED = {"float16": "uint16"}

@@ -18,6 +18,10 @@ LOOPS = 8
 """Loops that a nest has at most, after merging."""
 
 
+ZERO = {"float32": literal(np.float32(0)), "float64": literal(np.float64(0))}
+"""Floating-point types that libopu computes with -> their zero."""
+
+
 class Operand(Struct, frozen=True, kw_only=True):
     """Elements of a tensor that a nest reads or writes.
 
