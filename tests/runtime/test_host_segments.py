@@ -221,6 +221,44 @@ def written(text):
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
 
 
+RECURRENT = {
+    "LSTM": (4, {"direction": "bidirectional"}),
+    "GRU": (3, {"direction": "reverse"}),
+    "GRU before its product": (3, {"linear_before_reset": 1}),
+    "RNN": (1, {}),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_operator_is_unrolled(name, tmp_path):
+    """7 steps, 2 sequences, 5 inputs, 3 outputs."""
+    gates, attributes = RECURRENT[name]
+    op, ways = name.split()[0], 1 + (attributes.get("direction") == "bidirectional")
+    rng = np.random.default_rng(4)
+    shapes = {"w": (gates * 3, 5), "r": (gates * 3, 3), "b": (gates * 6,), "": (), "h": (2, 3)}
+    known = [
+        numpy_helper.from_array(rng.normal(size=(ways, *shape)).astype("f4"), key)
+        for key, shape in shapes.items()
+        if key
+    ]
+    outputs = {"y": (7, ways, 2, 3), "last": (ways, 2, 3)}
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", *shapes], [*outputs], hidden_size=3, **attributes)],
+        "recurrent",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (7, 2, 5))],
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in outputs.items()],
+        known,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    bundle, path = compiled(model, tmp_path)
+    x = rng.normal(size=(7, 2, 5)).astype("f4")
+    expected = engine.run(bundle, TINY, {"x": x}).outputs
+    status, got = Session(File(path.read_bytes())).run([x])
+    assert status is Status.OK
+    for key in outputs:
+        np.testing.assert_allclose(got[key], expected[key], rtol=1e-5, atol=1e-6)
+
+
 def top_model(axis, largest):
     """The five first along an axis."""
     return onnx.shape_inference.infer_shapes(

@@ -1,5 +1,5 @@
-"""Operators that ONNX defines by other operators: their bodies in their place, with what is known
-of them computed.
+"""Operators that are made of others, by ONNX or by unrolling: their bodies in their place, with
+what is known of them computed.
 """
 
 import logging
@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.ort_operator import run_graph
 from opu_fuse.host.build.linalg.site import TensorType, constants_of, types_of
+from opu_fuse.host.build.steps.recurrent import unrolled
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ _SIZES = frozenset({"Shape", "Size"})
 
 def with_bodies(model: onnx.ModelProto, operators: Collection[str]) -> onnx.ModelProto | None:
     """The model with the bodies of these operators; None where none of them has one."""
+    if (longer := _without_recurrence(model)) is not None:
+        return folded(longer)
     names = [("", operator) for operator in operators]
     try:
         inlined = onnx.inliner.inline_selected_functions(
@@ -31,6 +34,17 @@ def with_bodies(model: onnx.ModelProto, operators: Collection[str]) -> onnx.Mode
     if len(inlined.graph.node) == len(model.graph.node):
         return None
     return folded(inlined)
+
+
+def _without_recurrence(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    types, constants = types_of(model), constants_of(model.graph)
+    nodes: list[onnx.NodeProto] = []
+    known: dict[str, np.ndarray] = {}
+    for node in model.graph.node:
+        found = unrolled(node, types, constants)
+        nodes += [node] if found is None else found.nodes
+        known |= {} if found is None else found.constants
+    return _with(model, nodes, known) if known else None
 
 
 def _with_defaults(model: onnx.ModelProto, operators: Collection[str]) -> onnx.ModelProto:
