@@ -20,7 +20,8 @@ static const char *const statuses[] = {
     "the registers are no machine of this version of libopu",
     "the session or the machine is busy",
     "the machine did not end in time and was stopped",
-    "the device cannot be reached"};
+    "the device cannot be reached",
+    "no frame was submitted"};
 
 const char *opu_status_text(enum opu_status status) {
   return (unsigned)status < sizeof statuses / sizeof statuses[0] ? statuses[status]
