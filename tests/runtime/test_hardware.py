@@ -15,40 +15,16 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.devices.register_model import DONE, ERROR, QUEUE, START, MachineModel
-from tests.runtime.built import build
 from tests.runtime.libopu import Backend, File, Session, Status
+from tests.runtime.registers import CALL, READ, WRITE, Registers, registers_library
 
 TINY = load_hw("opu-tiny")
-READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
-WRITE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
-CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 OFFSET = {register.name: register.offset for register in CONTROL_REGISTERS}
-
-
-class Registers(ctypes.Structure):
-    """struct opu_registers."""
-
-    _fields_ = (
-        ("read", READ),
-        ("write", WRITE),
-        ("to_device", CALL),
-        ("to_processor", CALL),
-        ("wait", CALL),
-        ("self", ctypes.c_void_p),
-        ("address", ctypes.c_uint64),
-        ("memory", ctypes.c_void_p),
-        ("running", ctypes.c_void_p),
-        ("queued", ctypes.c_void_p),
-        ("programs", ctypes.c_uint32),
-    )
 
 
 @pytest.fixture(scope="module")
 def hardware(tmp_path_factory):
-    """The back end alone: sessions are those of the library that the engine is in."""
-    target = tmp_path_factory.mktemp("hardware") / "registers.so"
-    options = ("-O1", "-fPIC", "-shared")
-    return ctypes.CDLL(str(build(target, "hardware/opu_registers.c", options=options)))
+    return registers_library(tmp_path_factory.mktemp("hardware"))
 
 
 @pytest.fixture(scope="module")

@@ -170,6 +170,28 @@ class RtlMachine:
         self._send(do="reset")
         self._answer(None)
 
+    def read(self, offset: int) -> int:
+        """A control register, by its byte offset. RunError where the access is refused."""
+        self._send(do="read", offset=offset)
+        return self._accepted("read of", offset)["value"]
+
+    def write(self, offset: int, value: int) -> None:
+        """Write a control register. RunError where the access is refused."""
+        self._send(do="write", offset=offset, value=value)
+        self._accepted("write to", offset)
+
+    def let_pass(self, cycles: int) -> None:
+        """Time passes between accesses to control registers, and only then."""
+        self._send(do="pass", cycles=cycles)
+        self._answer(None)
+
+    def _accepted(self, access: str, offset: int) -> dict[str, Any]:
+        answer = self._answer(None)
+        if answer["resp"]:
+            what = f"the {access} {offset:#x} was answered with SLVERR"
+            raise RunError("RTL simulation", what, "see docs/registers.md for what is allowed when")
+        return answer
+
     def close(self) -> None:
         """End the simulation and remove its files; `window` must not be used any more."""
         interrupted = self._working
