@@ -81,12 +81,9 @@ def _ddr3_1600(*, chips: int, chip_bits: int, rrd: int, faw: int) -> DdrTiming:
 
 
 MEMORIES: dict[str, DdrTiming] = {
-    MemoryName.DDR3_1600_X64: _ddr3_1600(
-        chips=8, chip_bits=8, rrd=5, faw=24
-    ),  # rows of 1 KB: 6, 30 ns
-    MemoryName.DDR3_1600_X16: _ddr3_1600(
-        chips=1, chip_bits=16, rrd=6, faw=32
-    ),  # rows of 2 KB: 7.5, 40 ns
+    # A chip's row of 1 KB: tRRD 6 ns, tFAW 30 ns; of 2 KB: 7.5 ns, 40 ns.
+    MemoryName.DDR3_1600_X64: _ddr3_1600(chips=8, chip_bits=8, rrd=5, faw=24),
+    MemoryName.DDR3_1600_X16: _ddr3_1600(chips=1, chip_bits=16, rrd=6, faw=32),
 }
 
 

@@ -342,6 +342,7 @@ module opu_csr
   assign rdata_o = answer.word;
 
   `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_NORM_WORDS) >> BLOCK_BITS < BLOCKS)
+  `OPU_COVER(AnotherWindowIsQueued, queued_q && window_base_lo_q != run_window_base_q[31:0])
   `OPU_STABLE(AnswerStable, bvalid_o, bready_i, bresp_o)
   `OPU_STABLE(ReadStable, rvalid_o, rready_i, {rdata_o, rresp_o})
 

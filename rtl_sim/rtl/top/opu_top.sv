@@ -410,6 +410,7 @@ module opu_top
       |=> m_axi_wvalid && $stable({m_axi_wdata, m_axi_wstrb, m_axi_wlast}))
   `OPU_ASSERT(NothingOutsideARun, m_axi_arvalid || m_axi_awvalid || m_axi_wvalid |-> busy)
   // Of the bus. Outside of a run answers of an aborted one may arrive late.
+  `OPU_ASSERT(ProgramAndWindowStable, run |=> !run || $stable({prog_base, prog_words, window_base, window_size}))
   `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
   `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
 
