@@ -77,8 +77,8 @@ static enum opu_status registers_attach(void *self, const struct opu_file *file,
 }
 
 /* Instructions are words with the highest bit set. */
-static void describe(const opu_device *device, const struct opu_job *job,
-                     struct opu_fault *fault) {
+static void describe(const opu_device *device, struct opu_job *job) {
+  struct opu_fault *fault = &job->fault;
   const opu_error error = opu_failure(device);
   const uint8_t *program = job->window->data + job->offset;
   uint32_t n;
@@ -86,11 +86,12 @@ static void describe(const opu_device *device, const struct opu_job *job,
   fault->engine = error.engine;
   fault->word = error.pc;
   fault->instruction = 0;
-  for (n = 0; n < error.pc && n < job->words; n++) fault->instruction += program[4 * (size_t)n + 3] >> 7;
+  for (n = 0; n < error.pc && n < job->words; n++)
+    fault->instruction += program[4 * (size_t)n + 3] >> 7;
 }
 
 static void end_running(const opu_device *device, struct opu_registers *r, int failed) {
-  if (failed) describe(device, r->running, &r->running->fault);
+  if (failed) describe(device, r->running);
   r->running->state = failed ? JOB_FAILED : JOB_DONE;
   r->running = r->queued;
   r->queued = 0;
@@ -153,7 +154,7 @@ static enum opu_status stop(const opu_device *device, struct opu_registers *r,
   look(device, r);
   if (r->queued) r->queued->state = JOB_DROPPED;
   if (r->running) { /* not even then */
-    describe(device, r->running, &r->running->fault);
+    describe(device, r->running);
     r->running->state = JOB_FAILED;
   }
   r->running = r->queued = 0;

@@ -266,8 +266,8 @@ enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs
  * the order of submitting. A machine has room for one program behind the one that runs: a third
  * session gets OPU_BUSY. Sessions on one machine belong to one thread.
  *
- * After OPU_BUSY of opu_submit, and where opu_wait refuses its arrays, nothing has changed; after
- * any other error the frame is lost. The native engine, which has no thread of its own, runs a
+ * After OPU_BUSY opu_submit may be called again, and so may opu_wait where it has refused its
+ * arrays (OPU_BAD_ARGUMENT, OPU_SMALL_MEMORY); after any other error the frame is lost. The native engine, which has no thread of its own, runs a
  * frame in opu_wait. */
 enum opu_status opu_submit(struct opu_session *session, const struct opu_in *inputs,
                            size_t images);

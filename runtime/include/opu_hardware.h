@@ -20,7 +20,7 @@ extern "C" {
  * address: of the window of the first session on the machine's bus. Windows of further sessions are
  * in the same memory, so as far from it on the bus as for the processor.
  *
- * The rest is the library's own, set by opu_registers_backend. */
+ * The rest is the library's own, set by opu_registers_backend: call that again after a change. */
 struct opu_registers {
   uint32_t (*read)(void *self, uint32_t offset);
   void (*write)(void *self, uint32_t offset, uint32_t value);
