@@ -78,7 +78,7 @@ module opu_axi_memory #(
 
   localparam longint DDR_CYCLE = 64'd1;  // the cycle engine counts from the cycle in which the machine starts
   int unsigned now, budget, rate;
-  longint ddr_now;
+  longint ddr_now, first;
   bit write_first;
 
   // Open bursts as circular buffers: next entry to fill, next to serve, number of entries.
@@ -205,7 +205,8 @@ module opu_axi_memory #(
         aw_left[aw_head] = aw_left[aw_head] - 1;
         if (due.last) begin
           if (ddr_i) begin
-            opu_ddr_write(ddr_now, aw_addr[aw_head] - longint'(BUS_BYTES * aw_beats[aw_head]), int'(aw_beats[aw_head]), int'(BUS_BYTES));
+            first = aw_addr[aw_head] - longint'(BUS_BYTES * aw_beats[aw_head]);
+            opu_ddr_write(ddr_now, first, int'(aw_beats[aw_head]), int'(BUS_BYTES));
           end
           b_time[b_tail] = now + latency_i - 1;
           b_id[b_tail] = aw_id[aw_head];

@@ -46,7 +46,7 @@ enum opu_status {
   OPU_NAN = 11,          /* an input is NaN, which no int8 can represent */
   OPU_OTHER_SPEC = 12,   /* the back end is another machine than the program was compiled for */
   OPU_NO_MACHINE = 13,   /* registers that are no machine of this version */
-  OPU_BUSY = 14,         /* another call or a submitted frame uses the session, or the machine runs */
+  OPU_BUSY = 14,         /* the session has a call or a frame, or the machine runs already */
   OPU_TIMEOUT = 15,      /* the machine has not ended in time; it was stopped */
   OPU_BUS = 16,          /* the device cannot be reached: `what` says which */
   OPU_NO_FRAME = 17      /* opu_wait without a frame that was submitted */
@@ -267,8 +267,8 @@ enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs
  * session gets OPU_BUSY. Sessions on one machine belong to one thread.
  *
  * After OPU_BUSY opu_submit may be called again, and so may opu_wait where it has refused its
- * arrays (OPU_BAD_ARGUMENT, OPU_SMALL_MEMORY); after any other error the frame is lost. The native engine, which has no thread of its own, runs a
- * frame in opu_wait. */
+ * arrays (OPU_BAD_ARGUMENT, OPU_SMALL_MEMORY); after any other error the frame is lost. The native
+ * engine, which has no thread of its own, runs a frame in opu_wait. */
 enum opu_status opu_submit(struct opu_session *session, const struct opu_in *inputs,
                            size_t images);
 enum opu_status opu_wait(struct opu_session *session, const struct opu_out *outputs);
