@@ -6,7 +6,7 @@
 Efficiency: MACs of Conv and Gemm ÷ (MAC units × cycles from start to done, summed over segments),
 of one image, or of so many that run together; bytes are those of one image. The bound of the DRAM
 column moves every group's maps and constants once, without padding. Columns of fewer bytes a cycle
-are of programs compiled for them.
+are of programs compiled for them; DDR3-1600 x64 runs the first program, x16 that for 16 bytes.
 --groups adds a table per network: what each group's engines did, and which was busy longest.
 Exits with 1 when a network is under its bar.
 """
@@ -27,6 +27,7 @@ from opu_fuse.bundle.result import RunResult
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options, compile_model
 from opu_fuse.sim.cycle.run import MemoryOptions, run_cycle
+from opu_fuse.sim.engine_names import MemoryName
 from opu_fuse.tiling.dram_lower_bound import bound_bytes
 
 BARS = {
@@ -53,6 +54,7 @@ DRAM_BAR = 1.4
 SLOWER = (32, 16)
 """Bytes a cycle of other boards."""
 LATER = MemoryOptions(latency=100)
+WIDE, NARROW = (MemoryOptions(dram=name) for name in MemoryName)
 
 BATCH_BARS = {
     "vgg16:opu-1024": 98.0,
@@ -131,6 +133,7 @@ def main() -> int:
         "without dense",
         *(f"at {speed} B/cycle" for speed in SLOWER),
         "at latency 100",
+        *MemoryName,
         "DRAM MB",
         "bound MB",
         "ratio",
@@ -146,6 +149,7 @@ def main() -> int:
         missed += m.efficiency < bars.get(case, 0) or ratio > DRAM_BAR
         missed += m.conv_efficiency < CONV_BARS.get(case, 0)
         network, machine = case.split(":")
+        slow = [measure(case, slower, args.batch, speed) for speed in SLOWER]
         table.add_row(
             network,
             machine,
@@ -154,8 +158,10 @@ def main() -> int:
             f"{m.efficiency:.2f} %",
             f"{bars[case]:.1f} %" if case in bars else "",
             f"{m.conv_efficiency:.2f} %",
-            *(f"{measure(case, slower, args.batch, speed).efficiency:.2f} %" for speed in SLOWER),
+            *(f"{other.efficiency:.2f} %" for other in slow),
             f"{m.efficiency_with(LATER):.2f} %",
+            f"{m.efficiency_with(WIDE):.2f} %",
+            f"{slow[-1].efficiency_with(NARROW):.2f} %",
             f"{m.dram_bytes / 1e6:.1f}",
             f"{m.bound_bytes / 1e6:.1f}",
             f"{ratio:.2f}",

@@ -42,6 +42,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--image", type=Path, help="DRAM image, which the run changes")
     parser.add_argument("--latency", type=int, default=2, help="cycles")
     parser.add_argument("--orders", type=int, default=0, help="seed; of writes' address and data")
+    parser.add_argument("--ddr", help="numbers of a DDR memory (opu_fuse/sim/ddr.py)")
     parser.add_argument("--bytes-per-cycle", type=float, required=True)
     parser.add_argument("--retired", type=Path, required=True, help="file for retire records")
     parser.add_argument("--folder", type=Path, required=True, help="where the run may write")
@@ -65,6 +66,7 @@ def _simulate(simulator: Path, options: argparse.Namespace) -> int:
             f"+orders={options.orders}",
             f"+rate256={max(1, round(options.bytes_per_cycle * 256))}",
             f"+retired={options.retired.resolve()}",
+            *((f"+ddr={options.ddr}",) if options.ddr else ()),
         ],
     )
     return 0 if tests and not failed else 1

@@ -1,9 +1,11 @@
 """Runs inside the simulator of `opu_system`, as a cocotb test: commands from standard input.
 
 One JSON object per line. `{"do": "run", "base", "words", "window", "watchdog", "limit"}` runs one
-program and answers with the counters; `{"do": "reset"}` resets the machine; the end of input ends
-the simulation. Answers go to standard output after `REPLY`, between whatever else the simulator
-prints. The DRAM image is a file shared with the process that commands.
+program and answers with the counters; `{"do": "reset"}` resets the machine. Who drives the control
+registers: `{"do": "read", "offset"}` answers with their value, `{"do": "write", "offset", "value"}`
+writes one, `{"do": "pass", "cycles"}` lets time pass. The end of input ends the simulation. Answers
+go to standard output after `REPLY`, between whatever else the simulator prints. The DRAM image is a
+file shared with the process that commands.
 """
 
 import json
@@ -79,11 +81,27 @@ class Registers:
         raise AssertionError("the control registers do not answer")
 
 
-async def reset(dut):
+async def reset(dut, _=None):
     dut.rst_n.value = 0
     await Timer(4 * CYCLE, "step")
     dut.rst_n.value = 1
     await Timer(2 * CYCLE, "step")
+    return {}
+
+
+async def read(dut, command):
+    answer = await Registers(dut).read(command["offset"], 4)
+    return {"value": int.from_bytes(answer.data, "little"), "resp": answer.resp}
+
+
+async def write(dut, command):
+    answer = await Registers(dut).write(command["offset"], command["value"].to_bytes(4, "little"))
+    return {"resp": answer.resp}
+
+
+async def let_pass(_, command):
+    await Timer(command["cycles"] * CYCLE, "step")
+    return {}
 
 
 async def run(dut, command):
@@ -102,14 +120,13 @@ async def run(dut, command):
     return {"error": 0, **asdict(result), **lists}
 
 
+DO = {"run": run, "reset": reset, "read": read, "write": write, "pass": let_pass}
+
+
 @cocotb.test()
 async def session(dut):
     await reset(dut)
     reply(ready=True)
     for line in sys.stdin:
         command = json.loads(line)
-        if command["do"] == "reset":
-            await reset(dut)
-            reply()
-        else:
-            reply(**await run(dut, command))
+        reply(**await DO[command["do"]](dut, command))

@@ -33,6 +33,7 @@ from opu_fuse.sim.array_files import (
     write_text,
 )
 from opu_fuse.sim.engine_names import EngineName as Engine
+from opu_fuse.sim.engine_names import MemoryName
 
 TIMED = (Engine.CYCLE, Engine.RTL)
 WITH_DATA = (Engine.FUNCTIONAL, Engine.NATIVE, Engine.RTL)
@@ -120,6 +121,13 @@ def run(
             help="memory bandwidth; default: the machine's (cycle, rtl)",
         ),
     ] = None,
+    memory: Annotated[
+        MemoryName | None,
+        typer.Option(
+            metavar="|".join(MemoryName),
+            help="timing of a DDR memory, which has a bandwidth of its own (cycle, rtl)",
+        ),
+    ] = None,
     shuffle: Annotated[
         int | None,
         typer.Option(
@@ -149,6 +157,7 @@ def run(
             ("--trace", trace, TIMED),
             ("--latency", latency, TIMED),
             ("--bytes-per-cycle", bytes_per_cycle, TIMED),
+            ("--memory", memory, TIMED),
             ("--waves", waves, (Engine.RTL,)),
             ("--shuffle", shuffle, (Engine.FUNCTIONAL,)),
             ("--input", inputs, WITH_DATA),
@@ -158,6 +167,8 @@ def run(
             ("--model without --check", None if check else model, ()),
         ],
     )
+    if memory is not None and bytes_per_cycle is not None:
+        raise typer.BadParameter(f"--bytes-per-cycle: {memory} has a bandwidth of its own")
     require_targets(trace, waves)
     require_folders(output, dump_tensors)
     if waves is not None:
@@ -173,10 +184,15 @@ def run(
         arrays = noise(loaded.bundle)
     capture = check or dump_tensors is not None
     options: dict[str, Any] = {"capture": capture, "shuffle": shuffle}
+    port: dict[str, Any] = {
+        "latency": latency,
+        "bytes_per_cycle": bytes_per_cycle,
+        "dram": memory,
+    }
     if engine is Engine.CYCLE:
-        options = {"memory": MemoryOptions(latency=latency, bytes_per_cycle=bytes_per_cycle)}
+        options = {"memory": MemoryOptions(**port)}
     elif engine is Engine.RTL:
-        options["rtl"] = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
+        options["rtl"] = RtlOptions(waves=waves, **port)
     with progress() as show:
         show(f"run on the {engine} engine", 0.0)
         result = loaded.run(arrays or None, engine=engine, **options)

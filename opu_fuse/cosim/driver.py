@@ -71,13 +71,20 @@ class OpuDriver:
         """The memory window: bus address (a multiple of 4096) and bytes. watchdog: cycles without
         a retirement after which the machine stops; 0 switches it off.
         """
+        await self.window(base, size)
+        await self.write("WATCHDOG", watchdog)
+        interrupts = FIELD["IRQ_ENABLE", "done"].mask | FIELD["IRQ_ENABLE", "error"].mask
+        await self.write("IRQ_ENABLE", interrupts)
+
+    async def window(self, base: int, size: int) -> None:
+        """The memory window of the programs that are started or queued from now on; a program that
+        runs keeps its own. Not while a program is queued.
+        """
         for name, value in (
             ("WINDOW_BASE_LO", base & _WORD),
             ("WINDOW_BASE_HI", base >> 32),
             ("WINDOW_SIZE_LO", size & _WORD),
             ("WINDOW_SIZE_HI", size >> 32),
-            ("WATCHDOG", watchdog),
-            ("IRQ_ENABLE", FIELD["IRQ_ENABLE", "done"].mask | FIELD["IRQ_ENABLE", "error"].mask),
         ):
             await self.write(name, value)
 

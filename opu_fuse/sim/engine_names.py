@@ -1,4 +1,4 @@
-"""Names of the engines, importable without them."""
+"""Names of the engines and of the memories behind them, importable without them."""
 
 from enum import StrEnum
 from typing import Literal
@@ -13,6 +13,13 @@ class EngineName(StrEnum):
     NATIVE = "native"
     CYCLE = "cycle"
     RTL = "rtl"
+
+
+class MemoryName(StrEnum):
+    """Memories whose timing `sim/ddr.py` knows."""
+
+    DDR3_1600_X64 = "ddr3-1600x64"
+    DDR3_1600_X16 = "ddr3-1600x16"
 
 
 EngineLike = EngineName | Literal["functional", "native", "cycle", "rtl"]

@@ -53,6 +53,7 @@ class RtlOptions(Struct, frozen=True, kw_only=True):
     """How the RTL engine runs.
 
     waves: file to write; latency (cycles) and bytes_per_cycle of the memory: None takes the spec's;
+    dram: name of a DDR memory, which has a bandwidth of its own (docs/cycle-engine.md);
     cache: folder of built simulators, None takes the user's cache folder; defines: of the RTL, as
     OPU_EXACT_WIDTHS for the datapaths that are synthesised (docs/synthesis.md).
     """
@@ -60,6 +61,7 @@ class RtlOptions(Struct, frozen=True, kw_only=True):
     waves: Path | None = None
     latency: int | None = None
     bytes_per_cycle: float | None = None
+    dram: str | None = None
     cache: Path | None = None
     defines: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
 from opu_fuse.hw.isa.register_map import ErrorCode
-from rtl_sim.benches.axi_window import started
+from rtl_sim.benches.axi_window import BASE, WINDOW, started
 from rtl_sim.benches.small_programs import (
     CONV,
     COPY,
@@ -63,4 +63,53 @@ async def an_error_drops_the_queued_program(dut):
     assert await machine.error_code() is ErrorCode.SPEC_MISMATCH
     await machine.assert_quiet()
     assert await machine.read("PROGRAMS") == 1
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+@cocotb.parametrize(stalls=[0.0, 0.4])
+async def frames_overlap_in_two_windows(dut, stalls):
+    """The processor fills one window while the machine works in the other; both hold the program
+    at the same offset.
+    """
+    machine, rng = await started(dut, stalls)
+    machine.window.mem.extend(bytes(WINDOW))
+    words = program(CONV)
+    running, overlapped = None, 0
+    for frame in range(8):
+        machine.at = frame % 2 * WINDOW
+        ready = machine.at, check_conv(machine, rng)
+        machine.put(0x8000, np.asarray(words, "<u4"))
+        await machine.opu.window(BASE + machine.at, WINDOW)
+        await machine.opu.queue(0x8000, len(words))
+        overlapped += await machine.field("STATUS", "queued")
+        while await machine.read("PROGRAMS") < frame:
+            await ClockCycles(dut.clk_i, 20)
+        if running is not None:
+            machine.at, check = running
+            check()
+        running = ready
+    while await machine.read("PROGRAMS") < frame + 1:
+        await ClockCycles(dut.clk_i, 20)
+    machine.at, check = running
+    check()
+    assert overlapped >= 6, "no program was queued while another ran"
+    assert not machine.window.touched_outside
+    assert await machine.outcome() is None
+
+
+@cocotb.test()
+async def a_wrong_window_stops_the_queued_program_only(dut):
+    machine, rng = await started(dut)
+    check = check_conv(machine, rng)
+    words = program(CONV)
+    await machine.start(words)
+    await machine.opu.window(BASE, 0)
+    await machine.opu.queue(0x8000, len(words))
+    while await machine.read("PROGRAMS") < 2:
+        await ClockCycles(dut.clk_i, 20)
+    check()
+    assert await machine.field("ERROR", "code") == ErrorCode.WINDOW
+    await machine.write("IRQ_STATUS", 3)
+    await machine.configure()
     await runs_well(machine, rng)

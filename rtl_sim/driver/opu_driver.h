@@ -58,9 +58,12 @@ static inline int opu_probe(const opu_device *device, uint64_t spec_hash) {
     return opu_read64(device, OPU_SPEC_HASH_LO) == spec_hash ? OPU_DONE : OPU_OTHER_MACHINE;
 }
 
-/* Memory that the machine may touch: bus address and bytes. Programs and their data have fixed offsets in it. */
+/* Memory that the next program may touch: bus address and bytes. Programs and their data have fixed offsets in it. A program that
+ * runs keeps its own, from version 1.3 of the registers on. OPU_IS_BUSY: a program is queued, whose window it would be, or one
+ * runs on an older machine. */
 static inline int opu_window(const opu_device *device, uint64_t base, uint64_t bytes) {
-    if (OPU_READ(device, OPU_STATUS) & OPU_STATUS_BUSY) return OPU_IS_BUSY;
+    const uint32_t locked = (OPU_READ(device, OPU_VERSION) & 0xffffu) < 3u ? OPU_STATUS_BUSY : OPU_STATUS_QUEUED;
+    if (OPU_READ(device, OPU_STATUS) & locked) return OPU_IS_BUSY;
     if (base % 4096u || bytes > (uint64_t)1 << 32) return OPU_BAD_ADDRESS;
     if (base > ((uint64_t)1 << 40) - bytes) return OPU_BAD_ADDRESS;
     opu_write64(device, OPU_WINDOW_BASE_LO, base);
@@ -86,8 +89,8 @@ static inline int opu_start(const opu_device *device, uint32_t offset, uint32_t 
     return OPU_DONE;
 }
 
-/* Start a program as soon as the one that runs is done; at once while none runs. OPU_IS_BUSY: another waits already. An error drops
- * it. opu_programs counts those that came to an end. */
+/* Start a program, in the window that was set last, as soon as the one that runs is done; at once while none runs. OPU_IS_BUSY:
+ * another waits already. An error drops it. opu_programs counts those that came to an end. */
 static inline int opu_queue(const opu_device *device, uint32_t offset, uint32_t words) {
     if (OPU_READ(device, OPU_STATUS) & OPU_STATUS_QUEUED) return OPU_IS_BUSY;
     if (offset % 64u) return OPU_BAD_ADDRESS;

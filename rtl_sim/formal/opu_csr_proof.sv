@@ -1,7 +1,8 @@
 // opu_csr keeps AXI4-Lite's handshake: every write is answered once, after its address and its data, every read once;
 // answers are held until they are taken; what is ready depends on registers only and waits for the end of a reset. A
 // stop or an abort comes of a written command, once, and so does a start, unless it is that of a queued program when
-// the one before is done: that comes once.
+// the one before is done: that comes once. Program and window of the machine change only after a start, to what the
+// registers hold then.
 module opu_csr_proof
   import opu_pkg::*;
 (
@@ -25,6 +26,8 @@ module opu_csr_proof
   logic awready, wready, bvalid, arready, rvalid, start, stop, abort;
   logic [1:0] bresp, rresp;
   logic [31:0] rdata;
+  logic [63:0] prog_base, window_base, window_size;
+  logic [31:0] prog_words;
   logic [31:0] counters [5];
   assign counters = '{default: cycles_i[31:0]};
 
@@ -52,10 +55,10 @@ module opu_csr_proof
       .start_o       (start),
       .stop_o        (stop),
       .abort_o       (abort),
-      .prog_base_o   (),
-      .prog_words_o  (),
-      .window_base_o (),
-      .window_size_o (),
+      .prog_base_o   (prog_base),
+      .prog_words_o  (prog_words),
+      .window_base_o (window_base),
+      .window_size_o (window_size),
       .watchdog_o    (),
       .busy_i,
       .done_i,
@@ -73,11 +76,17 @@ module opu_csr_proof
       .memory_waits_i('0)
   );
 
+  logic [223:0] named, named_q, given_q;  // by the registers, and to the machine
+  assign named = {
+    dut.prog_base_hi_q, dut.prog_base_lo_q, dut.prog_words_q,
+    dut.window_base_hi_q, dut.window_base_lo_q, dut.window_size_hi_q, dut.window_size_lo_q
+  };
+
   logic commanded;  // a start that no queued program asks for
   assign commanded = start && !(dut.queued_q && done_i);
 
   // Taken and not answered.
-  logic begun_q = 1'b0, read_q, answer_waits_q, data_wait_q, command_q, queued_q, started_q;
+  logic begun_q = 1'b0, read_q, answer_waits_q, data_wait_q, command_q, queued_q, started_q, held_q;
   logic [1:0] addresses_q, data_q, answer_q;
   logic [33:0] shown_q;
   always_ff @(posedge clk_i) begin
@@ -89,6 +98,9 @@ module opu_csr_proof
     command_q <= rst_ni && (commanded || stop || abort);
     queued_q <= dut.queued_q;
     started_q <= rst_ni && start;
+    held_q <= rst_ni;
+    named_q <= named;
+    given_q <= {prog_base, prog_words, window_base, window_size};
     if (!rst_ni) begin
       {addresses_q, data_q, read_q} <= '0;
     end else begin
@@ -111,6 +123,8 @@ module opu_csr_proof
       if (commanded || stop || abort) assert (!awready && !wready && !bvalid);
       if (start) assert (!busy_i);
       if (start && started_q && !commanded) assert (dut.queued_q && !queued_q);
+      if (held_q) assert ({prog_base, prog_words, window_base, window_size} == (started_q ? named_q : given_q));
+      if (held_q && queued_q) assert (named == named_q);
       if (command_q) assert (bvalid && bresp == 2'b00);
     end
   end

@@ -11,6 +11,9 @@
 // Reads and writes are answered in the order of their addresses. A beat outside of the image: DECERR.
 // orders_i:   0: w is taken after its aw, which is what the cycle engine counts on. Otherwise a seed: of every burst it is drawn
 //             whether aw is taken first, waits for the first beat or for the last one, or neither waits for the other.
+// ddr_i:      1: reads and writes move a beat a cycle each, but no beat of a read before a DDR memory has it, and no write is taken
+//             before the memory's controller has a slot for it (opu_ddr.cpp). cycle_i counts from the start of a program, which
+//             finds all banks closed.
 // Only what the machine's port uses: INCR bursts of full beats, responses in order.
 `include "opu_assert.svh"
 
@@ -24,6 +27,8 @@ module opu_axi_memory #(
     input  int unsigned             latency_i,
     input  int unsigned             rate_i,
     input  int unsigned             orders_i,
+    input  bit                      ddr_i,
+    input  logic [63:0]             cycle_i,
 
     input  logic                    awid_i,
     input  logic [ADDRESS_BITS-1:0] awaddr_i,
@@ -57,6 +62,13 @@ module opu_axi_memory #(
   import "DPI-C" function int opu_image_write(
       input longint address, input int bytes, input bit [BUS_BYTES*8-1:0] data, input bit [BUS_BYTES-1:0] strobes);
 
+  import "DPI-C" function void opu_ddr_reset();
+  import "DPI-C" function void opu_ddr_read(input longint cycle, input longint address, input int beats, input int bus);
+  import "DPI-C" function int opu_ddr_due(input longint cycle);
+  import "DPI-C" function void opu_ddr_take();
+  import "DPI-C" function int opu_ddr_room(input longint cycle);
+  import "DPI-C" function void opu_ddr_write(input longint cycle, input longint address, input int beats, input int bus);
+
   localparam int unsigned INDEX_BITS = $clog2(DEPTH);
   localparam logic [1:0] OKAY = 2'b00;
   localparam logic [1:0] DECERR = 2'b11;
@@ -64,7 +76,9 @@ module opu_axi_memory #(
 
   typedef logic [INDEX_BITS-1:0] index_t;
 
-  int unsigned now, budget;
+  localparam longint DDR_CYCLE = 64'd1;  // the cycle engine counts from the cycle in which the machine starts
+  int unsigned now, budget, rate;
+  longint ddr_now, first;
   bit write_first;
 
   // Open bursts as circular buffers: next entry to fill, next to serve, number of entries.
@@ -76,6 +90,7 @@ module opu_axi_memory #(
   int unsigned ar_count;
   longint aw_addr [DEPTH];
   int unsigned aw_left [DEPTH];
+  int unsigned aw_beats [DEPTH];
   logic aw_id [DEPTH];
   index_t aw_tail, aw_head;
   int unsigned aw_count;
@@ -159,9 +174,12 @@ module opu_axi_memory #(
       rvalid_o <= 1'b0;
     end else begin
       now = now + 1;
-      budget = budget + rate_i;
+      ddr_now = longint'(cycle_i) + DDR_CYCLE;
+      if (ddr_i && cycle_i == '0) opu_ddr_reset();
+      rate = ddr_i ? 2 * BEAT_COST : rate_i;
+      budget = budget + rate;
       // What was handed out for a write beat that did not come (wready_o without wvalid_i) is still set aside.
-      if (budget > BEAT_COST + rate_i) budget = BEAT_COST + rate_i;
+      if (budget > BEAT_COST + rate) budget = BEAT_COST + rate;
 
       if (wvalid_i && wready_o) begin
         waiting[waiting_tail % BEATS] = '{data: wdata_i, strobes: wstrb_i, last: wlast_i};
@@ -186,6 +204,10 @@ module opu_axi_memory #(
         if (due.last != (aw_left[aw_head] == 0)) $error("wlast does not mark the last beat");
         aw_left[aw_head] = aw_left[aw_head] - 1;
         if (due.last) begin
+          if (ddr_i) begin
+            first = aw_addr[aw_head] - longint'(BUS_BYTES * aw_beats[aw_head]);
+            opu_ddr_write(ddr_now, first, int'(aw_beats[aw_head]), int'(BUS_BYTES));
+          end
           b_time[b_tail] = now + latency_i - 1;
           b_id[b_tail] = aw_id[aw_head];
           b_resp[b_tail] = worst;
@@ -200,6 +222,7 @@ module opu_axi_memory #(
       if (awvalid_i && awready_o) begin
         aw_addr[aw_tail] = longint'(awaddr_i);
         aw_left[aw_tail] = 32'(awlen_i);
+        aw_beats[aw_tail] = 32'(awlen_i) + 32'd1;
         aw_id[aw_tail] = awid_i;
         aw_tail = aw_tail + index_t'(1);
         aw_count = aw_count + 1;
@@ -207,8 +230,8 @@ module opu_axi_memory #(
       end
 
       // Room on r and on w for the next cycle; a beat reserved for w remains reserved until it comes.
-      want_read = ar_count != 0 && now >= ar_time[ar_head] && (!rvalid_o || rready_i);
-      want_write = takes_data() && (!wready_o || wvalid_i);
+      want_read = ar_count != 0 && (!rvalid_o || rready_i) && (ddr_i ? opu_ddr_due(ddr_now) != 0 : now >= ar_time[ar_head]);
+      want_write = takes_data() && (!wready_o || wvalid_i) && (!ddr_i || opu_ddr_room(ddr_now) != 0);
       if (rvalid_o && rready_i) rvalid_o <= 1'b0;
       if (wready_o && wvalid_i) wready_o <= 1'b0;
       if (want_write && write_first && budget >= BEAT_COST) begin
@@ -224,6 +247,7 @@ module opu_axi_memory #(
         rdata_o <= beat;
         rlast_o <= ar_left[ar_head] == 0;
         budget = budget - BEAT_COST;
+        if (ddr_i) opu_ddr_take();
         write_first = 1'b1;
         ar_addr[ar_head] = ar_addr[ar_head] + longint'(BUS_BYTES);
         if (ar_left[ar_head] == 0) begin
@@ -244,6 +268,7 @@ module opu_axi_memory #(
         ar_left[ar_tail] = 32'(arlen_i);
         ar_id[ar_tail] = arid_i;
         ar_time[ar_tail] = now + latency_i - 1;
+        if (ddr_i) opu_ddr_read(ddr_now, longint'(araddr_i), int'(32'(arlen_i) + 32'd1), int'(BUS_BYTES));
         ar_tail = ar_tail + index_t'(1);
         ar_count = ar_count + 1;
       end

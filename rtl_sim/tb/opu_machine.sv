@@ -1,5 +1,6 @@
 // The machine and the memory at its port, for simulation. Plusargs:
 //   +image=FILE (mapped as DRAM, bus address 0 on), +latency=CYCLES (2, no less), +rate256=BYTES_PER_CYCLE*256 (the port's),
+//   +ddr=NUMBERS: a DDR memory (opu_ddr.cpp) instead of +rate256,
 //   +orders=SEED (0): in which order addresses and data of writes are taken (opu_axi_memory.sv).
 //
 //   AXI4-Lite ports --> opu_top --AXI4--> opu_axi_memory --> opu_image.cpp
@@ -32,18 +33,24 @@ module opu_machine
   localparam int unsigned ADDRESS_BITS = 40;
 
   import "DPI-C" function longint opu_image_open(input string path);
+  import "DPI-C" function int opu_ddr_open(input string numbers);
 
   int unsigned latency = 2;
   int unsigned rate256 = 256 * BUS_BYTES;
   int unsigned orders = 0;
+  bit ddr = 1'b0;
   initial begin
-    string path;
+    string path, numbers;
     if (!$value$plusargs("image=%s", path)) $fatal(1, "+image=FILE is missing");
     if (opu_image_open(path) == 0) $fatal(1, "the image %s cannot be mapped", path);
     void'($value$plusargs("latency=%d", latency));
     if (latency < 2) latency = 2;
     void'($value$plusargs("rate256=%d", rate256));
     void'($value$plusargs("orders=%d", orders));
+    if ($value$plusargs("ddr=%s", numbers)) begin
+      if (opu_ddr_open(numbers) == 0) $fatal(1, "+ddr=%s are not the numbers of a memory", numbers);
+      ddr = 1'b1;
+    end
   end
 
   logic m_awid, m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bid, m_bvalid, m_bready;
@@ -127,6 +134,8 @@ module opu_machine
       .latency_i(latency),
       .rate_i   (rate256),
       .orders_i (orders),
+      .ddr_i    (ddr),
+      .cycle_i  (dut.cycles),
       .awid_i   (m_awid),
       .awaddr_i (m_awaddr),
       .awlen_i  (m_awlen),

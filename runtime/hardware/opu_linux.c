@@ -51,7 +51,9 @@ static uint32_t linux_read(void *self, uint32_t offset) {
 
 static void linux_write(void *self, uint32_t offset, uint32_t value) {
   struct opu_linux *device = (struct opu_linux *)self;
-  if (offset == OPU_CTRL && value & OPU_CTRL_START)
+  /* The time of a program starts with it, or when the end of its predecessor is noticed. */
+  if (offset == OPU_IRQ_STATUS ||
+      (offset == OPU_CTRL && value & (OPU_CTRL_START | OPU_CTRL_QUEUE)))
     device->deadline_ms = now_ms() + device->timeout_ms;
   device->words[offset / 4] = value;
 }

@@ -15,6 +15,7 @@
  *   opu_native_init    or another back end
  *   opu_session_init   window and work memory of the caller, filled for this program
  *   opu_run            inputs to outputs, as often as wanted
+ * or opu_submit, opu_wait: the same in two steps, for frames that overlap
  */
 #ifndef OPU_H
 #define OPU_H
@@ -45,10 +46,11 @@ enum opu_status {
   OPU_NAN = 11,          /* an input is NaN, which no int8 can represent */
   OPU_OTHER_SPEC = 12,   /* the back end is another machine than the program was compiled for */
   OPU_NO_MACHINE = 13,   /* registers that are no machine of this version */
-  OPU_BUSY = 14,         /* another call uses the session, or the machine runs already */
+  OPU_BUSY = 14,         /* the session has a call or a frame, or the machine runs already */
   OPU_TIMEOUT = 15,      /* the machine has not ended in time; it was stopped */
   OPU_BUS = 16,          /* the device cannot be reached: `what` says which */
-  OPU_BAD_INDEX = 17     /* an operator on the host indexes outside its operand */
+  OPU_BAD_INDEX = 17,    /* an operator on the host indexes outside its operand */
+  OPU_NO_FRAME = 18      /* opu_wait without a frame that was submitted */
 };
 
 /* A sentence without a full stop; a static string. */
@@ -186,18 +188,33 @@ enum opu_status opu_open_members(struct opu_file *file, const void *section, siz
 enum opu_status opu_input(const struct opu_file *file, uint32_t number, struct opu_port *port);
 enum opu_status opu_output(const struct opu_file *file, uint32_t number, struct opu_port *port);
 
+/* A machine segment that was submitted. state: the back end's own, 0 before. fault: filled after
+ * OPU_MACHINE_FAULT. */
+struct opu_job {
+  const struct opu_window *window;
+  uint64_t offset; /* of the words in the window */
+  uint32_t words;
+  uint32_t state;
+  struct opu_fault fault;
+};
+
 /* What executes machine segments.
  *
  * attach: called once by opu_session_init, with the filled window; checks that the machine is the
  * file's. May be a null pointer.
  * run: execute the words at byte `offset` of the window, and return when they have ended. It also
- * cleans and invalidates caches where there are any. fault: filled after OPU_MACHINE_FAULT. */
+ * cleans and invalidates caches where there are any. fault: filled after OPU_MACHINE_FAULT.
+ * submit: start a job and return at once, or OPU_BUSY where the machine has no room for it; wait:
+ * return when it has ended. Both may be null pointers: opu_wait calls run then. A job stays where
+ * it is until wait has returned. */
 struct opu_backend {
   enum opu_status (*attach)(void *self, const struct opu_file *file,
                             const struct opu_window *window);
   enum opu_status (*run)(void *self, const struct opu_window *window, uint64_t offset,
                          uint32_t words, struct opu_fault *fault);
   void *self;
+  enum opu_status (*submit)(void *self, struct opu_job *job);
+  enum opu_status (*wait)(void *self, struct opu_job *job);
 };
 
 /* A loaded program. For one call at a time; a second one gets OPU_BUSY. segment, fault, port: where
@@ -211,6 +228,8 @@ struct opu_session {
   struct opu_window window;
   uint8_t *work;
   volatile int busy;
+  size_t submitted; /* images of the frame that opu_wait is to end; 0: none */
+  struct opu_job job;
 };
 
 /* Load a program: the window becomes constants, program words, and zeros. file and backend's self
@@ -235,6 +254,25 @@ struct opu_out {
  * `file->batch` of them. After an error outputs hold what was complete. */
 enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs,
                         const struct opu_out *outputs, size_t images);
+
+/* Run one frame in two steps: at least one image, and at most `file->batch`.
+ *
+ * opu_submit takes the inputs and starts the machine, or queues the frame behind the one that runs,
+ * and returns. Host segments before the first machine segment run in it. opu_wait returns when the
+ * machine has ended; later segments run in it. The session must stay where it is in between.
+ *
+ * A session has one window, so one frame: a second opu_submit before opu_wait gets OPU_BUSY, and so
+ * does opu_run; opu_wait without a frame gets OPU_NO_FRAME. For frames that overlap take two
+ * sessions with a window each, in the same memory, on one back end (opu_hardware.h), and wait in
+ * the order of submitting. A machine has room for one program behind the one that runs: a third
+ * session gets OPU_BUSY. Sessions on one machine belong to one thread.
+ *
+ * After OPU_BUSY opu_submit may be called again, and so may opu_wait where it has refused its
+ * arrays (OPU_BAD_ARGUMENT, OPU_SMALL_MEMORY); after any other error the frame is lost. The native
+ * engine, which has no thread of its own, runs a frame in opu_wait. */
+enum opu_status opu_submit(struct opu_session *session, const struct opu_in *inputs,
+                           size_t images);
+enum opu_status opu_wait(struct opu_session *session, const struct opu_out *outputs);
 
 /* The native engine as a back end. The processor must be little-endian. */
 void opu_native_backend(struct opu_backend *backend, struct opu_native *engine);

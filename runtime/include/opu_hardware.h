@@ -9,13 +9,18 @@
 extern "C" {
 #endif
 
-/* How this platform reaches a machine.
+/* How this platform reaches a machine. One of these for each machine: sessions that submit frames
+ * to it share it, and a back end of it.
  *
  * read, write: a control register, by its byte offset.
  * to_device, to_processor: clean and invalidate caches of the window; null pointers where it is
  * uncached or coherent. Not 0: it failed, and the run ends with OPU_BUS.
  * wait: called while the machine runs, between two looks at its status: returns at once, or after
- * an interrupt. Not 0: the time is up, and the machine is stopped. */
+ * an interrupt. Not 0: the time is up, and the machine is stopped.
+ * address: of the window of the first session on the machine's bus. Windows of further sessions are
+ * in the same memory, so as far from it on the bus as for the processor.
+ *
+ * The rest is the library's own, set by opu_registers_backend: call that again after a change. */
 struct opu_registers {
   uint32_t (*read)(void *self, uint32_t offset);
   void (*write)(void *self, uint32_t offset, uint32_t value);
@@ -23,10 +28,14 @@ struct opu_registers {
   int (*to_processor)(void *self);
   int (*wait)(void *self);
   void *self;
-  uint64_t address; /* of the window on the machine's bus, a multiple of 4096 */
+  uint64_t address; /* a multiple of 4096, and so are distances between windows */
+  const uint8_t *memory;           /* window of the first session */
+  struct opu_job *running, *queued; /* submitted, and not known to have ended */
+  uint32_t programs;               /* that had ended when `running` was started */
 };
 
-/* registers must stay where they are. */
+/* registers must stay where they are. A machine whose registers are older than version 1.3 takes
+ * no window while it runs: a frame that is submitted then gets OPU_BUSY. */
 void opu_registers_backend(struct opu_backend *backend, struct opu_registers *registers);
 
 /* A machine on Linux, from user space. All members are the library's own. */

@@ -5,7 +5,7 @@
 #define OPU_REGS_H
 
 #define OPU_ID_VALUE 0x4f505546u
-#define OPU_VERSION_VALUE 0x00010002u
+#define OPU_VERSION_VALUE 0x00010003u
 
 /* Byte offsets of the control registers, masks and lowest bits of their fields. */
 #define OPU_ID 0x000u

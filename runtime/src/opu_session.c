@@ -33,7 +33,8 @@ enum opu_status opu_session_init(struct opu_session *session, const struct opu_f
   return backend->attach ? backend->attach(backend->self, file, &session->window) : OPU_OK;
 }
 
-/* Whether every array of the caller has all images. */
+/* Whether every array of the caller has all images. inputs, outputs: a null pointer for none of
+ * them. */
 static enum opu_status check_arrays(struct opu_session *s, const struct opu_in *inputs,
                                     const struct opu_out *outputs, size_t images) {
   const struct opu_file *file = s->file;
@@ -41,12 +42,13 @@ static enum opu_status check_arrays(struct opu_session *s, const struct opu_in *
   for (n = 0; n < file->inputs + file->outputs; n++) {
     const struct opu_port_record port = opu_port_of(file, n);
     const int input = n < file->inputs;
-    const struct opu_out *out = outputs + (input ? 0 : n - file->inputs);
-    const size_t bytes = input ? inputs[n].bytes : out->bytes;
+    const uint32_t number = input ? n : n - file->inputs;
     const size_t one = port.elements * opu_dtype_bytes(port.dtype);
-    s->port = input ? n : n - file->inputs;
-    if (!(input ? inputs[n].data : out->data)) return OPU_BAD_ARGUMENT;
-    if (bytes / one < images) return OPU_SMALL_MEMORY;
+    if (input ? !inputs : !outputs) continue;
+    s->port = number;
+    if (!(input ? inputs[number].data : outputs[number].data)) return OPU_BAD_ARGUMENT;
+    if ((input ? inputs[number].bytes : outputs[number].bytes) / one < images)
+      return OPU_SMALL_MEMORY;
   }
   return OPU_OK;
 }
@@ -68,22 +70,26 @@ static enum opu_status pack_images(struct opu_session *s, const struct opu_in *i
   return OPU_OK;
 }
 
-static enum opu_status run_segments(struct opu_session *s, uint32_t images) {
+static enum opu_status run_host(const struct opu_session *s, uint32_t segment, uint32_t images) {
+  uint32_t image;
+  enum opu_status status = OPU_OK;
+  for (image = 0; image < images && status == OPU_OK; image++)
+    status = opu_host_run(s, segment, image);
+  return status;
+}
+
+/* Run the segments from `first` on. */
+static enum opu_status run_segments(struct opu_session *s, uint32_t first, uint32_t images) {
   const struct opu_file *file = s->file;
-  uint32_t n, image;
-  for (n = 0; n < file->segments; n++) {
+  uint32_t n;
+  for (n = first; n < file->segments; n++) {
     const struct opu_segment segment = opu_segment_of(file, n);
+    enum opu_status status;
     s->segment = n;
-    if (segment.host) {
-      for (image = 0; image < images; image++) {
-        const enum opu_status status = opu_host_run(s, n, image);
-        if (status != OPU_OK) return status;
-      }
-    } else {
-      const enum opu_status status = s->backend.run(s->backend.self, &s->window, segment.offset,
-                                                    segment.words, &s->fault);
-      if (status != OPU_OK) return status;
-    }
+    status = segment.host ? run_host(s, n, images)
+                          : s->backend.run(s->backend.self, &s->window, segment.offset,
+                                           segment.words, &s->fault);
+    if (status != OPU_OK) return status;
   }
   return OPU_OK;
 }
@@ -107,7 +113,7 @@ static enum opu_status run_all(struct opu_session *s, const struct opu_in *input
     const size_t left = images - first;
     const uint32_t some = left < s->file->batch ? (uint32_t)left : s->file->batch;
     status = pack_images(s, inputs, first, some);
-    if (status == OPU_OK) status = run_segments(s, some);
+    if (status == OPU_OK) status = run_segments(s, 0, some);
     if (status == OPU_OK) unpack_images(s, outputs, first, some);
   }
   return status;
@@ -140,7 +146,73 @@ enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs
   if ((!inputs && session->file->inputs) || (!outputs && session->file->outputs))
     return OPU_BAD_ARGUMENT;
   if (!take(&session->busy)) return OPU_BUSY;
-  status = run_all(session, inputs, outputs, images);
+  status = session->submitted ? OPU_BUSY : run_all(session, inputs, outputs, images);
+  release(&session->busy);
+  return status;
+}
+
+/* Everything up to the first machine segment, and that one's start. */
+static enum opu_status begin_frame(struct opu_session *s, const struct opu_in *inputs,
+                                   uint32_t images) {
+  uint32_t n;
+  enum opu_status status = check_arrays(s, inputs, 0, images);
+  if (status == OPU_OK) status = pack_images(s, inputs, 0, images);
+  if (status != OPU_OK) return status;
+  memset(&s->job, 0, sizeof s->job);
+  for (n = 0; n < s->file->segments; n++) {
+    const struct opu_segment segment = opu_segment_of(s->file, n);
+    s->segment = n;
+    if (!segment.host) {
+      s->job.window = &s->window;
+      s->job.offset = segment.offset;
+      s->job.words = segment.words;
+      return s->backend.submit ? s->backend.submit(s->backend.self, &s->job) : OPU_OK;
+    }
+    status = run_host(s, n, images);
+    if (status != OPU_OK) return status;
+  }
+  s->segment = n;
+  return OPU_OK;
+}
+
+enum opu_status opu_submit(struct opu_session *session, const struct opu_in *inputs,
+                           size_t images) {
+  enum opu_status status = OPU_BUSY;
+  if (!session || !session->file || (!inputs && session->file->inputs)) return OPU_BAD_ARGUMENT;
+  if (!images || images > session->file->batch) return OPU_BAD_ARGUMENT;
+  if (!take(&session->busy)) return OPU_BUSY;
+  if (!session->submitted) {
+    status = begin_frame(session, inputs, (uint32_t)images);
+    if (status == OPU_OK) session->submitted = images;
+  }
+  release(&session->busy);
+  return status;
+}
+
+/* The end of the submitted segment, and all segments behind it. */
+static enum opu_status end_frame(struct opu_session *s, const struct opu_out *outputs) {
+  const uint32_t images = (uint32_t)s->submitted;
+  enum opu_status status;
+  if (!images) return OPU_NO_FRAME;
+  status = check_arrays(s, 0, outputs, images);
+  if (status != OPU_OK) return status;
+  s->submitted = 0;
+  if (s->backend.submit && s->job.window) {
+    status = s->backend.wait(s->backend.self, &s->job);
+    s->fault = s->job.fault;
+    if (status == OPU_OK) status = run_segments(s, s->segment + 1, images);
+  } else {
+    status = run_segments(s, s->segment, images);
+  }
+  if (status == OPU_OK) unpack_images(s, outputs, 0, images);
+  return status;
+}
+
+enum opu_status opu_wait(struct opu_session *session, const struct opu_out *outputs) {
+  enum opu_status status;
+  if (!session || !session->file || (!outputs && session->file->outputs)) return OPU_BAD_ARGUMENT;
+  if (!take(&session->busy)) return OPU_BUSY;
+  status = end_frame(session, outputs);
   release(&session->busy);
   return status;
 }
@@ -170,4 +242,6 @@ void opu_native_backend(struct opu_backend *backend, struct opu_native *engine) 
   backend->attach = native_attach;
   backend->run = engine ? native_run : 0;
   backend->self = engine;
+  backend->submit = 0;
+  backend->wait = 0;
 }

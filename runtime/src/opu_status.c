@@ -21,7 +21,8 @@ static const char *const statuses[] = {
     "the session or the machine is busy",
     "the machine did not end in time and was stopped",
     "the device cannot be reached",
-    "an operator on the host indexes outside its operand: check the inputs"};
+    "an operator on the host indexes outside its operand: check the inputs",
+    "no frame was submitted"};
 
 const char *opu_status_text(enum opu_status status) {
   return (unsigned)status < sizeof statuses / sizeof statuses[0] ? statuses[status]

@@ -55,8 +55,23 @@ def test_the_refusal_says_why(opu_fuse, program_file):
     assert "it has no data" in " ".join(called.err.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("option", ["--trace=t.json", "--latency=3", "--bytes-per-cycle=4"])
+@pytest.mark.parametrize(
+    "option", ["--trace=t.json", "--latency=3", "--bytes-per-cycle=4", "--memory=ddr3-1600x64"]
+)
 def test_the_functional_engine_has_no_time(opu_fuse, program_file, option):
     called = opu_fuse("run", program_file, option)
     assert called.code == 2
     assert option.partition("=")[0] in called.err
+
+
+def test_a_ddr_memory_has_a_name_and_its_own_bandwidth(opu_fuse, program_file):
+    run = ("run", program_file, "--engine", "cycle")
+    slow = opu_fuse(*run, "--memory", "ddr3-1600x16", "--latency", "200")
+    assert slow.code == 0
+    assert "cycles" in slow.out
+    unknown = opu_fuse(*run, "--memory", "ddr5")
+    assert unknown.code == 2
+    assert "ddr3-1600x64" in unknown.err
+    both = opu_fuse(*run, "--memory", "ddr3-1600x16", "--bytes-per-cycle", "8")
+    assert both.code == 2
+    assert "has a bandwidth of its own" in " ".join(both.err.replace("│", " ").split())

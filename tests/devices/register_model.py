@@ -10,8 +10,8 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.sim.functional.machine import Machine
 
 _NAME = {register.offset: register.name for register in CONTROL_REGISTERS}
-START, STOP, IRQ_CLEAR, ABORT = 1 << 0, 1 << 1, 1 << 2, 1 << 4
-BUSY, DONE, ERROR = 1 << 0, 1 << 1, 1 << 2
+START, STOP, IRQ_CLEAR, QUEUE, ABORT = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4
+BUSY, DONE, ERROR, QUEUED = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 CYCLES = 0x1_2345_6789
 FAULT = (ErrorCode.BUFFER, Engine.LOAD, 3)
 
@@ -20,11 +20,15 @@ class MachineModel:
     """Registers by docs/registers.md, written down by hand where a test relies on bits.
 
     hangs: a started program does not end before it is stopped; silent: not even then, only an
-    abort ends it; faults: it ends with `FAULT`. log: what was written, in order.
+    abort ends it; faults: it ends with `FAULT`; later: it ends in `advance`, and one may be queued
+    behind it. log: what was written, in order.
     """
 
     def __init__(self, spec: HwSpec, *, hangs: bool = False, silent: bool = False) -> None:
         self.spec, self.hangs, self.silent, self.faults = spec, hangs, silent, False
+        self.later = False
+        self._running: dict[str, int] = {}  # registers of the program, and of the queued one
+        self._queued: dict[str, int] = {}
         self.memory = np.zeros(1 << 22, np.uint8)
         self.address = 0x7000_0000
         self.log: list[tuple[str, int]] = []
@@ -59,30 +63,52 @@ class MachineModel:
         self.log.append((name, value))
         if name != "CTRL":
             self._values[name] = value
-        elif value & START:
-            self._start()
+        elif value & (START | QUEUE):
+            self._start(dict(self._values))
         elif (value & STOP and not self.silent) or value & ABORT:
             self._end(ErrorCode.STOPPED, Engine.FETCH, 0)
 
-    def _start(self) -> None:
-        if self.hangs or self.silent:
+    def _start(self, named: dict[str, int]) -> None:
+        if self._running:
+            assert self.later, "a start while busy"
+            assert not self._queued, "one program may wait"
+            self._queued = named
+            self._values["STATUS"] |= QUEUED
+        elif self.hangs or self.silent or self.later:
+            self._running = named
             self._values["STATUS"] = BUSY
-        elif self.faults:
-            self._end(*FAULT)
         else:
-            self._run()
-            self._values["STATUS"] = DONE
+            self._running = named
+            self.advance()
 
-    def _run(self) -> None:
-        base = self._values["WINDOW_BASE_LO"] | self._values["WINDOW_BASE_HI"] << 32
+    def advance(self) -> None:
+        """The program that runs ends, and the queued one starts."""
+        if self.faults:
+            self._end(*FAULT)
+            return
+        self._run(self._running)
+        self._ended(DONE)
+        if self._queued:
+            self._running, self._queued = self._queued, {}
+            self._values["STATUS"] = BUSY
+
+    def _run(self, named: dict[str, int]) -> None:
+        base = named["WINDOW_BASE_LO"] | named["WINDOW_BASE_HI"] << 32
         first = base - self.address
-        window = self.memory[first : first + self._values["WINDOW_SIZE_LO"]]
-        at, words = self._values["PROG_BASE_LO"], self._values["PROG_WORDS"]
+        window = self.memory[first : first + named["WINDOW_SIZE_LO"]]
+        at, words = named["PROG_BASE_LO"], named["PROG_WORDS"]
         program = window[at : at + 4 * words].view("<u4")
         Machine(self.spec, window).run(decode(program))
 
+    def _ended(self, status: int) -> None:
+        self._running = {}
+        self._values["STATUS"] = status
+        self._values["PROGRAMS"] = self._values.get("PROGRAMS", 0) + 1
+
     def _end(self, code: ErrorCode, engine: Engine, pc: int) -> None:
-        self._values |= {"STATUS": ERROR, "ERROR": code | engine << 8, "ERROR_PC": pc}
+        self._ended(ERROR)
+        self._queued = {}
+        self._values |= {"ERROR": code | engine << 8, "ERROR_PC": pc}
 
 
 def noise(bundle: Bundle, seed: int = 1) -> dict[str, np.ndarray]:

@@ -87,12 +87,7 @@ def test_the_window_and_its_interrupts_are_set_before_the_start(program: Program
 
 def test_an_interrupt_ends_the_wait(program: Program) -> None:
     model = MachineModel(program.hw, hangs=True)
-
-    def finish() -> None:
-        model._run()
-        model.set("STATUS", 1 << 1)
-
-    interrupt = Interrupt(finish)
+    interrupt = Interrupt(model.advance)
     inputs = noise(program.bundle)
     result = _device(model, interrupt=interrupt).run(program, inputs)
     assert interrupt.waits == 2

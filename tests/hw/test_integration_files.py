@@ -45,7 +45,7 @@ def _left_bits(text: str) -> dict[str | None, int]:
 
 def test_a_component_has_the_buses_of_the_machine(machine: str, tmp_path: Path) -> None:
     component, files = _component(machine, tmp_path)
-    assert VLNV == "opu-fuse:user:opu:1.2"
+    assert VLNV == "opu-fuse:user:opu:1.3"
     names = (component.vendor, component.library, component.name, component.version)
     assert ":".join(names) == VLNV
     buses = {bus.name: bus for bus in component.busInterfaces.busInterface}

@@ -6,6 +6,7 @@ from opu_fuse import zoo
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.sim.cycle.run import MemoryOptions
+from opu_fuse.sim.engine_names import MemoryName
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
 from tests.dfg.canonical import canonical
@@ -28,6 +29,12 @@ NETWORKS = (
 )
 MEMORIES = ((0, 0.5), (40, 1.0))
 """(latency, share of the bus's bandwidth)."""
+BEHIND_DDR = (
+    ("opu-micro", "squeezenet", 48),  # its clock does not divide the memory's
+    ("opu-1024", "resnet20", None),
+    ("opu-light", "mobilenet_v1_025", 64),
+    ("opu-1024-lean", "squeezenet", 64),
+)
 WHOLE = {("opu-1024", "googlenet", 64), ("opu-1024-lean", "squeezenet", 64), NETWORKS[-1]}
 
 
@@ -76,15 +83,22 @@ def test_the_cycle_engine_has_the_rtls_counters_groups_and_records(program, late
     same_counters(program, latency, share * program.hw.dram.bus_bytes)
 
 
-def same_counters(program, latency, speed):
-    rtl = program.run(
-        noise(program.bundle),
-        engine="rtl",
-        rtl=RtlOptions(latency=latency, bytes_per_cycle=speed),
-    )
-    cycle = program.run(
-        engine="cycle", memory=MemoryOptions(latency=latency, bytes_per_cycle=speed)
-    )
+@pytest.mark.parametrize("dram", MemoryName)
+@pytest.mark.parametrize(
+    ("machine", "network", "image"),
+    by_night([("opu-tiny", "tiny_odd", None), *BEHIND_DDR], BEHIND_DDR),
+)
+def test_both_wait_for_the_same_ddr_memory(machine, network, image, dram):
+    """Rows, refreshes and turnarounds of Python and of the RTL's memory."""
+    program = compile_program(zoo.build(network, image=image), load_hw(machine))
+    for latency in (0, 40):
+        same_counters(program, latency, None, dram=dram)
+
+
+def same_counters(program, latency, speed, *, dram=None):
+    port = {"latency": latency, "bytes_per_cycle": speed, "dram": dram}
+    rtl = program.run(noise(program.bundle), engine="rtl", rtl=RtlOptions(**port))
+    cycle = program.run(engine="cycle", memory=MemoryOptions(**port))
     assert {name: cycle.counters[name] for name in rtl.counters} == rtl.counters
     assert cycle.groups == rtl.groups
     assert cycle.trace == rtl.trace

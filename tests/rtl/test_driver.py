@@ -26,7 +26,7 @@ static uint32_t model_read(uint32_t offset) {
 static void model_write(uint32_t offset, uint32_t value) {
     printf("%03x=%x\n", (unsigned)offset, (unsigned)value);
     registers[offset / 4] = value;
-    if (offset == 0x10 && value == 1) { registers[5] = 1; polls = 3; }
+    if (offset == 0x10 && value == 1) { registers[5] = 1; polls = 4; }
 }
 #define OPU_READ(device, offset) ((void)(device), model_read(offset))
 #define OPU_WRITE(device, offset, value) ((void)(device), model_write((offset), (value)))
@@ -46,6 +46,8 @@ int main(void) {
     SHOW(opu_start(&d, 0x8020, 5, 0));
     SHOW(opu_start(&d, 0x8040, 5, OPU_IRQ_ENABLE_DONE | OPU_IRQ_ENABLE_ERROR));
     SHOW(opu_start(&d, 0x8040, 5, 0));
+    SHOW(opu_window(&d, 0x2000, 4096));
+    registers[1] = OPU_VERSION_VALUE - 1;
     SHOW(opu_window(&d, 0, 4096));
     SHOW(opu_wait(&d, 0));
     SHOW(opu_wait(&d, 100));
@@ -62,6 +64,8 @@ int main(void) {
     SHOW(opu_queue(&d, 0xc0, 9));
     registers[5] = OPU_STATUS_QUEUED;
     SHOW(opu_queue(&d, 0xc0, 9));
+    registers[1] = OPU_VERSION_VALUE;
+    SHOW(opu_window(&d, 0, 4096));
     opu_abort(&d);
     registers[OPU_PROGRAMS / 4] = 7;
     SHOW(opu_programs(&d));
@@ -93,8 +97,8 @@ def test_the_driver_writes_the_registers_in_the_order_of_the_page(tmp_path):
     barrier = lines.index("barrier")
     assert lines[barrier + 1] == f"{OFFSET['CTRL']:03x}=1", "started before memory was written"
     answers = [int(line.split(" -> ")[1]) for line in lines if " -> " in line]
-    assert answers[:13] == [-2, -3, 0, 0, -5, -5, -5, 0, -4, -4, -1, 0, 0]
-    assert answers[13:] == [int(ErrorCode.WINDOW), 2, -5, 0, -4, 7]
+    assert answers[:13] == [-2, -3, 0, 0, -5, -5, -5, 0, -4, 0, -4, -1, 0]
+    assert answers[13:] == [0, int(ErrorCode.WINDOW), 2, -5, 0, -4, -4, 7]
     assert f"3 3 77 {ERROR_DOC[ErrorCode.WINDOW]}" in lines
     assert lines[-1] == "100000005 unknown error code"
 
@@ -110,6 +114,10 @@ WRITES = (
     ("CTRL", 4),
     ("IRQ_ENABLE", 3),
     ("CTRL", 1),
+    ("WINDOW_BASE_LO", 0x2000),
+    ("WINDOW_BASE_HI", 0),
+    ("WINDOW_SIZE_LO", 4096),
+    ("WINDOW_SIZE_HI", 0),
     ("PROG_BASE_LO", 0),
     ("PROG_BASE_HI", 0),
     ("PROG_WORDS", 1),

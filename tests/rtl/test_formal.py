@@ -16,6 +16,7 @@ MISTAKES = {
     "opu_counters": ("control/opu_frontend.sv", "&& tokens_here && open_ready", "&& open_ready"),
     "opu_read_arbiter": ("axi/opu_read_arbiter.sv", "(!valid_q || bus_ar_ready_i) &&", ""),
     "opu_csr": ("control/opu_csr.sv", "aw_here_q && w_here_q &&", "aw_here_q &&"),
+    "opu_csr while a program runs": ("control/opu_csr.sv", "if (start_o)", "if (begins)"),
     "opu_control": ("control/opu_control.sv", "DRAIN: if (over)", "DRAIN: if (1'b1)"),
     "opu_walk": ("axi/opu_walk.sv", "!left[FAR_BITS] && !run_last_q", "!run_last_q"),
     "opu_store": ("store/opu_store.sv", ".pop_ready_i (aw_ready_i)", ".pop_ready_i (1'b1)"),

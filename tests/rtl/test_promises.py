@@ -15,8 +15,9 @@ pytestmark = pytest.mark.rtl
 PROMISES = {
     "registers.md": {
         "Accesses to addresses that are not listed answer SLVERR": "top: control_registers_are",
-        "and so do writes to `WINDOW_*` while the machine is busy": "promises: registers_of_window",
-        "and to `PROG_*` while a program is queued": "promises: registers_of_window",
+        "to `PROG_*` and `WINDOW_*` while a program is queued": "promises: registers_of_window",
+        "a program runs, which keeps its own": "top: the_window_cannot_be_moved",
+        "The running program keeps its own window": "next_program: frames_overlap",
         "run the program, from a clean state; ignored while busy": "promises: commands_that_do_not",
         "stop with error code STOPPED once no bus transaction is open": "fault: stops_at_any_time",
         "is open; ignored while idle": "promises: commands_that_do_not",

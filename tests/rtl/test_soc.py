@@ -76,7 +76,10 @@ def test_a_processor_runs_two_programs_and_finds_every_fault(tmp_path):
 def simulated(hw, folder, image, code):
     """What the firmware says; fails when it ends with another exit code than 0."""
     tb = rtl_dir() / "tb"
-    machine = (tb / "opu_image.cpp", tb / "opu_axi_memory.sv", tb / "opu_machine.sv")
+    machine = tuple(
+        tb / name
+        for name in ("opu_image.cpp", "opu_ddr.cpp", "opu_axi_memory.sv", "opu_machine.sv")
+    )
     sources = (processor(), *machine, rtl_dir() / "soc" / "soc.sv")
     design = Design(top="soc", spec=hw, sources=sources)
     console = folder / "console.txt"

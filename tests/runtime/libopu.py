@@ -37,6 +37,7 @@ class Status(IntEnum):
     TIMEOUT = 15
     BUS = 16
     BAD_INDEX = 17
+    NO_FRAME = 18
 
 
 class Head(ctypes.Structure):
@@ -74,7 +75,7 @@ class Sizes(ctypes.Structure):
 class Backend(ctypes.Structure):
     """struct opu_backend."""
 
-    _fields_ = tuple((n, ctypes.c_void_p) for n in ("attach", "run", "self"))
+    _fields_ = tuple((n, ctypes.c_void_p) for n in ("attach", "run", "self", "submit", "wait"))
 
 
 def aligned(size):
@@ -140,16 +141,23 @@ class Session:
     def run(self, inputs, images=1):
         """(status, outputs by name). inputs: arrays in the order of the ports."""
         arrays = [np.ascontiguousarray(array) for array in inputs]
-        given = (Words * max(len(arrays), 1))(
-            *(Words(data=a.ctypes.data, size=a.nbytes) for a in arrays)
-        )
-        ports = [self.file.port("output", n) for n in range(self.file.sizes.outputs)]
-        outputs = {p.name.decode(): self._array(p, images) for p in ports}
-        taken = (Words * max(len(ports), 1))(
-            *(Words(data=a.ctypes.data, size=a.nbytes) for a in outputs.values())
-        )
+        outputs = self._outputs(images)
+        given, taken = _words(arrays), _words(outputs.values())
         status = self.call.opu_run(self.memory, given, taken, ctypes.c_size_t(images))
         return Status(status), outputs
+
+    def submit(self, inputs, images=1):
+        arrays = [np.ascontiguousarray(array) for array in inputs]
+        return Status(self.call.opu_submit(self.memory, _words(arrays), ctypes.c_size_t(images)))
+
+    def wait(self, images=1):
+        """(status, outputs by name) of the frame that was submitted."""
+        outputs = self._outputs(images)
+        return Status(self.call.opu_wait(self.memory, _words(outputs.values()))), outputs
+
+    def _outputs(self, images):
+        ports = [self.file.port("output", n) for n in range(self.file.sizes.outputs)]
+        return {p.name.decode(): self._array(p, images) for p in ports}
 
     @staticmethod
     def _array(port, images):
@@ -157,6 +165,12 @@ class Session:
         if images > 1:
             shape = [images, *shape[1:]] if shape[:1] == [1] else [images, *shape]
         return np.zeros(shape, DTYPES[port.dtype])
+
+
+def _words(arrays):
+    """An array of struct opu_in or struct opu_out."""
+    given = [Words(data=a.ctypes.data, size=a.nbytes) for a in arrays]
+    return (Words * max(len(given), 1))(*given)
 
 
 def native_backend(session):

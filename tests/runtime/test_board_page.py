@@ -12,10 +12,11 @@ from tests.runtime.built import SANITIZED, build
 from tests.runtime.test_host_segments import compiled, joined_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "run-on-a-board.md"
+BLOCKS = re.findall(r"```c\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_complete_program_runs(sanitized, tmp_path):
-    (text,) = re.findall(r"```c\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    text, _ = BLOCKS
     source = tmp_path / "main.c"
     source.write_text(text, encoding="utf-8")
     options = ("-std=c11", *SANITIZED)
@@ -33,3 +34,70 @@ def test_the_complete_program_runs(sanitized, tmp_path):
     )
     got = [float.fromhex(line) for line in done.stdout.split()]
     assert np.array_equal(np.array(got, np.float32), expected.ravel())
+
+
+TWO_SESSIONS = r"""
+enum { FRAMES = 5 };
+static unsigned char file_bytes[1 << 22];
+
+static void *memory(size_t size) { return aligned_alloc(4096, (size + 4096) / 4096 * 4096); }
+
+int main(int count, char **names) {
+  struct opu_file file;
+  struct opu_port input, output;
+  struct opu_native *engine;
+  struct opu_backend backend;
+  struct opu_session sessions[2];
+  struct opu_window window;
+  struct opu_in frames[FRAMES];
+  struct opu_out results[FRAMES];
+  FILE *stream = fopen(names[count - 2], "rb");
+  const size_t size = fread(file_bytes, 1, sizeof file_bytes, stream);
+  size_t n;
+  if (opu_open(&file, file_bytes, size) != OPU_OK) return 1;
+  opu_input(&file, 0, &input);
+  opu_output(&file, 0, &output);
+  n = opu_native_size(&file.machine);
+  if (opu_native_init(&engine, &file.machine, memory(n), n) != OPU_OK) return 2;
+  opu_native_backend(&backend, engine);
+  for (n = 0; n < 2; n++) {
+    window.size = file.window_bytes;
+    window.data = memory(window.size);
+    if (opu_session_init(&sessions[n], &file, &backend, &window, memory(file.work_bytes),
+                         file.work_bytes) != OPU_OK)
+      return 3;
+  }
+  stream = fopen(names[count - 1], "rb");
+  for (n = 0; n < FRAMES; n++) {
+    frames[n].bytes = input.bytes;
+    frames[n].data = memory(input.bytes);
+    if (fread((void *)frames[n].data, 1, input.bytes, stream) != input.bytes) return 4;
+    results[n].bytes = output.bytes;
+    results[n].data = memory(output.bytes);
+  }
+  if (run_frames(sessions, frames, results, FRAMES) != OPU_OK) return 5;
+  for (n = 0; n < FRAMES; n++) fwrite(results[n].data, 1, output.bytes, stdout);
+  return 0;
+}
+"""
+
+
+def test_frames_overlap(sanitized, tmp_path):
+    """Host segments before and behind those of the machine included."""
+    source = tmp_path / "main.c"
+    headers = '#include <stdio.h>\n#include <stdlib.h>\n#include "opu.h"\n'
+    source.write_text(headers + BLOCKS[1] + TWO_SESSIONS, encoding="utf-8")
+    main = build(tmp_path / "main", source, sanitized, options=("-std=c11", *SANITIZED))
+    bundle, path = compiled(joined_model(), tmp_path)
+    (port,) = bundle.inputs
+    frames = np.random.default_rng(1).normal(size=(5, *port.shape)).astype(np.float32)
+    frames.tofile(tmp_path / "frames")
+    done = subprocess.run(
+        [main, path, tmp_path / "frames"],
+        capture_output=True,
+        check=True,
+        env={"ASAN_OPTIONS": "detect_leaks=0"},
+    )
+    hw = load_hw("opu-tiny")
+    expected = [engine.run(bundle, hw, {port.name: frame}).outputs["y"] for frame in frames]
+    assert np.array_equal(np.frombuffer(done.stdout, np.float32), np.ravel(expected))

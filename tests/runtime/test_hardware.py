@@ -14,37 +14,17 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
-from tests.devices.register_model import DONE, ERROR, START, MachineModel
-from tests.runtime.built import build
+from tests.devices.register_model import DONE, ERROR, QUEUE, START, MachineModel
 from tests.runtime.libopu import Backend, File, Session, Status
+from tests.runtime.registers import CALL, READ, WRITE, Registers, registers_library
 
 TINY = load_hw("opu-tiny")
-READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
-WRITE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
-CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 OFFSET = {register.name: register.offset for register in CONTROL_REGISTERS}
-
-
-class Registers(ctypes.Structure):
-    """struct opu_registers."""
-
-    _fields_ = (
-        ("read", READ),
-        ("write", WRITE),
-        ("to_device", CALL),
-        ("to_processor", CALL),
-        ("wait", CALL),
-        ("self", ctypes.c_void_p),
-        ("address", ctypes.c_uint64),
-    )
 
 
 @pytest.fixture(scope="module")
 def hardware(tmp_path_factory):
-    """The back end alone: sessions are those of the library that the engine is in."""
-    target = tmp_path_factory.mktemp("hardware") / "registers.so"
-    options = ("-O1", "-fPIC", "-shared")
-    return ctypes.CDLL(str(build(target, "hardware/opu_registers.c", options=options)))
+    return registers_library(tmp_path_factory.mktemp("hardware"))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +41,7 @@ class Board:
 
     def __init__(self, hardware, path, model, patience=3):
         self.model, self.left = model, patience
-        file = File(path.read_bytes())
+        self.file = File(path.read_bytes())
         self.registers = Registers(
             READ(lambda _, offset: model.read(offset)),
             WRITE(lambda _, offset, value: model.write(offset, value)),
@@ -75,11 +55,18 @@ class Board:
         hardware.opu_registers_backend(ctypes.byref(self.backend), ctypes.byref(self.registers))
         start = -model.memory.ctypes.data % 64  # the model's memory is the window
         model.memory = model.memory[start:]
-        self.session = Session(file, self.backend, model.memory[: file.sizes.window_bytes])
+        self.session = self.another(0)
         self.status = Status(self.session.status)
+
+    def another(self, at):
+        """A session whose window begins at a byte of the machine's memory."""
+        window = self.model.memory[at : at + self.file.sizes.window_bytes]
+        return Session(self.file, self.backend, window)
 
     def _wait(self, _):
         self.left -= 1
+        if self.model.later:
+            self.model.advance()
         return int(self.left < 0)
 
 
@@ -119,6 +106,134 @@ def test_a_fault_has_code_engine_and_instruction(hardware, case):
     _, _, code, driver, instruction, word = np.frombuffer(board.session.memory.raw, "<u4", 6)
     assert (code, driver, word) == (ErrorCode.BUFFER, 1, 3)
     assert instruction == 1  # `check` is the third word
+
+
+@pytest.fixture
+def overlapping(hardware, case):
+    """A board whose programs take their time, and two sessions with a window each."""
+    path, inputs, _ = case
+    model = MachineModel(TINY)
+    model.later = True
+    board = Board(hardware, path, model, patience=50)
+    second = board.another(1 << 20)
+    frames = [
+        [rng.normal(size=a.shape).astype(a.dtype) for a in inputs.values()]
+        for rng in map(np.random.default_rng, range(5))
+    ]
+    return board, (board.session, second), frames
+
+
+def _expected(case, frame):
+    _, inputs, _ = case
+    bundle = compile_model(zoo.build("tiny_residual"), TINY).bundle
+    return engine.run(bundle, TINY, dict(zip(inputs, frame, strict=True))).outputs
+
+
+def _equal(got, expected):
+    return all(np.array_equal(got[name], expected[name]) for name in expected)
+
+
+def test_frames_overlap_in_two_windows(overlapping, case):
+    """The second one is queued, in its own window, while the first one runs."""
+    board, sessions, frames = overlapping
+    for n, frame in enumerate(frames):
+        assert sessions[n % 2].submit(frame) is Status.OK
+        if n:
+            status, got = sessions[(n - 1) % 2].wait()
+            assert status is Status.OK
+            assert _equal(got, _expected(case, frames[n - 1]))
+    status, got = sessions[(len(frames) - 1) % 2].wait()
+    assert status is Status.OK
+    assert _equal(got, _expected(case, frames[-1]))
+    controls = [v for name, v in board.model.log if name == "CTRL" and v in (START, QUEUE)]
+    assert controls == [START, QUEUE, QUEUE, QUEUE, QUEUE]
+    windows = [v for name, v in board.model.log if name == "WINDOW_BASE_LO"][2:]
+    assert windows == [board.model.address + n % 2 * (1 << 20) for n in range(len(frames))]
+
+
+def test_a_session_holds_one_frame_and_a_machine_two(overlapping, case):
+    board, (first, second), frames = overlapping
+    assert first.wait()[0] is Status.NO_FRAME
+    assert first.submit(frames[0]) is Status.OK
+    assert first.submit(frames[1]) is Status.BUSY
+    assert first.run(frames[1])[0] is Status.BUSY
+    assert second.submit(frames[1]) is Status.OK
+    third = board.another(1 << 21)
+    assert third.submit(frames[2]) is Status.BUSY
+    for session, frame in ((first, frames[0]), (second, frames[1])):
+        assert _equal(session.wait()[1], _expected(case, frame)), "the refused one changed it"
+    assert third.submit(frames[2]) is Status.OK
+    assert _equal(third.wait()[1], _expected(case, frames[2]))
+    assert third.wait()[0] is Status.NO_FRAME
+
+
+def test_a_fault_loses_its_own_frame_only(overlapping, case):
+    """The machine drops the queued program; it is started again."""
+    board, (first, second), frames = overlapping
+    assert first.submit(frames[0]) is Status.OK
+    assert second.submit(frames[1]) is Status.OK
+    board.model.faults = True
+    board.model.advance()
+    board.model.faults = False
+    status, got = second.wait()
+    assert status is Status.OK
+    assert _equal(got, _expected(case, frames[1]))
+    assert first.wait()[0] is Status.MACHINE_FAULT
+    _, _, code, driver, _, word = np.frombuffer(first.memory.raw, "<u4", 6)
+    assert (code, driver, word) == (ErrorCode.BUFFER, 1, 3)
+    assert first.submit(frames[2]) is Status.OK
+    assert _equal(first.wait()[1], _expected(case, frames[2]))
+
+
+def test_both_frames_may_have_ended_before_anyone_looks(overlapping, case):
+    board, sessions, frames = overlapping
+    for session, frame in zip(sessions, frames, strict=False):
+        assert session.submit(frame) is Status.OK
+    board.model.advance()
+    board.model.advance()
+    for session, frame in zip(sessions, frames, strict=False):
+        assert _equal(session.wait()[1], _expected(case, frame))
+
+
+def test_an_image_may_run_between_frames(overlapping, case):
+    """`opu_run` takes its place behind the frame that runs."""
+    _, (first, second), frames = overlapping
+    assert first.submit(frames[0]) is Status.OK
+    assert _equal(second.run(frames[1])[1], _expected(case, frames[1]))
+    assert _equal(first.wait()[1], _expected(case, frames[0]))
+
+
+def test_time_that_is_up_ends_both_programs(overlapping, case):
+    board, (first, second), frames = overlapping
+    board.model.later, board.model.hangs, board.left = False, True, 3
+    assert first.submit(frames[0]) is Status.OK
+    assert first.wait()[0] is Status.TIMEOUT
+    board.model.hangs = False
+    assert second.submit(frames[1]) is Status.OK
+    assert _equal(second.wait()[1], _expected(case, frames[1]))
+
+
+def test_an_older_machine_takes_no_window_while_it_runs(overlapping, case):
+    board, (first, second), frames = overlapping
+    board.model.set("VERSION", VERSION_VALUE - 1)
+    assert first.submit(frames[0]) is Status.OK
+    assert second.submit(frames[1]) is Status.BUSY
+    assert _equal(first.wait()[1], _expected(case, frames[0]))
+    assert second.submit(frames[1]) is Status.OK
+    assert _equal(second.wait()[1], _expected(case, frames[1]))
+
+
+def test_the_native_engine_runs_a_frame_when_it_is_waited_for(case):
+    path, inputs, expected = case
+    session = Session(File(path.read_bytes()))
+    assert session.wait()[0] is Status.NO_FRAME
+    assert session.submit(inputs.values(), images=2) is Status.BAD_ARGUMENT, "more than the batch"
+    assert session.submit([a.ravel()[1:] for a in inputs.values()]) is Status.SMALL_MEMORY
+    assert session.submit(inputs.values()) is Status.OK
+    assert session.submit(inputs.values()) is Status.BUSY
+    status, got = session.wait()
+    assert status is Status.OK
+    assert _equal(got, expected)
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ _REGISTERS_INTRO = """\
 
 The AXI4-Lite slave of the machine: 32-bit registers at multiples of four. RO: read only. RW: read
 and write. WO: a written one acts once, reads give 0. W1C: a written one clears the bit. Accesses to
-addresses that are not listed answer SLVERR, and so do writes to `WINDOW_*` while the machine is
-busy and to `PROG_*` while a program is queued.
+addresses that are not listed answer SLVERR, and so do writes to `PROG_*` and `WINDOW_*` while a
+program is queued.
 """
 
 _REGISTERS_USE = """\
@@ -49,8 +49,10 @@ To run a program: put it and its data into memory, write `PROG_BASE`, `PROG_WORD
 and `WINDOW_SIZE`, write 1 to `CTRL` and wait for `STATUS.done` or `STATUS.error`. After an error
 the next start begins from a clean state.
 
-To keep the machine busy, name the next program in `PROG_BASE` and `PROG_WORDS` while one runs and
-write `queue` to `CTRL`: it starts two cycles after the end of the one before. Each end sets
+To keep the machine busy, name the next program in `PROG_BASE` and `PROG_WORDS` while one runs, its
+window in `WINDOW_BASE` and `WINDOW_SIZE` if it is another one, and write `queue` to `CTRL`: it
+starts two cycles after the end of the one before. The running program keeps its own window. So the
+processor fills one window while the machine works in another. Each end sets
 `IRQ_STATUS`; two ends before a look at it are one interrupt, so `PROGRAMS` counts. `CYCLES` and the
 counters are those of the program that was started last.
 """

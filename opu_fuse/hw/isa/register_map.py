@@ -15,7 +15,7 @@ from opu_fuse.units.memory import MEMORIES, Memory
 
 ADDRESS_BITS = 12
 ID_VALUE = 0x4F50_5546  # "OPUF"
-VERSION_VALUE = 0x0001_0002  # register map version, major << 16 | minor
+VERSION_VALUE = 0x0001_0003  # register map version, major << 16 | minor
 
 
 class AccessKind(StrEnum):
@@ -148,9 +148,9 @@ _ROWS: tuple[_Row, ...] = (
                 "queue",
                 3,
                 1,
-                "run the program of PROG_* as soon as the one that runs is done; at once while "
-                + "idle. PROG_* may be written while a program runs, until the next one is queued; "
-                + "an error or a stop drops it",
+                "run the program of PROG_* in the window of WINDOW_* as soon as the one that runs "
+                + "is done; at once while idle. Both may be written while a program runs, which "
+                + "keeps its own, until the next one is queued; an error or a stop drops it",
             ),
             (
                 "abort",

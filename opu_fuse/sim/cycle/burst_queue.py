@@ -28,8 +28,8 @@ class BurstQueue:
         self.taken: list[int] = []
         self.beats = 0
         self.free: int | None = 0
-        # Bursts to take, and the instruction that each completes.
-        self._offers: deque[tuple[Burst, int]] = deque()
+        # Bursts to take, the place of their transfer, and the instruction that each completes.
+        self._offers: deque[tuple[Burst, int, int]] = deque()
         # A run of the instruction whose bursts are taken, and from when it is part of the stretch.
         self._run, self._seen = 0, 0
         self._last = 0  # run of the newest instruction
@@ -47,7 +47,7 @@ class BurstQueue:
         assert isinstance(work, Transfer)
         seen, waits, final = start + self._lead + 2, bool(self._offers), work.bursts[-1]
         for burst in work.bursts:
-            self._offers.append((burst, number if burst is final else INSIDE))
+            self._offers.append((burst, work.at, number if burst is final else INSIDE))
             self.beats += burst.beats
         self._last = final.last
         if waits:
@@ -71,7 +71,7 @@ class BurstQueue:
         if not self._offers:
             self.wanted = inf
             return
-        burst, _ = self._offers[0]
+        burst = self._offers[0][0]
         seen = self._seen + burst.needs - self._run
         self.wanted = max(seen, self.taken[-1] + 1) if self.taken else seen
         self.free = None
@@ -82,9 +82,11 @@ class BurstQueue:
             else:
                 self.due = free
 
-    def take(self, at: int) -> tuple[int, int]:
-        """Take the next burst at cycle `at`: its beats, and the instruction that it completes."""
-        burst, completes = self._offers.popleft()
+    def take(self, at: int) -> tuple[int, int, int]:
+        """Take the next burst at cycle `at`: its beats, the instruction that it completes, and its
+        place in the window in beats.
+        """
+        burst, place, completes = self._offers.popleft()
         self.taken.append(at)
         seen = self._run + at - self._seen  # in this cycle
         if burst.grown <= seen < burst.last:
@@ -94,7 +96,7 @@ class BurstQueue:
             if self._start is not None:
                 self._run, self._seen, self._start = 0, max(at + 1, self._start), None
         self._plan()
-        return burst.beats, completes
+        return burst.beats, completes, place + burst.offset
 
 
 class Loads(BurstQueue):

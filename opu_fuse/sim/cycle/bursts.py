@@ -14,11 +14,12 @@ PAGE_BYTES = 4096
 class Burst(Struct, frozen=True, kw_only=True):
     """One burst of a stretch; runs are numbered from 0.
 
-    beats: length in beats. needs: run after which the burst may issue. grown: first run that
-    extends the stretch past the end of this burst; `last` + 1 where the burst ends the stretch.
-    last: final run of the stretch.
+    offset: from the first beat of the transfer, in beats. beats: length in beats. needs: run after
+    which the burst may issue. grown: first run that extends the stretch past the end of this burst;
+    `last` + 1 where the burst ends the stretch. last: final run of the stretch.
     """
 
+    offset: int
     beats: int
     needs: int
     grown: int
@@ -26,13 +27,19 @@ class Burst(Struct, frozen=True, kw_only=True):
 
 
 class Transfer(Struct, frozen=True, kw_only=True):
-    """The bursts of one instruction, in order."""
+    """The bursts of one instruction, in order. at: place of the first beat in the window."""
 
+    at: int
     bursts: tuple[Burst, ...]
 
 
+def transfer(*, at: int, page: int, **shape: int) -> Transfer:
+    """The bursts of a transfer whose first beat lies at `at`; for the rest see `_bursts`."""
+    return Transfer(at=at, bursts=_bursts(at=at % page, page=page, **shape))
+
+
 @lru_cache(maxsize=4096)
-def transfer(
+def _bursts(
     *,
     at: int,
     run: int,
@@ -42,7 +49,7 @@ def transfer(
     block_pitch: int,
     page: int,
     longest: int,
-) -> Transfer:
+) -> tuple[Burst, ...]:
     """Bursts of `blocks` x `rows` runs of `run` beats. All sizes in beats.
 
     at: offset of the first one in its page
@@ -64,6 +71,14 @@ def transfer(
             offset += piece
             inside = offset - begin
             needs = min(last, first + (inside - 1) // run)
-            bursts.append(Burst(beats=piece, needs=needs, grown=first + inside // run, last=last))
+            bursts.append(
+                Burst(
+                    offset=offset - piece - at,
+                    beats=piece,
+                    needs=needs,
+                    grown=first + inside // run,
+                    last=last,
+                )
+            )
         begin, end, first = start, start + run, number
-    return Transfer(bursts=tuple(bursts))
+    return tuple(bursts)

@@ -71,13 +71,13 @@ class Fetch:
         stretch = self._burst - (self._base + self._asked) % self._burst
         return min(stretch, self.beats - self._asked)
 
-    def take(self, at: int) -> int:
-        """Ask for the next burst at cycle `at`: its beats."""
-        beats = self._next_burst()
+    def take(self, at: int) -> tuple[int, int]:
+        """Ask for the next burst at cycle `at`: its beats, and its place in the window in beats."""
+        beats, place = self._next_burst(), self._base + self._asked
         self._asked += beats
         self._asked_at = at
         self._want()
-        return beats
+        return beats, place
 
     def arrive(self, at: int) -> list[int]:
         """A beat can be read from cycle `at` on: the engines that got an instruction."""

@@ -152,7 +152,7 @@ def _transfer(x: Instruction, hw: HwSpec) -> Transfer:
     page = PAGE_BYTES // bus
     # The rows of a block with their repeats follow each other at the row pitch.
     return transfer(
-        at=x.dram // bus % page,
+        at=x.dram // bus,
         run=run * word,
         rows=p["rows"] * repeats,
         row_pitch=p["row_pitch"] * word,

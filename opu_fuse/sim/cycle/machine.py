@@ -19,20 +19,16 @@ from opu_fuse.hw.unit_rates import (
     STORE_SETUP_CYCLES,
 )
 from opu_fuse.sim.cycle.burst_queue import INSIDE, BurstQueue, Loads
+from opu_fuse.sim.cycle.ddr_memory import DdrMemory
 from opu_fuse.sim.cycle.fetch import Fetch
 from opu_fuse.sim.cycle.instruction_costs import InstructionCost, Step
 from opu_fuse.sim.cycle.issue import Counters, Issue
-from opu_fuse.sim.cycle.memory import Memory
+from opu_fuse.sim.cycle.memory import LOWEST_LATENCY, Memory
 from opu_fuse.sim.cycle.units import ComputeUnit, PostUnit
+from opu_fuse.sim.ddr import Ddr
 
 END_CYCLES = 4
 """From the last retirement to done."""
-
-LOWEST_LATENCY = 2
-"""Cycles of latency of the memory of the RTL simulation, at least."""
-
-WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
-"""From a burst of store to the first grant of the memory, and to its first beat."""
 
 _BEAT, _LAST_BEAT = -2, -3
 """Reads of fetch; those of load have the instruction that they complete, or INSIDE."""
@@ -59,7 +55,7 @@ class Unit(Protocol):
 
 class CycleMachine:
     """One run of one program at byte `base` of the memory window, on a memory with `latency` cycles
-    and `bytes_per_cycle`.
+    and `bytes_per_cycle`, or with the timing of `dram`, which has a bandwidth of its own.
     """
 
     def __init__(
@@ -70,6 +66,7 @@ class CycleMachine:
         base: int,
         latency: int,
         bytes_per_cycle: float,
+        dram: str | None = None,
     ) -> None:
         counters = Counters((1 << hw.counter_bits) - 1)
         depths = {
@@ -96,8 +93,13 @@ class CycleMachine:
             Engine.POST: PostUnit(),
             Engine.STORE: self._stores,
         }
-        self.memory = Memory(bytes_per_cycle, hw.dram.bus_bytes)
         self._latency = max(latency, LOWEST_LATENCY)
+        self._bus = hw.dram.bus_bytes
+        self.memory = (
+            Memory(bytes_per_cycle, self._bus, self._latency)
+            if dram is None
+            else DdrMemory(Ddr(dram, hw, self._latency))
+        )
         self._outstanding = hw.dram.outstanding
         self._open_reads = 0
         self._read_slot = 0  # cycle from which a read may be asked for
@@ -134,7 +136,7 @@ class CycleMachine:
         """Beats written."""
         return self._stores.beats
 
-    def _take(self, queue: BurstQueue, engine: int, at: int) -> tuple[int, int]:
+    def _take(self, queue: BurstQueue, engine: int, at: int) -> tuple[int, int, int]:
         """Take the next burst; start the next instruction where this burst determines its cycle."""
         free_before = queue.free
         burst = queue.take(at)
@@ -154,19 +156,15 @@ class CycleMachine:
 
     def _ask_read(self, at: int) -> None:
         """The address of a read goes out; fetch goes first."""
-        first = at + 1 + self._latency
-        reads = self.memory.reads
         self._read_slot = at + 1
         self._open_reads += 1
         if self.fetch.wanted <= at:
-            beats = self.fetch.take(at)
-            tags = [_BEAT] * (beats - 1) + [_LAST_BEAT]
-            added = [reads.add(first + k, first + k, 1, tag) for k, tag in enumerate(tags)]
-            current = added[0]
+            beats, place = self.fetch.take(at)
+            parts = [(1, _BEAT)] * (beats - 1) + [(1, _LAST_BEAT)]
         else:
-            current = reads.add(first, first, *self._take(self._loads, Engine.LOAD, at))
-        if current:
-            self.memory.plan()
+            beats, completes, place = self._take(self._loads, Engine.LOAD, at)
+            parts = [(beats, completes)]
+        self.memory.ask_read(at, place * self._bus, parts)
 
     def _next_write(self) -> float:
         over = len(self._stores.taken) - self._outstanding
@@ -176,10 +174,8 @@ class CycleMachine:
 
     def _ask_write(self, at: int) -> None:
         """The address of a write goes out, its data follow."""
-        beats, completes = self._take(self._stores, Engine.STORE, at)
-        grant, data = at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES
-        if self.memory.writes.add(grant, data, beats, completes):
-            self.memory.plan()
+        beats, completes, place = self._take(self._stores, Engine.STORE, at)
+        self.memory.ask_write(at, place * self._bus, beats, completes)
 
     def _move(self) -> None:
         """Advance the memory to its next change, and finish the transfers that end there."""

@@ -5,11 +5,18 @@ A phase in which one direction is active is one step; so is one in which both al
 """
 
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
 RATE_STEPS = 256
 """Steps of a byte per cycle in which the memory takes its bandwidth."""
+
+LOWEST_LATENCY = 2
+"""Cycles of latency of the memory of the RTL simulation, at least."""
+
+WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
+"""From a burst of store to the first grant of the memory, and to its first beat."""
 
 _NEVER = 1 << 60
 
@@ -65,10 +72,11 @@ class Memory:
 
     __slots__ = (
         *("next", "reads", "writes"),
-        *("_beat", "_budget", "_now", "_plan", "_rate", "_write_first"),
+        *("_beat", "_budget", "_latency", "_now", "_plan", "_rate", "_write_first"),
     )
 
-    def __init__(self, bytes_per_cycle: float, bus_bytes: int) -> None:
+    def __init__(self, bytes_per_cycle: float, bus_bytes: int, latency: int = 0) -> None:
+        self._latency = max(latency, LOWEST_LATENCY)
         self.reads, self.writes = Stream(), Stream()
         self.next: float = inf
         self._beat = bus_bytes * RATE_STEPS
@@ -78,6 +86,22 @@ class Memory:
         self._write_first = False
         # Set by `plan`: last cycle, budget, whether a write is next; beats left of read and write.
         self._plan = (0, 0, False, 0, 0)
+
+    def ask_read(self, at: int, address: int, parts: Sequence[tuple[int, int]]) -> None:  # noqa: ARG002  all bytes are alike here
+        """The address of a read burst is sent at cycle `at`. parts: (beats, tag) of each part whose
+        end is told.
+        """
+        first, current = at + 1 + self._latency, False
+        for beats, tag in parts:
+            current |= self.reads.add(first, first, beats, tag)
+            first += beats
+        if current:
+            self.plan()
+
+    def ask_write(self, at: int, address: int, beats: int, tag: int) -> None:  # noqa: ARG002
+        """The address of a write burst is sent at cycle `at`, its data follow."""
+        if self.writes.add(at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES, beats, tag):
+            self.plan()
 
     def plan(self) -> None:
         """Compute `next` after a burst was added or an event was applied."""

@@ -18,16 +18,20 @@ from opu_fuse.process.garbage_collection import no_collection
 from opu_fuse.sim.cycle.counters import engine_counters, gaps
 from opu_fuse.sim.cycle.instruction_costs import steps_of
 from opu_fuse.sim.cycle.machine import CycleMachine
+from opu_fuse.sim.ddr import require_dram
 from opu_fuse.sim.group_counters import group_counters
 
 ENGINE_NAME = "cycle"
 
 
 class MemoryOptions(Struct, frozen=True, kw_only=True):
-    """The memory at the port: latency (cycles) and bytes_per_cycle, None: the spec's."""
+    """The memory at the port: latency (cycles) and bytes_per_cycle, None: the spec's; dram: name of
+    a DDR memory, which has a bandwidth of its own (docs/cycle-engine.md).
+    """
 
     latency: int | None = None
     bytes_per_cycle: float | None = None
+    dram: str | None = None
 
 
 def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) -> RunResult:
@@ -37,6 +41,8 @@ def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) 
     where the machine stops.
     """
     options = options or MemoryOptions()
+    if options.dram is not None:
+        require_dram(options.dram, options.bytes_per_cycle, bundle.window_bytes)
     with no_collection():
         results = [
             _segment(bundle, number, segment, hw, options)
@@ -67,7 +73,12 @@ def _segment(
     latency = memory.latency if options.latency is None else options.latency
     speed = memory.bytes_per_cycle if options.bytes_per_cycle is None else options.bytes_per_cycle
     machine = CycleMachine(
-        steps, hw, base=segment.program_offset, latency=latency, bytes_per_cycle=speed
+        steps,
+        hw,
+        base=segment.program_offset,
+        latency=latency,
+        bytes_per_cycle=speed,
+        dram=options.dram,
     )
     cycles = machine.run()
     trace = tuple(_retired(machine, number, segment))

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.sim.ddr import require_dram
 from opu_fuse.sim.rtl.machine_run import MachineStop
 from opu_fuse.sim.rtl.process import RtlMachine
 from opu_fuse.sim.rtl.segment_runs import Segments
@@ -24,12 +25,15 @@ class RtlRunner:
     """
 
     def __init__(self, bundle: Bundle, hw: HwSpec, options: RtlOptions) -> None:
+        if options.dram is not None:
+            require_dram(options.dram, options.bytes_per_cycle, bundle.window_bytes)
         self._segments = Segments(bundle, hw)
         self._machine = RtlMachine(
             hw,
             initial_image(bundle),
             latency=options.latency,
             bytes_per_cycle=options.bytes_per_cycle,
+            dram=options.dram,
             waves=options.waves,
             cache=options.cache,
             defines=options.defines,

@@ -29,6 +29,7 @@ from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.isa.table import WATCHDOG_RESET, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.process.progress import report
+from opu_fuse.sim.ddr import Ddr
 from opu_fuse.sim.rtl.machine_run import MachineStop, ProgramRun, Retired
 from opu_fuse.sim.runner import require_waves
 
@@ -45,12 +46,12 @@ class RtlMachine:
     """One simulated machine; programs run one after the other on the same memory window.
 
     spec: what is built; image: uint8, the window's content at the start (copied). latency
-    (cycles) and bytes_per_cycle of the memory: None takes the spec's. waves: .fst or .vcd
-    file to write. orders: seed of the order in which the memory takes addresses and data of
-    writes; 0: data after their address, with the cycles of the cycle engine. seed: of whatever
-    else is random. cache: folder of built simulators, None for the user's. watchdog: cycles without
-    a retirement; 0 switches it off. fast: the simulator is built for long programs, which takes
-    three times as long. defines: of the RTL.
+    (cycles) and bytes_per_cycle of the memory: None takes the spec's. dram: name of a DDR memory,
+    instead of bytes_per_cycle. waves: .fst or .vcd file to write. orders: seed of the order in
+    which the memory takes addresses and data of writes; 0: data after their address, with the
+    cycles of the cycle engine. seed: of whatever else is random. cache: folder of built simulators,
+    None for the user's. watchdog: cycles without a retirement; 0 switches it off. fast: the
+    simulator is built for long programs, which takes three times as long. defines: of the RTL.
     The RTL's assertions are always checked; a failure raises InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
@@ -62,6 +63,7 @@ class RtlMachine:
         *,
         latency: int | None = None,
         bytes_per_cycle: float | None = None,
+        dram: str | None = None,
         waves: Path | None = None,
         orders: int = 0,
         seed: int = 1,
@@ -72,6 +74,8 @@ class RtlMachine:
     ) -> None:
         if waves is not None:
             require_waves(waves)
+        latency = spec.dram.latency if latency is None else latency
+        numbers = None if dram is None else Ddr(dram, spec, latency).numbers()
         self._waves = waves
         self.spec = spec
         self._watchdog = watchdog
@@ -87,7 +91,8 @@ class RtlMachine:
                 *("--image", str(self._folder / "dram.bin")),
                 *("--retired", str(self._folder / "retired.txt")),
                 *("--folder", str(self._folder)),
-                *("--latency", str(spec.dram.latency if latency is None else latency)),
+                *("--latency", str(latency)),
+                *(("--ddr", ",".join(map(str, numbers))) if numbers else ()),
                 "--bytes-per-cycle",
                 str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
                 *("--orders", str(orders)),
@@ -164,6 +169,28 @@ class RtlMachine:
         """Pull the reset line; the window keeps its content."""
         self._send(do="reset")
         self._answer(None)
+
+    def read(self, offset: int) -> int:
+        """A control register, by its byte offset. RunError where the access is refused."""
+        self._send(do="read", offset=offset)
+        return self._accepted("read of", offset)["value"]
+
+    def write(self, offset: int, value: int) -> None:
+        """Write a control register. RunError where the access is refused."""
+        self._send(do="write", offset=offset, value=value)
+        self._accepted("write to", offset)
+
+    def let_pass(self, cycles: int) -> None:
+        """Time passes between accesses to control registers, and only then."""
+        self._send(do="pass", cycles=cycles)
+        self._answer(None)
+
+    def _accepted(self, access: str, offset: int) -> dict[str, Any]:
+        answer = self._answer(None)
+        if answer["resp"]:
+            what = f"the {access} {offset:#x} was answered with SLVERR"
+            raise RunError("RTL simulation", what, "see docs/registers.md for what is allowed when")
+        return answer
 
     def close(self) -> None:
         """End the simulation and remove its files; `window` must not be used any more."""

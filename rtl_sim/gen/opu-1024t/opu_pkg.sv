@@ -824,7 +824,7 @@ package opu_pkg;
   // AXI4-Lite control registers (docs/registers.md).
   localparam int unsigned CSR_ADDR_BITS = 12;
   localparam logic [31:0] CSR_ID_VALUE = 32'h4f505546;  // "OPUF"
-  localparam logic [31:0] CSR_VERSION_VALUE = 32'h00010002;
+  localparam logic [31:0] CSR_VERSION_VALUE = 32'h00010003;
   localparam logic [31:0] CSR_WATCHDOG_RESET = 32'h00ffffff;  // cycles
   localparam logic [11:0] CSR_ID = 12'h000;  // ro
   localparam logic [11:0] CSR_VERSION = 12'h004;  // ro

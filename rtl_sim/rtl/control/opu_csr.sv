@@ -4,10 +4,11 @@
 //   ar -----> read decode by blocks of an address --> [r]
 //
 // One write and one read at a time; a write is executed when address and data have both arrived. Responses come one
-// cycle later and wait for ready. SLVERR: an address without a register, a write to a read-only register, to WINDOW_*
-// while a program runs, and to PROG_* while one is queued. Bytes without strobe keep their value.
+// cycle later and wait for ready. SLVERR: an address without a register, a write to a read-only register, and to PROG_*
+// and WINDOW_* while a program is queued. Bytes without strobe keep their value.
 //
-// prog_*_o are those of the program that was started last. A queued one is started in the cycle in which that is done.
+// prog_*_o and window_*_o are those of the program that was started last: they change in the cycle after start_o. A queued
+// program is started in the cycle in which that one is done.
 `include "opu_assert.svh"
 
 module opu_csr
@@ -75,7 +76,7 @@ module opu_csr
   assign unused = &{awaddr_i[1:0], araddr_i[1:0]};
 
   logic [31:0] prog_base_lo_q, prog_base_hi_q, prog_words_q, watchdog_q, programs_q;
-  logic [63:0] run_base_q;
+  logic [63:0] run_base_q, run_window_base_q, run_window_size_q;
   logic [31:0] run_words_q;
   logic [31:0] window_base_lo_q, window_base_hi_q, window_size_lo_q, window_size_hi_q;
   logic [1:0] irq_enable_q, irq_status_q;
@@ -122,11 +123,11 @@ module opu_csr
     merged = (old & ~strobes) | (data & strobes);
   endfunction
 
-  logic of_prog, of_window, always_free;
-  assign of_prog = target_q.prog_base_lo || target_q.prog_base_hi || target_q.prog_words;
-  assign of_window = target_q.window_base_lo || target_q.window_base_hi || target_q.window_size_lo || target_q.window_size_hi;
+  logic of_next, always_free;  // of the program that starts next
+  assign of_next = target_q.prog_base_lo || target_q.prog_base_hi || target_q.prog_words
+      || target_q.window_base_lo || target_q.window_base_hi || target_q.window_size_lo || target_q.window_size_hi;
   assign always_free = target_q.ctrl || target_q.irq_enable || target_q.irq_status || target_q.watchdog;
-  assign bresp_d = (always_free || (of_prog && !queued_q) || (of_window && !running_q)) ? OKAY : SLVERR;
+  assign bresp_d = (always_free || (of_next && !queued_q)) ? OKAY : SLVERR;
 
   logic command, queue, begins;
   assign command = write && target_q.ctrl;
@@ -167,6 +168,8 @@ module opu_csr
       programs_q <= '0;
       run_base_q <= '0;
       run_words_q <= '0;
+      run_window_base_q <= '0;
+      run_window_size_q <= '0;
     end else begin
       if (awready_o) aw_here_q <= awvalid_i;
       else if (write) aw_here_q <= 1'b0;
@@ -178,6 +181,8 @@ module opu_csr
       if (start_o) begin
         run_base_q <= {prog_base_hi_q, prog_base_lo_q};
         run_words_q <= prog_words_q;
+        run_window_base_q <= {window_base_hi_q, window_base_lo_q};
+        run_window_size_q <= {window_size_hi_q, window_size_lo_q};
       end
       irq_status_q <= (irq_status_q & ~irq_clear) | irq_set;
       if (bready_i) bvalid_q <= 1'b0;
@@ -190,8 +195,6 @@ module opu_csr
           if (target_q.prog_base_lo) prog_base_lo_q <= merged(prog_base_lo_q, wdata_q, mask);
           if (target_q.prog_base_hi) prog_base_hi_q <= merged(prog_base_hi_q, wdata_q, mask);
           if (target_q.prog_words) prog_words_q <= merged(prog_words_q, wdata_q, mask);
-        end
-        if (!running_q) begin
           if (target_q.window_base_lo) window_base_lo_q <= merged(window_base_lo_q, wdata_q, mask);
           if (target_q.window_base_hi) window_base_hi_q <= merged(window_base_hi_q, wdata_q, mask);
           if (target_q.window_size_lo) window_size_lo_q <= merged(window_size_lo_q, wdata_q, mask);
@@ -205,8 +208,8 @@ module opu_csr
   assign irq_o = (irq_status_q & irq_enable_q) != '0;
   assign prog_base_o = run_base_q;
   assign prog_words_o = run_words_q;
-  assign window_base_o = {window_base_hi_q, window_base_lo_q};
-  assign window_size_o = {window_size_hi_q, window_size_lo_q};
+  assign window_base_o = run_window_base_q;
+  assign window_size_o = run_window_size_q;
   assign watchdog_o = watchdog_q;
 
   always_ff @(posedge clk_i) begin
@@ -339,6 +342,7 @@ module opu_csr
   assign rdata_o = answer.word;
 
   `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_NORM_WORDS) >> BLOCK_BITS < BLOCKS)
+  `OPU_COVER(AnotherWindowIsQueued, queued_q && window_base_lo_q != run_window_base_q[31:0])
   `OPU_STABLE(AnswerStable, bvalid_o, bready_i, bresp_o)
   `OPU_STABLE(ReadStable, rvalid_o, rready_i, {rdata_o, rresp_o})
 

@@ -206,8 +206,7 @@ module opu_top
       && (window_base_full >> ADDRESS_BITS) == '0 && window_base_full[11:0] == '0 && window_end <= {1'b1, {ADDRESS_BITS{1'b0}}};
   assign window_base = {window_base_full[ADDRESS_BITS-1:12], 12'd0};
   assign window_end = {1'b0, window_base} + (ADDRESS_BITS + 1)'(window_size_full[32:0]);
-  // Stable from the first cycle of a run on: a program is named two cycles before, the window does not change during
-  // one.
+  // Stable from the first cycle of a run on: program and window change two cycles before, and not during one.
   always_ff @(posedge clk_i) window_size <= window_usable ? window_size_full[32:0] : '0;
 
   // ---- read side of the bus -----------------------------------------------------------------------------------------
@@ -411,6 +410,7 @@ module opu_top
       |=> m_axi_wvalid && $stable({m_axi_wdata, m_axi_wstrb, m_axi_wlast}))
   `OPU_ASSERT(NothingOutsideARun, m_axi_arvalid || m_axi_awvalid || m_axi_wvalid |-> busy)
   // Of the bus. Outside of a run answers of an aborted one may arrive late.
+  `OPU_ASSERT(ProgramAndWindowStable, run |=> !run || $stable({prog_base, prog_words, window_base, window_size}))
   `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
   `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
 
