@@ -20,6 +20,7 @@ from opu_fuse.model.composites import composites
 from opu_fuse.model.names import known_names, own_name
 from opu_fuse.model.norms import Norm, machine_norm
 from opu_fuse.model.preprocessing import preprocessing
+from opu_fuse.model.shifts import shifts
 from opu_fuse.quant import META_KEY, NORMS_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -52,7 +53,7 @@ class _Builder:
         self.index: dict[ir.Value, int] = {}
         self.calls: dict[ir.Node, int] = {}
         self.lowered: dict[ir.Node, Lowered] = {}
-        self.composites = composites(model.graph)
+        self.composites = {**composites(model.graph), **shifts(model.graph)}
         taken = {node for whole in self.composites.values() for node in whole.nodes}
         floating = not self.quantised
         known = preprocessing(model.graph)
