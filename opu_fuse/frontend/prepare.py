@@ -120,9 +120,9 @@ def prepare(
         warnings += more
         qdq = ir.to_proto(model)
         step("unbake", model, recover_int_weights)
+        model.meta[NORMS_KEY] = frozenset(norms)
         absorb(model, rewriting=rewriting)
         canonical = model
-        canonical.meta[NORMS_KEY] = frozenset(norms)
     else:
         model.meta[NORMS_KEY] = frozenset(norms)
         if any(is_dequantize(node) for node in model.graph):
@@ -149,6 +149,7 @@ def prepare(
                 ),
             )
             warnings += more
+            canonical.meta[NORMS_KEY] = frozenset(norms)
             absorb(canonical, rewriting=rewriting)
             _restore_sources(canonical, model)
     return Prepared(

@@ -2,12 +2,13 @@
 
 Machines join channels only. Each computed operand is padded with zeros to the size of the result;
 the constant ones (a class token) are one constant map. Every element of the sum has one operand
-that is not zero, so that it is rounded as the Concat rounds it. The host joins maps that it
+that is not zero, so that it is rounded as the Concat rounds it. A constant that is added to the sum
+(positions) joins the constant map, unless the sum is rounded before. The host joins maps that it
 computes. This rewrite replaces an operator of the user's graph, so only strategies that ask for it
 run it (`REWRITES`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -16,14 +17,17 @@ from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    detach,
     insert_before,
+    merge_sources,
     move_before,
     quant_of,
     rewrite,
+    sole_reader,
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import REWRITE_KEY
+from opu_fuse.quant import NORMS_KEY, REWRITE_KEY
 
 _WHY = "a sum of the padded maps: a machine joins channels, not rows or columns"
 _SPATIAL = (2, 3)
@@ -31,11 +35,13 @@ _SPATIAL = (2, 3)
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_sum(model.graph, node) for node in standard_nodes(model.graph, "Concat")]
+    norms = model.meta.get(NORMS_KEY, ())
+    changed = [_sum(model.graph, node, norms) for node in standard_nodes(model.graph, "Concat")]
+    changed += [_take_up(model.graph, node) for node in standard_nodes(model.graph, "Add")]
     return any(changed)
 
 
-def _sum(graph: ir.Graph, node: ir.Node) -> bool:
+def _sum(graph: ir.Graph, node: ir.Node, norms: Collection[str]) -> bool:
     result = node.outputs[0]
     shape, axis = static_shape(result), node.attributes.get_int("axis", 0)
     if shape is None or len(shape) != 4 or shape[0] != 1 or axis % 4 not in _SPATIAL:
@@ -47,7 +53,10 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     constants = [v for v in values if constant(v) is not None]
     if not computed or None in sizes or result.dtype != ir.DataType.FLOAT:
         return False
-    if not all(map(is_computed, computed)) or len({quant_of(v) for v in constants}) > 1:
+    if (
+        not all(is_computed(v, norms) for v in computed)
+        or len({quant_of(v) for v in constants}) > 1
+    ):
         return False
     if len({quant_of(v) is None for v in (*values, result)}) > 1:
         return False  # the host computes part of it in floats
@@ -74,6 +83,24 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         )
     rewrite(node, "Add", [total, terms[-1]])
     node.metadata_props[REWRITE_KEY] = _WHY
+    return True
+
+
+def _take_up(graph: ir.Graph, node: ir.Node) -> bool:
+    """Let the constant map of such a sum include a constant that is added to it (positions)."""
+    sums = [v for v in node.inputs if v is not None and constant(v) is None]
+    source = sums[0].producer() if len(sums) == 1 else None
+    if source is None or source.metadata_props.get(REWRITE_KEY) != _WHY:
+        return False
+    added, own = constant(node.inputs[1 - node.inputs.index(sums[0])]), constant(source.inputs[-1])
+    is_alone = sole_reader(sums[0]) is node and quant_of(sums[0]) is None
+    if not is_alone or added is None or own is None or static_shape(node.outputs[0]) != own.shape:
+        return False
+    whole = add_constant(graph, f"{source.name}/constants", own + added)
+    merge_sources(node, [source])
+    rewrite(node, "Add", [source.inputs[0], whole])
+    node.metadata_props[REWRITE_KEY] = _WHY
+    detach(source)
     return True
 
 

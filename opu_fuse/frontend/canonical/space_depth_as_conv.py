@@ -15,7 +15,7 @@ Operators that a port performs do not change. These rewrites replace operators o
 so only strategies that ask for them run them (`REWRITES`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -27,6 +27,7 @@ from opu_fuse.frontend.canonical.gather_as_conv import (
     take_order,
     whole_pixels,
 )
+from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.canonical.slices import every_nth
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -55,6 +56,7 @@ from opu_fuse.model.operator_sets import (
     QUANTISED,
     moving,
 )
+from opu_fuse.model.products import is_product
 from opu_fuse.quant import REWRITE_KEY
 
 _STRIDES = range(2, 5)
@@ -300,15 +302,28 @@ def _is_at_output(value: ir.Value) -> bool:
     return not value.uses()
 
 
-def is_computed(value: ir.Value) -> bool:
+def is_computed(value: ir.Value, norms: Collection[str] = ()) -> bool:
     """Whether the array computes a value, possibly followed by operators that machines run.
 
-    A map that the host computes is rearranged by the host.
+    A map that the host computes is rearranged by the host. norms: ONNX operators that the machine
+    normalises with; one that has any runs attention.
     """
     node = value.producer()
     while node is not None and not is_standard(node, *LAYERS):
+        if norms and is_product(node):
+            return True
         source = operand(node, 0)
-        if source is None or not is_standard(node, *_BETWEEN):
+        between = is_standard(node, *_BETWEEN, *norms) or (norms and is_of_norm(node))
+        between = between or _keeps_pixels(node)
+        if source is None or not between:
             return False
         node = source.producer()
     return node is not None
+
+
+def _keeps_pixels(node: ir.Node) -> bool:
+    """Whether a node is a view of a map with other rows and columns."""
+    if not is_standard(node, "Reshape"):
+        return False
+    shapes = [static_shape(v) for v in (node.inputs[0], node.outputs[0])]
+    return all(s is not None and len(s) == 4 for s in shapes) and shapes[0][:2] == shapes[1][:2]  # type: ignore[index]
