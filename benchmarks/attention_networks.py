@@ -64,7 +64,8 @@ def _whole(b: Builder, x: Value, w: int, rows: int, cols: int) -> Value:
     return b.reshape(x, 1, rows, cols, c)
 
 
-def _roll(b: Builder, x: Value, shift: int) -> Value:
+def rolled(b: Builder, x: Value, shift: int) -> Value:
+    """A map (1, h, w, c) rolled back along rows and columns: each is two parts, exchanged."""
     for axis in (1, 2):
         size = b.shapes[x][axis]
         first = shift % size
@@ -99,9 +100,9 @@ def swin(
         for layer in range(depth):
             shift = window // 2 if layer % 2 and rows > window else 0
             y = b.layer_norm(x)
-            y = _windows(b, _roll(b, y, shift) if shift else y, window)
+            y = _windows(b, rolled(b, y, shift) if shift else y, window)
             y = _whole(b, b.attention(y, h, bias=True, scale="q"), window, rows, cols)
-            x = b.op("Add", x, _roll(b, y, -shift) if shift else y)
+            x = b.op("Add", x, rolled(b, y, -shift) if shift else y)
             x = b.op("Add", x, b.mlp(b.layer_norm(x)))
     x = b.layer_norm(x)
     x = b.op("ReduceMean", x, shape=(1, b.shapes[x][-1]), axes=[1, 2], keepdims=0)

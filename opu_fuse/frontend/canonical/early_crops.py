@@ -58,10 +58,12 @@ def _move(graph: ir.Graph, node: ir.Node) -> list[ir.Node]:
     if x is None or shape is None or x.is_graph_output():
         return []
     readers = list(dict.fromkeys(use.node for use in x.uses()))
-    cuts = [_cut(reader, x) for reader in readers]
-    cut = _common([c for c in cuts if c is not None])
+    cuts = [cut for reader in readers if (cut := _cut(reader, x)) is not None]
+    if len(cuts) < len(readers):
+        return []
+    cut = _common(cuts)
     size = less(shape, cut)
-    if None in cuts or 2 * math.prod(size) > math.prod(shape):
+    if 2 * math.prod(size) > math.prod(shape):
         return []
     nodes = _of_pixels(x)
     maps = _operands(nodes[0]) if nodes else []
@@ -83,7 +85,7 @@ def _move(graph: ir.Graph, node: ir.Node) -> list[ir.Node]:
         inner.outputs[0].meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
     nodes[-1].metadata_props.setdefault(REWRITE_KEY, _WHY)
     for reader, own in zip(readers, cuts, strict=True):
-        if own == cut or own is None:
+        if own == cut:
             bypass(reader)
         else:
             rest = tuple(a - b for a, b in zip(own, cut, strict=True))
