@@ -46,7 +46,7 @@ class _Builder:
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
         self.known = known_names(model)
-        self.norms: frozenset[str] = model.meta.get(NORMS_KEY, frozenset())
+        self.norms: frozenset[str] = model.graph.meta.get(NORMS_KEY, frozenset())
         self.prequantised = model.meta.get(PREQUANTISED_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []

@@ -8,7 +8,7 @@ computes. This rewrite replaces an operator of the user's graph, so only strateg
 run it (`REWRITES`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -27,7 +27,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import NORMS_KEY, REWRITE_KEY
+from opu_fuse.quant import REWRITE_KEY
 
 _WHY = "a sum of the padded maps: a machine joins channels, not rows or columns"
 _SPATIAL = (2, 3)
@@ -35,13 +35,12 @@ _SPATIAL = (2, 3)
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    norms = model.meta.get(NORMS_KEY, ())
-    changed = [_sum(model.graph, node, norms) for node in standard_nodes(model.graph, "Concat")]
+    changed = [_sum(model.graph, node) for node in standard_nodes(model.graph, "Concat")]
     changed += [_take_up(model.graph, node) for node in standard_nodes(model.graph, "Add")]
     return any(changed)
 
 
-def _sum(graph: ir.Graph, node: ir.Node, norms: Collection[str]) -> bool:
+def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     result = node.outputs[0]
     shape, axis = static_shape(result), node.attributes.get_int("axis", 0)
     if shape is None or len(shape) != 4 or shape[0] != 1 or axis % 4 not in _SPATIAL:
@@ -53,10 +52,7 @@ def _sum(graph: ir.Graph, node: ir.Node, norms: Collection[str]) -> bool:
     constants = [v for v in values if constant(v) is not None]
     if not computed or None in sizes or result.dtype != ir.DataType.FLOAT:
         return False
-    if (
-        not all(is_computed(v, norms) for v in computed)
-        or len({quant_of(v) for v in constants}) > 1
-    ):
+    if not all(map(is_computed, computed)) or len({quant_of(v) for v in constants}) > 1:
         return False
     if len({quant_of(v) is None for v in (*values, result)}) > 1:
         return False  # the host computes part of it in floats

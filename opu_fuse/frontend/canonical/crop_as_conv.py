@@ -16,19 +16,18 @@ from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import quant_of, standard_nodes, static_shape
 from opu_fuse.frontend.unrounded import moves_an_input
 from opu_fuse.model.shifts import shift_of
-from opu_fuse.quant import NORMS_KEY
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed, norms = False, model.meta.get(NORMS_KEY, ())
+    changed = False
     for node in standard_nodes(model.graph, "Slice"):
         cut, x, y = cut_of(node), node.inputs[0], node.outputs[0]
         shape = static_shape(x)
         if cut is None or x is None or shape is None or shape[0] != 1:
             continue
         is_float = {quant is None for quant in (quant_of(x), quant_of(y))}
-        if len(is_float) > 1 or not (is_computed(x, norms) or x.is_graph_input()):
+        if len(is_float) > 1 or not (is_computed(x) or x.is_graph_input()):
             continue
         if any(shift_of(use.node) for use in y.uses()):
             continue  # one operator with the Pad

@@ -15,7 +15,7 @@ Operators that a port performs do not change. These rewrites replace operators o
 so only strategies that ask for them run them (`REWRITES`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -27,7 +27,6 @@ from opu_fuse.frontend.canonical.gather_as_conv import (
     take_order,
     whole_pixels,
 )
-from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.canonical.slices import every_nth
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -57,7 +56,7 @@ from opu_fuse.model.operator_sets import (
     moving,
 )
 from opu_fuse.model.products import is_product
-from opu_fuse.quant import REWRITE_KEY
+from opu_fuse.quant import NORMS_KEY, REWRITE_KEY
 
 _STRIDES = range(2, 5)
 """Strides that are rewritten; larger ones give weights that are almost all zeros."""
@@ -68,6 +67,7 @@ _BETWEEN = (
     | moving(Moves.SELECT, Moves.JOIN, Moves.PIXELS)
     | (QUANTISED & (POOLS | moving(Moves.PAD, Moves.REPEAT)))
 )
+_MOVED_BY_ATTENTION = ("Reshape", "Transpose")
 _INTO_PIXELS: Mapping[tuple[int, ...], str] = {
     (0, 1, 4, 2, 5, 3): "CRD",
     (0, 3, 4, 1, 5, 2): "DCR",
@@ -302,28 +302,27 @@ def _is_at_output(value: ir.Value) -> bool:
     return not value.uses()
 
 
-def is_computed(value: ir.Value, norms: Collection[str] = ()) -> bool:
+def is_computed(value: ir.Value) -> bool:
     """Whether the array computes a value, possibly followed by operators that machines run.
 
-    A map that the host computes is rearranged by the host. norms: ONNX operators that the machine
-    normalises with; one that has any runs attention.
+    A map that the host computes is rearranged by the host. A machine with norms runs attention.
     """
     node = value.producer()
+    norms = () if node is None or node.graph is None else node.graph.meta.get(NORMS_KEY, ())
+    between = _BETWEEN | {*norms, *(_MOVED_BY_ATTENTION if norms else ())}
     while node is not None and not is_standard(node, *LAYERS):
+        source = operand(node, 0)
         if norms and is_product(node):
             return True
-        source = operand(node, 0)
-        between = is_standard(node, *_BETWEEN, *norms) or (norms and is_of_norm(node))
-        between = between or _keeps_pixels(node)
-        if source is None or not between:
+        if source is None or not (is_standard(node, *between) or _keeps_pixels(node)):
             return False
         node = source.producer()
     return node is not None
 
 
 def _keeps_pixels(node: ir.Node) -> bool:
-    """Whether a node is a view of a map with other rows and columns."""
-    if not is_standard(node, "Reshape"):
-        return False
-    shapes = [static_shape(v) for v in (node.inputs[0], node.outputs[0])]
-    return all(s is not None and len(s) == 4 for s in shapes) and shapes[0][:2] == shapes[1][:2]  # type: ignore[index]
+    """Whether a node views a map as one of other rows and columns."""
+    before, after = (static_shape(v) or () for v in (node.inputs[0], node.outputs[0]))
+    return (
+        is_standard(node, "Reshape") and len(before) == len(after) == 4 and before[:2] == after[:2]
+    )
