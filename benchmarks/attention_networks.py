@@ -20,17 +20,36 @@ def vit(
 ) -> onnx.ModelProto:
     """ViT-tiny: class token, positions, head of the class token."""
     b = Builder(**how)
+    x = _encoded(b, size, patch, c, heads, depth, tokens=1)
+    x = b.op("Gather", x, b.const(0, np.int64), shape=(1, c), axis=1)
+    return b.model(_head(b, x))
+
+
+def _encoded(
+    b: Builder, size: int, patch: int, c: int, heads: int, depth: int, *, tokens: int
+) -> Value:
+    """Encoder of image patches after some tokens of its own; all get positions."""
     x = b.conv(b.input(1, 3, size, size), c, patch, patch)
     n = math.prod(b.shapes[x][2:])
     x = b.transpose(b.reshape(x, 1, c, n), 0, 2, 1)
-    x = b.concat(1, b.normal(1, 1, c), x)
-    x = b.op("Add", x, b.normal(1, n + 1, c, std=0.5))
+    x = b.concat(1, *(b.normal(1, 1, c) for _ in range(tokens)), x)
+    x = b.op("Add", x, b.normal(1, n + tokens, c, std=0.5))
     for _ in range(depth):
         x = b.encoder_layer(x, heads)
-    x = b.layer_norm(x)
-    x = b.op("Gather", x, b.const(0, np.int64), shape=(1, c), axis=1)
-    weight, bias = b.normal(1000, c, std=c**-0.5), b.normal(1000, std=0.1)
-    return b.model(b.op("Gemm", x, weight, bias, shape=(1, 1000), transB=1))
+    return b.layer_norm(x)
+
+
+def deit(
+    size: int = 224, patch: int = 16, c: int = 384, heads: int = 6, depth: int = 12, **how: Any
+) -> onnx.ModelProto:
+    """DeiT-small: a second token for distillation, with a head of its own; the heads' mean."""
+    b = Builder(**how)
+    x = _encoded(b, size, patch, c, heads, depth, tokens=2)
+    first, second = (
+        _head(b, b.op("Squeeze", b.slice(x, 1, i, i + 1), b.const([1], np.int64), shape=(1, c)))
+        for i in range(2)
+    )
+    return b.model(b.op("Div", b.op("Add", first, second), b.const(2.0)))
 
 
 def _windows(b: Builder, x: Value, w: int) -> Value:
@@ -45,7 +64,8 @@ def _whole(b: Builder, x: Value, w: int, rows: int, cols: int) -> Value:
     return b.reshape(x, 1, rows, cols, c)
 
 
-def _roll(b: Builder, x: Value, shift: int) -> Value:
+def rolled(b: Builder, x: Value, shift: int) -> Value:
+    """A map (1, h, w, c) rolled back along rows and columns: each is two parts, exchanged."""
     for axis in (1, 2):
         size = b.shapes[x][axis]
         first = shift % size
@@ -80,9 +100,9 @@ def swin(
         for layer in range(depth):
             shift = window // 2 if layer % 2 and rows > window else 0
             y = b.layer_norm(x)
-            y = _windows(b, _roll(b, y, shift) if shift else y, window)
+            y = _windows(b, rolled(b, y, shift) if shift else y, window)
             y = _whole(b, b.attention(y, h, bias=True, scale="q"), window, rows, cols)
-            x = b.op("Add", x, _roll(b, y, -shift) if shift else y)
+            x = b.op("Add", x, rolled(b, y, -shift) if shift else y)
             x = b.op("Add", x, b.mlp(b.layer_norm(x)))
     x = b.layer_norm(x)
     x = b.op("ReduceMean", x, shape=(1, b.shapes[x][-1]), axes=[1, 2], keepdims=0)
@@ -233,6 +253,7 @@ def bert(
 
 NETWORKS: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "vit_tiny": vit,
+    "deit_small": deit,
     "swin_tiny": swin,
     "mobilevit_s": mobilevit,
     "convnext_tiny": convnext,
@@ -241,6 +262,7 @@ NETWORKS: Mapping[str, Callable[..., onnx.ModelProto]] = {
 }
 SMALL: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "vit_tiny": lambda **how: vit(12, 4, 16, 2, 1, **how),
+    "deit_small": lambda **how: deit(12, 4, 12, 2, 2, **how),
     "swin_tiny": lambda **how: swin(24, 12, 3, (2, 1), (2, 4), **how),
     "mobilevit_s": lambda **how: mobilevit(64, (16, 24, 32), (1, 1, 1), (4, 8, 12, 16, 20), **how),
     "convnext_tiny": lambda **how: convnext(16, (12, 20), (1, 1), **how),

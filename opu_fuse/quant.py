@@ -33,7 +33,7 @@ PREQUANTISED_KEY = "opu_fuse.prequantised"
 """Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
 that were quantised here."""
 NORMS_KEY = "opu_fuse.norms"
-"""Metadata of a model: the ONNX operators of `model/norms.py` that the machine runs."""
+"""Key in `Graph.meta` of a model: the ONNX operators of `model/norms.py` that the machine runs."""
 UNROUNDED_KEY = "opu_fuse.unrounded"
 """Key in `Value.meta` of a further input of the canonical model: the input of the user's model
 whose numbers it has unrounded, while the other value of that input is rounded.

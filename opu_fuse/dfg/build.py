@@ -20,6 +20,7 @@ from opu_fuse.model.composites import composites
 from opu_fuse.model.names import known_names, own_name
 from opu_fuse.model.norms import Norm, machine_norm
 from opu_fuse.model.preprocessing import preprocessing
+from opu_fuse.model.shifts import shifts
 from opu_fuse.quant import META_KEY, NORMS_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -45,14 +46,14 @@ class _Builder:
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
         self.known = known_names(model)
-        self.norms: frozenset[str] = model.meta.get(NORMS_KEY, frozenset())
+        self.norms: frozenset[str] = model.graph.meta.get(NORMS_KEY, frozenset())
         self.prequantised = model.meta.get(PREQUANTISED_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
         self.index: dict[ir.Value, int] = {}
         self.calls: dict[ir.Node, int] = {}
         self.lowered: dict[ir.Node, Lowered] = {}
-        self.composites = composites(model.graph)
+        self.composites = {**composites(model.graph), **shifts(model.graph)}
         taken = {node for whole in self.composites.values() for node in whole.nodes}
         floating = not self.quantised
         known = preprocessing(model.graph)

@@ -83,7 +83,8 @@ class Node(Struct, frozen=True, kw_only=True):
         weights are ones with scale 1 / divisor.
     pools: kernel, strides, dilations, pads, count_include_pad; ceil_mode is resolved into pads and
         shape.
-    leaky_relu: alpha. clip: min, max. pad: pads (top, left, bottom, right), value (real).
+    leaky_relu: alpha. clip: min, max.
+    pad: value (real), pads (top, left, bottom, right), which crop where negative.
     table: functions (its ONNX operators in order). shuffle: groups. split: axis, sizes.
     concat: axis. add: minus (the operand that is subtracted, if one is).
     matmul: none; operands are the map and the one that the array reads as weights

@@ -240,9 +240,13 @@ def _avg_pool(
 
 
 def _pad(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric) -> np.ndarray:
-    top, left, bottom, right = node.attrs["pads"]
+    sides = np.array(node.attrs["pads"])
+    top, left, bottom, right = np.maximum(sides, 0)
+    above, before, below, after = np.maximum(-sides, 0)
+    x = values[node.operands[0]]
+    x = x[:, :, above : x.shape[2] - below, before : x.shape[3] - after]
     width = ((0, 0), (0, 0), (top, bottom), (left, right))
-    return np.pad(values[node.operands[0]], width, constant_values=pad_fill(dfg, node.index))
+    return np.pad(x, width, constant_values=pad_fill(dfg, node.index))
 
 
 def _upsample(

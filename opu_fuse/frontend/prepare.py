@@ -120,11 +120,11 @@ def prepare(
         warnings += more
         qdq = ir.to_proto(model)
         step("unbake", model, recover_int_weights)
+        model.graph.meta[NORMS_KEY] = frozenset(norms)
         absorb(model, rewriting=rewriting)
         canonical = model
-        canonical.meta[NORMS_KEY] = frozenset(norms)
     else:
-        model.meta[NORMS_KEY] = frozenset(norms)
+        model.graph.meta[NORMS_KEY] = frozenset(norms)
         if any(is_dequantize(node) for node in model.graph):
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
@@ -149,6 +149,7 @@ def prepare(
                 ),
             )
             warnings += more
+            canonical.graph.meta[NORMS_KEY] = frozenset(norms)
             absorb(canonical, rewriting=rewriting)
             _restore_sources(canonical, model)
     return Prepared(
@@ -213,9 +214,7 @@ def _quantise(
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
-    canonical.meta.update(
-        {k: floating.meta[k] for k in (KNOWN_KEY, NORMS_KEY) if k in floating.meta}
-    )
+    canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
     canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:

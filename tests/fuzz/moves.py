@@ -65,6 +65,41 @@ def crop(s: Sketch, x: Value) -> Value:
     return s.node("Slice", (y, s.ints(*cut[:2]), s.ints(*ends), s.ints(2, 3)), shape)
 
 
+def roll(s: Sketch, x: Value) -> Value:
+    """Parts of the rows or columns exchanged, or of both, as windows that shift do; seldom one of
+    them changed on the way.
+    """
+    for axis in s.pick(((2,), (3,), (2, 3), (3, 2))):
+        n = x.shape[axis]
+        if n < 2:
+            continue
+        first = s.number(1, n - 1)
+        parts = []
+        for begin, end in ((first, n), (0, first)):
+            shape = [*x.shape]
+            shape[axis] = end - begin
+            parts.append(s.node("Slice", (x, s.ints(begin), s.ints(end), s.ints(axis)), shape))
+        if s.chance(0.2):
+            parts[0] = s.same("Relu", parts[0])
+        x = s.node("Concat", parts[:: 1 if s.chance(0.9) else -1], x.shape, axis=axis)
+    return x
+
+
+def class_token(s: Sketch, x: Value) -> Value:
+    """Constant columns join those of a map, get positions, and are cut out behind some layers."""
+    c, (rows, columns), count = x.channels, x.size, s.number(1, 2)
+    made = s.numbers((1, c, rows, count), -1.0, 1.0)
+    x = s.node("Concat", (made, x), (1, c, rows, columns + count), axis=3)
+    if s.chance(0.7):
+        x = s.same("Add", x, s.numbers(x.shape, -0.5, 0.5))
+    for _ in range(s.number(0, 2)):
+        y = pointwise(s, x, x.channels)
+        x = s.same("Add", x, y) if s.chance(0.6) else s.same("Sigmoid", y)
+    first = s.number(0, count)
+    shape = (1, x.channels, rows, 1)
+    return s.node("Slice", (x, s.ints(first), s.ints(first + 1), s.ints(3)), shape)
+
+
 def shuffle(s: Sketch, x: Value) -> Value:
     """Channels of groups interleaved: Reshape, Transpose, Reshape."""
     groups = s.number(2, 4)

@@ -46,6 +46,8 @@ STEPS: Steps = {
     moves.split: 1.2,
     moves.cut: 0.6,
     moves.crop: 0.6,
+    moves.roll: 0.4,
+    moves.class_token: 0.4,
     moves.shuffle: 0.7,
     moves.pad: 1.0,
     moves.resize: 1.0,

@@ -6,6 +6,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from benchmarks.attention_builder import Builder
+from benchmarks.attention_networks import rolled as roll
+
 _HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
 _SPLITS = {
@@ -160,6 +163,14 @@ def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
             "sx": np.array([1, c, side, side]),
         },
     )
+
+
+def rolled(side: int, channels: int, shift: int) -> onnx.ModelProto:
+    """A normalised map, rolled along rows and columns as Swin shifts windows, on an image."""
+    b = Builder()
+    x = b.conv(b.input(1, 3, side, side + 1), channels, 3, 1, 1)
+    x = roll(b, b.layer_norm(b.transpose(x, 0, 2, 3, 1)), shift)
+    return b.model(b.conv(b.transpose(x, 0, 3, 1, 2), channels, 3, 1, 1))
 
 
 def with_constants(text: str, constants: Mapping[str, np.ndarray]) -> onnx.ModelProto:

@@ -58,9 +58,7 @@ def test_all_layers_with_constant_weights_are_on_the_machine(name: str):
 def test_a_machine_with_norms_leaves_none_to_the_host(name: str):
     made = compiled(name, "opu-1024a")
     left = [made.dfg[op.node] for op in made.partition.host]
-    shared = {"swin_tiny": ["layer_norm"]}  # it reads four maps whose channels fill no word
-    found = [n.op for n in left if "norm" in n.op.lower() or "softmax" in n.op.lower()]
-    assert found == shared.get(name, [])
+    assert not [n.op for n in left if "norm" in n.op.lower() or "softmax" in n.op.lower()]
 
 
 @pytest.mark.parametrize("name", ["swin_tiny", "mobilevit_s"])
@@ -70,6 +68,12 @@ def test_sequences_of_a_batch_are_rows_of_maps_on_the_machine(name: str):
     assert not left & {"host:MatMul", "host:Einsum", "host:Gather", "matmul", "transpose"}
     products = [n for n in made.dfg.calls if n.op == "matmul" and n.shape[2] > 1]
     assert len(products) == {"swin_tiny": 8, "mobilevit_s": 24}[name]  # two for each head
+
+
+def test_swin_leaves_only_its_windows_to_the_host():
+    made = compiled("swin_tiny", "opu-1024a")
+    left = {made.dfg[op.node].op.removeprefix("host:") for op in made.partition.host}
+    assert {kind.lower() for kind in left} <= {"reshape", "transpose"}
 
 
 @pytest.mark.parametrize("layer_norm", [s for s in LAYER_NORMS if s != "operator"])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.ports import noise
 from tests.hw.norm_machine import norm_machine
@@ -17,6 +18,9 @@ CASES = {
     "attention": (attention_blocks.transformer(5, 12, 2), "softmax"),
     "windows": (attention_blocks.windows(3, 7, 10, 2), "softmax"),
     "masked windows": (attention_blocks.windows(3, 17, 16, 2, masked=True), "softmax"),
+    "a class token": (vit(4, 2, 12, 2, 1), "layer_norm"),
+    "two tokens": (deit(6, 2, 12, 2, 1), "softmax"),
+    "a rolled map": (attention_blocks.rolled(7, 12, 3), "layer_norm"),
 }
 
 

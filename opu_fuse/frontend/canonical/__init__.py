@@ -16,6 +16,7 @@ from opu_fuse.frontend.canonical import (
     convolutions,
     crop_as_conv,
     dense,
+    early_crops,
     einsums,
     elementwise,
     fold_affine,
@@ -94,8 +95,9 @@ REWRITES: Mapping[str, Step] = {
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
-    "crop_passes": crop_as_conv.run,  # after crops: those that no operator absorbed
-    "joins": concats_as_sums.run,  # after crops: an operand may become a pass
+    "joins": concats_as_sums.run,  # after crops: they belong to the Pads that it inserts
+    "early_crops": early_crops.run,  # after crops: those that no operator absorbed
+    "crop_passes": crop_as_conv.run,
     "widening": channel_pads.run,  # after padding: pads have eight amounts
 }
 """Steps that replace operators of the user's graph before fusing. They run after the others, for
@@ -122,6 +124,9 @@ def _as_pass(name: str, run: Step) -> Pass:
 
 _CANONICAL = _fixed_point(STEPS)
 _FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
+_CROPS = frozenset({"early_crops", "crop_passes"})
+_WITHOUT_CROPS = _fixed_point({k: v for k, v in {**STEPS, **REWRITES}.items() if k not in _CROPS})
+"""Before products: their operands are maps of all pixels then, which a crop would not leave."""
 
 _PRODUCTS = _as_pass("products", products.run)
 """Runs on the canonical form, in which convolutions and dense layers write maps."""
@@ -136,9 +141,11 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     Expects static shapes and unique names. rewriting: also run `REWRITES`, for fusing. Raises
     InternalError if the steps reach no fixed point.
     """
-    form = _FOR_FUSING if rewriting else _CANONICAL
-    Sequential([_OPTIONAL, form]).run_once(model)  # only steps that the context enables
-    if Sequential([_PRODUCTS]).run_once(model)[1]:
+    form = first = _FOR_FUSING if rewriting else _CANONICAL
+    if rewriting and products.multiplies_maps(model):
+        first = _WITHOUT_CROPS
+    Sequential([_OPTIONAL, first]).run_once(model)  # only steps that the context enables
+    if Sequential([_PRODUCTS]).run_once(model)[1] or first is not form:
         Sequential([form]).run_once(model)
     step("names", model, fix_names)
 

@@ -2,7 +2,8 @@
 
 Machines join channels only. Each computed operand is padded with zeros to the size of the result;
 the constant ones (a class token) are one constant map. Every element of the sum has one operand
-that is not zero, so that it is rounded as the Concat rounds it. The host joins maps that it
+that is not zero, so that it is rounded as the Concat rounds it. A constant that is added to the sum
+(positions) joins the constant map, unless the sum is rounded before. The host joins maps that it
 computes. This rewrite replaces an operator of the user's graph, so only strategies that ask for it
 run it (`REWRITES`).
 """
@@ -16,10 +17,13 @@ from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    detach,
     insert_before,
+    merge_sources,
     move_before,
     quant_of,
     rewrite,
+    sole_reader,
     standard_nodes,
     static_shape,
 )
@@ -32,6 +36,7 @@ _SPATIAL = (2, 3)
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     changed = [_sum(model.graph, node) for node in standard_nodes(model.graph, "Concat")]
+    changed += [_take_up(model.graph, node) for node in standard_nodes(model.graph, "Add")]
     return any(changed)
 
 
@@ -74,6 +79,24 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         )
     rewrite(node, "Add", [total, terms[-1]])
     node.metadata_props[REWRITE_KEY] = _WHY
+    return True
+
+
+def _take_up(graph: ir.Graph, node: ir.Node) -> bool:
+    """Let the constant map of such a sum include a constant that is added to it (positions)."""
+    sums = [v for v in node.inputs if v is not None and constant(v) is None]
+    source = sums[0].producer() if len(sums) == 1 else None
+    if source is None or source.metadata_props.get(REWRITE_KEY) != _WHY:
+        return False
+    added, own = constant(node.inputs[1 - node.inputs.index(sums[0])]), constant(source.inputs[-1])
+    is_alone = sole_reader(sums[0]) is node and quant_of(sums[0]) is None
+    if not is_alone or added is None or own is None or static_shape(node.outputs[0]) != own.shape:
+        return False
+    whole = add_constant(graph, f"{source.name}/constants", own + added)
+    merge_sources(node, [source])
+    rewrite(node, "Add", [source.inputs[0], whole])
+    node.metadata_props[REWRITE_KEY] = _WHY
+    detach(source)
     return True
 
 

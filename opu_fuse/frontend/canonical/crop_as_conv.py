@@ -15,6 +15,7 @@ from opu_fuse.frontend.canonical.gather_as_conv import convolve
 from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import quant_of, standard_nodes, static_shape
 from opu_fuse.frontend.unrounded import moves_an_input
+from opu_fuse.model.shifts import shift_of
 
 
 def run(model: ir.Model) -> bool:
@@ -28,6 +29,8 @@ def run(model: ir.Model) -> bool:
         is_float = {quant is None for quant in (quant_of(x), quant_of(y))}
         if len(is_float) > 1 or not (is_computed(x) or x.is_graph_input()):
             continue
+        if any(shift_of(use.node) for use in y.uses()):
+            continue  # one operator with the Pad
         if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
             continue
         ones = np.ones((shape[1], 1, 1, 1), np.int8)

@@ -79,7 +79,7 @@ def cut_of(node: ir.Node) -> Cut | None:
 
 def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
     x, plan = node.inputs[0], _Plan()
-    if x is None or not _preserves_quantisation(node, x) or not _can_cut(plan, x, cut):
+    if x is None or not preserves_quantisation(node, x) or not _can_cut(plan, x, cut):
         return False
     readers = {use.node for value in plan.cuts for use in value.uses()}
     if any(_is_alive(reader) for reader in readers - plan.producers - {node}):
@@ -91,13 +91,13 @@ def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
         else:
             producer.attributes["pads"] = ir.AttrInt64s("pads", pads)
     for value, value_cut in plan.cuts.items():
-        value.shape = ir.Shape(_less(static_shape(value) or (), value_cut))
+        value.shape = ir.Shape(less(static_shape(value) or (), value_cut))
         value.meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
     bypass(node)
     return True
 
 
-def _preserves_quantisation(node: ir.Node, x: ir.Value) -> bool:
+def preserves_quantisation(node: ir.Node, x: ir.Value) -> bool:
     """Whether removing the Slice preserves quantisation.
 
     Its result is quantised as its operand, or the operand is float and has no other reader: then
@@ -112,7 +112,8 @@ def _is_alive(node: ir.Node) -> bool:
     return any(v.uses() or v.is_graph_output() for v in node.outputs)
 
 
-def _less(shape: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
+def less(shape: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
+    """The shape of a map (1, c, h, w) after a crop."""
     return (*shape[:2], shape[2] - cut[0] - cut[2], shape[3] - cut[1] - cut[3])
 
 

@@ -34,6 +34,7 @@ from opu_fuse.frontend.editing import (
     quant_of,
     reshape_before,
     rewrite,
+    standard_nodes,
     static_shape,
     values_of,
 )
@@ -74,6 +75,12 @@ def run(model: ir.Model) -> bool:
         elif joined and is_standard(node, *_MOVES):
             changed |= in_order(graph, node, joined)
     return changed
+
+
+def multiplies_maps(model: ir.Model) -> bool:
+    """Whether a model has a matrix product of two computed values."""
+    nodes = standard_nodes(model.graph, "MatMul", "Gemm")
+    return any(all(constant(v) is None for v in node.inputs[:2]) for node in nodes)
 
 
 def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool) -> bool:

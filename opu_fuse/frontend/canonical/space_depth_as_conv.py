@@ -55,7 +55,8 @@ from opu_fuse.model.operator_sets import (
     QUANTISED,
     moving,
 )
-from opu_fuse.quant import REWRITE_KEY
+from opu_fuse.model.products import is_product
+from opu_fuse.quant import NORMS_KEY, REWRITE_KEY
 
 _STRIDES = range(2, 5)
 """Strides that are rewritten; larger ones give weights that are almost all zeros."""
@@ -66,6 +67,7 @@ _BETWEEN = (
     | moving(Moves.SELECT, Moves.JOIN, Moves.PIXELS)
     | (QUANTISED & (POOLS | moving(Moves.PAD, Moves.REPEAT)))
 )
+_MOVED_BY_ATTENTION = ("Reshape", "Transpose")
 _INTO_PIXELS: Mapping[tuple[int, ...], str] = {
     (0, 1, 4, 2, 5, 3): "CRD",
     (0, 3, 4, 1, 5, 2): "DCR",
@@ -303,12 +305,24 @@ def _is_at_output(value: ir.Value) -> bool:
 def is_computed(value: ir.Value) -> bool:
     """Whether the array computes a value, possibly followed by operators that machines run.
 
-    A map that the host computes is rearranged by the host.
+    A map that the host computes is rearranged by the host. A machine with norms runs attention.
     """
     node = value.producer()
+    norms = () if node is None or node.graph is None else node.graph.meta.get(NORMS_KEY, ())
+    between = _BETWEEN | {*norms, *(_MOVED_BY_ATTENTION if norms else ())}
     while node is not None and not is_standard(node, *LAYERS):
         source = operand(node, 0)
-        if source is None or not is_standard(node, *_BETWEEN):
+        if norms and is_product(node):
+            return True
+        if source is None or not (is_standard(node, *between) or _keeps_pixels(node)):
             return False
         node = source.producer()
     return node is not None
+
+
+def _keeps_pixels(node: ir.Node) -> bool:
+    """Whether a node views a map as one of other rows and columns."""
+    before, after = (static_shape(v) or () for v in (node.inputs[0], node.outputs[0]))
+    return (
+        is_standard(node, "Reshape") and len(before) == len(after) == 4 and before[:2] == after[:2]
+    )

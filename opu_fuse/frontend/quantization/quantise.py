@@ -99,7 +99,7 @@ def quantise_with(
     require_choice("scales", scales, Scales)
     require_choice("calibration method", method, Method)
     _own_constants(model)
-    nodes, values, touched = rounded(model.graph, model.meta.get(NORMS_KEY, ()))
+    nodes, values, touched = rounded(model.graph, model.graph.meta.get(NORMS_KEY, ()))
     names = {node.name or "" for node in touched}
     by_channel: set[str] = set()
     if bias_correction:
@@ -245,7 +245,7 @@ def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
 
     Run it before a float model is quantised, or fused as a float model (quantised=False).
     """
-    _, values, touched = rounded(model.graph, model.meta.get(NORMS_KEY, ()))
+    _, values, touched = rounded(model.graph, model.graph.meta.get(NORMS_KEY, ()))
     separate(model.graph, touched, values)
     if not quantised:
         split_inputs(model.graph, touched)
