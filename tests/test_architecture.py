@@ -62,17 +62,8 @@ FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
 TOP_FILES = (
     *("texts", "options", "program_run", "program", "devices", "litex", "partitioned_model"),
-    *(
-        "pipeline",
-        "noise",
-        "loss",
-        "overview",
-        "sweeping",
-        "exploring",
-        "pictures",
-        "predictions",
-        "drawing",
-    ),
+    *("pipeline", "noise", "loss", "overview", "sweeping", "exploring", "pictures"),
+    *("predictions", "drawing", "torch_export"),
     *("__init__", "cli", "__main__"),
 )
 RTL_MAY_IMPORT = ("units", "hw", "cosim")
