@@ -58,6 +58,7 @@ def end_to_end():
 def test_all_versions_show_the_same_objects(output, classes):
     said = predictions({"output0": output()}, min_score=0.25)
     assert said.classes == classes
+    assert isinstance(said.found, Boxes)
     np.testing.assert_allclose(said.found.corners, CORNERS)
     np.testing.assert_allclose(said.found.scores, SCORES, rtol=1e-6)
     assert said.found.labels.tolist() == LABELS
@@ -70,11 +71,12 @@ def test_boxes_are_suppressed_as_onnx_does(rng):
     centred = np.concatenate([(corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - low], axis=1)
     output = np.concatenate([centred, scores], axis=1, dtype=np.float32).T[np.newaxis]
     found = predictions({"boxes": output}, min_score=0.205).found
+    assert isinstance(found, Boxes)
     (kept,) = onnx.reference.ReferenceEvaluator(NMS).run(
         None, {"boxes": corners[np.newaxis], "scores": scores.T[np.newaxis]}
     )
     assert 1 < len(kept) < 70
-    np.testing.assert_allclose(found.corners, corners[kept[:, 2]], atol=1e-4)
+    np.testing.assert_allclose(found.corners, corners[np.asarray(kept)[:, 2]], atol=1e-4)
 
 
 NMS = onnx.parser.parse_model("""

@@ -36,8 +36,8 @@ def head() -> onnx.ModelProto:
     return model
 
 
-def scores(model: onnx.ModelProto, **options: object) -> np.ndarray:
-    program = opu_fuse.compile(model, "opu-tiny", calibration=IMAGES, **options)
+def scores(model: onnx.ModelProto, keep_float: tuple[str, ...] = ()) -> np.ndarray:
+    program = opu_fuse.compile(model, "opu-tiny", calibration=IMAGES, keep_float=keep_float)
     return program.run(IMAGES).outputs["output"][:, 4:]
 
 
