@@ -7,6 +7,7 @@ Public API (loaded on first use, so that importing the package is cheap)::
     program.save("model.opu"); opu_fuse.Program.load("model.opu")
     result = program.run({"input": x}, engine="functional")  # -> ProgramRun
     opu_fuse.compile_context("model.onnx", hw).save("model_ctx.onnx")  # for ONNX Runtime
+    program = opu_fuse.from_torch(module, (x,), hw)         # -> Program, from PyTorch
     partition = opu_fuse.partition("model.onnx", hw)        # -> PartitionedModel
     rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
     result = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from opu_fuse.sim.cycle.run import MemoryOptions
     from opu_fuse.sim.runner import RtlOptions
     from opu_fuse.sweeping.run import sweep
+    from opu_fuse.torch_export import from_torch
 
 __version__ = "0.2.0"
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "compile",
     "compile_context",
     "explore",
+    "from_torch",
     "load_hw",
     "load_pictures",
     "open_device",
@@ -88,6 +91,7 @@ _HOMES = {
     "compile": "pipeline",
     "compile_context": "pipeline",
     "explore": "exploring.run",
+    "from_torch": "torch_export",
     "load_hw": "hw.spec.load_spec",
     "load_pictures": "pictures",
     "open_device": "devices.opening",

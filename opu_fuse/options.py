@@ -138,13 +138,22 @@ def keywords_of(
         def call(model: ModelLike, hw: HwLike, *args: P.args, **kwargs: P.kwargs) -> Result_co:
             return function(model, hw, options(*args, **kwargs))
 
-        plain = inspect.signature(function)
-        own = [*plain.parameters.values()][:2]
-        fields = inspect.signature(options).parameters.values()
-        call.__signature__ = plain.replace(parameters=[*own, *fields])  # type: ignore[attr-defined]  # as `inspect` allows
-        records = [c for c in reversed(inspect.getmro(cast("type", options))) if is_dataclass(c)]
-        texts = [inspect.cleandoc(thing.__doc__ or "") for thing in (function, *records)]
-        call.__doc__ = "\n\n".join(texts)
+        describe(call, function, options, 2)
         return cast("TakesKeywords[P, Result_co]", call)
 
     return decorate
+
+
+def describe(
+    call: Callable[..., object], function: Callable[..., object], options: object, own: int
+) -> None:
+    """Give `call` the signature and docstring of a function whose last argument is a record of
+    options, with the fields of the record in its place. own: arguments before it.
+    """
+    record = cast("type", options)
+    plain = inspect.signature(function)
+    before = [*plain.parameters.values()][:own]
+    fields = inspect.signature(record).parameters.values()
+    call.__signature__ = plain.replace(parameters=[*before, *fields])  # type: ignore[attr-defined]  # as `inspect` allows
+    records = [c for c in reversed(inspect.getmro(record)) if is_dataclass(c)]
+    call.__doc__ = "\n\n".join(inspect.cleandoc(c.__doc__ or "") for c in (function, *records))

@@ -16,7 +16,7 @@ import json
 import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -46,6 +46,17 @@ class Channels(StrEnum):
 
 Side = Annotated[int, Field(ge=1, le=1 << 14)]
 Size = Side | tuple[Side, Side]
+
+
+class Origin(NamedTuple):
+    """Where a sample's pixels are in the picture: its first row and column, and the rows and
+    columns of the picture for one of the sample.
+    """
+
+    top: float
+    left: float
+    rows: float
+    cols: float
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -95,6 +106,13 @@ class Preprocessing:
         if self.layout == "nchw":
             pixels = pixels.transpose(2, 0, 1)
         return np.ascontiguousarray(pixels[np.newaxis], self.dtype)
+
+    def origin(self, rows: int, cols: int) -> Origin:
+        """Of the sample that a picture of such sizes becomes."""
+        high, wide = (rows, cols) if self.resize is None else _target(self.resize, rows, cols)
+        top, left = (0, 0) if self.crop is None else _offsets(high, wide, *_both(self.crop))
+        down, right = rows / high, cols / wide
+        return Origin(top=top * down, left=left * right, rows=down, cols=right)
 
 
 _adapter = TypeAdapter(Preprocessing)
@@ -158,6 +176,13 @@ def _bilinear() -> Any:
 
 
 def _sample(file: Path, preprocessing: Preprocessing) -> np.ndarray:
+    return preprocessing.prepared(upright(file), str(file))
+
+
+def upright(file: Path) -> Any:
+    """A picture of Pillow with its pixels, turned as viewers do. Raises ModelError for a file that
+    is none or too large.
+    """
     where, image = str(file), _pillow("PIL.Image")
     try:
         with complaints(), _opened(image, file) as picture:
@@ -165,8 +190,7 @@ def _sample(file: Path, preprocessing: Preprocessing) -> np.ndarray:
                 raise ModelError(where, f"has {picture.height} x {picture.width} pixels", _FEWER)
             if picture.mode.startswith("I"):  # Pillow would cut off what exceeds a byte
                 raise ModelError(where, "has 16 bits for each pixel", "save it with 8 bits")
-            upright = _pillow("PIL.ImageOps").exif_transpose(picture)
-            return preprocessing.prepared(upright, where)
+            return _pillow("PIL.ImageOps").exif_transpose(picture)
     except ForeignError as error:
         raise ModelError(where, f"is no picture ({error})", "give JPEG or PNG files") from None
 
@@ -189,10 +213,19 @@ def _target(resize: Size, rows: int, cols: int) -> tuple[int, int]:
 
 
 def _middle(pixels: np.ndarray, crop: Size, where: str) -> np.ndarray:
-    rows, cols = crop if isinstance(crop, tuple) else (crop, crop)
+    rows, cols = _both(crop)
     height, width, _ = pixels.shape
     if rows > height or cols > width:
         what = f"has {height} x {width} pixels, `crop` takes {rows} x {cols}"
         raise ModelError(where, what, "give larger pictures, or `resize`")
-    top, left = round((height - rows) / 2), round((width - cols) / 2)
+    top, left = _offsets(height, width, rows, cols)
     return pixels[top : top + rows, left : left + cols]
+
+
+def _both(size: Size) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)
+
+
+def _offsets(height: int, width: int, rows: int, cols: int) -> tuple[int, int]:
+    """First row and column of the middle."""
+    return round((height - rows) / 2), round((width - cols) / 2)

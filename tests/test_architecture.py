@@ -63,6 +63,7 @@ FOLDERS = tuple(MAY_IMPORT)
 TOP_FILES = (
     *("texts", "options", "program_run", "program", "devices", "litex", "partitioned_model"),
     *("pipeline", "noise", "loss", "overview", "sweeping", "exploring", "pictures"),
+    *("predictions", "drawing", "torch_export"),
     *("__init__", "cli", "__main__"),
 )
 RTL_MAY_IMPORT = ("units", "hw", "cosim")

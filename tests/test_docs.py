@@ -56,6 +56,7 @@ FOREIGN_OPTIONS = {"--short"} | {  # git's, dask's, openFPGALoader's
 FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'
 FOREIGN_NAMES |= {"advanced_parameters", "activations_quantization_params"}  # NNCF's
 FOREIGN_NAMES |= {"FAKELY_QUANT"}  # MCT's
+FOREIGN_NAMES |= {"resolve_model_data_config", "output_quant"}  # timm's, Brevitas'
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 
 FILE = re.compile(

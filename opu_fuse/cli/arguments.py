@@ -1,5 +1,6 @@
 """Arguments that several verbs have."""
 
+import math
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,13 @@ def require_suffix(path: Path, known: Collection[str]) -> None:
     """Raises a usage error for an output file with another suffix."""
     if path.suffix not in known:
         raise typer.BadParameter(f"{path}: the suffix must be one of {', '.join(known)}")
+
+
+def number(value: float | None) -> float | None:
+    """Ranges say nothing about what is no number."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number")
+    return value
 
 
 Model = Annotated[
@@ -92,7 +100,9 @@ Equalisation = Annotated[
 KeepFloat = Annotated[
     list[str] | None,
     typer.Option(
-        "--keep-float", metavar="NODE", help="leave an operator in float, on the host CPU"
+        "--keep-float",
+        metavar="NODE",
+        help="leave an operator in float, on the host CPU; NODE.. also all that depend on it",
     ),
 ]
 Shapes = Annotated[

@@ -1,7 +1,6 @@
 """`opu-fuse run`."""
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,12 @@ from opu_fuse.cli.arguments import (
     Pictures,
     ProgramFile,
     Wide,
+    number,
     require_pictures,
     with_pictures,
 )
 from opu_fuse.cli.console import out, print_json
+from opu_fuse.cli.drawing import Draw, Labels, MinScore, drawing_of
 from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
@@ -37,13 +38,6 @@ from opu_fuse.sim.engine_names import MemoryName
 
 TIMED = (Engine.CYCLE, Engine.RTL)
 WITH_DATA = (Engine.FUNCTIONAL, Engine.NATIVE, Engine.RTL)
-
-
-def _number(value: float | None) -> float | None:
-    """Ranges say nothing about what is no number."""
-    if value is not None and math.isnan(value):
-        raise typer.BadParameter("nan is not a number")
-    return value
 
 
 def run(
@@ -66,6 +60,9 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="write the outputs as .npy (functional, native, rtl)"),
     ] = None,
+    draw: Draw = None,
+    labels: Labels = None,
+    min_score: MinScore = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -116,7 +113,7 @@ def run(
         typer.Option(
             min=MIN_SPEED,
             max=MAX_SPEED,
-            callback=_number,
+            callback=number,
             metavar="X",
             help="memory bandwidth; default: the machine's (cycle, rtl)",
         ),
@@ -162,6 +159,9 @@ def run(
             ("--shuffle", shuffle, (Engine.FUNCTIONAL,)),
             ("--input", inputs, WITH_DATA),
             ("--output", output, WITH_DATA),
+            ("--draw", draw, WITH_DATA),
+            ("--labels without --draw", None if draw else labels, ()),
+            ("--min-score without --draw", None if draw else min_score, ()),
             ("--dump-tensors", dump_tensors, WITH_DATA),
             ("--check", check or None, WITH_DATA),
             ("--model without --check", None if check else model, ()),
@@ -169,12 +169,15 @@ def run(
     )
     if memory is not None and bytes_per_cycle is not None:
         raise typer.BadParameter(f"--bytes-per-cycle: {memory} has a bandwidth of its own")
-    require_targets(trace, waves)
+    require_targets(trace, waves, draw)
     require_folders(output, dump_tensors)
     if waves is not None:
         require_waves(waves)
     loaded = _loaded(program, hw)
     users = _model(loaded, program, model) if check else None
+    drawing = drawing_of(draw, labels, min_score, inputs, pictures)
+    if drawing is not None:
+        drawing.require(loaded.bundle)
     arrays = _arrays(loaded, inputs, pictures, layout)
     random = not arrays
     if random and engine in WITH_DATA:
@@ -201,12 +204,15 @@ def run(
         write_arrays(output, result.outputs)
     if dump_tensors is not None:
         write_arrays(dump_tensors, {_qdq_name(loaded, n): a for n, a in result.tensors.items()})
+    drawn = drawing.write(result.outputs) if drawing is not None else []
     if trace is not None:
         write_text(trace, trace_json(loaded.bundle, result))
     if as_json:
         print_json(report_json.run_json(loaded.bundle, loaded.hw, result, checked))
     else:
         _print_result(loaded, result, groups=groups, checked=check, wide=wide)
+        for line in drawn:
+            out.print(line)
     if checked is not None:
         _report_check(checked, quiet=as_json)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
 
 _log = logging.getLogger(__name__)
+_AND_AFTER = ".."
 
 ALL_PASSES = (*(PassInfo(name=name, always=True) for name in NAMES), *PASSES)
 """Front-end passes, and the registered passes of canonicalisation."""
@@ -85,7 +86,7 @@ def prepare(
     bias_correction: see `bias_correction.py`.
     equalisation: see `equalise.py`. It changes float weights as well.
     keep_float: operators, by their name in the file or in the canonical model, that remain in
-    floating point and run on the host CPU.
+    floating point and run on the host CPU; NAME.. for one and all that depend on it.
     quantised: False leaves a float model in floats, the graph without annotations. A model that is
     quantised already remains so.
     budget: factor on the usual size limits of a network (`size_limits.py`).
@@ -226,21 +227,34 @@ def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
 
 
 def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
-    """Mark nodes to remain in floats. names: of nodes, or of their origins in the file."""
+    """Mark nodes to remain in floats. names: of nodes, or of their origins in the file; NAME.. for
+    a node and all that depend on it.
+    """
     called: dict[str, list[ir.Node]] = {}
     for node in model.graph:
         for name in {node.name or "", *sources_of(node)}:
             called.setdefault(name, []).append(node)
     for name in names:
-        if name not in called:
-            near = difflib.get_close_matches(name, called, n=1) or [*called][:1]
+        first = name if name in called else name.removesuffix(_AND_AFTER)
+        if first not in called:
+            near = difflib.get_close_matches(first, called, n=1) or [*called][:1]
             raise ModelError(
-                f"node {name!r}",
+                f"node {first!r}",
                 "the model has no such operator to keep in floats",
                 f"did you mean {near[0]!r}?" if near else "it has no operators",
             )
-        for node in called[name]:
+        for node in called[first] if first == name else _and_after(called[first]):
             node.metadata_props[FLOAT_KEY] = ASKED
+
+
+def _and_after(nodes: Sequence[ir.Node]) -> dict[ir.Node, None]:
+    """Nodes, and all that depend on them."""
+    found, waiting = dict.fromkeys(nodes), [*nodes]
+    while waiting:
+        readers = [reader for value in waiting.pop().outputs for reader in value.consumers()]
+        waiting += [reader for reader in readers if reader not in found]
+        found.update(dict.fromkeys(readers))
+    return found
 
 
 def _rewrites(model: ir.Model) -> dict[str, str]:

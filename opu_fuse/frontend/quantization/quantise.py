@@ -41,12 +41,8 @@ from opu_fuse.frontend.quantization.choose_scales import (
     round_slopes,
     weight_scales,
 )
-from opu_fuse.frontend.unrounded import (
-    needless,
-    separate,
-    split_inputs,
-    unround,
-)
+from opu_fuse.frontend.quantization.lost_operands import lost_operands
+from opu_fuse.frontend.unrounded import needless, separate, split_inputs, unround
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
 from opu_fuse.model.norms import machine_norm
@@ -118,6 +114,7 @@ def quantise_with(
         proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
     )
     quants = activation_quants(model.graph, ranges, scales=scales, method=method)
+    warnings = (*warnings, *lost_operands(nodes, ranges, quants))
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
     pow2 = scales != Scales.FREE
     if pow2:
