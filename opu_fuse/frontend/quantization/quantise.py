@@ -41,6 +41,7 @@ from opu_fuse.frontend.quantization.choose_scales import (
     round_slopes,
     weight_scales,
 )
+from opu_fuse.frontend.quantization.masks import without_masks
 from opu_fuse.frontend.unrounded import (
     needless,
     separate,
@@ -117,6 +118,7 @@ def quantise_with(
     ranges = collect(
         proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
     )
+    ranges = without_masks(model.graph, ranges)
     quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
     pow2 = scales != Scales.FREE
