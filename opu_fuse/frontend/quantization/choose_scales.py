@@ -134,7 +134,7 @@ def activation_quants(
         report(f"choose scales: {n + 1} of {len(groups)}", share)
         read = [ranges[t] for t in group if t in counting] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
-        symmetric, pow2 = not factors.isdisjoint(group), scales != Scales.FREE
+        symmetric = not factors.isdisjoint(group)
         if method != Method.MSE:
             low, high = ends(read, method)
             quant = _symmetric(low, high, scales) if symmetric else _holding(low, high, scales)

@@ -54,8 +54,9 @@ def _read_by_softmax(graph: ir.Graph) -> dict[str, bool]:
         read = kinds.get(node.outputs[0])
         return read if moves or read is None else False
 
-    for node in reversed(graph):
-        for value in node.outputs:
+    written = (node.outputs for node in reversed(graph))
+    for results in (*written, graph.inputs):
+        for value in results:
             uses = {of_use(use.node, use.idx) for use in value.uses()}
             if uses and None not in uses and value not in outputs:
                 kinds[value] = uses == {True}
