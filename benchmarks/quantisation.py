@@ -44,25 +44,27 @@ Sample = dict[str, np.ndarray]
 Normalise = Callable[[np.ndarray], np.ndarray]
 
 
-def _centred(image: np.ndarray) -> np.ndarray:
+def centred(image: np.ndarray) -> np.ndarray:
+    """Bytes to -1 to 1."""
     return image / 127.5 - 1.0
 
 
-def _imagenet(image: np.ndarray) -> np.ndarray:
+def imagenet(image: np.ndarray) -> np.ndarray:
+    """Bytes to mean 0 and deviation 1 of ImageNet's channels."""
     mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     return (image / 255.0 - mean) / deviation
 
 
 NETWORKS: dict[str, tuple[str, tuple[int, ...], Normalise, Sequence[str]]] = {
     "nudenet": ("320n.onnx", (1, 3, 320, 320), lambda x: x / 255.0, SCENES),
-    "text detector": ("ch_PP-OCRv4_det_infer.onnx", (1, 3, 320, 320), _imagenet, TEXT),
-    "text reader": ("ch_PP-OCRv4_rec_infer.onnx", (1, 3, 48, 320), _centred, TEXT),
-    "text direction": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", (1, 3, 48, 192), _centred, TEXT),
-    "captcha reader": ("common_old.onnx", (1, 1, 64, 160), _centred, TEXT),
+    "text detector": ("ch_PP-OCRv4_det_infer.onnx", (1, 3, 320, 320), imagenet, TEXT),
+    "text reader": ("ch_PP-OCRv4_rec_infer.onnx", (1, 3, 48, 320), centred, TEXT),
+    "text direction": ("ch_ppocr_mobile_v2.0_cls_infer.onnx", (1, 3, 48, 192), centred, TEXT),
+    "captcha reader": ("common_old.onnx", (1, 1, 64, 160), centred, TEXT),
     "captcha detector": ("common_det.onnx", (1, 3, 416, 416), lambda x: x, SCENES),
-    "face, first": ("pnet.onnx", (1, 96, 96, 3), _centred, SCENES),
-    "face, second": ("rnet.onnx", (1, 24, 24, 3), _centred, SCENES),
-    "face, third": ("onet.onnx", (1, 48, 48, 3), _centred, SCENES),
+    "face, first": ("pnet.onnx", (1, 96, 96, 3), centred, SCENES),
+    "face, second": ("rnet.onnx", (1, 24, 24, 3), centred, SCENES),
+    "face, third": ("onet.onnx", (1, 48, 48, 3), centred, SCENES),
 }
 """Name -> file, shape of the input, from bytes to what it takes, images."""
 

@@ -95,7 +95,7 @@ BiasCorrection = Annotated[
 ]
 Equalisation = Annotated[
     bool,
-    typer.Option("--equalisation", help="cross-layer equalisation of channel ranges"),
+    typer.Option("--equalisation", help="equalise channels between layers and in streams"),
 ]
 KeepFloat = Annotated[
     list[str] | None,

@@ -132,10 +132,10 @@ def prepare(
         if "Softmax" in norms and channel_softmax.run(model):
             canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
-        if _may_be_separate(model.graph):
-            step("separate", model, lambda model: _separate(model, quantised=quantised))
         if equalisation:
             step("equalise", model, lambda model: _equalise(model, calibration))
+        if _may_be_separate(model.graph):
+            step("separate", model, lambda model: _separate(model, quantised=quantised))
         qdq, canonical = None, model
         if quantised:
             canonical, (qdq, more) = step_with_result(

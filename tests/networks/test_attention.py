@@ -226,6 +226,25 @@ def test_a_zero_point_of_an_operand_is_the_reason_for_the_host():
     assert "round the factors of" in why
 
 
+UINT8_SOFTMAX = """<ir_version: 10, opset_import: ["" : 17]>
+g (float[1,6,9] x, float[1,9,4] v) => (float[1,6,4] y)
+<float s = {0.03125}, float p = {0.00390625}, int8 z = {0}, uint8 zp = {0}> {
+  xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+  vq = QuantizeLinear(v, s, z)  vd = DequantizeLinear(vq, s, z)
+  n = Softmax<axis=-1>(xd)  nq = QuantizeLinear(n, p, zp)  nd = DequantizeLinear(nq, p, zp)
+  m = MatMul(nd, vd)
+  mq = QuantizeLinear(m, s, z)  y = DequantizeLinear(mq, s, z) }"""
+
+
+def test_a_uint8_softmax_is_multiplied_by_the_host_and_the_result_is_onnx_runtimes():
+    model = onnx.parser.parse_model(UINT8_SOFTMAX)
+    hold_against_onnxruntime(model, "opu-1024a")
+    program = opu_fuse.compile(model, "opu-1024a")
+    (why,) = [reason for _, op, reason in on_host(program) if op == "matmul"]
+    assert "has zero point -128, machines take 0" in why
+    assert "with zero point 0 or hand over the float model" in why
+
+
 def test_a_machine_without_multipliers_says_why_it_multiplies_no_maps():
     tree = load_hw("opu-classic").to_tree()
     tree["dataflow"]["operators"] |= {"matmul": ["ipa"], "transpose": ["ipa"]}

@@ -4,6 +4,7 @@ Activations: int8, one scale and zero point per group of tensors. Tensors share 
 operators between them only move or select values. The method `mse` minimises the squared error on
 the values that other operators read:
 
+    zero point 0     factors of products of two maps: no constant makes up for another one
     pow2             a power of two with zero point 0, while no tensor of the group clips more than
                      MAX_CLIPPED of its values
     pow2-asymmetric  a power of two and a zero point
@@ -48,6 +49,10 @@ _LEAST_SLOPE = 2.0**-15
 _INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
 """Number of candidate scales: the one that clips nothing and its halvings."""
+HALVINGS = 6
+"""Of the scale of a factor of a product: flat softmaxes over 1500 values need five."""
+FINER = 8
+"""Arbitrary scales that are tried from one to its half."""
 
 _TINY, _SMALLEST = 2.0**-60, 2.0**-7
 """Maps below the first magnitude are zero in any scale; they get the second as their scale."""
@@ -129,12 +134,13 @@ def activation_quants(
         report(f"choose scales: {n + 1} of {len(groups)}", share)
         read = [ranges[t] for t in group if t in counting] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
-        symmetric, pow2 = not factors.isdisjoint(group), scales != Scales.FREE
-        if symmetric and not (method == Method.MSE and pow2):
-            quant = _symmetric(ends(read, method) if method != Method.MSE else _ends(read), scales)
-        elif method != Method.MSE:
-            quant = _holding(*ends(read, method), scales)
-        elif scales == Scales.POW2 or (pow2 and symmetric):
+        symmetric = not factors.isdisjoint(group)
+        if method != Method.MSE:
+            low, high = ends(read, method)
+            quant = _symmetric(low, high, scales) if symmetric else _holding(low, high, scales)
+        elif symmetric:
+            quant = _symmetric_with_least_error(read, scales)
+        elif scales == Scales.POW2:
             quant = QuantParams(scale=(_pow2_scale(members, read),))
         elif scales == Scales.ASYMMETRIC:
             quant = _pow2_span(read)
@@ -150,16 +156,28 @@ def _factors(graph: ir.Graph) -> set[str]:
     return {v.name or "" for node in products for v in node.inputs if v is not None}
 
 
-def _ends(read: Sequence[Range]) -> tuple[float, float]:
-    return min(r.low for r in read), max(r.high for r in read)
-
-
-def _symmetric(reach: tuple[float, float], scales: str) -> QuantParams:
-    """The finest quantisation with zero point 0 that covers these ends."""
-    largest = max(map(abs, reach))
+def _symmetric(low: float, high: float, scales: str) -> QuantParams:
+    """The finest quantisation with zero point 0 that covers [low, high]."""
+    largest = max(-low, high)
     if scales != Scales.FREE:
         return _holding(-largest, largest, Scales.POW2)
     return QuantParams(scale=(float(np.float32(largest / 127.0)) if largest >= LEAST else 1.0,))
+
+
+def _symmetric_with_least_error(read: Sequence[Range], scales: str) -> QuantParams:
+    """The quantisation with zero point 0 and the least error, however much it clips.
+
+    The probabilities of a softmax need this: few are near 1, and a scale that holds these rounds
+    most others of a flat row to 0.
+    """
+    largest = max(r.largest for r in read)
+    widest = _symmetric(-largest, largest, scales)
+    if largest < (LEAST if scales == Scales.FREE else _TINY):
+        return widest
+    steps = HALVINGS * (FINER if scales == Scales.FREE else 1)
+    tried = [widest.per_tensor * 2.0 ** (-HALVINGS * n / steps) for n in range(steps + 1)]
+    errors = [sum(relative_error(r.samples, scale) for r in read) for scale in tried]
+    return QuantParams(scale=(float(np.float32(tried[int(np.argmin(errors))])),))
 
 
 def _holding(low: float, high: float, scales: str) -> QuantParams:

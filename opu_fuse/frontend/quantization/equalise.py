@@ -24,6 +24,7 @@ from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
 from opu_fuse.frontend.importing.size_limits import calibration_seconds
 from opu_fuse.frontend.quantization.activation_ranges import Range, collect
+from opu_fuse.frontend.quantization.rotate import rotate
 from opu_fuse.frontend.weights import lean_proto
 from opu_fuse.model.operator_sets import HOMOGENEOUS, LAYERS, OWN_SCALE, ROWS_FIRST
 from opu_fuse.quant import FLOAT_KEY
@@ -58,10 +59,11 @@ def equalise(model: ir.Model, calibration: Calibration) -> None:
             "equalisation measures the channels of maps",
             f"pass {option('calibration')}",
         )
+    calibration_samples, _ = samples(model, calibration)
+    rotate(model, calibration_samples)
     links = list(_links(model.graph))
     if not links:
         return
-    calibration_samples, _ = samples(model, calibration)
     proto, weights = lean_proto(model, list(model.graph))
     names = {v.name or "": static_shape(v) or () for link in links for v in link.values}
     seconds = calibration_seconds(model, len(calibration_samples))

@@ -42,6 +42,7 @@ from opu_fuse.frontend.quantization.choose_scales import (
     weight_scales,
 )
 from opu_fuse.frontend.quantization.lost_operands import lost_operands
+from opu_fuse.frontend.quantization.masks import without_masks
 from opu_fuse.frontend.unrounded import needless, separate, split_inputs, unround
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
@@ -113,6 +114,7 @@ def quantise_with(
     ranges = collect(
         proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
     )
+    ranges = without_masks(model.graph, ranges)
     quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     warnings = (*warnings, *lost_operands(nodes, ranges, quants))
     chosen = {name: quant.per_tensor for name, quant in quants.items()}

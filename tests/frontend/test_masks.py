@@ -1,0 +1,86 @@
+"""Masked attention: a mask of any size costs no precision of the scores."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.qdq_reference import session
+from opu_fuse.frontend.quantization.activation_ranges import Range
+from opu_fuse.frontend.quantization.choose_scales import activation_quants
+from opu_fuse.frontend.quantization.masks import without_masks
+from tests.frontend.conftest import parse
+
+TOKENS, CHANNELS = 16, 32
+
+ATTENTION = f"""g (float[1,{TOKENS},{CHANNELS}] x, float[1,1,{TOKENS}] mask)
+  => (float[1,{TOKENS},{CHANNELS}] y) {{
+  q = MatMul(x, wq)  k = MatMul(x, wk)  v = MatMul(x, wv)  kt = Transpose<perm=[0,2,1]>(k)
+  m = MatMul(q, kt)  absent = Sub(one, mask)  far = Mul(absent, below)  s = Add(m, far)
+  p = Softmax<axis=-1>(s)  y = MatMul(p, v) }}"""
+
+
+def samples(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+    """Sequences of 8 to 16 tokens, padded."""
+    lengths = rng.integers(8, TOKENS + 1, count)
+    mask = (np.arange(TOKENS) < lengths[:, None]).astype(np.float32)
+    return {
+        "x": rng.normal(size=(count, 1, TOKENS, CHANNELS)).astype(np.float32),
+        "mask": mask.reshape(count, 1, 1, TOKENS),
+    }
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("below", [-3.4e38, -10000.0, -100.0])
+def test_masked_tokens_get_nothing_and_the_others_their_share(
+    below: float, scales: str, rng: np.random.Generator
+):
+    names = ("wq", "wk", "wv")
+    weights = {n: rng.normal(size=(CHANNELS, CHANNELS)).astype(np.float32) / 8 for n in names}
+    model = parse(ATTENTION, one=np.float32(1.0), below=np.float32(below), **weights)
+    data, held = samples(rng, 8), samples(rng, 4)
+    qdq = prepare(model, calibration=data, scales=scales, norms=("Softmax",)).qdq
+    assert qdq is not None
+    exact, rounded = (
+        np.stack(
+            [np.asarray(runs.run(["y"], {n: a[i] for n, a in held.items()})[0]) for i in range(4)]
+        )
+        for runs in map(session, (model, qdq))
+    )
+    noise = np.square(rounded - exact).sum() / np.square(exact).sum()
+    assert 10 * np.log10(noise) < -20.0
+
+
+def test_a_wide_range_without_a_gap_is_no_mask(rng: np.random.Generator):
+    model = ir.from_proto(parse("g (float[1,9] s) => (float[1,9] p) { p = Softmax<axis=-1>(s) }"))
+    for values in (rng.normal(0.0, 40.0, 999), np.linspace(-200.0, 0.0, 99), np.zeros(9)):
+        given = {"s": _range(values)}
+        assert without_masks(model.graph, given) == given
+    masked = np.concatenate([rng.uniform(-3.0, 3.0, 99), np.full(9, -1e9)])
+    assert -12.0 < without_masks(model.graph, {"s": _range(masked)})["s"].low < -7.0
+
+
+PRODUCT = """g (float[1,197,1,64] p, float[1,197,1,32] v) => (float[1,32,1,64] y) {
+  y = Einsum<equation="nchw,ncvm->nmhw">(p, v) }"""
+
+
+@pytest.mark.parametrize(("scales", "most"), [("pow2", 2.0**-10), ("free", 2.0**-9)])
+def test_probabilities_have_the_scale_with_the_least_error(
+    scales: Scales, most: float, rng: np.random.Generator
+):
+    """Rows of 197 flat scores: 1/128 holds every probability, and rounds most of them to 0."""
+    e = np.exp(rng.normal(size=(64, 197)))
+    p, v = e / e.sum(axis=1, keepdims=True), rng.normal(size=(197, 32))
+    given = {"p": _range(p), "v": _range(v), "y": _range(p @ v)}
+    quants = activation_quants(ir.from_proto(parse(PRODUCT)).graph, given, scales=scales)
+    assert quants["p"].per_tensor <= most
+    assert quants["p"].zero_point == quants["v"].zero_point == 0
+    rounded = quants["p"].dequantize(quants["p"].quantize(p))
+    noise = np.square((rounded - p) @ v).sum() / np.square(p @ v).sum()
+    assert 10 * np.log10(noise) < -26.0
+
+
+def _range(values: np.ndarray) -> Range:
+    flat = values.reshape(-1).astype(np.float32)
+    return Range(low=float(flat.min()), high=float(flat.max()), samples=flat)
