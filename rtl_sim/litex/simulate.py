@@ -114,9 +114,7 @@ def run(
     size = 1 << max(20, needed.bit_length())  # few sizes: a simulator is built for each
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    memory = bytearray(
-        build(spec, folder, size).ljust(image.PAYLOAD_OFFSET, b"\0") + data
-    )
+    memory = bytearray(build(spec, folder, size).ljust(image.PAYLOAD_OFFSET, b"\0") + data)
     words = np.frombuffer(memory.ljust(-(-len(memory) // 4) * 4, b"\0"), "<u4")
     text = "\n".join(f"{word:x}" for word in words)
     (folder / "gateware" / "sim_main_ram.init").write_text(text + "\n")
