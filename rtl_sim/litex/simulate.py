@@ -37,6 +37,8 @@ from rtl_sim.litex import image
 CLOCK_HZ = 1_000_000
 ROM_BYTES = 1 << 17
 """For the BIOS; LiteX shortens it."""
+SRAM_BYTES = 1 << 14
+"""Data and stack of the firmware: host segments need nearly 8 KiB."""
 RELATIVE = 2e-5
 """Largest difference of sums of floats on the host, of the largest result
 (docs/run-on-a-board.md)."""
@@ -63,6 +65,7 @@ class SimulatedSoC(SoCCore):
             uart_name="sim",
             timer_uptime=True,
             integrated_rom_size=ROM_BYTES,
+            integrated_sram_size=SRAM_BYTES,
             integrated_main_ram_size=size,
             integrated_main_ram_init=[0],  # the simulator reads the file at its start
         )

@@ -34,7 +34,10 @@ def board_soc(board: str, spec: Any, folder: Path) -> Any:
             f"--board {board}", f"cannot be loaded: {error}", "pip install litex-boards"
         ) from error
     soc = target.BaseSoC(
-        cpu_type="vexriscv", timer_uptime=True, integrated_rom_size=simulate.ROM_BYTES
+        cpu_type="vexriscv",
+        timer_uptime=True,
+        integrated_rom_size=simulate.ROM_BYTES,
+        integrated_sram_size=simulate.SRAM_BYTES,
     )
     soc.opu = OPU(soc.platform, spec, folder=folder)
     soc.opu.connect(soc)
