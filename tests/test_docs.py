@@ -46,6 +46,7 @@ FOREIGN_FILES = {
     "CHANGELOG.md": {"runtime.bin"},
     "decisions.md": {"runtime.bin"},
     "host-kernels.md": {"runtime.bin"},
+    "litex.md": {"boot.json"},  # of LiteX
     "run-on-a-board.md": {"runtime.bin"},
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip

@@ -1,47 +1,107 @@
-"""A simulated SoC boots, and the machine in it has the functional engine's bits."""
+"""A simulated SoC boots, and programs in it have the functional engine's results: what
+examples/board/README.md says, and a network with host segments.
+"""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
+from opu_fuse.bundle.file import save
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.options import Options
+from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.rtl.process import child_environment
+from tests.runtime.test_host_segments import joined_model
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+ROOT = Path(__file__).resolve().parents[2]
+LARGEST_GAP = 0.02
+"""Of the cycles of a network: starting machine segments and noticing their end."""
+SRAM_BYTES = 16 << 10
+
+pytestmark = [pytest.mark.rtl, pytest.mark.nightly]
+"""Needs Debian's gcc-riscv64-unknown-elf, libevent-dev and libjson-c-dev (.ci/run)."""
 
 
-@pytest.mark.rtl
-@pytest.mark.nightly
-def test_the_processor_runs_digits_on_the_machine(tmp_path: Path) -> None:
-    """Needs Debian's gcc-riscv64-unknown-elf, libevent-dev and libjson-c-dev."""
-    program = tmp_path / "digits.opu"
-    compile_ = [*("compile", str(DIGITS / "digits.onnx"), "--hw", "opu-tiny", "-o", str(program))]
-    compile_ += ["--calibration", str(DIGITS / "calibration.npz")]
-    commands = (
-        [sys.executable, "-m", "opu_fuse", *compile_],
-        [
-            sys.executable,
-            "-m",
-            "rtl_sim.litex.simulate",
-            str(program),
-            "--folder",
-            "soc",
-            "--check",
-        ],
-    )
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both programs are small: the simulator of the first one runs the second one too."""
+    return tmp_path_factory.mktemp("soc")
+
+
+def test_the_board_example_prints_classes(folder: Path) -> None:
+    """Every command of the page but those that install, in the folder of the repository."""
+    (block,) = re.findall(r"```\n(.*?)```", (ROOT / "examples/board/README.md").read_text(), re.S)
+    commands = block.splitlines()
+    assert len(commands) <= 6
     said = ""
     for command in commands:
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said[-6000:]
+        if not command.startswith(("apt-get", "pip")):
+            said = _run(_here(command, folder))
+    with np.load(ROOT / "examples/digits/heldout.npz") as heldout:
+        labels = heldout["labels"][:4].tolist()
+    classes = [int(text) for text in re.findall(r"image \d: class (\d+)", said)]
+    assert classes == labels
     assert "Executing booted program" in said
-    assert "opu: done in" in said
-    assert "outputs equal the functional engine's" in said
+
+
+def test_host_segments_run_on_the_processor(folder: Path) -> None:
+    """Convolutions on the machine; concatenation between them, mean and Softmax on VexRiscv."""
+    program = folder / "classes.opu"
+    save(compile_model(classifier(), load_hw("opu-tiny"), Options(host="c")).bundle, program)
+    words = ["-m", "rtl_sim.litex.simulate", program, "--check", "--folder", folder / "soc"]
+    said = _run([sys.executable, *map(str, words)])
+    assert re.search(r"opu: image 0: class \d", said)
+    assert "functional engine's" in said  # it exits with 1 beyond the tolerance
+    total, machine, gap, processor = _numbers(
+        r"(\d+) cycles: machine (\d+), \D+(\d+), \D+(\d+)", said
+    )
+    assert total == machine + gap + processor
+    assert processor > 0
+    assert gap <= LARGEST_GAP * total
+    (sram,) = _numbers(r"(\d+) bytes of SRAM", said)
+    assert sram <= SRAM_BYTES
+
+
+def classifier() -> onnx.ModelProto:
+    """The joined convolutions, and scores of their mean."""
+    model = joined_model()
+    graph = model.graph
+    graph.node.append(helper.make_node("ReduceMean", ["y"], ["m"], axes=[2, 3], keepdims=0))
+    graph.node.append(helper.make_node("Softmax", ["m"], ["scores"], axis=1))
+    del graph.output[:]
+    graph.output.append(helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, (1, 4)))
+    return model
+
+
+def _here(command: str, folder: Path) -> list[str]:
+    """A command of the page for this environment, its files in `folder`."""
+    for name in ("digits.opu", "digits.npy"):
+        command = re.sub(rf"(?<![/\w]){name}", str(folder / name), command)
+    words = re.findall(r'"[^"]*"|\S+', command)
+    words = [word.strip('"') for word in words]
+    if words[0] == "opu-fuse":
+        words[:1] = ["python", "-m", "opu_fuse"]
+    if "rtl_sim.litex.target" in words:
+        words += ["--folder", str(folder / "soc")]
+    assert words[0] == "python"
+    return [sys.executable, *words[1:]]
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env=child_environment(), capture_output=True, text=True, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-6000:]
+    return said
+
+
+def _numbers(pattern: str, said: str) -> tuple[int, ...]:
+    (found,) = re.findall(pattern, said)
+    return tuple(int(n) for n in (found if isinstance(found, tuple) else (found,)))

@@ -1,53 +1,216 @@
-/* Firmware of the simulated SoC: runs one program on the machine and prints the bytes that the host wants of its memory.
- * program.h: PROGRAM_* (offset, words, spec hash of its machine), WINDOW_*, REGIONS (offset, bytes) in the window. */
+/* Firmware of a LiteX SoC with the machine: opens the program file in main memory, runs it through libopu (machine
+ * segments on the machine, host segments on this processor) and prints outputs, classes and cycles.
+ *
+ * Main memory: this code, at PAYLOAD_OFFSET a payload as rtl_sim/litex/image.py writes it, then window, work memory and
+ * outputs. All other data is in the SRAM of the SoC, with the stack. */
 #include <generated/csr.h>
 #include <generated/mem.h>
-#include <generated/soc.h>
 #include <irq.h>
 #include <libbase/uart.h>
 #include <stdio.h>
+#include <string.h>
 #include <system.h>
 
 #include "opu_driver.h"
+#include "opu_hardware.h"
 
-#include "program.h"
+enum {
+    PAYLOAD_OFFSET = 1 << 18,
+    MAGIC = 0x4c55504f, /* "OPUL" */
+    ALIGNMENT = 64,
+    WINDOW_ALIGNMENT = 4096,
+    MOST_PORTS = 16,
+    MOST_CLASSES = 4096,
+    PAINT = 0x5a
+};
+#define MOST_POLLS 1000000000u /* of the status, for one segment */
 
-#define WINDOW (MAIN_RAM_BASE + WINDOW_OFFSET)
-#define MOST_POLLS 100000000u
+/* Before the file and, aligned, the images of each input in the order of the file. */
+struct payload {
+    uint32_t magic, file_bytes, images, reserved;
+};
 
-static const opu_device opu = {(volatile uint32_t *)OPU_BASE};
-static const struct { uint32_t offset, bytes; } regions[] = REGIONS;
+/* The registers' back end, with the time of its calls. */
+struct timed {
+    struct opu_backend inner;
+    uint64_t machine, calls; /* cycles of the machine, and of the calls that start it and wait for it */
+};
+
+extern uint8_t _fdata[], _end[], _fstack[]; /* of the linker script */
+
+static const opu_device device = {(volatile uint32_t *)OPU_BASE};
+static uint32_t polls;
+
+static uint64_t now(void) {
+    timer0_uptime_latch_write(1);
+    return timer0_uptime_cycles_read();
+}
+
+static uint32_t read_register(void *self, uint32_t offset) {
+    (void)self;
+    return OPU_READ(&device, offset);
+}
+
+static void write_register(void *self, uint32_t offset, uint32_t value) {
+    (void)self;
+    OPU_WRITE(&device, offset, value);
+}
+
+static int flush(void *self) {
+    (void)self;
+    flush_cpu_dcache();
+    flush_l2_cache();
+    return 0;
+}
+
+static int too_long(void *self) {
+    (void)self;
+    return ++polls > MOST_POLLS;
+}
+
+static enum opu_status timed_attach(void *self, const struct opu_file *file, const struct opu_window *window) {
+    const struct timed *timed = self;
+    return timed->inner.attach(timed->inner.self, file, window);
+}
+
+static enum opu_status timed_run(void *self, const struct opu_window *window, uint64_t offset, uint32_t words,
+                                 struct opu_fault *fault) {
+    struct timed *timed = self;
+    const uint64_t start = now();
+    enum opu_status status;
+    polls = 0;
+    status = timed->inner.run(timed->inner.self, window, offset, words, fault);
+    timed->calls += now() - start;
+    timed->machine += opu_cycles(&device);
+    return status;
+}
+
+static uintptr_t aligned(uintptr_t at, uintptr_t unit) { return (at + unit - 1) / unit * unit; }
+
+/* Bytes of SRAM in use: data, and the stack as deep as it has been. */
+static unsigned sram_bytes(void) {
+    const uint8_t *deepest = _end;
+    while (deepest < _fstack && *deepest == PAINT) deepest++;
+    return (unsigned)(_end - _fdata) + (unsigned)(_fstack - deepest);
+}
+
+static void paint_stack(void) {
+    const uint8_t here = 0, *const below = &here - 256;
+    for (volatile uint8_t *p = _end; p < below; p++) *p = PAINT;
+}
+
+static void print_hex(const uint8_t *bytes, size_t count) {
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < count; i++) {
+        putchar(digits[bytes[i] >> 4]);
+        putchar(digits[bytes[i] & 15]);
+    }
+    putchar('\n');
+}
+
+static double element(const struct opu_port *port, const void *data, size_t n) {
+    switch (port->dtype) {
+        case OPU_FLOAT32:
+            return ((const float *)data)[n];
+        case OPU_INT8:
+            return ((const int8_t *)data)[n];
+        default:
+            return ((const uint8_t *)data)[n];
+    }
+}
+
+/* The place of the largest element of each image, where the port can hold scores. */
+static void print_classes(const struct opu_port *port, const uint8_t *data, size_t images) {
+    if (port->dtype != OPU_FLOAT32 && port->dtype != OPU_INT8 && port->dtype != OPU_UINT8) return;
+    if (port->elements < 2 || port->elements > MOST_CLASSES) return;
+    for (size_t image = 0; image < images; image++, data += port->bytes) {
+        size_t best = 0;
+        for (size_t n = 1; n < port->elements; n++)
+            if (element(port, data, n) > element(port, data, best)) best = n;
+        printf("opu: image %u: class %u\n", (unsigned)image, (unsigned)best);
+    }
+}
+
+static int failed(const char *text, const char *detail) {
+    printf("opu: error: %s %s\n", text, detail);
+    return 1;
+}
 
 static int run(void) {
-    const uint64_t spec_hash = (uint64_t)PROGRAM_MACHINE_HI << 32 | PROGRAM_MACHINE_LO;
-    int outcome = opu_probe(&opu, spec_hash);
-    if (!outcome) outcome = opu_window(&opu, WINDOW, WINDOW_BYTES);
-    flush_cpu_dcache();
-    flush_l2_cache();
-    if (!outcome) outcome = opu_start(&opu, PROGRAM_OFFSET, PROGRAM_WORDS, 0);
-    if (!outcome) outcome = opu_wait(&opu, MOST_POLLS);
-    flush_cpu_dcache();
-    flush_l2_cache();
-    return outcome;
+    static struct opu_file file;
+    static struct opu_session session;
+    static struct opu_registers registers = {.read = read_register, .write = write_register, .to_device = flush,
+                                             .to_processor = flush, .wait = too_long};
+    static struct timed timed;
+    static struct opu_in in[MOST_PORTS];
+    static struct opu_out out[MOST_PORTS];
+    const struct opu_backend backend = {timed_attach, timed_run, &timed};
+    const struct payload *payload = (const struct payload *)(MAIN_RAM_BASE + PAYLOAD_OFFSET);
+    uintptr_t at = (uintptr_t)payload + ALIGNMENT;
+    struct opu_window window;
+    struct opu_port port;
+    enum opu_status status;
+    uint64_t start, cycles;
+    uint8_t *work;
+
+    if (payload->magic != MAGIC) return failed("no payload in main memory:", "load the file of image.py");
+    status = opu_open(&file, (const void *)at, payload->file_bytes);
+    if (status != OPU_OK) return failed(opu_status_text(status), file.what);
+    if (*file.refused) return failed(opu_status_text(OPU_UNSUPPORTED), file.refused);
+    if (file.inputs > MOST_PORTS || file.outputs > MOST_PORTS) return failed("more than 16 inputs or outputs", "");
+    at += payload->file_bytes;
+    for (uint32_t n = 0; n < file.inputs; n++) {
+        opu_input(&file, n, &port);
+        in[n] = (struct opu_in){(const void *)(at = aligned(at, ALIGNMENT)), port.bytes * payload->images};
+        at += in[n].bytes;
+    }
+    at = aligned(at, WINDOW_ALIGNMENT);
+    window = (struct opu_window){(uint8_t *)at, (size_t)file.window_bytes};
+    work = (uint8_t *)aligned(at + window.size, ALIGNMENT);
+    at = (uintptr_t)work + (uintptr_t)file.work_bytes;
+    for (uint32_t n = 0; n < file.outputs; n++) {
+        opu_output(&file, n, &port);
+        out[n] = (struct opu_out){(void *)(at = aligned(at, ALIGNMENT)), port.bytes * payload->images};
+        at += out[n].bytes;
+    }
+    if (at - MAIN_RAM_BASE > MAIN_RAM_SIZE) {
+        printf("opu: error: main memory has %u bytes, the program needs %u\n", (unsigned)MAIN_RAM_SIZE,
+               (unsigned)(at - MAIN_RAM_BASE));
+        return 1;
+    }
+    registers.address = (uintptr_t)window.data;
+    opu_registers_backend(&timed.inner, &registers);
+    status = opu_session_init(&session, &file, &backend, &window, work, (size_t)file.work_bytes);
+    if (status != OPU_OK) return failed(opu_status_text(status), "");
+    printf("opu: %s, %u segments, %u images\n", file.name, (unsigned)file.segments, (unsigned)payload->images);
+    uart_sync();
+    start = now();
+    status = opu_run(&session, in, out, payload->images);
+    cycles = now() - start;
+    if (status != OPU_OK) {
+        printf("opu: segment %u: ", (unsigned)session.segment);
+        return failed(opu_status_text(status), opu_fault_text(session.fault.code));
+    }
+    for (uint32_t n = 0; n < file.outputs; n++) {
+        opu_output(&file, n, &port);
+        printf("opu: output %u ", (unsigned)n);
+        print_hex(out[n].data, out[n].bytes);
+    }
+    opu_output(&file, 0, &port);
+    print_classes(&port, out[0].data, payload->images);
+    printf("opu: %u cycles: machine %u, its start and end %u, processor %u\n", (unsigned)cycles, (unsigned)timed.machine,
+           (unsigned)(timed.calls - timed.machine), (unsigned)(cycles - timed.calls));
+    printf("opu: %u bytes of SRAM\n", sram_bytes());
+    printf("opu: done\n");
+    return 0;
 }
 
 int main(void) {
+    paint_stack();
     irq_setmask(0);
     irq_setie(1);
     uart_init();
-    const int outcome = run();
-    if (outcome) {
-        const opu_error error = opu_failure(&opu);
-        printf("opu: error %d engine %u word %u\n", outcome, (unsigned)error.engine, (unsigned)error.pc);
-    } else {
-        for (unsigned r = 0; r < sizeof regions / sizeof *regions; r++) {
-            const volatile uint8_t *bytes = (const uint8_t *)(WINDOW + regions[r].offset);
-            printf("opu: at %u ", (unsigned)regions[r].offset);
-            for (uint32_t i = 0; i < regions[r].bytes; i++) printf("%02x", bytes[i]);
-            printf("\n");
-        }
-        printf("opu: done in %u cycles\n", (unsigned)opu_cycles(&opu));
-    }
+    run();
     uart_sync();
     for (;;) {}
 }

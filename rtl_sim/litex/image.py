@@ -1,0 +1,99 @@
+"""What the firmware of a LiteX SoC finds in main memory: its own code, and a payload of a program
+file and images.
+
+    payload = 64 bytes: "OPUL", bytes of the file, images, 0 (little-endian, 32 bits each)
+              the program file, reduced to the members that libopu reads
+              the images of each input, aligned to 64 bytes, in the order of the file
+"""
+
+import io
+import math
+import struct
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from opu_fuse.bundle.program import Bundle
+from opu_fuse.errors import InternalError, RunError
+from opu_fuse.resources import rtl_dir, runtime_dir
+
+PAYLOAD_OFFSET = 1 << 18
+"""Of the payload in main memory; firmware/main.c has the same number."""
+_ALIGNMENT, _WINDOW_ALIGNMENT = 64, 4096
+
+
+def images_of(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> int:
+    """How many images the arrays hold; RunError where they do not agree with the ports."""
+    counts: dict[str, int] = {}
+    for port in bundle.inputs:
+        if port.name not in inputs:
+            raise RunError(f"input {port.name}", "is missing", "give --input NAME=FILE.npy")
+        array, one = inputs[port.name], math.prod(port.shape)
+        counts[port.name] = array.size // one
+        if not array.size or array.size % one or str(array.dtype) != port.dtype:
+            raise RunError(
+                f"input {port.name}",
+                f"is {array.dtype} of {array.shape}, the program takes {port.dtype}, {port.shape}",
+                "give images of that shape, one after the other",
+            )
+    if len(set(counts.values())) > 1:
+        raise RunError("inputs", f"hold different numbers of images: {counts}", "give as many")
+    return next(iter(counts.values()), 1)
+
+
+def payload(program: Path, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> bytes:
+    """Program file and images. RunError for arrays that are not those of the ports."""
+    file = _members(program)
+    head = struct.pack("<4sIII", b"OPUL", len(file), images_of(bundle, inputs), 0)
+    data = head.ljust(_ALIGNMENT, b"\0") + file
+    for port in bundle.inputs:
+        data = data.ljust(_aligned(len(data)), b"\0") + inputs[port.name].tobytes()
+    return data
+
+
+def _members(program: Path) -> bytes:
+    """A program file of what libopu reads: the rest takes memory, and time for its checksums."""
+    reduced = io.BytesIO()
+    with zipfile.ZipFile(program) as whole, zipfile.ZipFile(reduced, "w") as archive:
+        for name in ("runtime.bin", "dram.bin", "program.bin"):
+            archive.writestr(zipfile.ZipInfo(name), whole.read(name))
+    return reduced.getvalue()
+
+
+def memory_bytes(bundle: Bundle, payload_bytes: int, images: int) -> int:
+    """Main memory that firmware, payload, window and outputs need; work memory comes on top."""
+    outputs = sum(
+        _aligned(images * math.prod(p.shape) * np.dtype(p.dtype).itemsize) for p in bundle.outputs
+    )
+    window = _aligned(bundle.window_bytes, _WINDOW_ALIGNMENT) + _WINDOW_ALIGNMENT
+    return PAYLOAD_OFFSET + payload_bytes + window + outputs
+
+
+def compile_firmware(build: Path) -> bytes:
+    """The firmware for a SoC whose software LiteX has built in `build`."""
+    place, sources = build / "firmware", Path(__file__).parent / "firmware"
+    place.mkdir(exist_ok=True)
+    folders = {
+        "BUILD_DIR": build.resolve(),
+        "SOURCES": sources,
+        "RUNTIME": runtime_dir(),
+        "DRIVER": rtl_dir() / "driver",
+    }
+    settings = [f"{name}={folder}" for name, folder in folders.items()]
+    make(["make", "-s", "-f", str(sources / "Makefile"), *settings], place, "the firmware")
+    return (place / "firmware.bin").read_bytes()
+
+
+def make(command: list[str], folder: Path, what: str) -> None:
+    """Run a build; InternalError with its last words where it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-3000:]
+        raise InternalError("LiteX SoC", f"{what} does not build:\n{said}")
+
+
+def _aligned(size: int, unit: int = _ALIGNMENT) -> int:
+    return -(-size // unit) * unit
