@@ -1,6 +1,6 @@
 """How much of networks with attention runs on a machine: multiplications, host operators, segments.
 
-    python benchmarks/attention.py [NETWORK …] [--hw opu-light] [--spelling reduce] [--no-segments]
+    python benchmarks/attention.py [NETWORK …] [--hw opu-light] [--bytes-per-cycle 16]
 
 Weights are random (`attention_networks.py`). The share counts the multiplications of convolutions
 and matrix products; operators without views leave out Reshape and Transpose. Segments are those of
@@ -12,6 +12,7 @@ import argparse
 import logging
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import onnx
 from msgspec import Struct
@@ -94,8 +95,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("networks", nargs="*", default=[*NETWORKS], metavar="NETWORK")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK")
     parser.add_argument("--hw", default="opu-light")
+    parser.add_argument("--bytes-per-cycle", type=float, help="else as the spec says")
     parser.add_argument("--spelling", choices=LAYER_NORMS, default=LAYER_NORMS[0])
     parser.add_argument("--small", action="store_true", help="a few blocks and channels of each")
     parser.add_argument("--no-segments", action="store_true")
@@ -103,15 +105,17 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     hw = load_hw(args.hw)
+    if args.bytes_per_cycle is not None:
+        hw = replace(hw, dram=replace(hw.dram, bytes_per_cycle=args.bytes_per_cycle))
     table = Table(title=f"{hw.name}, LayerNorm as {args.spelling}", title_justify="left")
     table.add_column("network")
     columns = "GMAC", "on machine", "groups", "on host", "without views", "segments", "cycles"
     for name in (*columns, "of peak"):
         table.add_column(name, justify="right")
     table.add_column("host operators")
-    for name in args.networks:
-        build = (SMALL if args.small else NETWORKS)[name]
-        found = measure(build(layer_norm=args.spelling), hw, segments=not args.no_segments)
+    networks = SMALL if args.small else NETWORKS
+    for name in args.networks or networks:
+        found = measure(networks[name](layer_norm=args.spelling), hw, segments=not args.no_segments)
         kinds = ", ".join(
             f"{count} {op.removeprefix('host:')}" for op, count in found.host.most_common(8)
         )

@@ -106,6 +106,19 @@ class Builder:
             group=groups,
         )
 
+    def conv1d(self, x: Value, out: int, kernel: int, stride: int, pad: int) -> Value:
+        """A convolution of lines (n, c, length)."""
+        n, c, length = self.shapes[x]
+        weight = self.normal(out, c, kernel, std=1.0 / math.sqrt(c * kernel))
+        return self.op(
+            "Conv",
+            *(x, weight, self.normal(out, std=0.1)),
+            shape=(n, out, (length + 2 * pad - kernel) // stride + 1),
+            kernel_shape=[kernel],
+            strides=[stride],
+            pads=[pad] * 2,
+        )
+
     def linear(self, x: Value, out: int, *, bias: bool = True) -> Value:
         """A dense layer of the last axis: MatMul and Add, or a Gemm of rows."""
         *lead, c = self.shapes[x]

@@ -167,8 +167,7 @@ def run(
             ("--model without --check", None if check else model, ()),
         ],
     )
-    if memory is not None and bytes_per_cycle is not None:
-        raise typer.BadParameter(f"--bytes-per-cycle: {memory} has a bandwidth of its own")
+    port = _port(latency, bytes_per_cycle, memory)
     require_targets(trace, waves, draw)
     require_folders(output, dump_tensors)
     if waves is not None:
@@ -187,11 +186,6 @@ def run(
         arrays = noise(loaded.bundle)
     capture = check or dump_tensors is not None
     options: dict[str, Any] = {"capture": capture, "shuffle": shuffle}
-    port: dict[str, Any] = {
-        "latency": latency,
-        "bytes_per_cycle": bytes_per_cycle,
-        "dram": memory,
-    }
     if engine is Engine.CYCLE:
         options = {"memory": MemoryOptions(**port)}
     elif engine is Engine.RTL:
@@ -215,6 +209,15 @@ def run(
             out.print(line)
     if checked is not None:
         _report_check(checked, quiet=as_json)
+
+
+def _port(
+    latency: int | None, bytes_per_cycle: int | None, memory: MemoryName | None
+) -> dict[str, Any]:
+    """What `MemoryOptions` and `RtlOptions` say of the memory."""
+    if memory is not None and bytes_per_cycle is not None:
+        raise typer.BadParameter(f"--bytes-per-cycle: {memory} has a bandwidth of its own")
+    return {"latency": latency, "bytes_per_cycle": bytes_per_cycle, "dram": memory}
 
 
 def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine, ...]]]) -> None:

@@ -13,7 +13,9 @@ CORNERS = ', coordinate_transformation_mode="asymmetric"'
 WANTED = {
     ("2.0, 2.0", ""): ["Resize", "AveragePool", "AveragePool"],
     ("2.0, 3.0", ""): ["Resize", "AveragePool", "AveragePool"],
-    ("3.0, 3.0", ""): ["Resize", "AveragePool"],
+    ("3.0, 3.0", ""): ["Resize", "AveragePool"] * 2,
+    ("8.0, 3.0", ""): [*["Resize", "AveragePool"] * 2, "AveragePool"],
+    ("4.0, 4.0", CORNERS): ["Resize", "AveragePool"] * 2,
     ("1.0, 4.0", ""): ["Resize", "AveragePool", "AveragePool"],
     ("2.0, 4.0", CORNERS): ["Resize", "AveragePool"],
     ("1.5, 2.0", ""): ["Resize"],

@@ -6,11 +6,15 @@ pixel centres (`half_pixel`), the result is half a step off; a second mean over 
 Padding does not count, so beyond the last centre the result is the last pixel, as in Resize. A
 single row or column is only repeated.
 
+A pool takes a cycle for each value of its window. From three on, rows are therefore repeated and
+averaged before columns: 1 + k values instead of k * k, since the map is still narrow.
+
 This rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
 (`REWRITES`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -27,6 +31,13 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.quant import REWRITE_KEY
 
+_SEPARATE = 3
+"""From this factor on, rows and columns are averaged one after the other."""
+_NEAREST = {
+    "mode": "nearest",
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
 _CENTRES = ("half_pixel", "pytorch_half_pixel")
 _CORNERS = ("asymmetric",)
 _BEYOND = "tf_crop_and_resize"
@@ -35,11 +46,11 @@ _BEYOND = "tf_crop_and_resize"
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_resize(model.graph, node) for node in standard_nodes(model.graph, "Resize")]
+    changed = [_resize(node) for node in standard_nodes(model.graph, "Resize")]
     return any(changed)
 
 
-def _resize(graph: ir.Graph, node: ir.Node) -> bool:
+def _resize(node: ir.Node) -> bool:
     x, factors = node.inputs[0], _factors(node)
     if x is None or factors is None:
         return False
@@ -51,39 +62,66 @@ def _resize(graph: ir.Graph, node: ir.Node) -> bool:
         return False  # averages would round differently than the quantised Resize
     if not repeats and x.dtype is not ir.DataType.FLOAT:
         return False  # ONNX has no integer averages
-    scales = add_constant(graph, f"{node.name}/scales", np.array([1, 1, *factors], np.float32))
-    nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    inputs, attributes = [x, None, scales], {"mode": "nearest", **nearest}
     if repeats:
-        rewrite(node, "Resize", inputs, attributes)
+        rewrite(node, "Resize", [x, None, _scales(node, factors, f"{node.name}")], _NEAREST)
         node.metadata_props[REWRITE_KEY] = "pixels repeated: there are none to interpolate between"
         return True
-    name, shape = f"{node.name}/nearest", (1, channels, *size)
-    repeated = insert_before(node, "Resize", inputs, attributes, name=name, shape=shape)
-    factors = [1 if n == 1 else k for n, k in zip(source, factors, strict=True)]
-    ends = [k - 1 for k in factors]
-    if corner in _CORNERS:
-        rewrite(node, "AveragePool", [repeated], _mean(factors, [0, 0], ends))
-    else:
-        even = [1 - k % 2 for k in factors]
-        half = [k // 2 for k in factors]
-        window = _mean(factors, half, half)
-        if any(even):
-            grown = [n + e for n, e in zip(size, even, strict=True)]
-            name, shape = f"{node.name}/means", (1, channels, *grown)
-            repeated = insert_before(
-                node, "AveragePool", [repeated], window, name=name, shape=shape
-            )
-            window = _mean([1 + e for e in even], [0, 0], [0, 0])
-        rewrite(node, "AveragePool", [repeated], window)
+    windows = [1 if n == 1 else k for n, k in zip(source, factors, strict=True)]
+    shape, centred = (1, channels, *source), corner in _CENTRES
+    if min(windows) >= _SEPARATE:
+        x, shape = _repeat(node, x, shape, (factors[0], 1), "rows/")
+        window = _window((windows[0], 1), centred)
+        x, shape = _average(node, x, shape, window, "rows/means")
+        factors, windows[0] = [1, factors[1]], 1
+    x, shape = _repeat(node, x, shape, factors, "")
+    window = _window(windows, centred)
+    excess = [n - wanted for n, wanted in zip(_pooled(shape, window)[2:], size, strict=True)]
+    if any(excess):  # half a step off
+        x, shape = _average(node, x, shape, window, "means")
+        window = _mean([1 + e for e in excess], [0, 0], [0, 0])
+    rewrite(node, "AveragePool", [x], window)
     node.metadata_props[REWRITE_KEY] = "pixels repeated, then averaged: pools do what Resize does"
     return True
 
 
-def _mean(kernel: list[int], before: list[int], after: list[int]) -> dict[str, list[int] | int]:
+def _scales(node: ir.Node, factors: Sequence[int], name: str) -> ir.Value:
+    assert node.graph is not None
+    return add_constant(node.graph, f"{name}/scales", np.array([1, 1, *factors], np.float32))
+
+
+def _repeat(
+    node: ir.Node, x: ir.Value, shape: Sequence[int], factors: Sequence[int], stage: str
+) -> tuple[ir.Value, tuple[int, ...]]:
+    """Every pixel of x (1, c, h, w) as often as the factors say, and the shape of that."""
+    name, (_, channels, *source) = f"{node.name}/{stage}nearest", shape
+    inputs = [x, None, _scales(node, factors, f"{node.name}/{stage}".rstrip("/"))]
+    grown = (1, channels, *(n * k for n, k in zip(source, factors, strict=True)))
+    return insert_before(node, "Resize", inputs, _NEAREST, name=name, shape=grown), grown
+
+
+def _average(
+    node: ir.Node, x: ir.Value, shape: Sequence[int], window: Mapping[str, Any], stage: str
+) -> tuple[ir.Value, tuple[int, ...]]:
+    grown, name = _pooled(shape, window), f"{node.name}/{stage}"
+    return insert_before(node, "AveragePool", [x], window, name=name, shape=grown), grown
+
+
+def _window(kernel: Sequence[int], centred: bool) -> dict[str, Any]:
+    """The mean over as many pixels as each is repeated; centred: around a pixel, else from it."""
+    half, ends = [k // 2 for k in kernel], [k - 1 for k in kernel]
+    return _mean(kernel, half, half) if centred else _mean(kernel, [0, 0], ends)
+
+
+def _mean(kernel: Sequence[int], before: Sequence[int], after: Sequence[int]) -> dict[str, Any]:
     """Attributes of an AveragePool with stride 1 that does not count padding."""
     pads = [*before, *after]
-    return {"kernel_shape": kernel, "strides": [1, 1], "pads": pads, "count_include_pad": 0}
+    return {"kernel_shape": [*kernel], "strides": [1, 1], "pads": pads, "count_include_pad": 0}
+
+
+def _pooled(shape: Sequence[int], window: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of a pool's result with stride 1."""
+    pads, sizes = window["pads"], zip(shape[2:], window["kernel_shape"], strict=True)
+    return (*shape[:2], *(n + pads[i] + pads[i + 2] - k + 1 for i, (n, k) in enumerate(sizes)))
 
 
 def _factors(node: ir.Node) -> list[int] | None:
