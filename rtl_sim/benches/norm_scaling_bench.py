@@ -7,7 +7,7 @@ from cocotb.triggers import FallingEdge
 from rtl_sim.benches import norm_model
 from rtl_sim.benches.cycles import ROUNDS, generator
 
-LATENCY = 19
+LATENCY = 22
 
 
 async def scalings(dut, values, **settings):

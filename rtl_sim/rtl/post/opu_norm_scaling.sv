@@ -1,12 +1,13 @@
 // Sums of a pixel to the factor, offset and shift of its values, as opu_fuse/normalisation.py defines them
-// (`softmax_scaling`, `norm_scaling`, `rms_scaling`). One pixel per cycle, latency 19.
+// (`softmax_scaling`, `norm_scaling`, `rms_scaling`). One pixel per cycle, latency 22.
 //
-//   cycle 0       1          2           3        4             5
-//   values --> [absolute] -> [products] -> [sums] -> [n*S2 - S1**2] -> [* 2**8 + epsilon] --+
-//   terms ---------------------------------------------------------(softmax: exponentials)--+
+//   cycle 0       1          2           3        4             5                6
+//   values --> [absolute] -> [products] -> [sums] -> [n*S2 - S1**2] -> [* 2**8 + epsilon] -> [one of both] --+
+//   terms ---------------------------------------------------------(softmax: exponentials)----^
 //
-//   5 -> [bytes not 0] -> [highest byte] -> [leading one] -> [fraction] -> 9 -> lines (2) -> [fall * along] -> [round]
-//     -> [inverse] -> 14 -> [* mantissa or count; * total] -> [sums] -> [width] -> [narrow] -> [round] -> 19
+//   6 -> [bytes not 0] -> [highest byte] -> [its bits] -> [leading one] -> [fraction] -> 11 -> lines (2)
+//     -> [fall * along] -> [round] -> [inverse] -> 16 -> [* mantissa or count; * total] -> [sums] -> [width]
+//     -> [narrow by 4s] -> [by 1s] -> [round] -> 22
 //
 // Settings are constant from valid_i until the result. softmax_i: of exponentials, rms_i: of squares about centre_i / n.
 module opu_norm_scaling
@@ -38,7 +39,7 @@ module opu_norm_scaling
     output logic [5:0]           shift_o     // more by 6 than the definition's, within 0 and 63
 );
 
-  localparam int unsigned LATENCY = 19;
+  localparam int unsigned LATENCY = 22;
   logic [LATENCY-1:0] valid_q;
   logic [TAG_BITS-1:0] tag_q [LATENCY];
   assign pending_o = valid_i || valid_q != '0;
@@ -52,18 +53,18 @@ module opu_norm_scaling
 
   // ---- variance, or sum of exponentials -----------------------------------------------------------------------------
 
-  logic [40:0] terms_q [4];
-  logic signed [24:0] total_q [14];
+  logic [40:0] terms_q [5];
+  logic signed [24:0] total_q [16];
   logic [23:0] absolute_q, low_square_q, middle_q, high_square_q;
   logic [32:0] low_q, high_q;           // count times halves of the squares
   logic [48:0] mean_q, difference_q;
   logic [47:0] square_q;
-  logic [57:0] x_q;
+  logic [57:0] variance_q, x_q;
   always_ff @(posedge clk_i) begin
-    terms_q <= '{terms_i, terms_q[0], terms_q[1], terms_q[2]};
+    terms_q <= '{terms_i, terms_q[0], terms_q[1], terms_q[2], terms_q[3]};
     total_q[0] <= rms_i ? centre_i : values_i;
-    for (int unsigned s = 1; s < 14; s++) total_q[s] <= total_q[s-1];
-    absolute_q <= values_i[24] ? 24'(-values_i) : values_i[23:0];
+    for (int unsigned s = 1; s < 16; s++) total_q[s] <= total_q[s-1];
+    absolute_q <= rms_i ? '0 : values_i[24] ? 24'(-values_i) : values_i[23:0];
     low_square_q <= 24'(absolute_q[11:0]) * 24'(absolute_q[11:0]);
     middle_q <= 24'(absolute_q[23:12]) * 24'(absolute_q[11:0]);
     high_square_q <= 24'(absolute_q[23:12]) * 24'(absolute_q[23:12]);
@@ -71,21 +72,22 @@ module opu_norm_scaling
     high_q <= 33'(count_i) * 33'(terms_q[0][31:16]);
     mean_q <= {high_q, 16'd0} + 49'(low_q);
     square_q <= {high_square_q, low_square_q} + {11'd0, middle_q, 13'd0};
-    difference_q <= mean_q - (rms_i ? '0 : 49'(square_q));
-    x_q <= softmax_i ? 58'(terms_q[3]) : {1'b0, difference_q, 8'd0} + 58'(epsilon_i);
+    difference_q <= mean_q - 49'(square_q);
+    variance_q <= {1'b0, difference_q, 8'd0} + 58'(epsilon_i);
+    x_q <= softmax_i ? 58'(terms_q[4]) : variance_q;
   end
 
   // ---- leading one --------------------------------------------------------------------------------------------------
 
   logic [7:0] some_q;                   // of the bytes
-  logic [57:0] late_x_q;
-  logic [2:0] byte_q, late_byte_q, zeros_q;
+  logic [57:0] late_x_q [2];
+  logic [2:0] byte_q [3], zeros_q;
   logic [31:0] top_q, late_top_q;       // the highest byte that is not 0 and three more
-  logic [5:0] exponent_q [10];          // from item 9 on
+  logic [5:0] exponent_q [8];           // from item 11 on
   logic [19:0] fraction_q;
   logic [2:0] highest, zeros;
   logic [87:0] padded;
-  assign padded = {6'd0, late_x_q, 24'd0};
+  assign padded = {6'd0, late_x_q[1], 24'd0};
   always_comb begin
     highest = '0;
     for (int unsigned g = 0; g < 8; g++) if (some_q[g]) highest = 3'(g);
@@ -98,15 +100,14 @@ module opu_norm_scaling
   assign aligned = late_top_q << zeros_q;
   always_ff @(posedge clk_i) begin
     for (int unsigned g = 0; g < 8; g++) some_q[g] <= (64'(x_q) >> 8 * g & 64'hff) != '0;
-    late_x_q <= x_q;
-    byte_q <= highest;
-    top_q <= padded[8*32'(highest)+:32];
-    late_byte_q <= byte_q;
+    late_x_q <= '{x_q, late_x_q[0]};
+    byte_q <= '{highest, byte_q[0], byte_q[1]};
+    top_q <= padded[8*32'(byte_q[0])+:32];
     late_top_q <= top_q;
     zeros_q <= zeros;
     fraction_q <= aligned[30:11];
-    exponent_q[0] <= {late_byte_q, ~zeros_q};
-    for (int unsigned s = 1; s < 10; s++) exponent_q[s] <= exponent_q[s-1];
+    exponent_q[0] <= {byte_q[2], ~zeros_q};
+    for (int unsigned s = 1; s < 8; s++) exponent_q[s] <= exponent_q[s-1];
   end
 
   // ---- reciprocal or inverse root: a line, and the place on it ------------------------------------------------------
@@ -137,6 +138,7 @@ module opu_norm_scaling
 
   // ---- factor and offset --------------------------------------------------------------------------------------------
 
+  logic [16:0] multiplicand_q;
   logic [33:0] factor_q, wide_factor_q;
   logic signed [29:0] high_offset_q;
   logic [28:0] low_offset_q;
@@ -144,40 +146,53 @@ module opu_norm_scaling
   logic [33:0] late_factor_q;
   logic signed [41:0] late_offset_q;
   logic [3:0] narrow, narrow_q, late_narrow_q;
+  // Values at each step of the narrowing; their lowest bit is the half, `rest`: bits below it were set.
+  logic [34:0] coarse_factor_q, factor_half;
+  logic signed [42:0] coarse_offset_q, offset_half;
   logic [25:0] narrow_factor_q;
   logic signed [32:0] narrow_offset_q;
-  logic [1:0] rest_q;
-  logic signed [8:0] shift;
-  function automatic logic [8:0] cut(logic [8:0] bits, logic [3:0] amount);
-    cut = bits & ~(9'h1ff << amount);
-  endfunction
+  logic [1:0] by_4, by_1, coarse_rest_q, rest_q;
+  logic signed [8:0] from_exponent_q, shift_q [3];
+  assign factor_half = {late_factor_q, 1'b0};
+  assign offset_half = {late_offset_q, 1'b0};
+  assign by_4 = narrow_q[3:2];
+  assign by_1 = late_narrow_q[1:0];
   always_comb begin
     narrow = '0;
     for (int unsigned b = 0; b < 10; b++) if (wide_factor_q[24+b]) narrow = 4'(b + 1);
     if (softmax_i) narrow = '0;
-    shift = softmax_i ? 9'(exponent_q[9]) + 9'd23 - 9'(exponent_i) : 9'(exponent_q[9][5:1]) + 9'd4 - 9'(late_narrow_q);
   end
-  // The lowest bit of the narrowed values is the half.
-  logic [34:0] factor_half;
-  logic signed [42:0] offset_half;
-  assign factor_half = {late_factor_q, 1'b0};
-  assign offset_half = {late_offset_q, 1'b0};
+  function automatic logic some_below(logic [7:0] bits, logic [3:0] amount);
+    some_below = (bits & ~(8'hff << amount)) != '0;
+  endfunction
   always_ff @(posedge clk_i) begin
-    factor_q <= 34'(inverse_q) * 34'(softmax_i ? mantissa_i : count_i);
-    high_offset_q <= 30'(signed'(total_q[13][24:12])) * 30'(signed'({1'b0, inverse_q}));
-    low_offset_q <= 29'(total_q[13][11:0]) * 29'(inverse_q);
+    multiplicand_q <= softmax_i ? mantissa_i : count_i;
+    factor_q <= 34'(inverse_q) * 34'(multiplicand_q);
+    high_offset_q <= 30'(signed'(total_q[15][24:12])) * 30'(signed'({1'b0, inverse_q}));
+    low_offset_q <= 29'(total_q[15][11:0]) * 29'(inverse_q);
     wide_factor_q <= factor_q + (softmax_i ? 34'h8000 : '0);
     wide_offset_q <= {high_offset_q, 12'd0} + 42'(low_offset_q);
     late_factor_q <= softmax_i ? wide_factor_q >> 16 : wide_factor_q;
     late_offset_q <= softmax_i ? '0 : wide_offset_q;
     narrow_q <= narrow;
-    narrow_factor_q <= 26'(factor_half >> narrow_q);
-    narrow_offset_q <= 33'(offset_half >>> narrow_q);
-    rest_q <= {cut(factor_half[8:0], narrow_q) != '0, cut(offset_half[8:0], narrow_q) != '0};
+    coarse_factor_q <= factor_half >> 4 * 32'(by_4);
+    coarse_offset_q <= offset_half >>> 4 * 32'(by_4);
+    coarse_rest_q <= {some_below(factor_half[7:0], {by_4, 2'b0}), some_below(offset_half[7:0], {by_4, 2'b0})};
     late_narrow_q <= narrow_q;
+    narrow_factor_q <= 26'(coarse_factor_q >> by_1);
+    narrow_offset_q <= 33'(coarse_offset_q >>> by_1);
+    rest_q <= coarse_rest_q | {
+        some_below(8'(coarse_factor_q[2:0]), 4'(by_1)), some_below(8'(coarse_offset_q[2:0]), 4'(by_1))
+    };
     factor_o <= narrow_factor_q[25:1] + 25'(narrow_factor_q[0] && (narrow_factor_q[1] || rest_q[1]));
     offset_o <= narrow_offset_q[32:1] + 32'(narrow_offset_q[0] && (narrow_offset_q[1] || rest_q[0]));
-    shift_o <= shift[8] ? '0 : (shift > 9'sd63) ? 6'd63 : shift[5:0];
+    from_exponent_q <= softmax_i ? 9'sd23 - 9'(exponent_i) : 9'sd4;
+    shift_q <= '{
+        from_exponent_q + 9'(softmax_i ? exponent_q[7] : {1'b0, exponent_q[7][5:1]}),
+        shift_q[0] - 9'(narrow_q),
+        shift_q[1]
+    };
+    shift_o <= shift_q[2][8] ? '0 : (shift_q[2] > 9'sd63) ? 6'd63 : shift_q[2][5:0];
   end
 
 endmodule
