@@ -251,11 +251,6 @@ def bert(
     return b.model(x)
 
 
-def deit(**how: Any) -> onnx.ModelProto:
-    """DeiT-S: the ViT of twice the channels and heads."""
-    return vit(c=384, heads=6, **how)
-
-
 def whisper(
     mels: int = 80, frames: int = 3000, c: int = 384, heads: int = 6, depth: int = 4, **how: Any
 ) -> onnx.ModelProto:
@@ -406,7 +401,6 @@ NETWORKS: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "convnext_tiny": convnext,
     "segformer_b0": segformer,
     "bert_tiny": bert,
-    "deit_small": deit,
     "whisper_tiny": whisper,
     "yolo11n": yolo11,
 }

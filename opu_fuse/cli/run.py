@@ -212,7 +212,7 @@ def run(
 
 
 def _port(
-    latency: int | None, bytes_per_cycle: int | None, memory: MemoryName | None
+    latency: int | None, bytes_per_cycle: float | None, memory: MemoryName | None
 ) -> dict[str, Any]:
     """What `MemoryOptions` and `RtlOptions` say of the memory."""
     if memory is not None and bytes_per_cycle is not None:
