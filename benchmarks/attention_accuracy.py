@@ -181,7 +181,7 @@ def run_file(path: Path, samples: list[Sample], output: int) -> np.ndarray:
     """One output of a file, samples along the first axis."""
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
     name = session.get_outputs()[output].name
-    return np.concatenate([session.run([name], s)[0] for s in samples])
+    return np.concatenate([np.asarray(session.run([name], s)[0]) for s in samples])
 
 
 def ratio(exact: np.ndarray, got: np.ndarray) -> float:

@@ -215,7 +215,8 @@ def _quantise(
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """Copy origins and marks of nodes by name, since the quantiser keeps only the names."""
-    canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
+    if KNOWN_KEY in floating.meta:
+        canonical.meta[KNOWN_KEY] = floating.meta[KNOWN_KEY]
     canonical.meta[PREQUANTISED_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:

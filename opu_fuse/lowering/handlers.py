@@ -95,7 +95,8 @@ class Draft(Struct, kw_only=True):
                 "a pass pools once, and its group does already",
                 "end the group before it",
             )
-        if stage is Stage.REQUANT and self.stages:
+        crops = self.pad is not None and min(self.dfg[self.pad].attrs["pads"]) < 0
+        if stage is Stage.REQUANT and (self.stages or crops):  # its padding would show what is cut
             raise DoesNotFit(
                 node.name, "the array comes first in a pass", "end the group before it"
             )
@@ -132,16 +133,6 @@ def _pad(draft: Draft, node: Node) -> None:
     draft.window = replace(draft.window, pads=node.attrs["pads"])
     draft.pad = node.index
     draft.pre_pool = feature_shape(node.shape)
-
-
-def _require_whole(draft: Draft, node: Node) -> None:
-    """A window after a crop would read the pixels that are left out, for its own padding."""
-    if draft.pad is not None and min(draft.dfg[draft.pad].attrs["pads"]) < 0:
-        raise DoesNotFit(
-            node.name,
-            f"{draft.dfg[draft.pad].name} before it crops the map",
-            "end the group before it",
-        )
 
 
 def lost_pad(node: Node) -> DoesNotFit:
@@ -230,7 +221,6 @@ def _product(draft: Draft, node: Node) -> None:
 
 def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> None:
     """size: rows and columns by which all weights are multiplied; None: those of the result."""
-    _require_whole(draft, node)
     weight = draft.dfg[node.operands[1]].const
     assert weight is not None
     draft.anchor = node.index
@@ -302,7 +292,6 @@ def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
             f"its window of {rows}×{cols} exceeds {what} and its padding is not counted",
             f"count the padding (count_include_pad=1), or {larger}",
         )
-    _require_whole(draft, node)
     positions = rows * cols
     if positions & (positions - 1) and not draft.hw.numeric.multiplier_bits:
         raise DoesNotFit(

@@ -38,11 +38,11 @@ _REALS = ELEMENT_WISE | {_CHOICE}
 class Composite(Struct, frozen=True, kw_only=True):
     """A subgraph that forms one operator.
 
-    op: TABLE, SHUFFLE, or `host:` and the operator type of a norm.
+    op: TABLE, SHUFFLE, `pad` (`shifts.py`), or `host:` and the operator type of a norm.
     source: the value it reads.
     nodes: its nodes in graph order. The last one writes the result.
     attrs: `functions` of a table (operator types in order); `order` of a shuffle (for each channel
-    of the result the index of the source channel, -1 for zeros); none of a norm.
+    of the result the index of the source channel, -1 for zeros); those of a pad; none of a norm.
     """
 
     op: str

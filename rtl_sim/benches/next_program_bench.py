@@ -1,5 +1,7 @@
 """opu_top: programs queued after others."""
 
+from collections.abc import Callable
+
 import cocotb
 import numpy as np
 from cocotb.triggers import ClockCycles
@@ -75,8 +77,8 @@ async def frames_overlap_in_two_windows(dut, stalls):
     machine, rng = await started(dut, stalls)
     machine.window.mem.extend(bytes(WINDOW))
     words = program(CONV)
-    running, overlapped = None, 0
-    for frame in range(8):
+    frames, overlapped, running = 8, 0, list[tuple[int, Callable[[], None]]]()
+    for frame in range(frames):
         machine.at = frame % 2 * WINDOW
         ready = machine.at, check_conv(machine, rng)
         machine.put(0x8000, np.asarray(words, "<u4"))
@@ -85,14 +87,13 @@ async def frames_overlap_in_two_windows(dut, stalls):
         overlapped += await machine.field("STATUS", "queued")
         while await machine.read("PROGRAMS") < frame:
             await ClockCycles(dut.clk_i, 20)
-        if running is not None:
-            machine.at, check = running
+        for machine.at, check in running:
             check()
-        running = ready
-    while await machine.read("PROGRAMS") < frame + 1:
+        running = [ready]
+    while await machine.read("PROGRAMS") < frames:
         await ClockCycles(dut.clk_i, 20)
-    machine.at, check = running
-    check()
+    for machine.at, check in running:
+        check()
     assert overlapped >= 6, "no program was queued while another ran"
     assert not machine.window.touched_outside
     assert await machine.outcome() is None

@@ -1,5 +1,7 @@
 """Masked attention: a mask of any size costs no precision of the scores."""
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -37,7 +39,9 @@ def test_masked_tokens_get_nothing_and_the_others_their_share(
     below: float, scales: str, rng: np.random.Generator
 ):
     names = ("wq", "wk", "wv")
-    weights = {n: rng.normal(size=(CHANNELS, CHANNELS)).astype(np.float32) / 8 for n in names}
+    weights: dict[str, Any] = {
+        n: rng.normal(size=(CHANNELS, CHANNELS)).astype(np.float32) / 8 for n in names
+    }
     model = parse(ATTENTION, one=np.float32(1.0), below=np.float32(below), **weights)
     data, held = samples(rng, 8), samples(rng, 4)
     qdq = prepare(model, calibration=data, scales=scales, norms=("Softmax",)).qdq

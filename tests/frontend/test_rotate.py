@@ -1,6 +1,7 @@
 """Streams of a transformer whose channels differ in size, rotated by `--equalisation`."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -36,7 +37,7 @@ POST = f"""g (float[1,{TOKENS},{CHANNELS}] x) => (float[1,{TOKENS},{CHANNELS}] y
   t = Sigmoid(n3)  y = MatMul(t, wy) }}"""
 
 
-def constants(outlier: float) -> dict[str, np.ndarray]:
+def constants(outlier: float) -> dict[str, Any]:
     """Weights. Channel 5 of what is added to the stream is larger by `outlier`, and the next
     normalisation scales it down, as trained networks do.
     """

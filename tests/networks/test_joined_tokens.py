@@ -4,6 +4,8 @@ Programs with the bits of ONNX Runtime: `test_attention_networks.py`; on the nat
 `test_native_norm.py`; on the RTL: `test_norm_networks.py`.
 """
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -51,7 +53,7 @@ MODELS = {
 }
 
 
-def on(machine: str, model: onnx.ModelProto, **options: object) -> Compilation:
+def on(machine: str, model: onnx.ModelProto, **options: Any) -> Compilation:
     return compile_model(model, load_hw(machine), Options(**options))
 
 

@@ -209,8 +209,8 @@ def test_an_operator_on_the_host(name, tmp_path):
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_an_operator_of_integers(name, tmp_path):
-    bundle, path = compiled(model_of(*INTEGERS[name], TensorProto.INT64), tmp_path)
-    x = np.random.default_rng(1).integers(-9, 9, X)
+    bundle, path = compiled(model_of(*INTEGERS[name], dtype=TensorProto.INT64), tmp_path)
+    x = np.random.default_rng(1).integers(-9, 9, size=X)
     status, got = Session(File(path.read_bytes())).run([x])
     assert status is Status.OK
     assert got["y"].tobytes() == engine.run(bundle, TINY, {"x": x}).outputs["y"].tobytes()

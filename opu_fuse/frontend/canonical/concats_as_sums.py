@@ -88,9 +88,12 @@ def _take_up(graph: ir.Graph, node: ir.Node) -> bool:
     source = sums[0].producer() if len(sums) == 1 else None
     if source is None or source.metadata_props.get(REWRITE_KEY) != _WHY:
         return False
-    added, own = constant(node.inputs[1 - node.inputs.index(sums[0])]), constant(source.inputs[-1])
-    is_alone = sole_reader(sums[0]) is node and quant_of(sums[0]) is None
-    if not is_alone or added is None or own is None or static_shape(node.outputs[0]) != own.shape:
+    other = node.inputs[1 - node.inputs.index(sums[0])]
+    added, own = constant(other), constant(source.inputs[-1])
+    if other is None or added is None or own is None or sole_reader(sums[0]) is not node:
+        return False
+    is_float = quant_of(sums[0]) is None and quant_of(other) is None
+    if not is_float or static_shape(node.outputs[0]) != own.shape:
         return False
     whole = add_constant(graph, f"{source.name}/constants", own + added)
     merge_sources(node, [source])

@@ -34,7 +34,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
 from opu_fuse.model.products import PRODUCT, is_product
-from opu_fuse.quant import REWRITE_KEY
+from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 _WHY = "only those of its pixels that are read, as what reads it crops its result"
 
@@ -75,11 +75,9 @@ def _move(graph: ir.Graph, node: ir.Node) -> list[ir.Node]:
         if value in cropped:
             nodes[0].replace_input_with(index, cropped[value])
     last_axis = [size[axis] for axis in CHANNELS_LAST]
-    if len(nodes) > 1 and math.prod(size[2:]) == 1:  # machines normalise one pixel as a row
+    if len(nodes) > 1 and math.prod(size[2:]) == 1:
         last_axis = [1, size[1]]
-        for inner, made in ((nodes[0], last_axis), (nodes[-1], size)):
-            target = add_constant(graph, f"{inner.name}/shape", np.array(made))
-            rewrite(inner, "Reshape", [inner.inputs[0], target])
+        _normalise_row(graph, nodes, size)
     for inner in nodes:
         inner.outputs[0].shape = ir.Shape(size if inner is nodes[-1] else last_axis)
         inner.outputs[0].meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
@@ -140,6 +138,17 @@ def _is_whole(value: ir.Value | None, shape: Sequence[int]) -> bool:
 def _broadcasts(value: ir.Value) -> bool:
     size = static_shape(value)
     return size is not None and {1} >= {*size[-2:]}
+
+
+def _normalise_row(graph: ir.Graph, nodes: Sequence[ir.Node], size: Sequence[int]) -> None:
+    """Let a norm of one pixel, with its Transposes, be one of a row, as machines have it."""
+    first, norm, last = nodes
+    for node, shape in ((first, (1, size[1])), (last, size)):
+        target = add_constant(graph, f"{node.name}/shape", np.array(shape))
+        rewrite(node, "Reshape", [node.inputs[0], target])
+    for inner, moved in ((first.outputs[0], first.inputs[0]), (norm.outputs[0], last.outputs[0])):
+        if moved is not None and (quant := quant_of(moved)) is not None:
+            inner.meta[META_KEY] = quant
 
 
 def _cropped(graph: ir.Graph, node: ir.Node, value: ir.Value, cut: Cut) -> ir.Value:

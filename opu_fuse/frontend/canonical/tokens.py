@@ -15,7 +15,8 @@ pass in graph order moves them past all.
    token: likewise.
 5. Concat of tokens (1, n, c), one of which is such an operand: likewise.
 6. A Transpose of (1, n, c) or (1, c, n) from or to such an image, which a Reshape makes of it:
-   it becomes one of the image. So does one of the pixels of a map (1, c, h, w) before a Concat.
+   it becomes one of the image. So does one of the pixels of a map (1, c, h, w) before a
+   Concat with constants (a class token).
 """
 
 import math
@@ -243,7 +244,7 @@ def _transpose(graph: ir.Graph, node: ir.Node) -> bool:
     if static_shape(source) == (1, 1, outer, inner):
         order, turned = CHANNELS_FIRST, (1, inner, 1, outer)
     elif any(_makes(use.node, (1, 1, inner, outer)) for use in result.uses()) or (
-        _is_flattened(x) and any(is_standard(use.node, "Concat") for use in result.uses())
+        _is_flattened(x) and any(_joins_constants(use.node) for use in result.uses())
     ):
         order, turned = CHANNELS_LAST, (1, 1, inner, outer)
         source = reshape_before(node, x, (1, outer, 1, inner), name=f"{node.name}/image")
@@ -263,6 +264,10 @@ def _is_flattened(value: ir.Value) -> bool:
         return False
     size = static_shape(node.inputs[0])
     return size is not None and len(size) == IMAGE_RANK and size[:2] == shape[:2]
+
+
+def _joins_constants(node: ir.Node) -> bool:
+    return is_standard(node, "Concat") and any(constant(v) is not None for v in node.inputs)
 
 
 def _makes(node: ir.Node, shape: tuple[int, ...]) -> bool:
