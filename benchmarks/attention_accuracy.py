@@ -19,6 +19,7 @@ sees lines of text, the transformer of images parts of photographs.
 """
 
 import argparse
+import importlib
 import json
 import logging
 import re
@@ -107,7 +108,8 @@ def inputs(models: Path, network: Network, count: int) -> Iterator[Sample]:
 def sentences(models: Path, rng: np.random.Generator, count: int) -> Iterator[Sample]:
     """Sentences as tokens of BERT, padded, with the mask."""
     import sklearn.datasets
-    from tokenizers import BertWordPieceTokenizer
+
+    library = importlib.import_module("tokenizers")  # by name: pyright checks without this package
 
     (vocabulary,) = models.rglob("package/assets/vocab.json")
     # That package marks the first pieces of words instead of the others, as SentencePiece does.
@@ -115,7 +117,7 @@ def sentences(models: Path, rng: np.random.Generator, count: int) -> Iterator[Sa
     names = [
         p if re.fullmatch(r"\[.*\]", p) else p[1:] if p[0] == "▁" else f"##{p}" for p in pieces
     ]
-    tokenizer = BertWordPieceTokenizer({p: n for n, p in enumerate(names)}, lowercase=True)
+    tokenizer = library.BertWordPieceTokenizer({p: n for n, p in enumerate(names)}, lowercase=True)
     tokenizer.enable_truncation(TOKENS)
     tokenizer.enable_padding(length=TOKENS)
     folder = Path(sklearn.datasets.__file__).parent / "descr"
