@@ -140,6 +140,7 @@ DISPATCH = {
     ("frontend/canonical/identities.py", "_WRAPPERS"): "what its rule removes",
     ("frontend/canonical/lift_1d.py", "_CHANNELS_FIRST"): "what its rule widens",
     ("frontend/canonical/lift_1d.py", "_OTHERS"): "what its rule widens",
+    ("frontend/canonical/space_depth_as_conv.py", "_MOVED_BY_ATTENTION"): "views of tokens",
     ("frontend/canonical/space_depth_as_conv.py", "_RULES"): RULE,
     ("frontend/canonical/pools.py", "WHOLE_MAP"): VALUE,
     ("frontend/canonical/pools.py", "_POOLS"): "what its rule makes explicit",

@@ -9,7 +9,7 @@ import pytest
 from opu_fuse.resources import rtl_dir, runtime_dir
 
 COMPILER, SIZE = "riscv64-unknown-elf-gcc", "riscv64-unknown-elf-size"
-HOST_KERNELS = {"opu_host.o", "opu_nest.o"}
+HOST_KERNELS = {"opu_host.o", "opu_nest.o", "opu_topk.o"}
 KIB = 1024
 
 
@@ -20,7 +20,7 @@ def test_the_library_is_below_64_kib_of_code(tmp_path: Path) -> None:
     assert sizes.keys() > HOST_KERNELS
     without = sum(size for name, size in sizes.items() if name not in HOST_KERNELS)
     assert without < 40 * KIB, sizes
-    assert sum(sizes.values()) < 52 * KIB, sizes
+    assert sum(sizes.values()) < 64 * KIB, sizes
 
 
 def _code_bytes(folder: Path) -> dict[str, int]:
