@@ -116,10 +116,7 @@ static void refusals(const program *p) {
 static void while_it_runs(const program *p) {
     expect("start", (uint32_t)-started(p), 0);
     expect_refusal("start of a busy machine", opu_start(&opu, p->offset, p->words, 0), OPU_IS_BUSY);
-    expect_refusal("window of a busy machine", opu_window(&opu, p->base, p->bytes), OPU_IS_BUSY);
-    REFUSED = 0;
-    OPU_WRITE(&opu, OPU_WINDOW_SIZE_LO, 4096u);
-    expect("configuration of a busy machine", REFUSED, 1);
+    expect_refusal("window of the next program", opu_window(&opu, p->base, p->bytes), OPU_DONE);
     opu_stop(&opu);
     expect_error(OPU_ERR_STOPPED, -1);
 }
@@ -130,6 +127,10 @@ static void queued_programs(const program *p) {
     expect("start", (uint32_t)-started(p), 0);
     expect("queue", (uint32_t)-opu_queue(&opu, p->offset, p->words), 0);
     expect_refusal("queue after a queued program", opu_queue(&opu, p->offset, p->words), OPU_IS_BUSY);
+    expect_refusal("window of a queued program", opu_window(&opu, p->base, p->bytes), OPU_IS_BUSY);
+    REFUSED = 0;
+    OPU_WRITE(&opu, OPU_WINDOW_SIZE_LO, 4096u);
+    expect("configuration of a queued program", REFUSED, 1);
     while (opu_programs(&opu) != before + 2) {}
     expect("programs", (uint32_t)ended(), OPU_DONE);
     expect("cycles", (uint32_t)opu_cycles(&opu), p->cycles);

@@ -145,18 +145,17 @@ module opu_norm_scaling
   logic signed [41:0] wide_offset_q;
   logic [33:0] late_factor_q;
   logic signed [41:0] late_offset_q;
-  logic [3:0] narrow, narrow_q, late_narrow_q;
+  logic [3:0] narrow, narrow_q;
   // Values at each step of the narrowing; their lowest bit is the half, `rest`: bits below it were set.
   logic [34:0] coarse_factor_q, factor_half;
   logic signed [42:0] coarse_offset_q, offset_half;
   logic [25:0] narrow_factor_q;
   logic signed [32:0] narrow_offset_q;
-  logic [1:0] by_4, by_1, coarse_rest_q, rest_q;
+  logic [1:0] by_4, by_1_q, coarse_rest_q, rest_q;
   logic signed [8:0] from_exponent_q, shift_q [3];
   assign factor_half = {late_factor_q, 1'b0};
   assign offset_half = {late_offset_q, 1'b0};
   assign by_4 = narrow_q[3:2];
-  assign by_1 = late_narrow_q[1:0];
   always_comb begin
     narrow = '0;
     for (int unsigned b = 0; b < 10; b++) if (wide_factor_q[24+b]) narrow = 4'(b + 1);
@@ -178,11 +177,11 @@ module opu_norm_scaling
     coarse_factor_q <= factor_half >> 4 * 32'(by_4);
     coarse_offset_q <= offset_half >>> 4 * 32'(by_4);
     coarse_rest_q <= {some_below(factor_half[7:0], {by_4, 2'b0}), some_below(offset_half[7:0], {by_4, 2'b0})};
-    late_narrow_q <= narrow_q;
-    narrow_factor_q <= 26'(coarse_factor_q >> by_1);
-    narrow_offset_q <= 33'(coarse_offset_q >>> by_1);
+    by_1_q <= narrow_q[1:0];
+    narrow_factor_q <= 26'(coarse_factor_q >> by_1_q);
+    narrow_offset_q <= 33'(coarse_offset_q >>> by_1_q);
     rest_q <= coarse_rest_q | {
-        some_below(8'(coarse_factor_q[2:0]), 4'(by_1)), some_below(8'(coarse_offset_q[2:0]), 4'(by_1))
+        some_below(8'(coarse_factor_q[2:0]), 4'(by_1_q)), some_below(8'(coarse_offset_q[2:0]), 4'(by_1_q))
     };
     factor_o <= narrow_factor_q[25:1] + 25'(narrow_factor_q[0] && (narrow_factor_q[1] || rest_q[1]));
     offset_o <= narrow_offset_q[32:1] + 32'(narrow_offset_q[0] && (narrow_offset_q[1] || rest_q[0]));
