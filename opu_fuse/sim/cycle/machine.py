@@ -17,6 +17,7 @@ from opu_fuse.hw.unit_rates import (
     OPEN_INSTRUCTIONS,
     OPEN_UNITS,
     STORE_SETUP_CYCLES,
+    WRITE_DATA_CYCLES,
 )
 from opu_fuse.sim.cycle.burst_queue import INSIDE, BurstQueue, Loads
 from opu_fuse.sim.cycle.fetch import Fetch
@@ -31,8 +32,8 @@ END_CYCLES = 4
 LOWEST_LATENCY = 2
 """Cycles of latency of the memory of the RTL simulation, at least."""
 
-WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
-"""From a burst of store to the first grant of the memory, and to its first beat."""
+WRITE_GRANT_CYCLES = 2
+"""From a burst of store to the first grant of the memory."""
 
 _BEAT, _LAST_BEAT = -2, -3
 """Reads of fetch; those of load have the instruction that they complete, or INSIDE."""
