@@ -47,6 +47,7 @@ STEPS: Steps = {
     moves.cut: 0.6,
     moves.crop: 0.6,
     moves.shuffle: 0.7,
+    moves.permute: 0.7,
     moves.pad: 1.0,
     moves.resize: 1.0,
     moves.turn: 0.4,
