@@ -25,6 +25,7 @@ from opu_fuse.frontend.canonical import (
     identities,
     image_channels,
     lift_1d,
+    pixel_permutes,
     pools,
     pools_before_concat,
     products,
@@ -79,6 +80,7 @@ STEPS: Mapping[str, Step] = {
     "tiles": repeats.run,
     "views": reshapes.run,
     "shuffles": channel_permutes.run,  # after views: all of them are Reshapes then
+    "permutations": pixel_permutes.run,
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
