@@ -25,7 +25,9 @@ from opu_fuse.quant import META_KEY, NORMS_KEY, PREQUANTISED_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
-KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample", "shuffle", "split"})
+KEEPS_INTEGERS = frozenset(
+    {"reshape", "max_pool", "relu", "upsample", "shuffle", "permute", "split"}
+)
 """Operators whose result needs no rounding of its own: without a following QuantizeLinear, they
 forward their operand's integers.
 """

@@ -257,6 +257,14 @@ def _upsample(
     return values[node.operands[0]].repeat(rows, axis=2).repeat(cols, axis=3)
 
 
+def _permute(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    tied_quant(dfg, node.index)
+    x, axes = values[node.operands[0]], (0, 1, *[2 + axis for axis in node.attrs["order"]])
+    return x.reshape(*x.shape[:2], *node.attrs["extents"]).transpose(axes).reshape(node.shape)
+
+
 def _reshape(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
 ) -> np.ndarray:
@@ -267,8 +275,7 @@ def _reshape(
 def _concat(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
 ) -> np.ndarray:
-    parts = [values[i] for i in dfg[node.operands[0]].operands]
-    return np.concatenate(parts, axis=node.attrs["axis"])
+    return np.concatenate([values[i] for i in dfg[node.operands[0]].operands], node.attrs["axis"])
 
 
 def _shuffle(
@@ -349,6 +356,7 @@ RULES: dict[str, Rule] = {
     "avg_pool": _avg_pool,
     "pad": _pad,
     "upsample": _upsample,
+    "permute": _permute,
     "reshape": _reshape,
 }
 

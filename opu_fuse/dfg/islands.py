@@ -16,7 +16,9 @@ from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
 from opu_fuse.units import REAL_CONSTANTS
 
 _FORMS = {Kind.CONST: "int8 or uint8, with one scale or one for each output channel,"}
-_MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample", "transpose"})
+_MOVERS = frozenset(
+    {"concat", "split", "shuffle", "max_pool", "pad", "upsample", "permute", "transpose"}
+)
 
 
 def float_reason(dfg: Dfg, index: int) -> str | None:

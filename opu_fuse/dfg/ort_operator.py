@@ -17,7 +17,7 @@ from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.lower_node import const_array
 from opu_fuse.dfg.value_types import UNKNOWN, ValueType
 from opu_fuse.errors import ModelError
-from opu_fuse.model.composites import SHUFFLE
+from opu_fuse.model.composites import PERMUTE, SHUFFLE
 from opu_fuse.quant import META_KEY, QuantParams
 
 MAX_IR_VERSION = 10
@@ -56,7 +56,7 @@ def body_of(
     scales, target shapes), without those in `known`.
 
     Values between the nodes of a composite are rounded as the model rounds them, the result is not.
-    What a shuffle moves is rounded once, at its end, where that is the same.
+    What a shuffle or permutation moves is rounded once, at its end, where that is the same.
     """
     nodes: list[onnx.NodeProto] = []
     constants: dict[str, np.ndarray] = {}
@@ -66,7 +66,7 @@ def body_of(
         nodes.append(proto)
         constants |= constant_inputs(part, known)
         quant = part.outputs[0].meta.get(META_KEY)
-        moved = node.op == SHUFFLE and quant == node.quant
+        moved = node.op in {SHUFFLE, PERMUTE} and quant == node.quant
         if part is not node.ir_node and quant is not None and not moved:
             name = proto.output[0]
             proto.output[0] = f"{name}:raw"

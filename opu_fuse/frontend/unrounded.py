@@ -20,7 +20,7 @@ from opu_fuse.frontend.editing import (
     sources_of,
 )
 from opu_fuse.frontend.qdq import is_quantize
-from opu_fuse.model.composites import SHUFFLE, TABLE, Composite
+from opu_fuse.model.composites import PERMUTE, SHUFFLE, TABLE, Composite
 from opu_fuse.model.operator_sets import PAIRS, QUANTISED, TRANSFERS
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
@@ -43,8 +43,8 @@ def needless(
     data movement. touched: all nodes that would be quantised. wholes: composites.
     """
     tables = {n for whole in wholes.values() if whole.op == TABLE for n in whole.nodes}
-    shuffles = {n for whole in wholes.values() if whole.op == SHUFFLE for n in whole.nodes}
-    movers = {n for n in touched if is_standard(n, *_MOVERS)} - tables | shuffles
+    moving = {n for whole in wholes.values() if whole.op in {PERMUTE, SHUFFLE} for n in whole.nodes}
+    movers = {n for n in touched if is_standard(n, *_MOVERS)} - tables | moving
     if not movers:
         return set()
     nodes = [node for node in graph if node in touched]

@@ -20,6 +20,10 @@ MIN_ROW_CYCLES = 4
 before it is read again.
 """
 
+WRITE_DATA_CYCLES = 3
+"""Cycles from a burst of store to its first beat."""
+STORE_WORDS = 5
+"""Words of a store that follows another one, about."""
 INSTRUCTION_WORD_BYTES = 4
 _AHEAD_BYTES = 1024
 """Bytes of the program that fetch prefetches, at least."""
@@ -290,3 +294,18 @@ def store_beats(
     """Beats a store sends; those of gaps carry nothing."""
     words = run * (1 + repeat_cols + word_gap) - word_gap
     return blocks * rows * (1 + repeat_rows) * words * (hw.word_bytes // hw.dram.bus_bytes)
+
+
+def short_write_cycles(hw: HwSpec, instructions: int, runs: int, words: int) -> float:
+    """Least cycles of stores of so many runs, a burst each, of so many words in all: a burst waits
+    until `outstanding` earlier ones are answered, an instruction until the last but one is.
+    """
+    beats = words * (hw.word_bytes // hw.dram.bus_bytes)
+    wait = hw.dram.latency + WRITE_DATA_CYCLES
+    bursts = (runs * wait + beats) / hw.dram.outstanding
+    return max(bursts, (instructions * (wait + STORE_SETUP_CYCLES) + beats) / OPEN_INSTRUCTIONS)
+
+
+def queued_share(hw: HwSpec, instructions: int) -> float:
+    """Share of stores that the queue holds: fetch, and so all engines, waits for the others."""
+    return min(1.0, hw.queues.store / 2 / (STORE_WORDS * max(instructions, 1)))

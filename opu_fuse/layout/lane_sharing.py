@@ -60,7 +60,7 @@ def _made(dfg: Dfg, groups: Sequence[Sequence[int]], hw: HwSpec) -> frozenset[in
         normalises = any(
             n.op in STAGE_OF_OPERATOR and STAGE_OF_OPERATOR[n.op].passes for n in nodes
         )
-        kept = reads_side_map or normalises or nodes[-1].op == "upsample"
+        kept = reads_side_map or normalises or nodes[-1].op in {"upsample", "permute"}
         if convolutions and not kept:
             array_values.add(nodes[-1].index)
     return frozenset(array_values)

@@ -23,7 +23,7 @@ from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.units import STAGE_OF_OPERATOR
 
-KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
+KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "permute", "batch_norm"})
 """Operators that write every channel to the lane from which they read it."""
 
 ANY_LANES = frozenset({"conv", "dense", "shuffle"})

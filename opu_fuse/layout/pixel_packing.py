@@ -142,6 +142,7 @@ def _most(layer: Pass, hw: HwSpec) -> int:
         not packable
         or layer.in_phases
         or shape.upsample != (1, 1)
+        or shape.permute
         or not _pools_slots(shape)
         or not is_plain(layer.out_pieces)
     ):

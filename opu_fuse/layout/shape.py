@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.im2row_window import row_words
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.permutation import Permutation
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.pool import PoolKind
 
@@ -179,6 +180,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     from all channels."""
     exponentials: bool = False
     """A post stage looks up exponentials."""
+    permute: Permutation | None = None
+    """The store permutes the pixels."""
     im2row: Im2row | None = None
     """The input is an im2row map, whose columns have `slot` bytes (any number)."""
 
@@ -213,6 +216,12 @@ class Shape(Struct, frozen=True, kw_only=True):
         """Rows and columns of the convolution's kernel."""
         rows, cols = self.window.kernel
         return (rows if self.im2row is None else self.im2row.kernel_rows), cols
+
+    @property
+    def copies(self) -> int:
+        """Instructions in which the copy path reads a tile's columns."""
+        apart = None if self.permute is None else self.permute.apart
+        return 1 if apart is None else apart.size
 
     @property
     def column(self) -> int:

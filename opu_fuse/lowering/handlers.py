@@ -7,12 +7,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.views import Map, feature_shape, same_storage
+from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, is_depthwise
+from opu_fuse.layout.permutation import Permutation
 from opu_fuse.layout.shape import POINT, Window
+from opu_fuse.lowering.stored_maps import permuted, same_map
 from opu_fuse.units import BY_STAGE, STAGE_OF_OPERATOR
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
@@ -47,6 +49,7 @@ class Draft(Struct, kw_only=True):
     pre_pool: sizes of the map of partial sums;
     second: map that the array reads as weights;
     sequences: rows of the maps of a product by rows;
+    stored: map whose pixels the store permutes;
     front: number of operators before the array. The other fields are those of `Geometry` and
     `Shape`.
     """
@@ -71,6 +74,8 @@ class Draft(Struct, kw_only=True):
     sums: bool = False
     transposed: Node | None = None
     upsample: tuple[int, int] = (1, 1)
+    permute: Permutation | None = None
+    stored: Map | None = None
     macs: int = 0
     stages: list[StageOf] = field(default_factory=list)
     front: int = 0
@@ -312,6 +317,12 @@ def _upsample(draft: Draft, node: Node) -> None:
     draft.upsample = node.attrs["scale"]
 
 
+def _permute(draft: Draft, node: Node) -> None:
+    alone = draft.anchor is None and not draft.stages and draft.window == POINT
+    draft.stored = draft.pre_pool if alone else feature_shape(draft.dfg[draft.value].shape)
+    draft.permute = permuted(node, draft.stored[2], alone=alone)
+
+
 def _multiply(draft: Draft, node: Node) -> None:
     """A product with a map, or with one pixel that is broadcast."""
     dfg = draft.dfg
@@ -362,20 +373,6 @@ def _computed(dfg: Dfg, node: Node, other: int) -> None:
         )
 
 
-def same_map(dfg: Dfg, node: Node, operand: int) -> None:
-    """A map is read with the channels and pixels with which it was written: only dense looks
-    through a flattening.
-    """
-    shape, stored = dfg[operand].shape, dfg[dfg.base(operand)].shape
-    if not same_storage(shape, stored):
-        raise DoesNotFit(
-            node.name,
-            f"it reads a map of shape {stored} as {shape}, the machine keeps maps in blocks of "
-            "channels",
-            "leave the operator on the host, or reshape after it",
-        )
-
-
 def _sum_pads(a: Pads, b: Pads) -> Pads:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
 
@@ -392,6 +389,7 @@ HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
     "transposed_conv": _transposed,
     "shuffle": _shuffle,
     "upsample": _upsample,
+    "permute": _permute,
     "batch_norm": _batch_norm,
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
 }

@@ -14,7 +14,7 @@ geometry. The group's first computing operator decides the case:
 
 Concatenations and splits before it move nothing (`layout/lanes.py`). A channel affine, or a gate
 and an activation, before the array are the pre chain. Later operators become post stages; the store
-performs an upsample at the end.
+performs an upsample or a permutation of pixels at the end.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -45,14 +45,16 @@ from opu_fuse.lowering.handlers import (
     StageOf,
     chain_operand,
     lost_pad,
-    same_map,
 )
 from opu_fuse.lowering.norm_passes import norm_sizes
 from opu_fuse.lowering.operand_maps import sequences, summed_lanes
 from opu_fuse.lowering.polyphase import WHOLE, Phase, phases
+from opu_fuse.lowering.stored_maps import same_map
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
+
+_LAST = ("a permutation", "an upsample")
 
 
 class Geometry(Struct, frozen=True, kw_only=True):
@@ -127,9 +129,11 @@ def group_geometry(
         same_map(dfg, nodes[0], operand)
     draft.front = _pre_chain(draft, nodes, front)
     for node in nodes[draft.front :]:
-        if draft.upsample != (1, 1):
+        if draft.upsample != (1, 1) or draft.permute is not None:
             raise DoesNotFit(
-                node.name, "nothing can follow an upsample in a pass", "let it run by itself"
+                node.name,
+                f"nothing can follow {_LAST[draft.permute is None]} in a pass",
+                "let it run by itself",
             )
         if draft.pool_pads != NO_PADS and node.op != "max_pool":
             raise lost_pad(node)
@@ -191,7 +195,7 @@ def moves_nothing(node: Node) -> bool:
 
 
 def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
-    out = feature_shape(last.shape)
+    out = draft.stored or feature_shape(last.shape)
     inside, outside = summed_lanes(draft, lanes), lanes[last.index].pieces
     anchored = draft.anchor is not None and not draft.depthwise
     word = draft.hw.word_channels
@@ -252,6 +256,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         pre=len(pre_slots(draft.dfg, draft.pre)),
         gated=draft.gate is not None,
         upsample=draft.upsample,
+        permute=draft.permute,
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
         images=images,
@@ -292,6 +297,7 @@ def _pools_with_halo(shape: Shape, draft: Draft) -> bool:
     if (
         draft.stages[-1].stage is not Stage.POOL
         or shape.sides
+        or shape.permute
         or shape.upsample != (1, 1)
         or not chain_of(draft.hw).supports_pooling_halo
     ):
@@ -303,7 +309,7 @@ def _pools_with_halo(shape: Shape, draft: Draft) -> bool:
 
 def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
     assert draft.transposed is not None
-    if shape.pool or shape.sides or shape.upsample != (1, 1):
+    if shape.pool or shape.sides or shape.permute or shape.upsample != (1, 1):
         raise DoesNotFit(
             draft.transposed.name,
             "a transposed convolution computes rows and columns in phases, and what follows in the "

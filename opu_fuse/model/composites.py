@@ -1,13 +1,15 @@
-"""Composites: subgraphs that form one operator: a lookup table, a channel shuffle or a norm.
+"""Composites: subgraphs that form one operator: a table, a shuffle, a permutation or a norm.
 
 A *table* is a scalar function applied element-wise to one value. It is a single node such as
 Sigmoid, or a subgraph between that value and the result: x * sigmoid(x), a Gelu written with Erf, a
 Where on a comparison. No node outside the subgraph may read its inner values. A *shuffle* selects
 whole channels of one map, or inserts channels of zeros: a Reshape, Transpose, Reshape that
 interleaves groups of channels, a Gather or Slice of channels, a Pad by channels that a rewrite has
-inserted. A *norm* is a normalisation of the last axis between two Transposes, so that its operand
-and result have channels first; the host runs it. The quantiser rounds only the results of tables
-and shuffles. Each composite is one node of the data-flow graph.
+inserted. A *permutation* exchanges pixels of a map: a Reshape that views them in further axes, a
+Transpose of these, a Reshape to the rows and columns of the result. A *norm* is a normalisation of
+the last axis between two Transposes, so that its operand and result have channels first; the host
+runs it. The quantiser rounds only the results of tables, shuffles and permutations. Each composite
+is one node of the data-flow graph.
 
 Operators that other modules compute are no table by themselves: Relu, Clip, LeakyRelu with a slope
 in 0..1, sums and products with a scalar. Inside the subgraph of a table they belong to it. So do
@@ -28,7 +30,7 @@ from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
-TABLE, SHUFFLE = "table", "shuffle"
+TABLE, SHUFFLE, PERMUTE = "table", "shuffle", "permute"
 
 _CHOICE = "Where"
 """A table by itself, if its condition and both branches are functions of one value."""
@@ -38,11 +40,13 @@ _REALS = ELEMENT_WISE | {_CHOICE}
 class Composite(Struct, frozen=True, kw_only=True):
     """A subgraph that forms one operator.
 
-    op: TABLE, SHUFFLE, `pad` (`shifts.py`), or `host:` and the operator type of a norm.
+    op: TABLE, SHUFFLE, PERMUTE, `pad` (`shifts.py`), or `host:` and the operator type of a norm.
     source: the value it reads.
     nodes: its nodes in graph order. The last one writes the result.
     attrs: `functions` of a table (operator types in order); `order` of a shuffle (for each channel
-    of the result the index of the source channel, -1 for zeros); those of a pad; none of a norm.
+    of the result the index of the source channel, -1 for zeros); `extents` of a permutation (axes
+    in which it views the pixels) and `order` of these in the result; those of a pad; none of a
+    norm.
     """
 
     op: str
@@ -53,7 +57,7 @@ class Composite(Struct, frozen=True, kw_only=True):
     @property
     def is_norm(self) -> bool:
         """Whether it is a norm, which the host runs in floating point."""
-        return self.op not in {TABLE, SHUFFLE}
+        return self.op not in {TABLE, SHUFFLE, PERMUTE}
 
 
 def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
@@ -70,7 +74,7 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
         if node in at_ports:
             continue
         tables.visit(node)
-        if (whole := _shuffle(node) or _norm(node)) is not None:
+        if (whole := _shuffle(node) or permutation(node) or _norm(node)) is not None:
             by_result[node] = whole
     for root, part in tables.parts.items():
         nodes = tuple(sorted(part.nodes, key=positions.__getitem__))
@@ -364,3 +368,29 @@ def interleaving(last: ir.Node) -> Composite | None:
     numbers = np.arange(shape[1]).reshape(split[lead], -1)
     order = {"order": tuple(numbers.T.reshape(-1).tolist())}
     return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=order)
+
+
+def permutation(last: ir.Node) -> Composite | None:
+    """Permutation of pixels whose last node is `last`, else None.
+
+    Case 1: a Transpose exchanges rows and columns of a map (1, c, h, w). Case 2: further axes.
+    [1, c, h, w] -> Reshape [1, c, ...] -> Transpose of the axes after c -> Reshape [1, c, i, j]
+    """
+    nodes = [last] if last.op_type == "Transpose" else _chain_of_three(last)
+    if nodes is None or any(n.domain not in STANDARD for n in nodes):
+        return None
+    if [n.op_type for n in nodes] not in (["Transpose"], ["Reshape", "Transpose", "Reshape"]):
+        return None
+    turn, source = nodes[len(nodes) // 2], nodes[-1].inputs[0]
+    if source is None or source.is_graph_input() or last.outputs[0].is_graph_output():
+        return None  # the port does it
+    shape, axes, made = _dims(source), _dims(turn.inputs[0]), _dims(last.outputs[0])  # type: ignore[arg-type]  # a Transpose has one
+    order = tuple(turn.attributes.get_ints("perm", ()))
+    if len(shape) != 4 or len(made) != 4 or min(shape) < 1 or order[:2] != (0, 1):
+        return None
+    if not (shape[0] == 1 and shape[:2] == axes[:2] == made[:2]) or order[2:] == (2, 3):
+        return None
+    if any(const_array(n.inputs[1]) is None for n in nodes[:1] + nodes[2:] if len(nodes) > 1):
+        return None
+    attrs = {"extents": axes[2:], "order": tuple(axis - 2 for axis in order[2:])}
+    return Composite(op=PERMUTE, source=source, nodes=tuple(reversed(nodes)), attrs=attrs)

@@ -98,7 +98,9 @@ def _computes_whole_rows(unit: PlannedUnit, images: int) -> bool:
     layer = unit.layers[0]
     if layer.shape.images not in {1, images}:  # its images are token sequences
         return False
-    return (layer.shape.upsample, layer.phase.stride) == ((1, 1), (1, 1)) and not layer.shape.phased
+    if layer.shape.phased or layer.shape.permute is not None:
+        return False
+    return (layer.shape.upsample, layer.phase.stride) == ((1, 1), (1, 1))
 
 
 def _best(

@@ -261,11 +261,17 @@ class EmitSink:
         return Read(bases, registers, pixels // read.images)
 
     def copy(self, layer: PlannedLayer, out: OutputRange, psum: int, read: Read) -> None:
-        """`compute.copy` of each image."""
+        """`compute.copy` of each image, of columns that are read apart one by one."""
         common = {**read.registers, **UNUSED_KERNEL, "ic_steps": out.blocks, "pre": 0}
+        parts = layer.shape.copies
+        pixels = read.pixels // parts
         for number, base in enumerate(read.bases):
-            own = {"feature": base, "psum": psum + number * read.pixels}
-            self.append(layer.layer.group, Engine.COMPUTE, "copy", common | own)
+            for part in range(parts):
+                own = {"feature": base, "psum": psum + number * read.pixels + part * pixels}
+                if parts > 1:
+                    own |= {"stride_x": parts, "out_cols": common["out_cols"] // parts}
+                    own |= {"origin_x": common["origin_x"] + part}
+                self.append(layer.layer.group, Engine.COMPUTE, "copy", common | own)
 
     def compute(self, layer: PlannedLayer, step: ComputeStep, read: Read) -> None:
         """`compute.conv` or `compute.depthwise` of each image."""

@@ -28,6 +28,8 @@ from opu_fuse.units.operator import Settings
 from opu_fuse.units.pool import average_params
 
 Registers = dict[str, int]
+_MOVING = frozenset({"pad", "permute", "upsample"})
+"""Operators without a value of their own inside a pass."""
 
 
 def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Layer, ...]:
@@ -145,7 +147,7 @@ def _interiors(dfg: Dfg, members: list[int], geometry: Geometry) -> tuple[Interi
             stage = stage_index[index]
             pooled = pooled or geometry.stages[stage].stage is Stage.POOL
         node = dfg[index]
-        is_computed = stage >= 0 and not moves_nothing(node) and node.op not in {"upsample", "pad"}
+        is_computed = stage >= 0 and not moves_nothing(node) and node.op not in _MOVING
         if len(geometry.phases) > 1:
             is_computed = is_computed and index == geometry.output
         if node.quant is not None and is_computed:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from opu_fuse.hw.isa.instruction import split_address
+from opu_fuse.layout.permutation import Permutation
 from opu_fuse.schedule.placement import Placement
 from opu_fuse.schedule.registers import transfer_shape
 from opu_fuse.schedule.tile_choice import PlannedLayer
@@ -25,7 +26,13 @@ def stores(
     words = rect.rows * ceil_div(rect.cols, layer.shape.stored_px)
     for at, after in pairwise(sorted(cuts)):
         skips = low * (at == 0), high * (after == last + 1)
-        yield _store(layer, to, base + (at - block) * words, rect, at, after - at, skips)
+        if layer.shape.permute is None:
+            yield _store(layer, to, base + (at - block) * words, rect, at, after - at, skips)
+            continue
+        for own in range(at, after):
+            yield from _permuted(
+                layer.shape.permute, to, base + (own - block) * words, rect, own, skips
+            )
 
 
 def _store(
@@ -59,6 +66,25 @@ def _store(
         "skip_low": skips[0],
         "skip_high": skips[1],
     }
+
+
+def _permuted(
+    permute: Permutation, to: Placement, src: int, rect: Rect, block: int, skips: tuple[int, int]
+) -> Iterator[dict[str, int]]:
+    """The stores of a channel block whose pixels are permuted."""
+    layout, first = to.layout, to.layout.word_at(block)
+    for source, target, nest in permute.runs(rect):
+        (blocks, block_pitch), (rows, row_pitch), (run, step) = *((1, 0),) * (3 - len(nest)), *nest
+        yield {
+            **split_address(to.offset + (first + target) * layout.word),
+            "src": src + source,
+            **transfer_shape(run, rows, row_pitch, blocks, block_pitch, joins=step == 1),
+            "word_gap": step - 1,
+            "repeat_rows": 0,
+            "repeat_cols": 0,
+            "skip_low": skips[0],
+            "skip_high": skips[1],
+        }
 
 
 def halo_words(layer: PlannedLayer, rect: Rect, block: int) -> int:

@@ -128,6 +128,8 @@ class PreviousTile(Struct, frozen=True, kw_only=True):
     @classmethod
     def by(cls, layer: TiledLayer, out: OutputRange, rect: Rect) -> "PreviousTile":
         """The tile of a layer and an output range."""
+        if layer.shape.permute is not None:
+            rect = Rect(0, layer.writes.layout.rows, 0, layer.writes.layout.cols)  # anywhere
         up = layer.shape.upsample[0] * layer.phase.stride[0]
         return cls(
             alias_root=layer.writes.alias_root,

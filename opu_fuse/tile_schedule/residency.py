@@ -126,6 +126,8 @@ def first_blocks(writers: Sequence[TiledLayer], target: Storage) -> list[int]:
         alike = (output.layout.rows, output.layout.row_words) == (layout.rows, layout.row_words)
         if output.alias_root != target.alias_root or not alike or spread != ((1, 1), (1, 1)):
             return []
+        if layer.shape.permute is not None:
+            return []
         firsts.append(output.block - target.block)
         blocks += range(firsts[-1], firsts[-1] + output.layout.blocks)
         lanes.append(_lanes(output.layout) + firsts[-1] * layout.lanes)

@@ -104,6 +104,14 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
             return [(out, rect) for out in self.ranges for rect in rects]
         return [(out, rect) for rect in rects for out in self.ranges]
 
+    def words_until(self, rect: Rect) -> int:
+        """Leading words of a channel block of the output that are stored with a tile."""
+        shape = self.shape
+        if shape.permute is None:
+            return (rect.row + rect.rows) * shape.upsample[0] * self.writes.layout.row_words
+        complete = rect.col + rect.cols == shape.out_cols
+        return shape.permute.complete((rect.row + rect.rows * complete) * shape.out_cols)
+
     @property
     def weight_chunks(self) -> Iterator[WeightChunk]:
         """Weight chunks in the order in which a tile uses them."""

@@ -183,9 +183,13 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
     """Candidate (images, rows, blocks, cols), each an even cut of its extent, largest first."""
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     block_cuts = [blocks] if shape.passes else _cuts(blocks)
-    col_cuts = _cuts(ceil_div(shape.out_cols, shape.px))
+    col_cuts, row_cuts = _cuts(ceil_div(shape.out_cols, shape.px)), _cuts(shape.out_rows)
+    if shape.permute is not None:
+        own = shape.permute.cuts()
+        row_cuts = sorted({*row_cuts, *own[0]}, reverse=True)
+        col_cuts = sorted({*own[1], *(col_cuts if shape.copies == 1 else ())}, reverse=True)
     several = [(images, shape.out_rows) for images in _image_cuts(shape)]
-    for images, rows in [*several, *((1, rows) for rows in _cuts(shape.out_rows))]:
+    for images, rows in [*several, *((1, rows) for rows in row_cuts)]:
         for count in block_cuts:
             for cols in col_cuts:
                 yield images, rows, count, min(cols * shape.px, shape.out_cols)

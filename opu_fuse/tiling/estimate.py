@@ -11,7 +11,9 @@ from opu_fuse.hw.unit_rates import (
     post_block_cycles,
     post_drain_cycles,
     post_iterations,
+    queued_share,
     row_cycles,
+    short_write_cycles,
 )
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import needed_rows
@@ -39,6 +41,10 @@ pipeline.
 
 PIECE_LATENCY = 60
 """Cycles per piece in which neither the array nor post computes: drain of both, and tokens."""
+
+
+_TILES_TRIED = 4
+"""Tiles down and across whose stores are counted."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -130,8 +136,31 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
-        total_cycles=total + post / pieces,
+        total_cycles=_with_stores(total, shape, hw, tile, blocks) + post / pieces,
     )
+
+
+def _with_stores(total: float, shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> float:
+    """Cycles of a layer whose stores permute pixels: the other engines may wait until these are
+    fetched. The stores of a few tiles are counted.
+    """
+    if shape.permute is None:
+        return total
+    down, across = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
+    starts = [
+        (row * tile.rows, col * tile.cols)
+        for row in range(min(down, _TILES_TRIED))
+        for col in range(min(across, _TILES_TRIED))
+    ]
+    cycles = waits = 0.0
+    for row, col in starts:
+        rows, cols = min(tile.rows, shape.out_rows - row), min(tile.cols, shape.out_cols - col)
+        each = shape.permute.transfers((row, rows, col, cols))
+        own = blocks * short_write_cycles(hw, *each)
+        cycles += own
+        waits += own * (1 - queued_share(hw, blocks * each.instructions))
+    share = down * across * shape.images / len(starts)
+    return max(total + waits * share, cycles * share)
 
 
 def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], blocks: int) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from opu_fuse.hw import unit_rates
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
+from opu_fuse.layout.permutation import Transfers
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
@@ -27,11 +28,11 @@ from opu_fuse.tile_schedule.sink import (
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
-from opu_fuse.tiling.depthwise import depthwise_cycles
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress
+from opu_fuse.timing.sweeps import sweep_cycles
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 
@@ -232,12 +233,12 @@ class TimeSink:
         size = pre_pool.rows // images, ceil_div(pre_pool.cols, px) * px
         return Read(source.bank, ready, images, size)
 
-    def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  all copies are alike
+    def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:
         """Copy one pixel of a channel block per cycle."""
         bank, ready, images, size = read
         start = ISSUE + max(self._compute_ready, ready, self._buffers[Space.PSUM].reusable[psum])
         self._swept = max(start, self._swept) + images * out.blocks * prod(size)
-        self._compute_ready = self._swept - prod(size)
+        self._compute_ready = self._swept - prod(size) // layer.shape.copies
         self._buffers[Space.FEATURE].reusable[bank] = self._swept + self._drain
 
     def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:
@@ -280,26 +281,11 @@ class TimeSink:
     def _sweep_of(
         self, layer: TiledLayer, step: ComputeStep, size: tuple[int, int]
     ) -> tuple[int, int, int]:
-        """Return (setup cycles, cycles of all sweeps, overlap) of a compute instruction; memoised.
-
-        overlap: cycles before the end at which the next instruction may start.
-        """
-        part = step.part
-        key = id(part), size
-        if key in self._sweeps:
-            return self._sweeps[key]
-        hw, shape, pixels = self._hw, layer.shape, prod(size)
-        if shape.depthwise:
-            kernel = part.ky[1], part.kx[1]
-            length = depthwise_cycles(shape, hw, size, part.segments, kernel, part.at_once)
-            setup = max(hw.row_words, unit_rates.SWEEP_SETUP_CYCLES)
-            return self._sweeps.setdefault(key, (setup, length, hw.array.window_side))
-        px = hw.array.modes[step.out.mode].px
-        setup = unit_rates.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
-        rows = part.segments * part.ky[1] * part.kx[1] * part.groups
-        last = pixels // px
-        length = (rows - 1) * unit_rates.row_cycles(hw, pixels, px) + last
-        return self._sweeps.setdefault(key, (setup, length, last - 1))
+        """`sweep_cycles`, memoised."""
+        key = id(step.part), size
+        if key not in self._sweeps:
+            self._sweeps[key] = sweep_cycles(layer.shape, self._hw, step, size)
+        return self._sweeps[key]
 
     def post(self, layer: TiledLayer, step: PostStep) -> None:
         """Run the post instructions of a tile, one after the other."""
@@ -373,13 +359,27 @@ class TimeSink:
     def store(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer the output to DRAM."""
         shape, rect = layer.shape, step.rect
-        words = rect.rows * ceil_div(rect.cols, shape.stored_px)
-        self._store(step.output, step.blocks[1] * words * prod(shape.upsample))
+        if shape.permute is not None:
+            self._permute(shape.permute.transfers(rect), step)
+        else:
+            words = rect.rows * ceil_div(rect.cols, shape.stored_px)
+            self._store(step.output, step.blocks[1] * words * prod(shape.upsample))
         self.end = max(self.end, self._buffers[Space.OUTPUT].reusable[step.output] + self._latency)
         storage = self._storage[layer.output] = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
-        words = (rect.row + rect.rows) * shape.upsample[0] * storage.layout.row_words
+        words = layer.words_until(rect)
         self._stored.add(storage.alias_root, layer.output, blocks, words, self.end)
+
+    def _permute(self, each: Transfers, step: PostStep) -> None:
+        """Transfer the output to DRAM in short runs. each: of a channel block."""
+        blocks, start = step.blocks[1], max(self._store_ready, self._post_done)
+        least = blocks * unit_rates.short_write_cycles(self._hw, *each)
+        self._store(step.output, blocks * each.words, least)
+        queued = unit_rates.queued_share(self._hw, blocks * each.instructions)
+        fetched = start + (1 - queued) * (self._store_ready - start) if queued < 1 else 0.0
+        self._load_ready = max(self._load_ready, fetched)
+        self._compute_ready = max(self._compute_ready, fetched)
+        self._post_ready = max(self._post_ready, fetched)
 
     def store_halo(self, layer: TiledLayer, step: PostStep, bank: int) -> None:
         """Run one more post instruction and transfer the halo to DRAM."""
@@ -391,9 +391,9 @@ class TimeSink:
         stored = self._buffers[Space.OUTPUT].reusable[bank] + self._latency
         self._halos[layer.output, *step.blocks] = stored
 
-    def _store(self, bank: int, words: int) -> None:
-        """Store words of an output bank to DRAM."""
+    def _store(self, bank: int, words: int, least: float = 0.0) -> None:
+        """Store words of an output bank to DRAM, in so many cycles at least."""
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
-        moved = self._memory.move(start, words * self._word)
+        moved = max(self._memory.move(start, words * self._word), start + least)
         self._store_ready = max(start, moved - 1)
         self._buffers[Space.OUTPUT].reusable[bank] = moved

@@ -165,8 +165,8 @@ PAD = Unit(
 )
 STORE = Unit(
     module="opu_store",
-    doc="maps to memory, pixels repeated to upsample",
-    runs={ModuleKind.UPSAMPLE: ("upsample",), ModuleKind.MEM_WR: ("upsample",)},
+    doc="maps to memory, pixels repeated to upsample or permuted",
+    runs={ModuleKind.UPSAMPLE: ("upsample",), ModuleKind.MEM_WR: ("upsample", "permute")},
     pattern=Pattern.INJECTIVE,
     forms={
         "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding "

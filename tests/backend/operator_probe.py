@@ -1,6 +1,7 @@
 """A form of an ONNX operator, and a small network that has it."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 
 import onnx
@@ -51,3 +52,16 @@ class Probe:
 
     def _reads(self, name: str) -> bool:
         return re.search(rf"\b{name}\b", self.body) is not None
+
+
+def of_one_value() -> Iterator[Probe]:
+    """Functions of one value."""
+    for name in (
+        *("Abs", "Atan", "Ceil", "Celu", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid"),
+        *("HardSwish", "Log", "Neg", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Sin"),
+        *("Softplus", "Softsign", "Sqrt", "Tanh", "ThresholdedRelu"),
+    ):
+        yield Probe(name, "any", f"b = {name} (a)")
+    yield Probe("Mish", "any", "b = Mish (a)", opset=18)
+    yield Probe("Gelu", "any", "b = Gelu (a)", opset=20)
+    yield Probe("Swish", "any", "b = Swish (a)", opset=24)

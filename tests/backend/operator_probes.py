@@ -5,26 +5,10 @@ In the texts `a` is the map before it (8 channels, 8 rows, 8 columns), `b` what 
 reads. Inputs whose names begin with w, b or k are constants.
 """
 
-from collections.abc import Iterator
-
-from tests.backend.operator_probe import Probe
-
-
-def _of_one_value() -> Iterator[Probe]:
-    """Functions of one value."""
-    for name in (
-        *("Abs", "Atan", "Ceil", "Celu", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid"),
-        *("HardSwish", "Log", "Neg", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Sin"),
-        *("Softplus", "Softsign", "Sqrt", "Tanh", "ThresholdedRelu"),
-    ):
-        yield Probe(name, "any", f"b = {name} (a)")
-    yield Probe("Mish", "any", "b = Mish (a)", opset=18)
-    yield Probe("Gelu", "any", "b = Gelu (a)", opset=20)
-    yield Probe("Swish", "any", "b = Swish (a)", opset=24)
-
+from tests.backend.operator_probe import Probe, of_one_value
 
 PROBES: tuple[Probe, ...] = (
-    *_of_one_value(),
+    *of_one_value(),
     Probe("Relu", "any", "b = Relu (a)"),
     Probe("LeakyRelu", "any", "b = LeakyRelu <alpha = 0.1> (a)"),
     Probe("PRelu", "one constant slope", "b = PRelu (a, k)", numbers="float[1] k = {0.1}"),
@@ -289,6 +273,12 @@ PROBES: tuple[Probe, ...] = (
         "with a Transpose between: channel shuffle",
         "p = Reshape (a, s) t = Transpose <perm = [0, 2, 1, 3, 4]> (p) b = Reshape (t, e)",
         numbers="int64[5] s = {1, 2, 4, 8, 8}, int64[4] e = {1, 8, 8, 8}",
+    ),
+    Probe(
+        "Reshape",
+        "with a Transpose between: windows or patches as rows of tokens, and back",
+        "p = Reshape (a, s) t = Transpose <perm = [0, 1, 2, 4, 3, 5]> (p) b = Reshape (t, e)",
+        numbers="int64[6] s = {1, 8, 2, 4, 2, 4}, int64[4] e = {1, 8, 4, 16}",
     ),
     Probe(
         "Flatten",

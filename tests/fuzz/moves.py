@@ -111,6 +111,31 @@ def shuffle(s: Sketch, x: Value) -> Value:
     return reshape(s, y, x.shape)
 
 
+def permute(s: Sketch, x: Value) -> Value:
+    """Windows or patches of a map in any order of their axes, with channels first or last."""
+    c, sizes = x.channels, []
+    for n in x.size:
+        inner = int(s.pick([d for d in range(1, n + 1) if n % d == 0]))
+        sizes += [n // inner, inner]
+    order = s.rng.permutation(4).tolist()
+    moved = [sizes[axis] for axis in order]
+    rows = math.prod(moved[:2])
+    made = rows, math.prod(sizes) // rows
+    if s.chance(0.5):
+        y = s.node("Reshape", (x, s.ints(1, c, *sizes)), (1, c, *sizes))
+        perm = [0, 1, *(axis + 2 for axis in order)]
+        y = s.node("Transpose", (y,), (1, c, *moved), perm=perm)
+        return reshape(s, y, (1, c, *made))
+    y = s.node("Transpose", (x,), (1, *x.size, c), perm=[0, 2, 3, 1])
+    y = s.node("Reshape", (y, s.ints(1, *sizes, c)), (1, *sizes, c))
+    perm = [0, *(axis + 1 for axis in order), 5]
+    y = s.node("Transpose", (y,), (1, *moved, c), perm=perm)
+    if s.chance(0.5):
+        y = s.node("Reshape", (y, s.ints(*made, c)), (*made, c))
+    y = s.node("Reshape", (y, s.ints(1, *made, c)), (1, *made, c))
+    return s.node("Transpose", (y,), (1, c, *made), perm=[0, 3, 1, 2])
+
+
 def pad(s: Sketch, x: Value) -> Value:
     """Rows and columns, seldom channels; zeros, another value, edge or reflected."""
     amounts = [s.number(0, 2) for _ in range(4)]

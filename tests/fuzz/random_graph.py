@@ -1,7 +1,7 @@
 """Random data-flow graphs of machines: modules, edges and operators that mostly can be built.
 
 A graph has the places that the RTL has (pre chain, padding, array, accumulators, post chain,
-upsample); which modules stand there, who feeds whom, what may be passed or left, limits and which
+store); which modules stand there, who feeds whom, what may be passed or left, limits and which
 operators run where are drawn. What cannot be reached is given an edge and what cannot be left an
 exit; `hw check` has the last word.
 """
@@ -18,7 +18,7 @@ Tree = dict[str, Any]
 MOST_STAGES, MOST_BEFORE = 12, 6
 ROOT = "fetch"
 
-_LAYERS = ("root", "pre", "pad", "array", "acc", "post", "up")
+_LAYERS = ("root", "pre", "pad", "array", "acc", "post", "store")
 _STAGES = ("comparator", "pool", "res_adder", "se", "table", "prelu", "norm")
 _CYCLIC = ("pre", "acc", "post")
 """Layers whose modules may feed each other in any order."""
@@ -60,7 +60,7 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
         if kind == "pool" and chance(0.3):
             found.append(("post", f"pad_{n}", _of_kind(rng, "pad")))
     if chance(0.4):
-        found.append(("up", "upsample", _of_kind(rng, "upsample")))
+        found.append(("store", "store", _of_kind(rng, one_of(rng, ("upsample", "mem_wr")))))
     for layer, _, module in found:
         module["bypass"] = chance(0.7 if layer == "post" else 0.95)
         module["exit"] = chance(0.3 if layer in {"root", "pre", "pad"} else 0.8)
@@ -153,10 +153,10 @@ def _edges(
         for source in modules:
             near = layers[source] in {"acc", "array"}
             share = dense if layers[source] == "post" else 0.5 if near else 0.08
-            if source != name and layers[source] != "up" and rng.random() < share:
+            if source != name and layers[source] != "store" and rng.random() < share:
                 edges[source].append(name)
-        if layers.get("upsample") and rng.random() < 0.3:
-            edges[name].append("upsample")
+        if layers.get("store") and rng.random() < 0.3:
+            edges[name].append("store")
     for pool in (n for n in post if modules[n]["kind"] == "pool"):
         for pad in (n for n in post if modules[n]["kind"] == "pad"):
             if pool not in edges[pad]:
@@ -211,7 +211,11 @@ def _operators(rng: np.random.Generator, present: set[str]) -> dict[str, list[st
     """The convolution always, nearly all others, on some of their kinds. Averages are the pool's,
     activations the comparator's.
     """
-    others = {"avg_pool": "ipa", **dict.fromkeys(("relu", "clip", "leaky_relu"), "table")}
+    others = {
+        "avg_pool": "ipa",
+        "upsample": "mem_wr",
+        **dict.fromkeys(("relu", "clip", "leaky_relu"), "table"),
+    }
     found: dict[str, list[str]] = {}
     for operator, kinds in RUNS.items():
         able = [str(k) for k in kinds if k in present and k != others.get(operator)]

@@ -49,6 +49,7 @@ STEPS: Steps = {
     moves.roll: 0.4,
     moves.class_token: 0.4,
     moves.shuffle: 0.7,
+    moves.permute: 0.7,
     moves.pad: 1.0,
     moves.resize: 1.0,
     moves.turn: 0.4,

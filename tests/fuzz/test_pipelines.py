@@ -30,7 +30,7 @@ def test_most_machines_are_accepted_and_they_differ():
     sound = [load_hw_text(text) for text in texts if accepted(text)]
     assert len(sound) > DRAWN / 2
     modules = [list(hw.dataflow.modules.values()) for hw in sound]
-    assert len({str(m.kind) for ms in modules for m in ms}) == 13, "not every kind that is built"
+    assert len({str(m.kind) for ms in modules for m in ms}) == 14, "not every kind that is built"
     assert any(sum(m.kind == "comparator" for m in ms) > 3 for ms in modules)
     assert any(m.unit for ms in modules for m in ms)
     assert any(mode.px > 1 for hw in sound for mode in hw.array.modes)

@@ -17,7 +17,7 @@ PASSES = (
 NORM_MACHINE = """\
 extends: opu-tiny
 name: norms
-description: opu-tiny with tables and a norm behind the array and the residual adder
+description: opu-tiny with tables, permuting stores, a norm behind array and residual adder
 buffers:
   param: {words: 512, banks: 2}
   table: {words: 512, banks: 2}
@@ -26,16 +26,20 @@ dataflow:
   modules:
     table: {kind: table, bypass: true, exit: true}
     norm:  {kind: norm, operand: per_channel, exit: true}
+    store: {kind: mem_wr, exit: true}
   edges:
-    concat:  [pad, ipa, compare, pool, res_add, table, norm]
-    add:     [compare, res_add, pool, table, norm]
-    res_add: [compare, pool, norm, table]
-    norm:    [compare, table]
+    concat:  [pad, ipa, compare, pool, res_add, table, norm, store]
+    add:     [compare, res_add, pool, table, norm, store]
+    compare: [pool, res_add, store]
+    pool:    [compare, res_add, store]
+    res_add: [compare, pool, norm, table, store]
+    norm:    [compare, table, store]
   operators:
     softmax:    [norm]
     layer_norm: [norm]
     rms_norm:   [norm]
     table:      [table]
+    permute:    [mem_wr]
 """
 
 

@@ -165,6 +165,7 @@ DISPATCH = {
     ("model/checked_folding.py", "_PLAIN"): "what the folding library makes",
     ("model/composites.py", "_CHOOSERS"): RULE,
     ("model/composites.py", "interleaving"): "a chain of operators",
+    ("model/composites.py", "permutation"): "a chain of operators",
     ("model/effort.py", "_FILTERS"): EFFORT,
     ("model/effort.py", "_FREE"): EFFORT,
     ("model/effort.py", "_PRODUCTS"): EFFORT,

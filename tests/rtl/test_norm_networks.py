@@ -1,4 +1,4 @@
-"""Norms on the RTL: bits of the functional engine, cycles of the cycle engine."""
+"""Norms and permuting stores on the RTL: bits and cycles of the other engines."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.ports import noise
 from tests.hw.norm_machine import norm_machine
-from tests.networks import attention_blocks
+from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
 from tests.rtl.session import hold_bits_and_cycles
 
@@ -21,14 +21,17 @@ CASES = {
     "a class token": (vit(4, 2, 12, 2, 1), "layer_norm"),
     "two tokens": (deit(6, 2, 12, 2, 1), "softmax"),
     "a rolled map": (attention_blocks.rolled(7, 12, 3), "layer_norm"),
+    "windows of an image": (permuted_pixels.network("windows", 12, (2, 3), (3, 2)), "permute"),
+    "patches of an image": (permuted_pixels.network("patches", 17, (5, 3), (2, 2)), "permute"),
+    "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
 
 
 @pytest.mark.rtl
 @pytest.mark.parametrize("case", CASES)
 def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
-    model, norm = CASES[case]
+    model, op = CASES[case]
     hw = norm_machine()
     compiled = compile_model(model, hw, Options(reuse_memory=False))
-    assert norm in [op.op for group in compiled.bundle.groups for op in group.ops]
+    assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))

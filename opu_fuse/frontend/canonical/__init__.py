@@ -25,6 +25,7 @@ from opu_fuse.frontend.canonical import (
     identities,
     image_channels,
     lift_1d,
+    pixel_permutes,
     pools,
     pools_before_concat,
     products,
@@ -33,6 +34,7 @@ from opu_fuse.frontend.canonical import (
     reshapes,
     resize_down,
     resize_linear,
+    row_splits,
     scalar_factors,
     sink_transposes,
     slices,
@@ -79,6 +81,7 @@ STEPS: Mapping[str, Step] = {
     "tiles": repeats.run,
     "views": reshapes.run,
     "shuffles": channel_permutes.run,  # after views: all of them are Reshapes then
+    "permutations": pixel_permutes.run,
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
@@ -95,6 +98,7 @@ REWRITES: Mapping[str, Step] = {
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
+    "row_splits": row_splits.run,
     "joins": concats_as_sums.run,  # after crops: they belong to the Pads that it inserts
     "early_crops": early_crops.run,  # after crops: those that no operator absorbed
     "crop_passes": crop_as_conv.run,

@@ -19,6 +19,7 @@ from opu_fuse.frontend.editing import (
     constant,
     detach,
     insert_before,
+    is_standard,
     merge_sources,
     move_before,
     quant_of,
@@ -45,6 +46,8 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     shape, axis = static_shape(result), node.attributes.get_int("axis", 0)
     if shape is None or len(shape) != 4 or shape[0] != 1 or axis % 4 not in _SPATIAL:
         return False
+    if any(is_standard(use.node, "Transpose") for use in result.uses()):
+        return False  # channels are last: it joins when the Transpose has moved before it
     axis %= 4
     values = [v for v in node.inputs if v is not None]
     sizes = [static_shape(v) for v in values]

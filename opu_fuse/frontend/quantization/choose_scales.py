@@ -30,7 +30,7 @@ from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operan
 from opu_fuse.frontend.quantization.activation_ranges import CALIBRATION_SHARE, Range
 from opu_fuse.frontend.quantization.calibration_methods import ends
 from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
-from opu_fuse.model.composites import SHUFFLE, composites
+from opu_fuse.model.composites import PERMUTE, SHUFFLE, composites
 from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
 from opu_fuse.model.products import is_product
 from opu_fuse.process.progress import report
@@ -91,7 +91,7 @@ def _ties(graph: ir.Graph, rounded: Collection[str]) -> dict[ir.Node, tuple[ir.V
         if not any(v.name in rounded for v in node.outputs):
             continue
         composite = composite_of.get(node)
-        if composite is not None and composite.op == SHUFFLE:
+        if composite is not None and composite.op in {PERMUTE, SHUFFLE}:
             ties[node] = (composite.source, *composite.nodes[-1].outputs)
         elif composite is None and is_standard(node, *TIES_SCALES) and not is_part_of_mean(node):
             operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]

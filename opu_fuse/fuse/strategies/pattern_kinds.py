@@ -37,7 +37,7 @@ class FusionGraph(Struct, frozen=True, kw_only=True):
 
 PATTERNS: dict[str, Pattern] = {
     op: unit.pattern for unit in UNITS for ops in unit.runs.values() for op in ops
-} | dict.fromkeys(("reshape", "shuffle"), Pattern.INJECTIVE)
+} | dict.fromkeys(("reshape", "shuffle", "permute"), Pattern.INJECTIVE)
 """Pattern by DFG operator. (Reshape runs on no module; the array only moves data for a shuffle.)"""
 
 

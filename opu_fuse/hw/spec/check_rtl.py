@@ -17,8 +17,8 @@ K = ModuleKind
 
 ARITHMETIC = (K.MULTIPLIER, K.ADDER)
 POST_CHAIN = (*STAGE_OF, K.PAD)
-ORDER = "memory, pre chain, pad, ipa, multiplier and adder, post chain, upsample"
-_PRE, _PAD, _IPA, _ACC, _POST, _UPSAMPLE = range(1, 7)
+ORDER = "memory, pre chain, pad, ipa, multiplier and adder, post chain, upsample or mem_wr"
+_PRE, _PAD, _IPA, _ACC, _POST, _STORE = range(1, 7)
 
 
 def _rank(spec: HwSpec, name: str) -> int | None:
@@ -32,8 +32,8 @@ def _rank(spec: HwSpec, name: str) -> int | None:
             return 0
         case K.IPA:
             return _IPA
-        case K.UPSAMPLE:
-            return _UPSAMPLE
+        case K.UPSAMPLE | K.MEM_WR:
+            return _STORE
         case K.PAD if upstream:
             return _PAD
         case kind if upstream:
@@ -233,7 +233,7 @@ def _gates(spec: HwSpec) -> Iterator[Problem]:
 
 def _order(spec: HwSpec) -> Iterator[Problem]:
     """Edges follow memory -> pre chain -> pad -> ipa -> multiplier, adder -> post chain ->
-    upsample; inside pre chain and post chain any order.
+    upsample or mem_wr; inside pre chain and post chain any order.
     """
     flow = spec.dataflow
     for source, targets in flow.edges.items():
@@ -257,10 +257,12 @@ def _order(spec: HwSpec) -> Iterator[Problem]:
 
 def _operators(spec: HwSpec) -> Iterator[Problem]:
     """Averages run in the post chain; the compiler moves those too large for it to the array.
-    Activations are the comparators'; a table has the functions that these cannot do.
+    Activations are the comparators'; a table has the functions that these cannot do. A store
+    repeats pixels where it has the module for it.
     """
     for operator, kind, instead in (
         ("avg_pool", K.IPA, K.POOL),
+        ("upsample", K.MEM_WR, K.UPSAMPLE),
         *((name, K.TABLE, K.COMPARATOR) for name in ("relu", "clip", "leaky_relu")),
     ):
         if kind in spec.dataflow.operators.get(operator, ()):

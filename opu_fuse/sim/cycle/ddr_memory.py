@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
-from opu_fuse.sim.cycle.memory import WRITE_DATA_CYCLES, WRITE_GRANT_CYCLES
+from opu_fuse.hw.unit_rates import WRITE_DATA_CYCLES
+from opu_fuse.sim.cycle.memory import WRITE_GRANT_CYCLES
 from opu_fuse.sim.ddr import WRITE_SLOTS, Ddr
 
 READ_CYCLES = 2

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
+from opu_fuse.hw.unit_rates import WRITE_DATA_CYCLES
+
 RATE_STEPS = 256
 """Steps of a byte per cycle in which the memory takes its bandwidth."""
 
 LOWEST_LATENCY = 2
 """Cycles of latency of the memory of the RTL simulation, at least."""
 
-WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
-"""From a burst of store to the first grant of the memory, and to its first beat."""
+WRITE_GRANT_CYCLES = 2
+"""From a burst of store to the first grant of the memory; its first beat: WRITE_DATA_CYCLES."""
 
 _NEVER = 1 << 60
 

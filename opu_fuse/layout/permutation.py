@@ -1,0 +1,221 @@
+"""A permutation of the pixels of a map, as the stores of a pass perform it.
+
+The pixels of a row number and of a column number are digits of mixed radix, most significant first:
+windows of 7 x 7 pixels have rows (h / 7, 7) and columns (w / 7, 7). Every digit has a stride in the
+result. So a rectangle of pixels is stored as a few nests of loops with constant strides, each of
+them one instruction.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from msgspec import Struct
+
+MOST_STEP = 4
+"""Largest stride of a run: the words between are beats without data, which cost less than a burst
+for each word."""
+_ANY = 1 << 62
+"""Count of the images of a batch, which are whole."""
+
+
+class Axis(NamedTuple):
+    """A digit: its values, and words of the result between neighbours."""
+
+    size: int
+    stride: int
+
+
+Nest = tuple[Axis, ...]
+"""Loops, the outermost first."""
+
+
+class Run(NamedTuple):
+    """Words of a rectangle that one instruction stores.
+
+    source: its first word, counted in the rectangle; target: the first one in the result; nest: at
+    most three loops, of which the innermost is a run.
+    """
+
+    source: int
+    target: int
+    nest: Nest
+
+
+class Transfers(NamedTuple):
+    """What stores move: instructions, runs of neighbouring words, and words with those between."""
+
+    instructions: int
+    runs: int
+    words: int
+
+
+class Permutation(Struct, frozen=True, kw_only=True):
+    """Where the pixels of a map go.
+
+    rows, cols: digits of row and column; the last ones of `cols` are `apart`; apart: pixels that
+    the copy path reads one after the other, so that neighbours in the result are neighbours.
+    """
+
+    rows: Nest
+    cols: Nest
+    apart: Axis | None = None
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the map."""
+        own = self.apart.size if self.apart else 1
+        return own * math.prod(axis.size for axis in (*self.rows, *self.cols))
+
+    @property
+    def step(self) -> int:
+        """Words of the result between two neighbours of a row."""
+        return self.cols[-1].stride if self.cols else 1
+
+    def runs(self, rect: tuple[int, int, int, int]) -> Iterator[Run]:
+        """The stores of a rectangle (row, rows, column, columns), rows counted across images."""
+        row, rows, col, cols = rect
+        images = Axis(_ANY, self.pixels)
+        apart = self.apart or Axis(1, 0)
+        col, cols = col // apart.size, cols // apart.size
+        across = list(_parts(self.cols, col, col + cols))
+        for part in range(apart.size):
+            source, target = part * rows * cols, part * apart.stride
+            down = _parts((images, *self.rows), row, row + rows)
+            if len(across) > 1:  # the rows of a part of the columns are no neighbours
+                down = (
+                    part_of for y in range(row, row + rows) for part_of in _row(self, images, y)
+                )
+            for first, nest in down:
+                for begin, inner in across:
+                    whole = *nest, *inner
+                    yield from _split(source, target + first + begin, _merged(whole))
+                    source += math.prod(axis.size for axis in whole)
+
+    def transfers(self, rect: tuple[int, int, int, int]) -> Transfers:
+        """What the stores of a rectangle move."""
+        return _transfers(self, rect)
+
+    def cuts(self) -> tuple[list[int], list[int]]:
+        """Rows and columns of tiles that consist of whole digits."""
+        apart = 1 if self.apart is None else self.apart.size
+        return _suffixes(self.rows, 1), _suffixes(self.cols, apart)
+
+    def complete(self, pixels: int) -> int:
+        """Leading pixels of the result that are stored when as many of the map are."""
+        whole = self.pixels
+        for count, stride in (*self.rows, *self.cols):
+            if whole // count != stride:
+                break
+            whole = stride
+        return pixels // whole * whole
+
+
+def permutation(extents: Sequence[int], order: Sequence[int], cols: int) -> Permutation | None:
+    """The permutation that views pixels in `extents` and exchanges them into `order`, of a map with
+    so many columns. None if no product of extents ends with a row.
+    """
+    sizes = [extents[axis] for axis in order]
+    strides = [math.prod(sizes[place + 1 :]) for place in range(len(order))]
+    axes = [Axis(n, strides[order.index(axis)]) for axis, n in enumerate(extents)]
+    inside: list[Axis] = []
+    width = 1
+    while axes and width < cols:
+        count, stride = axes.pop()
+        part = cols // width
+        if count > part:
+            if cols % width or count % part:
+                return None
+            axes.append(Axis(count // part, stride * part))
+            count = part
+        inside.insert(0, Axis(count, stride))
+        width *= count
+    if width != cols:
+        return None
+    return Permutation(rows=_merged(axes), cols=_merged(inside))
+
+
+def read_apart(found: Permutation, most: int) -> Permutation:
+    """The permutation with the innermost columns read apart, up to `most` of them, if only they are
+    between pixels that are neighbours in the result.
+    """
+    if len(found.cols) < 2 or found.step <= MOST_STEP or found.cols[-1].size > most:
+        return found
+    *cols, apart = found.cols
+    if cols[-1].stride > 1:
+        return found
+    return Permutation(rows=found.rows, cols=tuple(cols), apart=apart)
+
+
+def _suffixes(axes: Nest, size: int) -> list[int]:
+    sizes: list[int] = []
+    for axis in reversed(axes):
+        sizes += [size * n for n in range(1, axis.size) if axis.size % n == 0]
+        size *= axis.size
+    return [*sizes, size]
+
+
+@lru_cache(maxsize=1 << 14)
+def _transfers(found: Permutation, rect: tuple[int, int, int, int]) -> Transfers:
+    instructions = count = words = 0
+    for run in found.runs(rect):
+        *outer, (length, step) = run.nest
+        times = math.prod(axis.size for axis in outer)
+        instructions += 1
+        count, words = count + times, words + times * ((length - 1) * step + 1)
+    return Transfers(instructions, count, words)
+
+
+def _row(found: Permutation, images: Axis, row: int) -> Iterator[tuple[int, Nest]]:
+    return _parts((images, *found.rows), row, row + 1)
+
+
+def _parts(axes: Nest, first: int, end: int) -> Iterator[tuple[int, Nest]]:
+    """(first word, nest) of the numbers first .. end - 1, in ascending order."""
+    if not axes:
+        yield 0, ()
+        return
+    (_, stride), *rest = axes
+    inner = tuple(rest)
+    size = math.prod(axis.size for axis in inner)
+    digit, begin = divmod(first, size)
+    last, rest_end = divmod(end, size)
+    if begin:
+        stop = rest_end if digit == last else size
+        for word, nest in _parts(inner, begin, stop):
+            yield digit * stride + word, nest
+        if digit == last:
+            return
+        digit += 1
+    if digit < last:
+        yield digit * stride, (Axis(last - digit, stride), *inner)
+    if rest_end:
+        for word, nest in _parts(inner, 0, rest_end):
+            yield last * stride + word, nest
+
+
+def _merged(axes: Sequence[Axis]) -> Nest:
+    """The same loops, without those of one value, neighbours joined where they are one."""
+    merged: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if merged and merged[-1].stride == axis.size * axis.stride:
+            axis = Axis(merged.pop().size * axis.size, axis.stride)
+        merged.append(axis)
+    return tuple(merged)
+
+
+def _split(source: int, target: int, nest: Nest) -> Iterator[Run]:
+    """Instructions of a nest: a run, rows of it, and blocks of these."""
+    if not nest or nest[-1].stride > MOST_STEP:
+        nest = *nest, Axis(1, 1)
+    outer, inner = nest[:-3], nest[-3:]
+    size = math.prod(axis.size for axis in inner)
+    targets = [target]
+    for count, stride in outer:
+        targets = [at + i * stride for at in targets for i in range(count)]
+    starts = accumulate([source, *[size] * (len(targets) - 1)])
+    yield from (Run(*item, inner) for item in zip(starts, targets, strict=True))

@@ -1,0 +1,74 @@
+"""Permutations of pixels on the machine: the bits of ONNX Runtime, and what they cost."""
+
+import numpy as np
+import pytest
+
+import opu_fuse
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.sim.compare.runs import check
+from opu_fuse.sim.cycle.run import run_cycle
+from tests.hw.norm_machine import norm_machine
+from tests.networks.attention_blocks import with_constants
+from tests.networks.permuted_pixels import SPELLINGS, network
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+MACHINES = {"norms": norm_machine(), "opu-1024a": load_hw("opu-1024a")}
+CASES = {
+    **{name: network(name, 12, (2, 3), (3, 2)) for name in SPELLINGS},
+    "one window across": network("windows", 5, (3, 1), (2, 5)),
+    "several blocks": network("windows", 70, (2, 2), (4, 4)),
+    "turned": network("patches", 17, (5, 3), (1, 4)),
+    "after a function": network(
+        "patches", 9, (5, 3), (2, 2), before="c0 = Conv(x, w0) a = Relu(c0)"
+    ),
+}
+
+
+def groups(program):
+    return [[op.op for op in group.ops] for group in program.bundle.groups]
+
+
+def on_host(program):
+    return [op for part in program.bundle.segments for op in getattr(part, "ops", ())]
+
+
+@pytest.mark.parametrize(("machine", "batch"), [("norms", 2), ("opu-1024a", 1)])
+@pytest.mark.parametrize("case", CASES)
+def test_no_pixel_is_moved_on_the_host_and_all_engines_have_the_bits(case, machine, batch):
+    program = opu_fuse.compile(CASES[case], MACHINES[machine], batch=batch)
+    (port,) = program.bundle.inputs
+    x = np.random.default_rng(3).normal(size=(batch, *port.shape[1:])).astype(np.float32)
+    result = program.run({port.name: x}, capture=True, shuffle=batch)
+    checked = check(program.bundle, {port.name: x}, result)
+    native = program.run({port.name: x}, engine="native")
+    assert checked.passed
+    assert checked.mismatches == 0
+    assert on_host(program) == []
+    for name, array in result.outputs.items():
+        np.testing.assert_array_equal(native.outputs[name], array)
+
+
+def test_stores_permute_without_a_pass_of_their_own_where_neighbours_remain_near():
+    assert groups(opu_fuse.compile(CASES["windows"], "opu-1024a"))[:2] == [["conv", "permute"]] * 2
+    patches = groups(opu_fuse.compile(CASES["patches"], "opu-1024a"))
+    assert patches[:3] == [["conv"], ["permute"], ["conv", "permute"]]
+
+
+@pytest.mark.parametrize("spelling", ["windows", "patches"])
+def test_cycles_are_predicted(spelling):
+    hw = load_hw("opu-1024a")
+    bundle = opu_fuse.compile(network(spelling, 70, (8, 8), (4, 4)), hw).bundle
+    predicted = sum(group.cycles for group in bundle.groups)
+    assert predicted == pytest.approx(run_cycle(bundle, hw).counters["cycles"], rel=0.1)
+
+
+def test_axes_that_cut_rows_remain_on_the_host():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,5,6,6] x) => (float[1,8,6,6] y) {
+      a = Conv(x, w)  r = Reshape(a, s5)  t = Transpose<perm=[0,1,4,2,3]>(r)
+      b = Reshape(t, s4)  y = Conv(b, v) }"""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(8, 5, 1, 1)), "v": rng.normal(size=(8, 8, 1, 1))}
+    sizes = {"s5": np.array([1, 8, 4, 3, 3]), "s4": np.array([1, 8, 6, 6])}
+    program = opu_fuse.compile(with_constants(text, weights | sizes), "opu-1024a")
+    assert [op.op for op in on_host(program)] == ["permute"]
