@@ -31,7 +31,8 @@ def with_bodies(model: onnx.ModelProto, operators: Collection[str]) -> onnx.Mode
     except Exception as error:  # noqa: BLE001  a body that onnx cannot build for these attributes
         log.info("no body of %s: %s", ", ".join(operators), error)
         return None
-    if len(inlined.graph.node) == len(model.graph.node):
+    count = sum(node.op_type in operators for node in model.graph.node)
+    if sum(node.op_type in operators for node in inlined.graph.node) == count:
         return None
     return folded(inlined)
 

@@ -14,7 +14,7 @@ from opu_fuse.dtypes import NATIVE
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
 from opu_fuse.host.build.steps.nest import Nest, plain, whole
-from opu_fuse.host.kernel import Instr
+from opu_fuse.host.kernel import INDEX_DTYPE, Instr
 
 Lowering = Callable[[Site], list[Nest] | None]
 
@@ -177,6 +177,31 @@ def _cast(site: Site) -> list[Nest] | None:
     )
 
 
+def _triangle(site: Site) -> list[Nest] | None:
+    """Trilu: zero where the column is before (upper) or behind row + k."""
+    offset = site.constant(1) if site.has(1) else np.array(0)
+    if offset is None:
+        return None
+    shape, dtype = site.result_shape, site.result.dtype
+    body = Payload([dtype, dtype])
+    row, column = (
+        body.append(Instr(op="index", dtype=INDEX_DTYPE, dim=len(shape) - n)) for n in (2, 1)
+    )
+    edge = body.emit("add", row, body.const(int(offset.reshape(())), INDEX_DTYPE))
+    upper = bool(site.integer("upper", 1))
+    inside = body.emit("ge" if upper else "le", column, edge)
+    value = body.emit("select", inside, 0, body.const(0, dtype))
+    return [
+        Nest(
+            extents=shape,
+            inputs=(plain(site.node.input[0], dtype, shape),),
+            results=(plain(site.node.output[0], dtype, shape),),
+            body=body.instructions,
+            yields=(value,),
+        )
+    ]
+
+
 ELEMENTWISE: Mapping[str, Lowering] = {
     "Log": _unary("log"),
     "Erf": _unary("erf"),
@@ -194,6 +219,7 @@ ELEMENTWISE: Mapping[str, Lowering] = {
     "Min": _extremum("min"),
     "Softplus": _softplus,
     "Elu": _elu,
+    "Trilu": _triangle,
     "Softsign": _softsign,
     "Gelu": _gelu,
 }

@@ -158,6 +158,60 @@ def whole(value: str, dtype: str, shape: Sequence[int], loops: Iterable[int], di
     return Operand(value=value, dtype=dtype, strides=tuple(strides))
 
 
+class Axes(Struct, frozen=True, kw_only=True):
+    """Loops over a tensor, some axes outermost. order: axis of each loop; loops: loop of each axis;
+    kept: the same, with -1 for those axes; retained: the shape with size 1 there.
+    """
+
+    order: tuple[int, ...]
+    loops: tuple[int, ...]
+    kept: tuple[int, ...]
+    retained: tuple[int, ...]
+
+
+def outermost(axes: Sequence[int], shape: Sequence[int]) -> Axes:
+    """The loops of a reduction over some axes."""
+    order = (*axes, *(n for n in range(len(shape)) if n not in axes))
+    loops = tuple(order.index(n) for n in range(len(shape)))
+    return Axes(
+        order=order,
+        loops=loops,
+        kept=tuple(-1 if n in axes else loop for n, loop in enumerate(loops)),
+        retained=tuple(1 if n in axes else size for n, size in enumerate(shape)),
+    )
+
+
+def placed(
+    source: str,
+    target: str,
+    dtype: str,
+    shape: Sequence[int],
+    into: Sequence[int],
+    before: Sequence[int],
+) -> list[Nest]:
+    """A tensor copied into one of shape `into`, `before` elements from its start along each axis;
+    what is outside is left out. Empty where nothing is inside.
+    """
+    sizes = [
+        min(size, wide - first) - max(0, -first)
+        for size, wide, first in zip(shape, into, before, strict=True)
+    ]
+    if min(sizes) <= 0:
+        return []
+    rows, wide = row_major(shape), row_major(into)
+    inner, outer = (
+        sum(max(0, sign * first) * step for first, step in zip(before, steps, strict=True))
+        for sign, steps in ((-1, rows), (1, wide))
+    )
+    return [
+        Nest(
+            extents=tuple(sizes),
+            inputs=(Operand(value=source, dtype=dtype, offset=inner, strides=rows),),
+            results=(Operand(value=target, dtype=dtype, offset=outer, strides=wide),),
+        )
+    ]
+
+
 def plain(value: str, dtype: str, shape: Sequence[int]) -> Operand:
     """A tensor with a loop for each axis."""
     offset, strides = address(identity_map(len(shape)), shape)

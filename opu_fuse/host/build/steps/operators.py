@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 
-from opu_fuse.host.build.steps.choices import (
+from opu_fuse.host.build.steps.contractions import CONTRACTIONS
+from opu_fuse.host.build.steps.elementwise import ELEMENTWISE, Lowering
+from opu_fuse.host.build.steps.places import (
     best_place,
     looked_up,
     one_hot,
-    padded,
-    running,
-    triangle,
 )
-from opu_fuse.host.build.steps.contractions import CONTRACTIONS
-from opu_fuse.host.build.steps.elementwise import ELEMENTWISE, Lowering
 from opu_fuse.host.build.steps.reductions import REDUCTIONS
-from opu_fuse.host.build.steps.windows import convolution, pool
+from opu_fuse.host.build.steps.windows import convolution, padded, pool
 
 OPERATORS: Mapping[str, Lowering] = {
     **ELEMENTWISE,
@@ -24,13 +21,10 @@ OPERATORS: Mapping[str, Lowering] = {
     "AveragePool": lambda site: pool(site, mean=True),
     "ArgMax": lambda site: best_place(site, largest=True),
     "ArgMin": lambda site: best_place(site, largest=False),
-    "CumSum": lambda site: running(site, "add"),
-    "CumProd": lambda site: running(site, "mul"),
     "Gather": looked_up,
     "GatherElements": looked_up,
     "GatherND": looked_up,
     "OneHot": one_hot,
     "Pad": padded,
-    "Trilu": triangle,
 }
 """Operator of ONNX -> its nests."""

@@ -10,7 +10,18 @@ import numpy as np
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
 from opu_fuse.host.build.steps.elementwise import Lowering, call, constant
-from opu_fuse.host.build.steps.nest import ZERO, Nest, Operand, fill, least, most, plain, whole
+from opu_fuse.host.build.steps.nest import (
+    ZERO,
+    Nest,
+    Operand,
+    fill,
+    least,
+    most,
+    outermost,
+    plain,
+    row_major,
+    whole,
+)
 from opu_fuse.host.kernel import literal
 
 _SOFTMAX_BY_AXIS = 13
@@ -31,20 +42,16 @@ def _gathered(
     retains them with size 1.
     """
     shape, dtype = site.shape(0), site.result.dtype
-    parallel = [n for n in range(len(shape)) if n not in axes]
-    order = [*axes, *parallel]
-    retained = [1 if n in axes else size for n, size in enumerate(shape)]
-    loops = [order.index(n) for n in range(len(shape))]
-    kept = [-1 if n in axes else loops[n] for n in range(len(shape))]
+    by = outermost(axes, shape)
     body = Payload([dtype, dtype])
     value = body.emit("mul", 0, 0) if square else 0
     value = body.emit(op, 1, value)
     return [
-        fill(target, dtype, math.prod(retained), start),
+        fill(target, dtype, math.prod(by.retained), start),
         Nest(
-            extents=tuple(shape[n] for n in order),
-            inputs=(whole(source or site.node.input[0], dtype, shape, loops, len(order)),),
-            results=(whole(target, dtype, retained, kept, len(order)),),
+            extents=tuple(shape[n] for n in by.order),
+            inputs=(whole(source or site.node.input[0], dtype, shape, by.loops, len(shape)),),
+            results=(whole(target, dtype, by.retained, by.kept, len(shape)),),
             body=body.instructions,
             yields=(value,),
         ),
@@ -69,6 +76,41 @@ def _reduction(op: str, *, mean: bool = False, square: bool = False) -> Lowering
             count = math.prod(site.shape(0)[n] for n in axes)
             nests.append(_scaled(target, dtype, math.prod(site.result_shape), count))
         return nests
+
+    return lower
+
+
+def _running(op: str) -> Lowering:
+    """CumSum and CumProd: the total so far goes along the axis."""
+
+    def lower(site: Site) -> list[Nest] | None:
+        known, shape, dtype = site.constant(1), site.shape(0), site.result.dtype
+        if known is None:
+            return None
+        axis, name = int(known.reshape(())) % len(shape), site.node.output[0]
+        axes, steps = outermost([axis], shape), row_major(shape)
+        reverse = bool(site.integer("reverse", 0))
+        strides = [steps[n] for n in axes.order]
+        first = (shape[axis] - 1) * strides[0] if reverse else 0
+        strides[0] *= -1 if reverse else 1
+        body = Payload([dtype] * 3)
+        total = body.emit(op, 1, 0)
+
+        def moving(value: str) -> Operand:
+            return Operand(value=value, dtype=dtype, offset=first, strides=tuple(strides))
+
+        start = literal(np.dtype(dtype).type(op == "mul"))
+        so_far = whole(f"{name}:total", dtype, axes.retained, axes.kept, len(shape))
+        return [
+            fill(so_far.value, dtype, math.prod(axes.retained), start),
+            Nest(
+                extents=tuple(shape[n] for n in axes.order),
+                inputs=(moving(site.node.input[0]),),
+                results=(so_far, moving(name)),
+                body=body.instructions,
+                yields=(total, 1 if site.integer("exclusive", 0) else total),
+            ),
+        ]
 
     return lower
 
@@ -206,6 +248,8 @@ REDUCTIONS: Mapping[str, Lowering] = {
     "ReduceMin": _reduction("min"),
     "ReduceMean": _reduction("add", mean=True),
     "ReduceSumSquare": _reduction("add", square=True),
+    "CumSum": _running("add"),
+    "CumProd": _running("mul"),
     "GlobalAveragePool": _global_mean,
     "LayerNormalization": _layer_norm,
     "InstanceNormalization": _instance_norm,

@@ -1,4 +1,4 @@
-"""Convolutions and pools on the host: a padded copy of the operand, then one loop nest."""
+"""Convolutions and pools on the host: a padded copy of the operand, then one loop nest; Pad."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,16 @@ from msgspec import Struct
 
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
-from opu_fuse.host.build.steps.nest import Nest, Operand, fill, least, plain, row_major
+from opu_fuse.host.build.steps.nest import (
+    Nest,
+    Operand,
+    copy,
+    fill,
+    least,
+    placed,
+    plain,
+    row_major,
+)
 from opu_fuse.host.kernel import literal
 
 _CHANNEL_AXES = 2
@@ -61,15 +70,10 @@ def _padded(site: Site, window: _Window, name: str, start: str) -> list[Nest]:
     """The operand in a larger map that is filled with a literal."""
     shape, dtype = site.shape(0), site.result.dtype
     full = (*shape[:_CHANNEL_AXES], *window.padded)
-    steps = row_major(full)
-    offset = sum(p * s for p, s in zip(window.pads, steps[_CHANNEL_AXES:], strict=True))
+    before = (*[0] * _CHANNEL_AXES, *window.pads)
     return [
         fill(name, dtype, math.prod(full), start),
-        Nest(
-            extents=shape,
-            inputs=(plain(site.node.input[0], dtype, shape),),
-            results=(Operand(value=name, dtype=dtype, offset=offset, strides=steps),),
-        ),
+        *placed(site.node.input[0], name, dtype, shape, full, before),
     ]
 
 
@@ -228,3 +232,30 @@ def _biased(site: Site, zero: str) -> list[Nest]:
             results=(plain(target, dtype, shape),),
         )
     ]
+
+
+def padded(site: Site) -> list[Nest] | None:
+    """Pad with a value: the result filled, then the part of the operand that is inside."""
+    pads, shape = site.constant(1), site.shape(0)
+    named = site.constant(3) if site.has(3) else np.arange(len(shape))
+    if pads is None or named is None or site.attribute("mode", b"constant") != b"constant":
+        return None
+    before = [0] * len(shape)
+    for axis, pad in zip(named.ravel(), pads.ravel(), strict=False):  # the second half is behind
+        before[int(axis) % len(shape)] = int(pad)
+    name, dtype, result = site.node.output[0], site.result.dtype, site.result_shape
+    inside = placed(site.node.input[0], name, dtype, shape, result, before)
+    return [_filled(site, math.prod(result)), *inside]
+
+
+def _filled(site: Site, count: int) -> Nest:
+    name, dtype = site.node.output[0], site.result.dtype
+    if not site.has(2):
+        return fill(name, dtype, count, literal(np.dtype(dtype).type(0)))
+    every = copy(site.node.input[2], name, dtype, count)
+    (value,) = every.inputs
+    return Nest(
+        extents=every.extents,
+        inputs=(Operand(value=value.value, dtype=dtype, strides=(0,)),),
+        results=every.results,
+    )

@@ -16,10 +16,10 @@ from opu_fuse.host.build.steps.nest import (
     Nest,
     Operand,
     TopK,
-    copy,
     fill,
     least,
     most,
+    outermost,
     plain,
     row_major,
     whole,
@@ -34,8 +34,8 @@ def best_place(site: Site, *, largest: bool) -> list[Nest] | None:
     shape, kind = site.shape(0), site.inputs[0]
     assert kind is not None
     axis = site.integer("axis", 0) % len(shape)
-    retained = [1 if n == axis else size for n, size in enumerate(shape)]
-    target, count = site.node.output[0], math.prod(retained)
+    axes, target = outermost([axis], shape), site.node.output[0]
+    count = math.prod(axes.retained)
     best = f"{target}:best"
     last = bool(site.integer("select_last_index", 0))
     compare = ("ge" if last else "gt") if largest else ("le" if last else "lt")
@@ -43,18 +43,15 @@ def best_place(site: Site, *, largest: bool) -> list[Nest] | None:
     better = body.emit(compare, 0, 1)
     index = body.append(Instr(op="index", dtype=INDEX_DTYPE, dim=0))
     yields = (body.emit("select", better, 0, 1), body.emit("select", better, index, 2))
-    order = [axis, *(n for n in range(len(shape)) if n != axis)]
-    loops = [order.index(n) for n in range(len(shape))]
-    kept = [-1 if n == axis else loop for n, loop in enumerate(loops)]
     return [
         fill(best, kind.dtype, count, least(kind.dtype) if largest else most(kind.dtype)),
         fill(target, INDEX_DTYPE, count, _ZERO),
         Nest(
-            extents=tuple(shape[n] for n in order),
-            inputs=(whole(site.node.input[0], kind.dtype, shape, loops, len(order)),),
+            extents=tuple(shape[n] for n in axes.order),
+            inputs=(whole(site.node.input[0], kind.dtype, shape, axes.loops, len(shape)),),
             results=(
-                whole(best, kind.dtype, retained, kept, len(order)),
-                whole(target, INDEX_DTYPE, retained, kept, len(order)),
+                whole(best, kind.dtype, axes.retained, axes.kept, len(shape)),
+                whole(target, INDEX_DTYPE, axes.retained, axes.kept, len(shape)),
             ),
             body=body.instructions,
             yields=yields,
@@ -186,115 +183,6 @@ def _at(
         Nest(
             extents=shape,
             inputs=(data, *indices),
-            results=(plain(site.node.output[0], dtype, shape),),
-            body=body.instructions,
-            yields=(value,),
-        )
-    ]
-
-
-def running(site: Site, op: str) -> list[Nest] | None:
-    """CumSum and CumProd: the total so far goes along the axis."""
-    known, shape, dtype = site.constant(1), site.shape(0), site.result.dtype
-    if known is None:
-        return None
-    axis, steps = int(known.reshape(())) % len(shape), row_major(shape)
-    order = [axis, *(n for n in range(len(shape)) if n != axis)]
-    reverse = bool(site.integer("reverse", 0))
-    strides = [steps[n] for n in order]
-    first = (shape[axis] - 1) * strides[0] if reverse else 0
-    strides[0] = -strides[0] if reverse else strides[0]
-    name = site.node.output[0]
-    retained = [1 if n == axis else size for n, size in enumerate(shape)]
-    kept = [-1 if n == axis else order.index(n) for n in range(len(shape))]
-    body = Payload([dtype] * 3)
-    total = body.emit(op, 1, 0)
-
-    def moving(value: str) -> Operand:
-        return Operand(value=value, dtype=dtype, offset=first, strides=tuple(strides))
-
-    start = literal(np.dtype(dtype).type(op == "mul"))
-    return [
-        fill(f"{name}:total", dtype, math.prod(retained), start),
-        Nest(
-            extents=tuple(shape[n] for n in order),
-            inputs=(moving(site.node.input[0]),),
-            results=(whole(f"{name}:total", dtype, retained, kept, len(order)), moving(name)),
-            body=body.instructions,
-            yields=(total, 1 if site.integer("exclusive", 0) else total),
-        ),
-    ]
-
-
-def padded(site: Site) -> list[Nest] | None:
-    """Pad with a value: the result filled, then the part of the operand that is inside."""
-    pads = site.constant(1)
-    shape, result, dtype = site.shape(0), site.result_shape, site.result.dtype
-    if pads is None or site.attribute("mode", b"constant") != b"constant":
-        return None
-    named = site.constant(3) if site.has(3) else np.arange(len(shape))
-    if named is None:
-        return None
-    before = [0] * len(shape)
-    for axis, pad in zip(named.ravel(), pads.ravel(), strict=False):  # the second half is behind
-        before[int(axis) % len(shape)] = int(pad)
-    begins = [max(0, -pad) for pad in before]
-    sizes = [
-        min(size, wide - pad) - begin
-        for size, wide, pad, begin in zip(shape, result, before, begins, strict=True)
-    ]
-    nests = [_filled(site, math.prod(result))]
-    if min(sizes) > 0:
-        rows, wide = row_major(shape), row_major(result)
-        source, target = (
-            sum(max(0, sign * pad) * step for pad, step in zip(before, steps, strict=True))
-            for sign, steps in ((-1, rows), (1, wide))
-        )
-        nests.append(
-            Nest(
-                extents=tuple(sizes),
-                inputs=(
-                    Operand(value=site.node.input[0], dtype=dtype, offset=source, strides=rows),
-                ),
-                results=(
-                    Operand(value=site.node.output[0], dtype=dtype, offset=target, strides=wide),
-                ),
-            )
-        )
-    return nests
-
-
-def _filled(site: Site, count: int) -> Nest:
-    name, dtype = site.node.output[0], site.result.dtype
-    if not site.has(2):
-        return fill(name, dtype, count, literal(np.dtype(dtype).type(0)))
-    every = copy(site.node.input[2], name, dtype, count)
-    (value,) = every.inputs
-    return Nest(
-        extents=every.extents,
-        inputs=(Operand(value=value.value, dtype=dtype, strides=(0,)),),
-        results=every.results,
-    )
-
-
-def triangle(site: Site) -> list[Nest] | None:
-    """Trilu: zero where the column is before (upper) or behind row + k."""
-    offset = site.constant(1) if site.has(1) else np.array(0)
-    if offset is None:
-        return None
-    shape, dtype = site.result_shape, site.result.dtype
-    body = Payload([dtype, dtype])
-    row, column = (
-        body.append(Instr(op="index", dtype=INDEX_DTYPE, dim=len(shape) - n)) for n in (2, 1)
-    )
-    edge = body.emit("add", row, body.const(int(offset.reshape(())), INDEX_DTYPE))
-    upper = bool(site.integer("upper", 1))
-    inside = body.emit("ge" if upper else "le", column, edge)
-    value = body.emit("select", inside, 0, body.const(0, dtype))
-    return [
-        Nest(
-            extents=shape,
-            inputs=(plain(site.node.input[0], dtype, shape),),
             results=(plain(site.node.output[0], dtype, shape),),
             body=body.instructions,
             yields=(value,),
