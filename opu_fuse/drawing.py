@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from opu_fuse.errors import RunError
-from opu_fuse.extras import library
-from opu_fuse.pictures import Preprocessing, upright
+from opu_fuse.pictures import Preprocessing, pillow, upright
 from opu_fuse.predictions import Boxes, Predictions, Scored
 from opu_fuse.sim.array_files import read_text, write_bytes
 
@@ -56,9 +55,9 @@ def draw(
 ) -> tuple[Any, list[str]]:
     """A picture of Pillow, and the lines on it. file: the picture that the network was given."""
     picture = upright(file).convert("RGB")
-    canvas = _pillow("ImageDraw").Draw(picture)
+    canvas = pillow("PIL.ImageDraw").Draw(picture)
     size = max(min(picture.size) // _LINES, 10)
-    font = _pillow("ImageFont").load_default(size)
+    font = pillow("PIL.ImageFont").load_default(size)
     lines = texts(said.found, labels)
     if not isinstance(said.found, Boxes):
         for i, line in enumerate(lines):
@@ -94,7 +93,3 @@ def _name(label: int, labels: tuple[str, ...]) -> str:
 
 def _colour(label: int) -> tuple[int, ...]:
     return tuple(round(255 * part) for part in colorsys.hsv_to_rgb(label * _GOLDEN % 1, 0.8, 0.95))
-
-
-def _pillow(module: str) -> Any:
-    return library(f"PIL.{module}", where="--draw", purpose="it draws with", extra="pictures")

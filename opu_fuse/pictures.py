@@ -167,12 +167,13 @@ def _files(path: Path) -> list[Path]:
     return [p for p in candidates if p.suffix.lower() in SUFFIXES and p.is_file()]
 
 
-def _pillow(module: str) -> Any:
+def pillow(module: str) -> Any:
+    """A module of Pillow. Raises RunError where it is not installed."""
     return library(module, where="pictures", purpose="they are read by", extra="pictures")
 
 
 def _bilinear() -> Any:
-    return _pillow("PIL.Image").Resampling.BILINEAR
+    return pillow("PIL.Image").Resampling.BILINEAR
 
 
 def _sample(file: Path, preprocessing: Preprocessing) -> np.ndarray:
@@ -183,14 +184,14 @@ def upright(file: Path) -> Any:
     """A picture of Pillow with its pixels, turned as viewers do. Raises ModelError for a file that
     is none or too large.
     """
-    where, image = str(file), _pillow("PIL.Image")
+    where, image = str(file), pillow("PIL.Image")
     try:
         with complaints(), _opened(image, file) as picture:
             if picture.width * picture.height > _MOST_PIXELS:
                 raise ModelError(where, f"has {picture.height} x {picture.width} pixels", _FEWER)
             if picture.mode.startswith("I"):  # Pillow would cut off what exceeds a byte
                 raise ModelError(where, "has 16 bits for each pixel", "save it with 8 bits")
-            return _pillow("PIL.ImageOps").exif_transpose(picture)
+            return pillow("PIL.ImageOps").exif_transpose(picture)
     except ForeignError as error:
         raise ModelError(where, f"is no picture ({error})", "give JPEG or PNG files") from None
 

@@ -55,18 +55,19 @@ class Transfers(NamedTuple):
 class Permutation(Struct, frozen=True, kw_only=True):
     """Where the pixels of a map go.
 
-    rows, cols: digits of row and column; the last ones of `cols` are `apart`; apart: pixels that
-    the copy path reads one after the other, so that neighbours in the result are neighbours.
+    rows, cols: digits of row and column; the last ones of `cols` are `strided`; strided: the digit
+    over which the copy path iterates outermost: it reads columns with a stride, so that neighbours
+    of the result are stored one after the other.
     """
 
     rows: Nest
     cols: Nest
-    apart: Axis | None = None
+    strided: Axis | None = None
 
     @property
     def pixels(self) -> int:
         """Pixels of the map."""
-        own = self.apart.size if self.apart else 1
+        own = self.strided.size if self.strided else 1
         return own * math.prod(axis.size for axis in (*self.rows, *self.cols))
 
     @property
@@ -78,11 +79,11 @@ class Permutation(Struct, frozen=True, kw_only=True):
         """The stores of a rectangle (row, rows, column, columns), rows counted across images."""
         row, rows, col, cols = rect
         images = Axis(_ANY, self.pixels)
-        apart = self.apart or Axis(1, 0)
-        col, cols = col // apart.size, cols // apart.size
+        strided = self.strided or Axis(1, 0)
+        col, cols = col // strided.size, cols // strided.size
         across = list(_parts(self.cols, col, col + cols))
-        for part in range(apart.size):
-            source, target = part * rows * cols, part * apart.stride
+        for part in range(strided.size):
+            source, target = part * rows * cols, part * strided.stride
             down = _parts((images, *self.rows), row, row + rows)
             if len(across) > 1:  # the rows of a part of the columns are no neighbours
                 down = (
@@ -100,8 +101,8 @@ class Permutation(Struct, frozen=True, kw_only=True):
 
     def cuts(self) -> tuple[list[int], list[int]]:
         """Rows and columns of tiles that consist of whole digits."""
-        apart = 1 if self.apart is None else self.apart.size
-        return _suffixes(self.rows, 1), _suffixes(self.cols, apart)
+        own = 1 if self.strided is None else self.strided.size
+        return _suffixes(self.rows, 1), _suffixes(self.cols, own)
 
     def complete(self, pixels: int) -> int:
         """Leading pixels of the result that are stored when as many of the map are."""
@@ -137,16 +138,16 @@ def permutation(extents: Sequence[int], order: Sequence[int], cols: int) -> Perm
     return Permutation(rows=_merged(axes), cols=_merged(inside))
 
 
-def read_apart(found: Permutation, most: int) -> Permutation:
-    """The permutation with the innermost columns read apart, up to `most` of them, if only they are
-    between pixels that are neighbours in the result.
+def with_strided_reads(found: Permutation, most: int) -> Permutation:
+    """The permutation with the innermost digit of columns, of at most `most` values, read with a
+    stride, if only it is between pixels that are neighbours in the result.
     """
     if len(found.cols) < 2 or found.step <= MOST_STEP or found.cols[-1].size > most:
         return found
-    *cols, apart = found.cols
+    *cols, strided = found.cols
     if cols[-1].stride > 1:
         return found
-    return Permutation(rows=found.rows, cols=tuple(cols), apart=apart)
+    return Permutation(rows=found.rows, cols=tuple(cols), strided=strided)
 
 
 def _suffixes(axes: Nest, size: int) -> list[int]:

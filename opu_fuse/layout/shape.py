@@ -220,8 +220,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     @property
     def copies(self) -> int:
         """Instructions in which the copy path reads a tile's columns."""
-        apart = None if self.permute is None else self.permute.apart
-        return 1 if apart is None else apart.size
+        strided = None if self.permute is None else self.permute.strided
+        return 1 if strided is None else strided.size
 
     @property
     def column(self) -> int:

@@ -3,9 +3,9 @@
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import same_storage
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.layout.permutation import MOST_STEP, Permutation, permutation, read_apart
+from opu_fuse.layout.permutation import MOST_STEP, Permutation, permutation, with_strided_reads
 
-_MOST_APART = 16
+_MOST_STRIDED = 16
 """Instructions in which the copy path reads the columns of a tile."""
 
 
@@ -28,7 +28,7 @@ def permuted(node: Node, cols: int, *, alone: bool) -> Permutation:
             f"neighbouring pixels would be stored {found.step} words from each other",
             "let it run by itself",
         )
-    return read_apart(found, _MOST_APART) if alone else found
+    return with_strided_reads(found, _MOST_STRIDED) if alone else found
 
 
 def same_map(dfg: Dfg, node: Node, operand: int) -> None:

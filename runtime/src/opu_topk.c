@@ -25,7 +25,7 @@ int opu_topk_check(const struct opu_file *file, const struct opu_topk *t) {
   if (!opu_spans(t->source, (uint64_t)t->rows * t->count * size, file->image_bytes)) return 0;
   if (!opu_spans(t->indices, indices, file->image_bytes)) return 0;
   if (t->values == OPU_NONE) return 1;
-  /* apart: values that were written over indices would be indices outside the row */
+  /* no overlap: a value that overwrites an index would be an index outside the row */
   return opu_spans(t->values, results * size, file->image_bytes) &&
          (t->values + results * size <= t->indices || t->indices + indices <= t->values);
 }

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opu_fuse.layout.permutation import MOST_STEP, Permutation, permutation, read_apart
+from opu_fuse.layout.permutation import MOST_STEP, Permutation, permutation, with_strided_reads
 
 WINDOWS = ((8, 7, 8, 7), (0, 2, 1, 3))
 PATCHES = ((16, 2, 16, 2), (1, 3, 0, 2))
@@ -25,8 +25,9 @@ def stored(found: Permutation, rect):
     """Where the stores of a rectangle put its words, in the order of the words."""
     words = np.full(rect[1] * rect[3], -1)
     for source, target, nest in found.runs(rect):
+        *_, innermost = nest
         assert len(nest) <= 3
-        assert nest[-1].stride <= MOST_STEP
+        assert innermost.stride <= MOST_STEP
         at = np.array([target])
         for count, stride in nest:
             at = np.add.outer(at, np.arange(count) * stride).reshape(-1)
@@ -56,11 +57,11 @@ def test_every_pixel_of_a_rectangle_is_stored_where_numpy_puts_it(case):
     where = targets(extents, order, images).reshape(-1, cols)
     expected = where[row : row + rows, col : col + width].reshape(-1)
     np.testing.assert_array_equal(stored(found, (row, rows, col, width)), expected)
-    apart = read_apart(found, 16)
-    count = apart.apart.size if apart.apart else 1
+    strided = with_strided_reads(found, 16)
+    count = strided.strided.size if strided.strided else 1
     parts = where[row : row + rows].reshape(rows, cols // count, count)
     expected = np.moveaxis(parts, -1, 0).reshape(-1)
-    np.testing.assert_array_equal(stored(apart, (row, rows, 0, cols)), expected)
+    np.testing.assert_array_equal(stored(strided, (row, rows, 0, cols)), expected)
 
 
 @given(cases(), st.integers(0, 600))
@@ -83,11 +84,11 @@ def test_a_row_of_windows_is_one_instruction():
     assert [run.nest for run in back.runs((8, 8, 0, 49))] == [((8, 7), (7, 56), (7, 1))]
 
 
-def test_patches_are_read_apart_so_that_their_rows_are_whole_runs():
+def test_patches_are_read_with_a_stride_so_that_their_rows_are_whole_runs():
     found = permutation(*PATCHES, 32)
     assert found is not None
     assert found.transfers((0, 8, 0, 32)).runs == 8 * 32
-    assert read_apart(found, 16).transfers((0, 8, 0, 32)) == (2, 16, 256)
+    assert with_strided_reads(found, 16).transfers((0, 8, 0, 32)) == (2, 16, 256)
 
 
 def test_axes_that_do_not_end_with_a_row_are_no_permutation_of_a_machine():

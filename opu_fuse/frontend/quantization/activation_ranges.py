@@ -6,16 +6,19 @@ subsets in shared memory.
 """
 
 import mmap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
+from opu_fuse.frontend.editing import static_shape
+from opu_fuse.frontend.importing.size_limits import calibration_seconds
 from opu_fuse.frontend.qdq_reference import session
-from opu_fuse.frontend.weights import Weights, weights_as_inputs
+from opu_fuse.frontend.weights import Weights, lean_proto, weights_as_inputs
 from opu_fuse.process.progress import report
 from opu_fuse.process.sandbox import ForeignError, complaints, in_child
 
@@ -44,6 +47,21 @@ class Range(Struct, frozen=True, kw_only=True):
     @property
     def largest(self) -> float:
         return max(abs(self.low), abs(self.high))
+
+
+def measure(
+    model: ir.Model,
+    values: Iterable[ir.Value],
+    samples: Sequence[Sample],
+    *,
+    by_channel: bool = False,
+) -> dict[str, Range]:
+    """`collect` for values of a float model, which is not modified."""
+    proto, weights = lean_proto(model, list(model.graph))
+    sizes = {value.name or "": static_shape(value) or () for value in values}
+    seconds = calibration_seconds(model, len(samples))
+    channels = sizes if by_channel else ()
+    return collect(proto, sizes, samples, weights, by_channel=channels, seconds=seconds)
 
 
 def collect(

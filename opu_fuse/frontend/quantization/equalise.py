@@ -22,10 +22,8 @@ from opu_fuse.choices import option
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
-from opu_fuse.frontend.importing.size_limits import calibration_seconds
-from opu_fuse.frontend.quantization.activation_ranges import Range, collect
+from opu_fuse.frontend.quantization.activation_ranges import Range, measure
 from opu_fuse.frontend.quantization.rotate import rotate
-from opu_fuse.frontend.weights import lean_proto
 from opu_fuse.model.operator_sets import HOMOGENEOUS, LAYERS, OWN_SCALE, ROWS_FIRST
 from opu_fuse.quant import FLOAT_KEY
 
@@ -64,10 +62,8 @@ def equalise(model: ir.Model, calibration: Calibration) -> None:
     links = list(_links(model.graph))
     if not links:
         return
-    proto, weights = lean_proto(model, list(model.graph))
-    names = {v.name or "": static_shape(v) or () for link in links for v in link.values}
-    seconds = calibration_seconds(model, len(calibration_samples))
-    ranges = collect(proto, names, calibration_samples, weights, by_channel=names, seconds=seconds)
+    values = [value for link in links for value in link.values]
+    ranges = measure(model, values, calibration_samples, by_channel=True)
     for link in links:
         _scale(link, _factors(link, _sizes(link, ranges)))
 

@@ -32,9 +32,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
-from opu_fuse.frontend.importing.size_limits import calibration_seconds
-from opu_fuse.frontend.quantization.activation_ranges import Range, collect
-from opu_fuse.frontend.weights import lean_proto
+from opu_fuse.frontend.quantization.activation_ranges import Range, measure
 from opu_fuse.model.operator_sets import NORMS
 from opu_fuse.quant import FLOAT_KEY
 
@@ -64,10 +62,7 @@ def rotate(model: ir.Model, samples: Sequence[Sample]) -> None:
     streams = list(_streams(model.graph))
     if not streams:
         return
-    proto, weights = lean_proto(model, list(model.graph))
-    sizes = {v.name or "": static_shape(v) or () for s in streams for v in s.values}
-    seconds = calibration_seconds(model, len(samples))
-    ranges = collect(proto, sizes, samples, weights, seconds=seconds)
+    ranges = measure(model, [value for s in streams for value in s.values], samples)
     rotated = [s for s in streams if any(_has_outliers(ranges[v.name or ""]) for v in s.values)]
     _rotate(model.graph, rotated)
 

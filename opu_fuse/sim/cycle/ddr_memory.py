@@ -32,7 +32,7 @@ class _Write(NamedTuple):
 
 
 class Channel:
-    """Parts of bursts whose end is known, in order; end: that of the last one that was told."""
+    """Parts of bursts whose end is known, in order; end: that of the last completed one."""
 
     __slots__ = ("end", "known", "parts")
 
@@ -41,7 +41,7 @@ class Channel:
         self.end = 0
         self.known = 0  # end of the last beat that is planned
 
-    def told(self) -> int:
+    def complete(self) -> int:
         """The first part has ended: its tag."""
         self.end, tag = self.parts.popleft()
         return tag
@@ -79,13 +79,13 @@ class DdrMemory:
         read = write = None
         now = self.next
         if self._next_write() == now:
-            write = self.writes.told()
+            write = self.writes.complete()
             burst = self._waiting.popleft()
             self._slots.append(self._ddr.write(self.writes.end, burst.address, burst.beats))
             if self._waiting:
                 self._accept()
         if self._next_read() == now:
-            read = self.reads.told()
+            read = self.reads.complete()
         self._plan()
         return read, write
 

@@ -91,7 +91,7 @@ class Memory:
 
     def ask_read(self, at: int, address: int, parts: Sequence[tuple[int, int]]) -> None:  # noqa: ARG002  all bytes are alike here
         """The address of a read burst is sent at cycle `at`. parts: (beats, tag) of each part whose
-        end is told.
+        end is reported.
         """
         first, current = at + 1 + self._latency, False
         for beats, tag in parts:
@@ -100,7 +100,7 @@ class Memory:
         if current:
             self.plan()
 
-    def ask_write(self, at: int, address: int, beats: int, tag: int) -> None:  # noqa: ARG002
+    def ask_write(self, at: int, address: int, beats: int, tag: int) -> None:  # noqa: ARG002  as above
         """The address of a write burst is sent at cycle `at`, its data follow."""
         if self.writes.add(at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES, beats, tag):
             self.plan()
