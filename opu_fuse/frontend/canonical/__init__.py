@@ -42,6 +42,7 @@ from opu_fuse.frontend.canonical import (
     split_averages,
     tokens,
 )
+from opu_fuse.frontend.editing import is_standard, standard_nodes
 from opu_fuse.frontend.importing.node_names import fix_names
 from opu_fuse.frontend.importing.shapes import infer_shapes
 from opu_fuse.frontend.pass_steps import step
@@ -130,7 +131,9 @@ _CANONICAL = _fixed_point(STEPS)
 _FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
 _CROPS = frozenset({"early_crops", "crop_passes"})
 _WITHOUT_CROPS = _fixed_point({k: v for k, v in {**STEPS, **REWRITES}.items() if k not in _CROPS})
-"""Before products: their operands are maps of all pixels then, which a crop would not leave."""
+"""Before products: their operands are maps of all pixels then, which a crop would not leave. And
+before crops whose Concat joins later, when its channels are first.
+"""
 
 _PRODUCTS = _as_pass("products", products.run)
 """Runs on the canonical form, in which convolutions and dense layers write maps."""
@@ -146,12 +149,19 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     InternalError if the steps reach no fixed point.
     """
     form = first = _FOR_FUSING if rewriting else _CANONICAL
-    if rewriting and products.multiplies_maps(model):
+    if rewriting and (products.multiplies_maps(model) or _joins_pieces(model)):
         first = _WITHOUT_CROPS
     Sequential([_OPTIONAL, first]).run_once(model)  # only steps that the context enables
     if Sequential([_PRODUCTS]).run_once(model)[1] or first is not form:
         Sequential([form]).run_once(model)
     step("names", model, fix_names)
+
+
+def _joins_pieces(model: ir.Model) -> bool:
+    """Whether the model has a Concat of what Slices cut."""
+    parts = (v for node in standard_nodes(model.graph, "Concat") for v in node.inputs)
+    sources = (v.producer() for v in parts if v is not None)
+    return any(source is not None and is_standard(source, "Slice") for source in sources)
 
 
 def _without_shape(model: ir.Model) -> int:
