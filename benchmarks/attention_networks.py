@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 from onnx import TensorProto
 
 from benchmarks.attention_builder import Builder, Value
-from benchmarks.attention_detector import yolo11
+from opu_fuse import zoo
+from opu_fuse.zoo.yolo11 import yolo11n
 
 
 def vit(
@@ -276,7 +278,7 @@ NETWORKS: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "segformer_b0": segformer,
     "bert_tiny": bert,
     "whisper_tiny": whisper,
-    "yolo11n": yolo11,
+    "yolo11n": lambda **_: ir.to_proto(zoo.build("yolo11n")),
 }
 SMALL: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "vit_tiny": lambda **how: vit(12, 4, 16, 2, 1, **how),
@@ -287,6 +289,6 @@ SMALL: Mapping[str, Callable[..., onnx.ModelProto]] = {
     "segformer_b0": lambda **how: segformer(32, (8, 16), (1, 2), (2, 1), 1, 12, **how),
     "bert_tiny": lambda **how: bert(7, 16, 2, 1, 256, **how),
     "whisper_tiny": lambda **how: whisper(5, 26, 16, 2, 1, **how),
-    "yolo11n": lambda **how: yolo11(32, (4, 8), (16, 32), (32,), 2, 5, **how),
+    "yolo11n": lambda **_: ir.to_proto(yolo11n(seed=0, image=(32, 32), width=4, classes=5)),
 }
 """The same networks of a few blocks and channels, for tests."""

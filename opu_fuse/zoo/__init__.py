@@ -14,7 +14,9 @@ from opu_fuse.zoo import (
     shufflenet,
     small,
     unet,
+    vit,
     yolo,
+    yolo11,
 )
 from opu_fuse.zoo.living import living_weights
 
@@ -72,6 +74,19 @@ _NETWORKS = {
     ),
     "yolov3_tiny": _Entry(
         build=yolo.yolov3_tiny, image=_YOLO, step=32, text="YOLOv3-tiny (leaky relu 1/8)"
+    ),
+    "yolo11n": _Entry(
+        build=yolo11.yolo11n,
+        image=(320, 320),
+        step=32,
+        text="YOLO11n with attention, decoded boxes",
+    ),
+    "vit_tiny": _Entry(build=vit.vit_tiny, step=16, text="ViT-tiny, 12 layers of 197 tokens"),
+    "mobilevit_s": _Entry(
+        build=vit.mobilevit_s,
+        image=(256, 256),
+        step=64,
+        text="MobileViT-S: inverted residuals, attention over patches",
     ),
     "tiny_residual": _Entry(
         build=small.tiny_residual,

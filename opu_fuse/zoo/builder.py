@@ -66,6 +66,29 @@ class Net(Graph):
         y = Feature(value=value, shape=shape, mean=0.0, var=target**2)
         return self.batch_norm(y, batch_norm, gain=gain) if batch_norm else y
 
+    def conv_swish(
+        self,
+        x: Feature,
+        name: str,
+        *,
+        out: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+    ) -> Feature:
+        """Convolution with padding for equal sizes, batch norm `name.bn` and swish `name.swish`."""
+        x = self.conv(
+            x,
+            name,
+            out=out,
+            kernel=kernel,
+            stride=stride,
+            pads=kernel // 2,
+            groups=groups,
+            batch_norm=f"{name}.bn",
+        )
+        return self.swish(x, f"{name}.swish")
+
     def dense(self, x: Feature, name: str, *, out: int, centred: bool = True) -> Feature:
         """Fully connected layer (Gemm, transB=1); centred as in `conv`."""
         weight = moments.filters(self._rng, (out, x.channels), x.moments, centred=centred)

@@ -22,13 +22,13 @@ def efficientnet_b0(*, seed: int, image: tuple[int, int]) -> ir.Model:
     """16 blocks; output [1, 1000]."""
     net = Net("efficientnet_b0", seed=seed)
     x = net.input("input", (1, 3, *image))
-    x = _conv(net, x, "stem", 32, kernel=3, stride=2)
+    x = net.conv_swish(x, "stem", out=32, kernel=3, stride=2)
     for stage, (expansion, kernel, first, width, depth) in enumerate(_STAGES, start=1):
         for index in range(depth):
             stride = first if index == 0 else 1
             name = f"stage{stage}.{index}"
             x = _block(net, x, name, expansion, kernel, stride, width)
-    x = _conv(net, x, "head", 1280)
+    x = net.conv_swish(x, "head", out=1280)
     x = net.flatten(net.global_average_pool(x, "avgpool"), "flatten")
     return net.finish(net.dense(x, "fc", out=1000, centred=False))
 
@@ -38,9 +38,9 @@ def _block(
 ) -> Feature:
     y = x
     if expansion > 1:
-        y = _conv(net, y, f"{name}.expand", expansion * x.channels)
-    y = _conv(
-        net, y, f"{name}.depthwise", y.channels, kernel=kernel, stride=stride, groups=y.channels
+        y = net.conv_swish(y, f"{name}.expand", out=expansion * x.channels)
+    y = net.conv_swish(
+        y, f"{name}.depthwise", out=y.channels, kernel=kernel, stride=stride, groups=y.channels
     )
     y = _squeeze_excite(net, y, f"{name}.se", x.channels // 4)
     y = net.conv(y, f"{name}.project", out=width, kernel=1, batch_norm=f"{name}.project.bn")
@@ -55,26 +55,3 @@ def _squeeze_excite(net: Net, x: Feature, name: str, squeezed: int) -> Feature:
     s = net.swish(s, f"{name}.swish")
     s = net.conv(s, f"{name}.expand", out=x.channels, **dense)
     return net.multiply(x, net.sigmoid(s, f"{name}.sigmoid"), f"{name}.scale")
-
-
-def _conv(
-    net: Net,
-    x: Feature,
-    name: str,
-    out: int,
-    *,
-    kernel: int = 1,
-    stride: int = 1,
-    groups: int = 1,
-) -> Feature:
-    x = net.conv(
-        x,
-        name,
-        out=out,
-        kernel=kernel,
-        stride=stride,
-        pads=kernel // 2,
-        groups=groups,
-        batch_norm=f"{name}.bn",
-    )
-    return net.swish(x, f"{name}.swish")

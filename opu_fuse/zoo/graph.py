@@ -97,24 +97,34 @@ class Graph:
         value = self._node("Transpose", name, [x.value], shape, perm=list(order))
         return self._moved(x, value, shape)
 
-    def concat(self, parts: Sequence[Feature], name: str) -> Feature:
-        """Along the channels."""
-        shape = (1, sum(p.channels for p in parts), *parts[0].shape[2:])
-        value = self._node("Concat", name, [p.value for p in parts], shape, axis=1)
-        mean, var = moments.joined([(p.channels, p.moments) for p in parts])
-        return Feature(value=value, shape=shape, mean=mean, var=var)
+    def concat(self, parts: Sequence[Feature], name: str, *, axis: int = 1) -> Feature:
+        """Along an axis, that of channels by default."""
+        shape = list(parts[0].shape)
+        shape[axis] = sum(p.shape[axis] for p in parts)
+        value = self._node("Concat", name, [p.value for p in parts], shape, axis=axis)
+        mean, var = moments.joined([(p.shape[axis], p.moments) for p in parts])
+        return Feature(value=value, shape=tuple(shape), mean=mean, var=var)
 
-    def split(self, x: Feature, name: str) -> tuple[Feature, Feature]:
-        """Halves of the channels, named `name.0` and `name.1`."""
-        half = x.channels // 2
+    def split(self, x: Feature, name: str, *, axis: int = 1) -> tuple[Feature, Feature]:
+        """Halves of an axis, that of channels by default, named `name.0` and `name.1`."""
+        half = x.shape[axis] // 2
         sizes = self._const(f"{name}.sizes", np.array([half, half], np.int64))
-        node = ir.node("Split", [x.value, sizes], {"axis": 1}, num_outputs=2, name=name)
+        node = ir.node("Split", [x.value, sizes], {"axis": axis}, num_outputs=2, name=name)
         self._nodes.append(node)
-        shape = (1, half, *x.shape[2:])
+        shape = (*x.shape[:axis], half, *x.shape[axis + 1 :])
         for index, value in enumerate(node.outputs):
             _describe(value, f"{name}.{index}", shape)
         first, second = (self._moved(x, value, shape) for value in node.outputs)
         return first, second
+
+    def crop(self, x: Feature, name: str, first: int, end: int) -> Feature:
+        """Channels first .. end - 1."""
+        bounds = [
+            self._const(f"{name}.{key}", np.array([number], np.int64))
+            for key, number in (("first", first), ("end", end), ("axis", 1))
+        ]
+        shape = (1, end - first, *x.shape[2:])
+        return self._moved(x, self._node("Slice", name, [x.value, *bounds], shape), shape)
 
     def upsample(self, x: Feature, name: str, *, scale: int = 2) -> Feature:
         """Every value `scale` x `scale` times."""

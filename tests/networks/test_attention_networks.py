@@ -7,6 +7,7 @@ import pytest
 from benchmarks.attention import Measured, measure
 from benchmarks.attention_builder import LAYER_NORMS
 from benchmarks.attention_networks import SMALL, whisper
+from opu_fuse import zoo
 from opu_fuse.bundle.program import HostSegment
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Compilation, compile_model, partition_model
@@ -97,3 +98,13 @@ def test_every_spelling_of_gelu_and_dense_layers_gives_as_many_groups(name: str,
     found = measure(SMALL[name](**how), load_hw(MACHINES[0]), segments=False)
     assert found.groups == measured(name).groups
     assert found.computing == measured(name).computing
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["vit_tiny", "mobilevit_s", "yolo11n"])
+def test_a_network_of_the_zoo_runs_on_the_machine_with_norms(name: str):
+    hw = load_hw("opu-1024a")
+    made = compile_model(zoo.build(name), hw)
+    assert sum(isinstance(s, HostSegment) for s in made.bundle.segments) <= 2
+    inputs = noise(made.bundle)
+    assert check(made.bundle, inputs, run(made.bundle, hw, inputs, capture=True)).passed
