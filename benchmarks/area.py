@@ -182,7 +182,7 @@ def main() -> int:
     if options.fit:
         fitted = {str(family): fit(corpus, family) for family, corpus in corpora.items()}
         # As `ruff format` writes a literal.
-        literal = re.sub(r"([^\s{])\n( *})", r"\1,\n\2", json.dumps(fitted, indent=4))
+        literal = re.sub(r"([^\s{])\n(?= *})", r"\1,\n", json.dumps(fitted, indent=4))
         text = (
             '"""What the terms of `area.py` cost: written by `benchmarks/area.py --fit`."""\n\n'
             f"FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {literal}\n"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -16,8 +17,8 @@ from opu_fuse.units import UNITS
 from opu_fuse.units.base import ModuleKind
 
 NAME = "design"
-BASE = "opu-light"
-"""The shipped machine that has every kind of module; a design leaves some out."""
+BASE = str(Path(__file__).parent / "every-unit.yaml")
+"""The machine that has every kind of module; a design leaves some out."""
 
 _PRE = ("mul_pre", "se_pre", "compare_pre")
 
@@ -89,7 +90,8 @@ class Design(Struct, frozen=True, kw_only=True):
             buffers["residual"] = {"words": 2, "banks": 1}
         buffers["pre"] = None if "pre" in self.without else {"words": PRE_WORDS, "banks": 2}
         buffers["image"] = {"words": self.image, "banks": 1} if self.image else None
-        buffers["table"] = None if "tables" in self.without else tree["buffers"]["table"]
+        for buffer, option in (("table", "tables"), ("norm", "norms")):
+            buffers[buffer] = None if option in self.without else tree["buffers"][buffer]
         return tree | {
             "name": NAME,
             "description": f"{self.units * self.multipliers} MAC per cycle, "
@@ -179,7 +181,7 @@ WHOLE = Design(
     width=64,
     feature=4096,
     weight=1024,
-    param=512,
+    param=1024,
     residual=1024,
     psum=2048,
     output=1024,

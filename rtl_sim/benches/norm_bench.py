@@ -126,19 +126,23 @@ class Bench:
             if min(room.values()) >= 0 and p["out_block_pitch"] <= PIXELS:
                 return p | draw(rng, **{name: (0, most) for name, most in room.items()})
 
-    async def layer(self, name, pauses, *, order=None, **shape):
-        """All passes of a layer over random partial sums; its result is compared."""
+    async def layer(self, name, pauses, *, order=None, halves=False, **shape):
+        """All passes of a layer over random partial sums; its result is compared. halves: of an
+        RMSNorm every normalised value is 0, or a half before it is rounded to an even integer.
+        """
         rng = self.rng
         order = int(rng.choice(NORMS)) if order is None else order
         chain = ORDERS.kinds(order)
         [p] = [post_model.random_instruction(SPEC, rng, order=order)]
         p |= self.shape(**shape) | {"win_rows": 1, "win_cols": 1, "keep": 0, "spread": 0}
-        p |= draw(rng, norm_zero=(-128, 127), norm_idle=(0, W - 1))
+        p |= draw(rng, norm_zero=(-128, 126 if halves else 127), norm_idle=(0, W - 1))
         if p["blocks"] == 1 and name != "softmax":
             p["norm_idle"] = min(p["norm_idle"], W - 2)
         if rng.random() < 0.4:
             p["norm_idle"] = 0
-        await self.fill(p, chain)
+        if halves:
+            p["norm_idle"] = W - (1 << (W.bit_length() - 1))
+        await self.fill(p, chain, halves=halves)
         words = self.words(p, chain)
         channels = p["blocks"] * W - p["norm_idle"]
         *statistics, result = PASSES[name]
@@ -146,6 +150,8 @@ class Bench:
         p["norm_table"] = self.small_table if ties else 0
         for op in statistics:
             own = {"norm_op": op, **(self.ties() if ties else self.scale(name, channels))}
+            if halves:
+                own |= self.half_of_a_step(channels)
             if op == norm_model.MAX:
                 own |= draw(rng, norm_scale=(0, 65535), norm_shift=(-64, 63))
             runs.append(p | own)
@@ -153,6 +159,8 @@ class Bench:
             self.norm.statistics(runs[-1], whole.tolist())
         last = p | {"norm_op": result}
         last |= draw(rng, norm_zero=(-128, 127), norm_scale=(0, 65535), norm_shift=(-64, 63))
+        if halves:
+            last["norm_zero"] = -128
         cuts = sorted({0, p["blocks"], *rng.integers(0, p["blocks"] + 1, 2).tolist()})
         if rng.random() < 0.5:
             cuts = [0, p["blocks"]]
@@ -189,11 +197,26 @@ class Bench:
         bits = int(self.rng.integers(0, 3))
         return {"norm_scale": (1 << bits) - 1} | draw(self.rng, norm_shift=(20 - bits, 31 - bits))
 
-    async def fill(self, p, chain):
+    def half_of_a_step(self, channels):
+        """Registers with which one step, alone in a pixel, becomes an even integer below 255 and a
+        half: epsilons are tried. channels: a power of two, so that factors are exact.
+        """
+        while True:
+            epsilon = draw(self.rng, norm_scale=(1 << 15, (1 << 16) - 1), norm_shift=(0, 20))
+            variance = (channels << 8) + (epsilon["norm_scale"] << epsilon["norm_shift"])
+            factor, _, shift = norm_model.Norm.deviation(channels, 0, variance)
+            if shift > 0 and factor % (4 << shift - 1) == 1 << shift - 1 and factor >> shift < 255:
+                return epsilon
+
+    async def fill(self, p, chain, *, halves=False):
         """Partial sums and parameters of the pass."""
         rng = self.rng
         shape = (p["blocks"], p["psum_block_pitch"], W)
         x = np.asarray(values(rng, shape)).astype(np.int32)
+        if halves:
+            x = np.full(shape, p["norm_zero"], np.int32)
+            lanes = rng.integers(0, W - p["norm_idle"], shape[:2])
+            np.put_along_axis(x, lanes[..., None], p["norm_zero"] + 1, axis=2)
         if Stage.REQUANT in chain:
             x = rng.integers(-(1 << 28), 1 << 28, shape).astype(np.int32)
         await self.load("psum", x.reshape(-1, W), p["psum"])
@@ -202,6 +225,8 @@ class Bench:
         self.param = words.copy().reshape(-1, W)
         norm_at = 8 * (Stage.REQUANT in chain)
         self.records = records(rng, p["blocks"] * W).reshape(p["blocks"], W)
+        if halves:
+            self.records = np.array([(1, 0, 0, 0)], RECORD).repeat(W)[None]
         for b, record in enumerate(self.records):
             at = b * post_model.words_of(chain) + norm_at
             self.param[at : at + 8] = record.view(np.uint8).reshape(8, W)
@@ -293,6 +318,16 @@ async def extreme_shapes_write_what_the_page_says(dut):
             await bench.layer(name, Pauses(), order=pure, **shape)
             await bench.layer(name, Pauses(hold=0.3), **shape)
     await bench.check_all()
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def halves_of_normalised_values_are_rounded_to_even(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for _ in range(4):
+        await bench.layer(
+            "rms_norm", Pauses(), order=ORDERS.pack(["norm"]), halves=True, pixels=4, blocks=1
+        )
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")

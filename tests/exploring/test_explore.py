@@ -7,12 +7,14 @@ import math
 import re
 from pathlib import Path
 
+import onnx
 import pytest
 from msgspec.structs import replace
 from optuna.trial import FixedTrial
 from typer.testing import CliRunner
 
 import opu_fuse
+from benchmarks.attention_builder import Builder
 from opu_fuse import zoo
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
@@ -80,7 +82,9 @@ def test_a_design_wires_its_array_in_as_many_ways_as_it_says():
         assert replace(WHOLE, modes=count).tree()["array"]["modes"] == modes[:count]
 
 
-@pytest.mark.parametrize("name", ["opu-1024", "opu-1024-lean", "opu-light", "opu-tiny"])
+@pytest.mark.parametrize(
+    "name", ["opu-1024", "opu-1024-lean", "opu-1024a", "opu-light", "opu-tiny"]
+)
 def test_a_search_can_begin_with_a_shipped_machine(name):
     known = load_hw(name)
     without = () if known.has(ModuleKind.SE) else ("gates",)
@@ -93,6 +97,17 @@ def test_a_search_can_begin_with_a_shipped_machine(name):
     assert spec.post.residual_tables == known.post.residual_tables
     assert spec.dram.bus_bytes == known.dram.bus_bytes
     assert spec.buffers.weight.words == known.buffers.weight.words
+
+
+def test_a_network_with_attention_gets_norms(tmp_path):
+    b = Builder()
+    onnx.save(b.model(b.encoder_layer(b.input(1, 5, 16), 2)), tmp_path / "layer.onnx")
+    (found,) = run.explore([str(tmp_path / "layer.onnx")], "xc7k325t", trials=1).tried
+    assert found.spec.has(ModuleKind.NORM)
+    whole, bare = WHOLE.spec(), replace(WHOLE, without=("norms",)).spec()
+    assert whole is not None
+    assert bare is not None
+    assert area(bare, device("xc7k325t").family).dsp < area(whole, device("xc7k325t").family).dsp
 
 
 def test_products_that_find_no_slice_stand_in_tables(quick, monkeypatch):

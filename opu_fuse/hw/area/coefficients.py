@@ -170,8 +170,14 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {},
         },
         "norm": {
-            "lut": {},
-            "dsp": {},
+            "lut": {
+                "units": 1617.0,
+                "lanes": 509.7,
+            },
+            "dsp": {
+                "units": 10.0,
+                "lanes": 2.0,
+            },
         },
         "store": {
             "lut": {
@@ -350,8 +356,14 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {},
         },
         "norm": {
-            "lut": {},
-            "dsp": {},
+            "lut": {
+                "units": 2010.0,
+                "lanes": 972.5,
+            },
+            "dsp": {
+                "units": 10.0,
+                "lanes": 4.0,
+            },
         },
         "store": {
             "lut": {
