@@ -8,21 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "opu_hardware.h"
+#include "opu_posix.h"
 
 enum { REGISTER_BYTES = 4096, PATH_BYTES = 384, NAME_BYTES = 64 };
-
-/* Append a text, cut off at the end of the array. */
-static void append(char *to, size_t size, const char *text) {
-  const size_t used = strlen(to);
-  size_t n = strlen(text);
-  if (used + n >= size) n = size - used - 1;
-  memcpy(to + used, text, n);
-  to[used + n] = 0;
-}
 
 static void join(char *to, const char *first, const char *second, const char *third) {
   *to = 0;
@@ -32,17 +23,8 @@ static void join(char *to, const char *first, const char *second, const char *th
 }
 
 static enum opu_status failed(struct opu_linux *device, const char *path) {
-  device->what[0] = 0;
-  append(device->what, sizeof device->what, path);
-  append(device->what, sizeof device->what, ": ");
-  append(device->what, sizeof device->what, errno ? strerror(errno) : "unexpected contents");
+  say(device->what, sizeof device->what, path, errno ? strerror(errno) : "unexpected contents");
   return OPU_BUS;
-}
-
-static int64_t now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
 static uint32_t linux_read(void *self, uint32_t offset) {
@@ -51,10 +33,7 @@ static uint32_t linux_read(void *self, uint32_t offset) {
 
 static void linux_write(void *self, uint32_t offset, uint32_t value) {
   struct opu_linux *device = (struct opu_linux *)self;
-  /* The time of a program starts with it, or when the end of its predecessor is noticed. */
-  if (offset == OPU_IRQ_STATUS ||
-      (offset == OPU_CTRL && value & (OPU_CTRL_START | OPU_CTRL_QUEUE)))
-    device->deadline_ms = now_ms() + device->timeout_ms;
+  if (restarts_time(offset, value)) device->deadline_ms = now_ms() + device->timeout_ms;
   device->words[offset / 4] = value;
 }
 

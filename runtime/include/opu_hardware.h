@@ -57,6 +57,24 @@ enum opu_status opu_linux_open(struct opu_linux *device, const char *name, const
                                int timeout_ms);
 void opu_linux_close(struct opu_linux *device);
 
+/* A machine in simulation: the process of `opu-fuse hw sim` (docs/run-on-a-board.md), by a socket
+ * and memory that both map. Time passes in it while it is accessed or waited for. One client at a
+ * time; the machine is reset when it leaves. All members are the library's own. */
+struct opu_sim {
+  struct opu_registers registers;
+  struct opu_window window; /* all memory of the machine */
+  int socket;               /* -1: closed */
+  int timeout_ms;
+  int64_t deadline_ms;
+  int failed;     /* the process has gone or refuses an access: calls end with OPU_BUS */
+  char what[512]; /* why, after OPU_BUS, OPU_BUSY and OPU_OTHER_VERSION */
+};
+
+/* Open a simulation: "sim:PATH", the socket's, with a slash in it. timeout_ms: of real time, that a
+ * machine segment may take. OPU_BUSY: another client has it. */
+enum opu_status opu_sim_open(struct opu_sim *device, const char *name, int timeout_ms);
+void opu_sim_close(struct opu_sim *device);
+
 #ifdef __cplusplus
 }
 #endif

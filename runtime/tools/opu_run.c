@@ -3,6 +3,7 @@
  *   opu-run PROGRAM.opu                            list inputs and outputs
  *   opu-run PROGRAM.opu IN... OUT...               run; one file for each input, then each output
  *   opu-run -d uio:0 -t SECONDS PROGRAM.opu ...    on a machine (opu_hardware.h), else natively
+ *   opu-run -d sim:PATH ...                        on a simulation (opu-fuse hw sim)
  *
  * Files hold arrays as they are in memory: little-endian elements in C order, any number of images. */
 #include <limits.h>
@@ -138,34 +139,46 @@ static enum opu_status native(const struct opu_file *file, struct opu_backend *b
   return status;
 }
 
-static int run_on(const struct opu_file *file, struct opu_linux *device, char **paths) {
+/* registers: of a machine with the memory `window`, else a null pointer. */
+static int run_on(const struct opu_file *file, struct opu_registers *registers,
+                  struct opu_window window, char **paths) {
   struct opu_session session;
   struct opu_backend backend;
-  struct opu_window window;
   enum opu_status status = OPU_OK;
   void *work = file->work_bytes ? memory_of(file->work_bytes) : 0;
   if (file->work_bytes && !work) return fail("memory", "there is not enough");
-  if (device) {
-    window = device->window;
-    opu_registers_backend(&backend, &device->registers);
-  } else {
+  if (registers)
+    opu_registers_backend(&backend, registers);
+  else
     status = native(file, &backend, &window);
-  }
   if (status == OPU_OK)
     status = opu_session_init(&session, file, &backend, &window, work, (size_t)file->work_bytes);
   return status == OPU_OK ? run_files(&session, paths) : fail(file->name, opu_status_text(status));
 }
 
-static int run_device(const struct opu_file *file, const char *name, int timeout_ms,
-                      char **paths) {
+static int cannot_open(const char *name, enum opu_status status, const char *what) {
+  return fail(name, status == OPU_BAD_ARGUMENT ? "is no name of a device" : what);
+}
+
+static int run_linux(const struct opu_file *file, const char *name, int timeout_ms, char **paths) {
   struct opu_linux device;
   const char *root = getenv("OPU_ROOT"); /* for tests: before /dev and /sys */
   const enum opu_status status = opu_linux_open(&device, name, root ? root : "", timeout_ms);
   int result;
-  if (status != OPU_OK)
-    return fail(name, status == OPU_BUS ? device.what : "is no name of a device");
-  result = run_on(file, &device, paths);
+  if (status != OPU_OK) return cannot_open(name, status, device.what);
+  result = run_on(file, &device.registers, device.window, paths);
   opu_linux_close(&device);
+  return result;
+}
+
+static int run_sim(const struct opu_file *file, const char *name, int timeout_ms, char **paths) {
+  struct opu_sim device;
+  const enum opu_status status = opu_sim_open(&device, name, timeout_ms);
+  int result;
+  if (status != OPU_OK) return cannot_open(name, status, device.what);
+  result = run_on(file, &device.registers, device.window, paths);
+  if (device.failed) (void)fail(name, device.what);
+  opu_sim_close(&device);
   return result;
 }
 
@@ -184,6 +197,7 @@ static int damaged(const char *path, const struct opu_file *file, enum opu_statu
 
 int main(int count, char **words) {
   struct opu_file file;
+  const struct opu_window nothing = {0, 0};
   const char *device = 0, *path;
   enum opu_status status;
   size_t size;
@@ -215,6 +229,7 @@ int main(int count, char **words) {
     list_ports(&file);
     return fail(path, "give one file for each input, then one for each output");
   }
-  if (device) return run_device(&file, device, timeout_ms, words + first);
-  return run_on(&file, 0, words + first);
+  if (!device) return run_on(&file, 0, nothing, words + first);
+  if (!strncmp(device, "sim:", 4)) return run_sim(&file, device, timeout_ms, words + first);
+  return run_linux(&file, device, timeout_ms, words + first);
 }
