@@ -2,19 +2,21 @@
 
 One JSON object per line. `{"do": "run", "base", "words", "window", "watchdog", "limit"}` runs one
 program and answers with the counters; `{"do": "reset"}` resets the machine. Who drives the control
-registers: `{"do": "read", "offset"}` answers with their value, `{"do": "write", "offset", "value"}`
-writes one, `{"do": "pass", "cycles"}` lets time pass. The end of input ends the simulation. Answers
-go to standard output after `REPLY`, between whatever else the simulator prints. The DRAM image is a
-file shared with the process that commands.
+registers: `{"do": "read", "offset", "cycles"}` answers with their value, `{"do": "write", "offset",
+"value", "cycles"}` writes one; so many cycles pass afterwards. `{"do": "pass", "cycles"}` lets time
+pass, `{"do": "wait", "cycles"}` does so until the interrupt is high. The end of input ends the
+simulation. Answers go to standard output after `REPLY`, between whatever else the simulator prints.
+The DRAM image is a file shared with the process that commands.
 """
 
+import contextlib
 import json
 import os
 import sys
 from dataclasses import dataclass
 
 import cocotb
-from cocotb.triggers import SimTimeoutError, Timer, with_timeout
+from cocotb.triggers import RisingEdge, SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
 from msgspec.structs import asdict
 
@@ -91,17 +93,27 @@ async def reset(dut, _=None):
 
 async def read(dut, command):
     answer = await Registers(dut).read(command["offset"], 4)
+    await let_pass(dut, command)
     return {"value": int.from_bytes(answer.data, "little"), "resp": answer.resp}
 
 
 async def write(dut, command):
     answer = await Registers(dut).write(command["offset"], command["value"].to_bytes(4, "little"))
+    await let_pass(dut, command)
     return {"resp": answer.resp}
 
 
 async def let_pass(_, command):
-    await Timer(command["cycles"] * CYCLE, "step")
+    if command["cycles"]:
+        await Timer(command["cycles"] * CYCLE, "step")
     return {}
+
+
+async def wait(dut, command):
+    if not int(dut.irq.value):
+        with contextlib.suppress(SimTimeoutError):
+            await with_timeout(RisingEdge(dut.irq), command["cycles"] * CYCLE, "step")
+    return {"irq": bool(int(dut.irq.value))}
 
 
 async def run(dut, command):
@@ -120,7 +132,7 @@ async def run(dut, command):
     return {"error": 0, **asdict(result), **lists}
 
 
-DO = {"run": run, "reset": reset, "read": read, "write": write, "pass": let_pass}
+DO = {"run": run, "reset": reset, "read": read, "write": write, "pass": let_pass, "wait": wait}
 
 
 @cocotb.test()

@@ -9,12 +9,14 @@ import typer
 
 from opu_fuse.cli.arguments import machines, require_suffix
 from opu_fuse.cli.console import err, out
+from opu_fuse.cli.memory_options import BytesPerCycle, Latency, Memory, Waves, memory_port
+from opu_fuse.cli.progress import progress
 from opu_fuse.number_text import byte_size, counted
 from opu_fuse.sim.array_files import write_files, write_text
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List, show, check, compare and draw machines; write their SystemVerilog.",
+    help="List, show, check, compare, draw and simulate machines; write their SystemVerilog.",
 )
 SPEC = "name from `hw list`, or path of a YAML file"
 
@@ -167,3 +169,35 @@ def hw_rtl(
         files[f"{top}.v"] = plain_verilog(files, top)
     write_files(output, {name: text.encode() for name, text in files.items()})
     out.print(f"{output}: {counted(len(files), 'file')}; opu.f lists the sources to compile")
+
+
+@app.command("sim")
+def hw_sim(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC, autocompletion=machines)],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="socket to create")],
+    size: Annotated[
+        int, typer.Option(min=1, max=4096, metavar="MIB", help="memory of the machine, in MiB")
+    ] = 64,
+    waves: Waves = None,
+    latency: Latency = None,
+    bytes_per_cycle: BytesPerCycle = None,
+    memory: Memory = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="build the simulator longer, for long programs")
+    ] = False,
+) -> None:
+    """Simulate the SystemVerilog of a machine as a device for libopu and Python, until Ctrl-C."""
+    from opu_fuse.devices.sim_server import SimServer, simulated
+    from opu_fuse.hw.spec.load_spec import load_hw
+    from opu_fuse.sim.runner import RtlOptions
+
+    port = memory_port(latency, bytes_per_cycle, memory)
+    loaded = load_hw(spec)
+    with SimServer(path) as server:
+        with progress():
+            machine = simulated(loaded, size << 20, RtlOptions(waves=waves, **port), fast=fast)
+        with machine:
+            server.listen()
+            where = f"sim:{path.absolute()}"
+            out.print(f"{loaded.name} with {byte_size(size << 20)} of memory is {where}")
+            server.serve(machine)

@@ -16,15 +16,14 @@ from opu_fuse.cli.arguments import (
     Pictures,
     ProgramFile,
     Wide,
-    number,
     require_pictures,
     with_pictures,
 )
 from opu_fuse.cli.console import out, print_json
 from opu_fuse.cli.drawing import Draw, Labels, MinScore, drawing_of
+from opu_fuse.cli.memory_options import BytesPerCycle, Latency, Memory, Waves, memory_port
 from opu_fuse.cli.progress import progress
 from opu_fuse.errors import RunError
-from opu_fuse.hw.spec.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.sim.array_files import (
     read_array,
     read_inputs,
@@ -34,7 +33,6 @@ from opu_fuse.sim.array_files import (
     write_text,
 )
 from opu_fuse.sim.engine_names import EngineName as Engine
-from opu_fuse.sim.engine_names import MemoryName
 
 TIMED = (Engine.CYCLE, Engine.RTL)
 WITH_DATA = (Engine.FUNCTIONAL, Engine.NATIVE, Engine.RTL)
@@ -96,35 +94,10 @@ def run(
             metavar="T.json", help="write a trace for https://ui.perfetto.dev (cycle, rtl)"
         ),
     ] = None,
-    waves: Annotated[
-        Path | None, typer.Option(metavar="F.fst", help="write waveforms, .fst or .vcd (rtl)")
-    ] = None,
-    latency: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=MAX_LATENCY,
-            metavar="N",
-            help="memory latency in cycles; default: the machine's (cycle, rtl)",
-        ),
-    ] = None,
-    bytes_per_cycle: Annotated[
-        float | None,
-        typer.Option(
-            min=MIN_SPEED,
-            max=MAX_SPEED,
-            callback=number,
-            metavar="X",
-            help="memory bandwidth; default: the machine's (cycle, rtl)",
-        ),
-    ] = None,
-    memory: Annotated[
-        MemoryName | None,
-        typer.Option(
-            metavar="|".join(MemoryName),
-            help="timing of a DDR memory, which has a bandwidth of its own (cycle, rtl)",
-        ),
-    ] = None,
+    waves: Waves = None,
+    latency: Latency = None,
+    bytes_per_cycle: BytesPerCycle = None,
+    memory: Memory = None,
     shuffle: Annotated[
         int | None,
         typer.Option(
@@ -167,7 +140,7 @@ def run(
             ("--model without --check", None if check else model, ()),
         ],
     )
-    port = _port(latency, bytes_per_cycle, memory)
+    port = memory_port(latency, bytes_per_cycle, memory)
     require_targets(trace, waves, draw)
     require_folders(output, dump_tensors)
     if waves is not None:
@@ -209,15 +182,6 @@ def run(
             out.print(line)
     if checked is not None:
         _report_check(checked, quiet=as_json)
-
-
-def _port(
-    latency: int | None, bytes_per_cycle: float | None, memory: MemoryName | None
-) -> dict[str, Any]:
-    """What `MemoryOptions` and `RtlOptions` say of the memory."""
-    if memory is not None and bytes_per_cycle is not None:
-        raise typer.BadParameter(f"--bytes-per-cycle: {memory} has a bandwidth of its own")
-    return {"latency": latency, "bytes_per_cycle": bytes_per_cycle, "dram": memory}
 
 
 def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine, ...]]]) -> None:

@@ -7,6 +7,7 @@ from opu_fuse.devices.control import Control
 from opu_fuse.devices.device import Device
 from opu_fuse.devices.linux import DmaBuffer, PhysicalMemory, UioPage
 from opu_fuse.devices.mapped import MappedDevice
+from opu_fuse.devices.sim_client import SimConnection
 from opu_fuse.errors import RunError
 from opu_fuse.input_arrays import Arrays
 from opu_fuse.program import Program
@@ -17,22 +18,31 @@ KINDS = {
     "sim:functional": "the functional engine",
     "sim:native": "the functional engine in C",
     "sim:rtl": "the SystemVerilog under Verilator",
+    "sim:PATH": "the machine of `opu-fuse hw sim`; PATH has a slash in it",
     "uio:N": "/dev/uioN with its interrupt, memory of u-dma-buf /dev/udmabufN",
     "uio:N,NAME": "the same with another buffer of u-dma-buf",
     "mem:REGISTERS,BASE,SIZE": "three numbers: everything through /dev/mem, as root",
 }
 """What `open_device` takes -> what that is."""
 
+_ENGINES = (EngineName.FUNCTIONAL, EngineName.NATIVE, EngineName.RTL)
+
 
 def open_device(where: str, *, timeout: float = 10.0) -> Device:
     """Open a machine.
 
-    where: one of `KINDS`, as "uio:0". timeout: seconds that a machine segment may take on a board.
+    where: one of `KINDS`, as "uio:0". timeout: seconds that a machine segment may take on a board
+    or behind a socket.
 
     Raises RunError for a name that is none of them, and where the device cannot be opened.
     """
     kind, _, rest = where.partition(":")
-    if where in KINDS and kind == "sim":
+    if kind == "sim" and "/" in rest:
+        connection = SimConnection(rest, where)
+        control, opened = Control(connection, where, connection), ExitStack()
+        opened.callback(connection.close)
+        return MappedDevice(control, connection, where, timeout=timeout, opened=opened)
+    if kind == "sim" and rest in _ENGINES:
         return SimulatedDevice(EngineName(rest))
     if kind == "uio" and (match := re.fullmatch(r"(\d+)(?:,([\w-]+))?", rest)):
         with ExitStack() as opened:

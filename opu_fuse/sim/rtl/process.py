@@ -88,7 +88,7 @@ class RtlMachine:
             self.window = self._share(image)
             arguments = [
                 *("--spec", str(self._write_spec())),
-                *("--image", str(self._folder / "dram.bin")),
+                *("--image", str(self.memory_file)),
                 *("--retired", str(self._folder / "retired.txt")),
                 *("--folder", str(self._folder)),
                 *("--latency", str(latency)),
@@ -170,20 +170,27 @@ class RtlMachine:
         self._send(do="reset")
         self._answer(None)
 
-    def read(self, offset: int) -> int:
-        """A control register, by its byte offset. RunError where the access is refused."""
-        self._send(do="read", offset=offset)
+    def read(self, offset: int, *, cycles: int = 0) -> int:
+        """A control register, by its byte offset. RunError where the access is refused. cycles:
+        that pass afterwards.
+        """
+        self._send(do="read", offset=offset, cycles=cycles)
         return self._accepted("read of", offset)["value"]
 
-    def write(self, offset: int, value: int) -> None:
-        """Write a control register. RunError where the access is refused."""
-        self._send(do="write", offset=offset, value=value)
+    def write(self, offset: int, value: int, *, cycles: int = 0) -> None:
+        """Write a control register; the rest as of `read`."""
+        self._send(do="write", offset=offset, value=value, cycles=cycles)
         self._accepted("write to", offset)
 
     def let_pass(self, cycles: int) -> None:
-        """Time passes between accesses to control registers, and only then."""
+        """Time passes between accesses to control registers."""
         self._send(do="pass", cycles=cycles)
         self._answer(None)
+
+    def wait(self, cycles: int) -> bool:
+        """Time passes until the interrupt is high, so many cycles at most. Whether it is."""
+        self._send(do="wait", cycles=cycles)
+        return self._answer(None)["irq"]
 
     def _accepted(self, access: str, offset: int) -> dict[str, Any]:
         answer = self._answer(None)
@@ -216,10 +223,16 @@ class RtlMachine:
         """The window as the caller sees it; the machine's ends with a whole beat of the bus."""
         bus = self.spec.dram.bus_bytes
         self._window_bytes = -(-image.size // bus) * bus
-        path = self._folder / "dram.bin"
-        window = np.memmap(path, np.uint8, "w+", shape=(self._window_bytes,))[: image.size]
+        window = np.memmap(self.memory_file, np.uint8, "w+", shape=(self._window_bytes,))[
+            : image.size
+        ]
         window[:] = image
         return np.asarray(window)
+
+    @property
+    def memory_file(self) -> Path:
+        """File that holds the window, shared with the simulator. It is removed by `close`."""
+        return self._folder / "dram.bin"
 
     def _temporary_waves(self) -> Path:
         """Where the simulator writes waves: they get their name when they are complete."""
