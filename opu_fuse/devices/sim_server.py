@@ -4,6 +4,7 @@ a Unix socket, memory by a file that the simulator and the client map.
 Time passes in the machine with the accesses to its registers, and while the client waits.
 """
 
+import errno
 import os
 import select
 import socket
@@ -90,21 +91,25 @@ class SimServer:
         while True:
             self.step(machine)
 
-    def step(self, machine: Machine) -> None:
-        """Wait for one message and answer it; simulate a while for a client that waits."""
+    def step(self, machine: Machine, patience: float | None = None) -> None:
+        """Answer the next messages, or simulate a while for a client that waits. patience: seconds
+        until it returns without a message; None for as long as it takes.
+
+        A client that leaves does so before the next one is greeted.
+        """
         watched = [self._listener, *self._callers, *filter(None, [self._client])]
-        waits = self._wait_until is not None
-        ready, _, _ = select.select(watched, [], [], 0 if waits else None)
-        if self._listener in ready:
-            self._callers.append(self._listener.accept()[0])
-            self._callers[-1].settimeout(_SILENCE_SECONDS)
+        client, waits = self._client, self._wait_until is not None
+        ready, _, _ = select.select(watched, [], [], 0 if waits else patience)
+        if client is not None and client in ready:
+            self._answer(client, machine)
+        elif waits:
+            self._simulate(machine)
         for caller in [c for c in self._callers if c in ready]:
             self._callers.remove(caller)
             self._greet(caller, machine)
-        if self._client is not None and self._client in ready:
-            self._answer(self._client, machine)
-        elif waits:
-            self._simulate(machine)
+        if self._listener in ready:
+            self._callers.append(self._listener.accept()[0])
+            self._callers[-1].settimeout(_SILENCE_SECONDS)
 
     def _greet(self, caller: socket.socket, machine: Machine) -> None:
         request = receive(caller, REQUEST.size)
@@ -191,25 +196,27 @@ def _bound(path: Path) -> socket.socket:
         raise RunError(str(path), "exists and is no socket", "choose another path")
     ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if path.is_socket():
-            _require_left(path)
+        if path.is_socket() and _is_left(path):
             path.unlink()
         ours.bind(str(path))
     except OSError as error:
         ours.close()
-        help_ = "choose a path of at most 107 bytes in a folder that can be written"
         what = f"the socket cannot be opened ({error.strerror or error})"
+        help_ = "choose a path of at most 107 bytes in a folder that can be written"
+        if error.errno == errno.EADDRINUSE:
+            what, help_ = "another simulation listens there", "choose another path"
         raise RunError(str(path), what, help_) from error
     return ours
 
 
-def _require_left(path: Path) -> None:
+def _is_left(path: Path) -> bool:
+    """Whether nobody listens to a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
-            return
-    raise RunError(str(path), "another simulation listens there", "choose another path")
+            return True
+    return False
 
 
 def _send_memory(caller: socket.socket, file: Path) -> None:

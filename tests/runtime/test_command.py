@@ -1,23 +1,13 @@
 """`opu-run`: a program file run from C, under sanitizers and on other processors."""
 
-import os
-import shutil
-import subprocess
-
-import numpy as np
 import pytest
 
-from opu_fuse.bundle.file import save
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim import engine
-from opu_fuse.sim.ports import noise
-from tests.runtime.built import COMMAND, build
+from tests.runtime.commands import CROSS, case_of, cross_command, run_command, same_outputs
 from tests.runtime.test_host_segments import CLOSE, joined_model, model_of
 from tests.tiers import by_night
-
-CROSS = {"aarch64": "aarch64-linux-gnu-gcc", "riscv64": "riscv64-linux-gnu-gcc"}
 
 
 @pytest.fixture(scope="module")
@@ -27,59 +17,29 @@ def joined(tmp_path_factory):
 
 
 def _case(model, folder, **options):
-    """(program, inputs, expected outputs): three images."""
-    spec = load_hw("opu-tiny")
-    bundle = compile_model(model, spec, Options(host="c", **options)).bundle
-    save(bundle, folder / "x.opu")
-    inputs = {k: np.concatenate([v] * 3)[:3] for k, v in noise(bundle).items()}
-    expected = engine.run(bundle, spec, inputs, engine="native").outputs
-    files = []
-    for port in bundle.inputs:
-        files.append(folder / f"in{len(files)}")
-        inputs[port.name].tofile(files[-1])
-    outputs = [(folder / f"out{n}", expected[p.name]) for n, p in enumerate(bundle.outputs)]
-    return folder / "x.opu", files, outputs
-
-
-def _run(command, *words, env=None):
-    words = [*(command if isinstance(command, list) else [command]), *words]
-    environment = {**os.environ, **(env or {})}
-    return subprocess.run(
-        [str(w) for w in words], capture_output=True, text=True, check=False, env=environment
-    )
-
-
-def _same(command, case):
-    program, files, outputs = case
-    done = _run(command, program, *files, *(path for path, _ in outputs))
-    assert done.returncode == 0, done.stderr
-    return all(np.array_equal(np.fromfile(p, e.dtype), e.ravel()) for p, e in outputs)
+    bundle = compile_model(model, load_hw("opu-tiny"), Options(host="c", **options)).bundle
+    return case_of(bundle, folder)
 
 
 def test_a_network_with_host_segments_under_sanitizers(command, joined):
-    assert _same(command, joined)
+    assert same_outputs(command, joined)
 
 
 @pytest.mark.parametrize("processor", by_night(CROSS, ["riscv64"]))
 def test_other_processors_compute_the_same_bits(processor, command, joined, tmp_path):
-    compiler, emulator = CROSS[processor], f"qemu-{processor}"
-    if not (shutil.which(compiler) and shutil.which(emulator)):
-        if os.environ.get("CI"):
-            pytest.fail(f"{compiler} and {emulator} are missing (.ci/run installs them)")
-        pytest.skip(f"needs {compiler} and {emulator} (apt-get install qemu-user gcc-...)")
-    cross = build(tmp_path / "opu-run", *COMMAND, compiler=compiler, options=("-O1", "-static"))
-    assert _same([emulator, cross], joined)
+    cross = cross_command(processor, tmp_path)
+    assert same_outputs(cross, joined)
     softmax = _case(model_of(*CLOSE["softmax"]), tmp_path, keep_float=("only",))
     results = []
-    for each in (command, [emulator, cross]):
-        _same(each, softmax)
+    for each in (command, cross):
+        same_outputs(each, softmax)
         results.append(softmax[2][0][0].read_bytes())
     assert results[0] == results[1]
 
 
 def test_it_lists_ports_and_says_what_is_wrong(command, joined, tmp_path):
     program, files, outputs = joined
-    assert "input x: type 1 [1, 4, 6, 5]" in _run(command, program).stdout
+    assert "input x: type 1 [1, 4, 6, 5]" in run_command(command, program).stdout
     cut = tmp_path / "cut.opu"
     cut.write_bytes(program.read_bytes()[:-100])
     odd = tmp_path / "odd"
@@ -97,7 +57,7 @@ def test_it_lists_ports_and_says_what_is_wrong(command, joined, tmp_path):
         (("-t", "0.5", program), "-t: is no whole number of seconds"),
         (("-t", "99999999", program), "-t: is no whole number of seconds"),
     ):
-        done = _run(command, *words)
+        done = run_command(command, *words)
         assert done.returncode == 1
         assert text in done.stderr
         assert "Sanitizer" not in done.stderr
