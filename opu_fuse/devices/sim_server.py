@@ -175,8 +175,11 @@ class SimServer:
 def simulated(hw: HwSpec, size: int, options: RtlOptions, *, fast: bool = False) -> RtlMachine:
     """A machine with `size` bytes of memory, to be served. fast: as of `RtlMachine`.
 
-    Raises RunError where a tool is missing, and for a memory that the options have not.
+    Raises RunError for a machine that has no RTL, where a tool is missing, and for a memory that is
+    too small.
     """
+    if not hw.build:
+        raise RunError(hw.name, "has no RTL (`build: false`)", "use another machine of `hw list`")
     if options.dram is not None:
         require_dram(options.dram, options.bytes_per_cycle, size)
     return RtlMachine(

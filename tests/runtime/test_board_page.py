@@ -8,6 +8,7 @@ import numpy as np
 
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.sim import engine
+from tests.devices.served import served_model
 from tests.runtime.built import SANITIZED, build
 from tests.runtime.test_host_segments import compiled, joined_model
 
@@ -16,7 +17,7 @@ BLOCKS = re.findall(r"```c\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTA
 
 
 def test_the_complete_program_runs(sanitized, tmp_path):
-    text, _ = BLOCKS
+    text = BLOCKS[0]
     source = tmp_path / "main.c"
     source.write_text(text, encoding="utf-8")
     options = ("-std=c11", *SANITIZED)
@@ -33,6 +34,35 @@ def test_the_complete_program_runs(sanitized, tmp_path):
         env={"ASAN_OPTIONS": "detect_leaks=0"},
     )
     got = [float.fromhex(line) for line in done.stdout.split()]
+    assert np.array_equal(np.array(got, np.float32), expected.ravel())
+
+
+def test_the_complete_program_runs_on_a_simulation(sanitized, tmp_path):
+    """With the back end of the section "Without a board" in the place of the native engine."""
+    native = re.compile(r"  status = opu_native_init.*?opu_native_backend[^\n]*\n", re.DOTALL)
+    assert len(native.findall(BLOCKS[0])) == 1
+    bundle, path = compiled(joined_model(), tmp_path)
+    (port,) = bundle.inputs
+    hw = load_hw("opu-tiny")
+    with served_model(hw) as (socket, _, _):
+        opened = BLOCKS[2].replace("/tmp/opu", str(socket))
+        source = tmp_path / "main.c"
+        opened += "  status = OPU_OK;\n  window = device.window;\n"
+        source.write_text(
+            native.sub(lambda _: opened, BLOCKS[0]).replace('"opu.h"', '"opu_hardware.h"')
+        )
+        options = ("-std=c11", "-Wno-unused", *SANITIZED)
+        main = build(tmp_path / "main", source, sanitized, options=options)
+        done = subprocess.run(
+            [main, path],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"ASAN_OPTIONS": "detect_leaks=0"},
+        )
+    got = [float.fromhex(line) for line in done.stdout.split()]
+    image = np.zeros(port.shape, np.float32)
+    expected = engine.run(bundle, hw, {port.name: image}).outputs["y"]
     assert np.array_equal(np.array(got, np.float32), expected.ravel())
 
 
