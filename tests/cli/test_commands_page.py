@@ -11,8 +11,10 @@ from opu_fuse.resources import hw_specs_dir
 TEXT = (hw_specs_dir().parent / PAGE).read_text(encoding="utf-8")
 PARTS = dict(verb_parts())
 SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", TEXT, flags=re.MULTILINE))
-DESCRIBED_ELSEWHERE = {"sweep", "explore", "zoo list"}
-"""Their pages are walked through, or their output is a list that another page explains."""
+DESCRIBED_ELSEWHERE = {"sweep", "explore", "zoo list", "hw sim"}
+"""Their pages are walked through, their output is a list that another page explains, or they run
+until Ctrl-C.
+"""
 
 
 def test_the_page_is_current():

@@ -48,8 +48,8 @@ def test_a_missing_verilator_is_named(opu_fuse, tmp_path, monkeypatch):
 
 
 @pytest.mark.rtl
-def test_ctrl_c_ends_it_and_removes_its_socket(tmp_path):
-    with served_rtl("opu-tiny", "--waves", str(tmp_path / "w.vcd")) as (path, child):
+def test_ctrl_c_ends_it_and_removes_its_socket():
+    with served_rtl("opu-tiny") as (path, child):
         second = [sys.executable, "-m", "opu_fuse", "hw", "sim", "opu-tiny", str(path)]
         done = subprocess.run(second, capture_output=True, text=True, check=False)
         assert done.returncode == 1
@@ -57,4 +57,14 @@ def test_ctrl_c_ends_it_and_removes_its_socket(tmp_path):
         child.send_signal(signal.SIGINT)
         assert child.wait(30) == 130
         assert not path.exists()
-    assert (tmp_path / "w.vcd").stat().st_size > 0
+
+
+@pytest.mark.rtl
+@pytest.mark.nightly
+def test_waves_are_complete_after_its_end(tmp_path):
+    """A simulator of its own."""
+    waves = tmp_path / "w.vcd"
+    with served_rtl("opu-tiny", "--waves", str(waves)) as (_, child):
+        child.send_signal(signal.SIGINT)
+        child.wait(30)
+    assert waves.read_text().startswith("$version")

@@ -18,6 +18,7 @@ from opu_fuse.errors import RunError
 from opu_fuse.hw.isa.register_map import OFFSET
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from tests.devices.register_model import BUSY, DONE, ERROR, MachineModel
+from tests.some import some
 
 MEMORY_BYTES = 1 << 22
 
@@ -92,12 +93,10 @@ def served_rtl(spec: str, *options: str) -> Iterator[tuple[Path, subprocess.Pope
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "socket"
         command = [sys.executable, "-m", "opu_fuse", "hw", "sim", spec, str(path), *options]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert child.stdout is not None
-            line = child.stdout.readline()
-            assert f"is sim:{path}" in line, line
-            yield path, child
-        finally:
-            child.terminate()
-            child.wait()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                line = some(child.stdout).readline()
+                assert f"is sim:{path}" in line, line
+                yield path, child
+            finally:
+                child.terminate()

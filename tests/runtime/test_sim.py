@@ -2,13 +2,14 @@
 on other processors.
 """
 
+import os
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from opu_fuse.bundle.file import save
 from opu_fuse.devices.sim_client import SimConnection
@@ -19,7 +20,7 @@ from opu_fuse.options import Options
 from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.pipeline import compile_model
 from tests.devices.register_model import START
-from tests.devices.served import served_model, served_rtl
+from tests.devices.served import MEMORY_BYTES, served_model, served_rtl
 from tests.runtime.commands import case_of, cross_command, run_command, same_outputs
 from tests.runtime.test_host_segments import joined_model
 from tests.tiers import by_night
@@ -90,18 +91,16 @@ def test_other_processors_reach_the_machine(processor, served, joined, tmp_path)
 
 
 @pytest.mark.rtl
-def test_an_illegal_instruction_faults_in_the_rtl_and_the_next_program_runs(
-    command, joined, tmp_path
-):
+def test_a_fault_of_the_rtl_is_reported_and_the_next_program_runs(command, joined, tmp_path):
     good = _joined_bundle()
     words = good.words.copy()
-    words[8] = 0xE000_0000  # no such engine
+    words[0] ^= 1  # of the spec's hash, which the first instruction compares
     damaged = case_of(good, tmp_path)
     save(replace(good, words=words), damaged[0])
     with served_rtl("opu-tiny") as (path, _):
         said = _failed(command, path, damaged, "-t", "100")
         assert "faults at an instruction" in said
-        assert ERROR_DOC[ErrorCode.ILLEGAL_INSTRUCTION] in said
+        assert ERROR_DOC[ErrorCode.SPEC_MISMATCH] in said
         assert same_outputs([command, "-d", f"sim:{path}", "-t", "100"], joined)
 
 
@@ -113,7 +112,7 @@ def test_a_fault_has_its_instruction_and_text(command, served, joined):
 
 def test_a_program_that_does_not_end_is_stopped(command, joined):
     with served_model(TINY, hangs=True) as (path, machine, _):
-        assert "has not ended in time" in _failed(command, path, joined, "-t", "1")
+        assert "did not end in time and was stopped" in _failed(command, path, joined, "-t", "1")
         assert ("CTRL", 1 << 1) in machine.model.log
 
 
@@ -134,10 +133,11 @@ def test_a_server_that_ends_is_no_timeout(command, joined):
 
 def test_memory_that_is_too_small_and_another_machine_are_refused(command, served, joined):
     path, machine, _ = served
-    machine.model.set("SPEC_HASH_LO", 1)
-    assert "another machine" in _failed(command, path, joined)
-    machine.memory_file.write_bytes(bytes(4096))
+    os.truncate(machine.memory_file, 64)
     assert "smaller than the program needs" in _failed(command, path, joined)
+    machine.model.set("SPEC_HASH_LO", 1)
+    os.truncate(machine.memory_file, MEMORY_BYTES)
+    assert "is another one than the program was compiled for" in _failed(command, path, joined)
 
 
 @pytest.mark.parametrize(
