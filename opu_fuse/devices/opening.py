@@ -38,7 +38,7 @@ def open_device(where: str, *, timeout: float = 10.0) -> Device:
     """
     kind, _, rest = where.partition(":")
     if kind == "sim" and "/" in rest:
-        connection = SimConnection(rest, where)
+        connection = SimConnection(rest, where, timeout)
         control, opened = Control(connection, where, connection), ExitStack()
         opened.callback(connection.close)
         return MappedDevice(control, connection, where, timeout=timeout, opened=opened)

@@ -17,7 +17,7 @@ from opu_fuse.devices.sim_messages import (
 )
 from opu_fuse.errors import RunError
 
-_SILENCE_SECONDS = 30.0
+_SILENCE_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 1.0
 _START = "start it with `opu-fuse hw sim SPEC PATH`"
 
@@ -25,15 +25,16 @@ _START = "start it with `opu-fuse hw sim SPEC PATH`"
 class SimConnection:
     """Registers, interrupt and memory of one machine.
 
-    path: of the socket; where: its name in messages; address, bytes: of the machine's memory, as
+    path: of the socket; where: its name in messages; timeout: seconds that a machine segment may
+    take, a process that is silent for longer hangs; address, bytes: of the machine's memory, as
     `devices.mapped.Memory` has them. Raises RunError where nobody listens, or another client has
     the machine.
     """
 
-    def __init__(self, path: str, where: str) -> None:
+    def __init__(self, path: str, where: str, timeout: float = 10.0) -> None:
         self._where = where
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(_SILENCE_SECONDS)
+        self._socket.settimeout(timeout + _SILENCE_SECONDS)
         try:
             self._connect(path)
             self.address, self.bytes = self._greet()

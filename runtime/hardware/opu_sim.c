@@ -15,7 +15,7 @@
 
 enum { HELLO = 1, READ, WRITE, WAIT };
 enum { DONE = 0, REFUSED, TAKEN, OTHER_VERSION };
-enum { MESSAGES_VERSION = 1, LONGEST_WAIT_MS = 1000, SILENCE_SECONDS = 30 };
+enum { MESSAGES_VERSION = 1, LONGEST_WAIT_MS = 1000, SILENCE_SECONDS = 2 };
 
 struct request {
   uint32_t command, offset, value;
@@ -132,10 +132,10 @@ static int sim_wait(void *self) {
 
 static enum opu_status connect_to(struct opu_sim *device, const char *path) {
   struct sockaddr_un address;
-  struct timeval silence;
+  struct timeval silence; /* for longer, the process hangs */
   memset(&address, 0, sizeof address);
   memset(&silence, 0, sizeof silence);
-  silence.tv_sec = SILENCE_SECONDS;
+  silence.tv_sec = device->timeout_ms / 1000 + SILENCE_SECONDS;
   address.sun_family = AF_UNIX;
   if (strlen(path) >= sizeof address.sun_path) {
     say(device->what, sizeof device->what, path, "is too long for the path of a socket");

@@ -158,6 +158,15 @@ def test_a_server_that_ends_is_named(program):
             device.run(program, noise(program.bundle))
 
 
+def test_a_server_that_hangs_is_named(tmp_path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with pytest.raises(RunError, match="simulation has ended, or does not answer; look at"):
+            opu_fuse.open_device(f"sim:{path}", timeout=0.1)
+
+
 def test_a_program_that_does_not_end_is_stopped(program):
     with (
         served_model(TINY, hangs=True) as (path, _, _),

@@ -140,6 +140,14 @@ def test_memory_that_is_too_small_and_another_machine_are_refused(command, serve
     assert "is another one than the program was compiled for" in _failed(command, path, joined)
 
 
+def test_a_server_that_hangs_is_named(command, joined, tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        said = _failed(command, tmp_path / "socket", joined, "-t", "1")
+    assert "its process does not answer" in said
+
+
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
