@@ -124,9 +124,10 @@ static int sim_sync(void *self) { return ((struct opu_sim *)self)->failed; }
 
 static int sim_wait(void *self) {
   struct opu_sim *device = (struct opu_sim *)self;
-  const int64_t left = device->deadline_ms - now_ms();
+  int64_t left = device->deadline_ms - now_ms();
   if (left <= 0) return 1;
-  (void)ask(device, WAIT, 0, (uint32_t)(left < LONGEST_WAIT_MS ? left : LONGEST_WAIT_MS), 0);
+  if (left > LONGEST_WAIT_MS) left = LONGEST_WAIT_MS;
+  (void)ask(device, WAIT, 0, (uint32_t)left, 0);
   return 0;
 }
 

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import unicorn
 from msgspec import Struct
 from msgspec.structs import fields
 from unicorn import arm64_const as arm
+from unicorn import unicorn_const as const
+from unicorn.unicorn import Uc
 
 from opu_fuse.devices.linux import REGISTER_BYTES
 from opu_fuse.devices.sim_client import SimConnection
@@ -66,10 +67,10 @@ class Board:
         self._done, self._broken = False, 0
         self.accesses = 0
         self._memory = machine.bytes
-        uc = self._uc = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        uc = self._uc = Uc(const.UC_ARCH_ARM64, const.UC_MODE_ARM)
         uc.ctl_set_cpu_model(arm.UC_CPU_ARM64_A72)
         uc.mem_map(0, RAM_BYTES)
-        uc.mem_map_ptr(DRAM, self._memory.size, unicorn.UC_PROT_ALL, self._memory.ctypes.data)
+        uc.mem_map_ptr(DRAM, self._memory.size, const.UC_PROT_ALL, self._memory.ctypes.data)
         uc.mmio_map(REGISTERS, REGISTER_BYTES, self._read, None, self._write, None)
         uc.mmio_map(BOARD, REGISTER_BYTES, self._read_board, None, self._write_board, None)
         uc.mem_write(0, image)
