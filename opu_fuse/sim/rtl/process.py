@@ -223,11 +223,11 @@ class RtlMachine:
         """The window as the caller sees it; the machine's ends with a whole beat of the bus."""
         bus = self.spec.dram.bus_bytes
         self._window_bytes = -(-image.size // bus) * bus
-        window = np.memmap(self.memory_file, np.uint8, "w+", shape=(self._window_bytes,))[
-            : image.size
-        ]
-        window[:] = image
-        return np.asarray(window)
+        shared = np.memmap(self.memory_file, np.uint8, "w+", shape=(self._window_bytes,))
+        window = np.asarray(shared[: image.size])
+        if image.any():  # a new file holds zeros, and takes no space
+            window[:] = image
+        return window
 
     @property
     def memory_file(self) -> Path:

@@ -40,7 +40,7 @@ static void write(void *self, uint32_t offset, uint32_t value) {
 static int wait(void *self) {
   (void)self;
   mailbox->waits++;
-  if (board_read(BOARD_CLOCK) - started > mailbox->timeout_ms) return 1;
+  if (board_read(BOARD_CLOCK) - started >= mailbox->timeout_ms) return 1;
   __asm__ volatile("msr daifclr, #2\n\twfi\n\tmsr daifset, #2" ::: "memory");
   return 0;
 }
