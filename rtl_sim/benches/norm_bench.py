@@ -309,14 +309,10 @@ async def extreme_shapes_write_what_the_page_says(dut):
     most = SPEC.buffers.param.words // 16
     pure = ORDERS.pack(["norm"])
     for name in PASSES:
-        for shape in (
-            {"pixels": 1, "blocks": most},
-            {"pixels": 1, "blocks": 1},
-            {"pixels": 2, "blocks": most},
-            {"pixels": min(PIXELS, SPEC.buffers.output.words), "blocks": 1},
-        ):
-            await bench.layer(name, Pauses(), order=pure, **shape)
-            await bench.layer(name, Pauses(hold=0.3), **shape)
+        widest = min(PIXELS, SPEC.buffers.output.words)
+        for pixels, blocks in ((1, most), (1, 1), (2, most), (widest, 1)):
+            await bench.layer(name, Pauses(), order=pure, pixels=pixels, blocks=blocks)
+            await bench.layer(name, Pauses(hold=0.3), pixels=pixels, blocks=blocks)
     await bench.check_all()
 
 
