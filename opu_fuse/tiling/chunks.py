@@ -103,7 +103,7 @@ def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]
     total = ceil_div(shape.pre_pool_channels, hw.word_channels)
     first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
-    plain = plain and not shape.computed
+    plain = plain and not shape.computed and not shape.passes  # a norm reads all blocks together
     whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
     partial = shape.pre_pool_channels % hw.word_channels and plain and whole
     for block, blocks in spans(total, tile.blocks):
