@@ -340,7 +340,9 @@ class TileSchedule(Generic[Layer, Read]):
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             buffers = psum, output, params, tables, exponentials, residual, halo
-            step = PostStep(out.block, (out.block + at, count), rect, pre_pool, *buffers, to)
+            statistics = out.blocks if shape.passes and at == 0 else 0
+            blocks = out.block, (out.block + at, count), statistics
+            step = PostStep(*blocks, rect, pre_pool, *buffers, to)
             if residual is not None:
                 sink.load_residuals(layer, step)
             if halo is not None:

@@ -43,8 +43,22 @@ dataflow:
 """
 
 
+_NARROW = NORM_MACHINE.replace("name: norms", "name: narrow-norms").replace(
+    "buffers:", "buffers:\n  weight: {words: 64, banks: 2, width: 8}"
+)
+
+
 def norm_machine() -> HwSpec:
+    return _machine(NORM_MACHINE)
+
+
+def narrow_norm_machine() -> HwSpec:
+    """A bank of weights holds 8 rows: those of 32 keys of 8 channels."""
+    return _machine(_NARROW)
+
+
+def _machine(text: str) -> HwSpec:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "norms.yaml"
-        path.write_text(NORM_MACHINE)
+        path.write_text(text)
         return load_hw(str(path))
