@@ -44,6 +44,7 @@ from opu_fuse.tile_schedule.sink import (
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import pieces
+from opu_fuse.tiling.shared_banks import due
 from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of, pre_pool_rect, spans
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
@@ -55,7 +56,8 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
     """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
-    group (`interleaved`), or the layers of a fused stack (`stack`).
+    group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
+    layers of a fused stack (`stack`).
     """
 
     layers: tuple[Layer_co, ...]
@@ -88,6 +90,8 @@ class TileSchedule(Generic[Layer, Read]):
         for unit, resident, successor in zip(units, residents, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
+            elif unit.interleaved and unit.layers[-1].shape.array:
+                self.share_banks(*unit.layers)
             elif unit.interleaved:
                 self.interleave(*unit.layers)
             else:
@@ -145,6 +149,40 @@ class TileSchedule(Generic[Layer, Read]):
                 self._tile(filler, filler_out, filler_rect)
             done = due
 
+    def share_banks(self, *layers: Layer) -> None:
+        """Schedule all tiles of a norm, the last layer, and in the same banks of partial sums
+        those of the others (`tiling/shared_banks.py`).
+        """
+        self._divide_as(layers[0])
+        norm, bank = layers[-1], self._banks[Space.PSUM].bank_words
+        others = [(layer, *tile) for layer in layers[:-1] for tile in layer.tiles]
+        done, slots = 0, norm.tiles
+        for slot, tile in enumerate(slots, 1):
+            together, room = [(norm, *tile)], bank - _psum_words(norm, *tile)
+            for other in others[done : due(slot, len(others), len(slots))]:
+                room -= _psum_words(*other)
+                if room < 0:
+                    break
+                together.append(other)
+            done += len(together) - 1
+            self._share_bank(together)
+        for other in others[done:]:
+            self._tile(*other)
+
+    def _share_bank(self, tiles: Sequence[tuple[Layer, OutputRange, Rect]]) -> None:
+        """Post begins when the array leaves the bank, with the last tile. The first one, at the
+        beginning of the bank, marks it as reusable.
+        """
+        psum = self._banks[Space.PSUM].take_oldest()
+        computed: list[tuple[Layer, OutputRange, Rect, PrePoolRect, int]] = []
+        for layer, out, rect in tiles:
+            pre_pool = pre_pool_rect(layer.shape, rect)
+            self._accumulate(layer, out, rect, pre_pool, psum=psum)
+            computed.append((layer, out, rect, pre_pool, psum))
+            psum += _psum_words(layer, out, rect)
+        for tile in reversed(computed):
+            self._post(*tile, None, stored=True)
+
     def fused_stack(self, stack: FusedStack, layers: Sequence[Layer]) -> None:
         """Schedule all slots of a fused stack.
 
@@ -189,14 +227,17 @@ class TileSchedule(Generic[Layer, Read]):
         pre_pool: PrePoolRect,
         line_buffer: LineBuffer | None = None,
         *,
+        psum: int | None = None,
         shares_port: bool = False,
     ) -> int:
         """Schedule loads and compute of a tile; return the first word of its partial sums.
 
-        line_buffer: the line buffer that holds its input, if any.
+        line_buffer: the line buffer that holds its input, if any;
+        psum: this word; None: that of the bank used least recently.
         """
-        shape, sink = layer.shape, self._sink
-        psum, images = self._banks[Space.PSUM].take_oldest(), images_of(shape, rect.rows)
+        shape, sink, images = layer.shape, self._sink, images_of(layer.shape, rect.rows)
+        if psum is None:
+            psum = self._banks[Space.PSUM].take_oldest()
         image = pre_pool.row // shape.pre_pool_rows if shape.computed else 0
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
@@ -369,3 +410,9 @@ class TileSchedule(Generic[Layer, Read]):
         if shape.stores_halo(layer.tile.rows):
             result = min(result, buffers.residual.bank_words // cols)
         return self._at_once.setdefault(key, result)
+
+
+def _psum_words(layer: TiledLayer, out: OutputRange, rect: Rect) -> int:
+    """Words of partial sums of a tile."""
+    pre_pool = pre_pool_rect(layer.shape, rect)
+    return layer.shape.words(pre_pool.rows, pre_pool.cols) * out.blocks

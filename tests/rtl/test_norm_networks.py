@@ -5,7 +5,7 @@ import pytest
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.ports import noise
-from tests.hw.norm_machine import norm_machine
+from tests.hw.norm_machine import narrow_norm_machine, norm_machine
 from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
 from tests.rtl.session import hold_bits_and_cycles
@@ -34,4 +34,23 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     hw = norm_machine()
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+WIDE = {
+    "keys of two banks": attention_blocks.cross(65, heads=2, deep=5),
+    "most keys": attention_blocks.cross(128, queries=9),
+    "masked": attention_blocks.cross(71, masked=True),
+    "next to values": attention_blocks.cross(40, heads=3),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", WIDE)
+def test_keys_that_exceed_a_weight_bank_have_them_too(case, rtl):
+    hw = narrow_norm_machine()
+    compiled = compile_model(WIDE[case], hw, Options(reuse_memory=False))
+    groups = [[found.op for found in group.ops] for group in compiled.bundle.groups]
+    assert (["matmul", "add", "softmax"] if case == "masked" else ["matmul", "softmax"]) in groups
+    assert bool(compiled.plan.co_scheduled) == (case == "next to values")
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
