@@ -147,9 +147,10 @@ class EmitSink:
             self._placements[layer.second],
             self._hw.array.modes[layer.tile.mode].oc,
         )
-        layout, pixels = placement.layout, layer.shape.pre_pool_channels
+        lane, layout = layer.shape.first_lane, placement.layout
+        pixels = layer.shape.pre_pool_channels - lane
         per_word = self._hw.word_bytes // self._hw.buffers.weight.width
-        first, whole = part.group * outputs, part.groups * outputs
+        first, whole = part.group * outputs - lane, part.groups * outputs
         run = min(whole, pixels - first)
         at_once = part.segments if run == whole else 1
         for segment in range(0, part.segments, at_once):

@@ -328,7 +328,8 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     work = {}
     for index, mode in enumerate(hw.array.modes):
-        if not can_fetch(shape, mode, hw):
+        # Pixels of a map that are weights begin a group.
+        if not can_fetch(shape, mode, hw) or (shape.computed and shape.first_lane % mode.oc):
             continue
         segments = input_segments(shape, mode, hw, first, last - first)
         work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.ports import noise
-from tests.hw.norm_machine import narrow_norm_machine, norm_machine
+from tests.hw.norm_machine import narrow_norm_machine, norm_machine, split_norm_machine
 from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
 from tests.rtl.session import hold_bits_and_cycles
@@ -53,4 +53,20 @@ def test_keys_that_exceed_a_weight_bank_have_them_too(case, rtl):
     compiled = compile_model(WIDE[case], hw, Options(reuse_memory=False))
     groups = [[found.op for found in group.ops] for group in compiled.bundle.groups]
     assert (["matmul", "add", "softmax"] if case == "masked" else ["matmul", "softmax"]) in groups
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+HEADS = {
+    "two in a word": attention_blocks.windows(3, 9, 16, 4, masked=True),
+    "four in a word": attention_blocks.transformer(11, 16, 8),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", HEADS)
+def test_heads_that_share_words_have_them_too(case, rtl):
+    hw = split_norm_machine()
+    compiled = compile_model(HEADS[case], hw, Options(reuse_memory=False))
+    layers = [part.layer for parts in compiled.plan.layers.values() for part in parts]
+    assert any(layer.second is not None and layer.shape.first_lane for layer in layers)
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
