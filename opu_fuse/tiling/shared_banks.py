@@ -10,12 +10,13 @@ computes tiles of other layers into each bank, both are busy:
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
 from functools import lru_cache
+from itertools import islice
 
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.tiling.candidates import Fit, candidates
+from opu_fuse.tiling.candidates import Fit, candidates, overflow
 from opu_fuse.tiling.estimate import PIECE_LATENCY, estimate
 from opu_fuse.tiling.tile import Tile, ceil_div, feature_words
 
@@ -68,13 +69,18 @@ def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
 
 
 def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
-    """Tiles of a norm of other widths."""
+    """Tiles of a norm of other widths, the widest that fit."""
     least = ceil_div(norm.out_cols * tile.blocks, hw.buffers.psum.bank_words - 1)
-    for parts in range(least, min(least + _WIDTHS, norm.out_cols + 1)):
-        cols = ceil_div(norm.out_cols, parts)
-        words = feature_words(norm, hw, 1, cols, tile.kernel) * tile.in_blocks
-        if words <= hw.buffers.feature.bank_words:
-            yield replace(tile, rows=1, cols=cols)
+    widths = {ceil_div(norm.out_cols, parts): None for parts in range(least, norm.out_cols + 1)}
+    tiles = (replace(tile, rows=1, cols=cols) for cols in widths)
+    yield from islice((each for each in tiles if _fits(norm, each, hw)), _WIDTHS)
+
+
+def _fits(norm: Shape, tile: Tile, hw: HwSpec) -> bool:
+    size = tile.rows, tile.cols
+    words = feature_words(norm, hw, *size, tile.kernel) * tile.in_blocks
+    fits = overflow(norm, hw, size, size, tile.blocks) is None
+    return fits and words <= hw.buffers.feature.bank_words
 
 
 @lru_cache(maxsize=256)

@@ -5,7 +5,6 @@ have zeros in the lanes of other heads.
 import numpy as np
 import pytest
 
-from opu_fuse.hw.dram_layout import extent
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from tests.exact import assert_exact
@@ -68,5 +67,5 @@ def test_all_values_are_the_golden_models(case, machine, rng):
 def test_a_key_of_several_heads_and_their_queries_begin_words(machine):
     found = compile_model(CASES["one key for all"], machine)
     products = [layer for layer in layers_of(found) if layer.second is not None]
-    assert products
-    assert all(extent(layer.in_pieces) <= 8 for layer in products if not layer.shape.unit)
+    assert len(products) > 3
+    assert all(layer.in_pieces[0][0] == 0 for layer in products)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse import pipeline
 from opu_fuse.dfg.build import build_dfg
@@ -12,10 +13,12 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
-from opu_fuse.tiling.shared_banks import due
+from opu_fuse.tiling.candidates import choose_tile
+from opu_fuse.tiling.shared_banks import due, shared_tiles
 from tests.exact import assert_exact
 from tests.hw.norm_machine import norm_machine
 from tests.networks import attention_blocks as blocks
+from tests.schedule.single_layer import make_shape
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -108,3 +111,15 @@ def test_a_machine_without_norms_keeps_its_tiling(machine):
     assert pipeline.with_co_scheduled_norms(fitted.dfg, fitted.partition, fitted.tiling, hw) is (
         fitted.tiling
     )
+
+
+def test_tiles_of_few_keys_fit_the_output_banks():
+    """1500 queries of 9 keys: a bank of partial sums holds more pixels than one of results."""
+    hw = load_hw("opu-1024a")
+    scores = make_shape(hw, channels=64, out_channels=9, rows=1, cols=1500, kernel=(1, 1))
+    norm = replace(scores, passes=2, param_words=16)
+    tile, _ = choose_tile("", norm, hw)
+    other = make_shape(hw, channels=512, out_channels=64, rows=1, cols=1500, kernel=(1, 1))
+    found = shared_tiles((norm, tile), (), other, hw)
+    assert found
+    assert all(own.cols <= hw.buffers.output.bank_words for own, _ in found)
