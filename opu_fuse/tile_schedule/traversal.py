@@ -31,6 +31,7 @@ from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
+from opu_fuse.tile_schedule.shared_banks import shared_slots
 from opu_fuse.tile_schedule.sink import (
     ComputeStep,
     Destination,
@@ -44,7 +45,6 @@ from opu_fuse.tile_schedule.sink import (
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import pieces
-from opu_fuse.tiling.shared_banks import due
 from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of, pre_pool_rect, spans
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
@@ -151,37 +151,19 @@ class TileSchedule(Generic[Layer, Read]):
 
     def share_banks(self, *layers: Layer) -> None:
         """Schedule all tiles of a norm, the last layer, and in the same banks of partial sums
-        those of the others (`tiling/shared_banks.py`).
+        those of the others. Post begins when the array leaves a bank, with the last tile. The first
+        one, at the beginning of the bank, marks it as reusable.
         """
         self._divide_as(layers[0])
-        norm, bank = layers[-1], self._banks[Space.PSUM].bank_words
-        others = [(layer, *tile) for layer in layers[:-1] for tile in layer.tiles]
-        done, slots = 0, norm.tiles
-        for slot, tile in enumerate(slots, 1):
-            together, room = [(norm, *tile)], bank - _psum_words(norm, *tile)
-            for other in others[done : due(slot, len(others), len(slots))]:
-                room -= _psum_words(*other)
-                if room < 0:
-                    break
-                together.append(other)
-            done += len(together) - 1
-            self._share_bank(together)
-        for other in others[done:]:
-            self._tile(*other)
-
-    def _share_bank(self, tiles: Sequence[tuple[Layer, OutputRange, Rect]]) -> None:
-        """Post begins when the array leaves the bank, with the last tile. The first one, at the
-        beginning of the bank, marks it as reusable.
-        """
-        psum = self._banks[Space.PSUM].take_oldest()
-        computed: list[tuple[Layer, OutputRange, Rect, PrePoolRect, int]] = []
-        for layer, out, rect in tiles:
-            pre_pool = pre_pool_rect(layer.shape, rect)
-            self._accumulate(layer, out, rect, pre_pool, psum=psum)
-            computed.append((layer, out, rect, pre_pool, psum))
-            psum += _psum_words(layer, out, rect)
-        for tile in reversed(computed):
-            self._post(*tile, None, stored=True)
+        banks = self._banks[Space.PSUM]
+        for tiles in shared_slots(layers, banks.bank_words):
+            bank = banks.take_oldest()
+            for layer, out, rect, word in tiles:
+                pre_pool = pre_pool_rect(layer.shape, rect)
+                self._accumulate(layer, out, rect, pre_pool, psum=bank + word)
+            for layer, out, rect, word in reversed(tiles):
+                pre_pool = pre_pool_rect(layer.shape, rect)
+                self._post(layer, out, rect, pre_pool, bank + word, None, stored=True)
 
     def fused_stack(self, stack: FusedStack, layers: Sequence[Layer]) -> None:
         """Schedule all slots of a fused stack.
@@ -410,9 +392,3 @@ class TileSchedule(Generic[Layer, Read]):
         if shape.stores_halo(layer.tile.rows):
             result = min(result, buffers.residual.bank_words // cols)
         return self._at_once.setdefault(key, result)
-
-
-def _psum_words(layer: TiledLayer, out: OutputRange, rect: Rect) -> int:
-    """Words of partial sums of a tile."""
-    pre_pool = pre_pool_rect(layer.shape, rect)
-    return layer.shape.words(pre_pool.rows, pre_pool.cols) * out.blocks

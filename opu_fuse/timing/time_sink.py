@@ -304,10 +304,8 @@ class TimeSink:
             if isinstance(to, ToBank):
                 start = max(start, buffers[Space.FEATURE].reusable[to.bank])
         each = self._iteration_cycles(layer, rect, to)
-        counts = [(count, step.blocks[1]) for count in each]
-        if step.statistics:
-            counts = [(count, step.statistics) for count in each * layer.shape.passes] + counts
-        self._run(start, counts, layer)
+        passes = [(n, step.statistics) for n in each * layer.shape.passes if step.statistics]
+        self._run(start, passes + [(n, step.blocks[1]) for n in each], layer)
         if to is not None:
             self._resident_written = self._post_done
             if isinstance(to, ToBank):
