@@ -45,6 +45,7 @@ from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
+from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
 from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
@@ -341,7 +342,8 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
             _forbid(fitted, forbidden)
 
     dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
-    return Fitted(dfg=dfg, partition=partition, tiling=fitted.tiling)
+    tiling = with_co_scheduled_norms(dfg, partition, fitted.tiling, hw)
+    return Fitted(dfg=dfg, partition=partition, tiling=tiling)
 
 
 def _forbid(misfits: Sequence[Misfit], forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:

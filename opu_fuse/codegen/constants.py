@@ -129,7 +129,8 @@ def _numbers(
 def _unit(planned: PlannedLayer) -> np.ndarray:
     """The unit matrix as it lies in memory."""
     layout = planned.reads.layout
-    return layout.pack(np.eye(layout.channels, dtype=np.int8)[:, None])
+    first = layout.channels - layout.cols
+    return layout.pack(np.eye(layout.channels, layout.cols, -first, dtype=np.int8)[:, None])
 
 
 def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.graph import Dfg, Kind, Node
 
 Map = tuple[int, int, int]
 """Channels, rows, columns."""
@@ -65,3 +65,16 @@ def values_read(dfg: Dfg, node: int) -> list[int]:
         elif operand.kind is not Kind.CONST:
             results.append(operand.index)
     return results
+
+
+def readers_of(dfg: Dfg, value: int) -> list[Node]:
+    """Calls that read a value, directly or through views and tuples."""
+    calls: list[Node] = []
+    stack = list(dfg.users[value])
+    while stack:
+        node = dfg[stack.pop()]
+        if node.is_virtual or node.kind in {Kind.TUPLE, Kind.TUPLE_GET}:
+            stack.extend(dfg.users[node.index])
+        else:
+            calls.append(node)
+    return calls

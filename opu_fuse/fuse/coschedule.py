@@ -35,14 +35,7 @@ def find_co_scheduled(
     Each idle group is paired with the array group between its last producer and its first reader
     that has the most spare cycles. It runs alone when none has spare cycles.
     """
-    at = {m: i for i, group in enumerate(order) for m in groups[group]}
-    sources: list[set[int]] = [set() for _ in order]
-    readers: list[set[int]] = [set() for _ in order]
-    for node, state in at.items():
-        calls = (_call_of_view(dfg, p, at) for p in producers(dfg, node))
-        for producer in {at[p] for p in calls if p in at} - {state}:
-            sources[state].add(producer)
-            readers[producer].add(state)
+    sources, readers = dependences(dfg, [groups[group] for group in order])
     co_scheduled: dict[int, int] = {}
     slot = [float(state) for state in range(len(order))]
     for state, group in enumerate(order):
@@ -58,6 +51,21 @@ def find_co_scheduled(
             co_scheduled[order[best]] = group
             slot[state] = best + 0.5  # later dependencies see it between its partner and the next
     return co_scheduled
+
+
+def dependences(dfg: Dfg, units: Sequence[Sequence[int]]) -> tuple[list[set[int]], list[set[int]]]:
+    """Positions of the units that each unit reads from, and of those that read from it. units:
+    their nodes.
+    """
+    at = {m: i for i, nodes in enumerate(units) for m in nodes}
+    sources: list[set[int]] = [set() for _ in units]
+    readers: list[set[int]] = [set() for _ in units]
+    for node, unit in at.items():
+        calls = (_call_of_view(dfg, p, at) for p in producers(dfg, node))
+        for producer in {at[p] for p in calls if p in at} - {unit}:
+            sources[unit].add(producer)
+            readers[producer].add(unit)
+    return sources, readers
 
 
 def _call_of_view(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:

@@ -85,12 +85,14 @@ class DataLayout(Struct, frozen=True, kw_only=True):
         return Storage(layout=layout, alias_root=join.alias_root, block=join.block, skips=skips)
 
 
-def unit_storage(channels: int, hw: HwSpec) -> Storage:
-    """The unit matrix as a map of one row, for all images; it is a constant and no value."""
+def unit_storage(channels: int, cols: int, hw: HwSpec) -> Storage:
+    """The unit matrix as a map of one row, for all images; it is a constant and no value. Its
+    columns are the last ones of the channels.
+    """
     layout = Layout(
         channels=channels,
         rows=1,
-        cols=channels,
+        cols=cols,
         word=hw.word_bytes,
         lanes=hw.word_channels,
         slot=hw.word_bytes,

@@ -10,9 +10,9 @@ array and the host begins a word.
 from collections.abc import Collection, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.dfg.views import elements, feature_shape
+from opu_fuse.dfg.views import elements, feature_shape, readers_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.lanes import is_depthwise, readers_of
+from opu_fuse.layout.lanes import is_depthwise
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 
@@ -55,13 +55,15 @@ def _made(dfg: Dfg, groups: Sequence[Sequence[int]], hw: HwSpec) -> frozenset[in
     array_values = set()
     for group in groups:
         nodes = [dfg[i] for i in group if not dfg[i].is_virtual]
-        convolutions = [n for n in nodes if n.op == "conv" and _any_lanes(dfg, n, hw)]
+        layers = [
+            n for n in nodes if n.op == "matmul" or (n.op == "conv" and _any_lanes(dfg, n, hw))
+        ]
         reads_side_map = any(n.op in {"add", "multiply"} and n.owner is None for n in nodes)
         normalises = any(
             n.op in STAGE_OF_OPERATOR and STAGE_OF_OPERATOR[n.op].passes for n in nodes
         )
         kept = reads_side_map or normalises or nodes[-1].op in {"upsample", "permute"}
-        if convolutions and not kept:
+        if layers and not kept:
             array_values.add(nodes[-1].index)
     return frozenset(array_values)
 

@@ -21,6 +21,7 @@ from opu_fuse.dfg.unused_lanes import ends_in_zeros, lane_sources
 from opu_fuse.dfg.views import elements, feature_shape, same_storage
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.head_lanes import product_lanes
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "permute", "batch_norm"})
@@ -111,6 +112,23 @@ def begins_word(index: int, lanes: LaneMap, width: int) -> bool:
     return is_plain(lanes[index].pieces) and _ends_word(index, lanes, width)
 
 
+def in_a_word(index: int, lanes: LaneMap, width: int) -> bool:
+    """Whether a value's channels follow each other, from lane 0 on or in a single word.
+
+    width: lanes of a word.
+    """
+    pieces = lanes[index].pieces
+    return is_plain(pieces) or (len(pieces) == 1 and sum(pieces[0]) <= width)
+
+
+def alone(index: int, lanes: LaneMap, width: int) -> bool:
+    """Whether no other value has lanes of a value's words. width: lanes of a word."""
+    own = lanes[index]
+    first, used = own.block * width, lanes_of(lanes[own.base].pieces)
+    before = (used >= first) & (used < first + own.pieces[0][0])
+    return not np.any(before) and _ends_word(index, lanes, width)
+
+
 def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int, ...]:
     """Values that share words with others, and whose unused lanes are in the sums of a product; ()
     where one of its maps has zeros there, as the unit of a transposition has. width: lanes of a
@@ -125,7 +143,7 @@ def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int
         if not dirty and ends_in_zeros(dfg, operand):
             return ()
         parts = {i for i in sources if dfg[i].kind is Kind.TUPLE_GET}
-        shared += sorted(dirty | {i for i in parts if not begins_word(i, lanes, width)})
+        shared += sorted(dirty | {i for i in parts if not in_a_word(i, lanes, width)})
     return tuple(shared)
 
 
@@ -141,19 +159,6 @@ def _ends_word(index: int, lanes: LaneMap, width: int) -> bool:
     last = -(-end // width) * width
     used = lanes_of(base.pieces)
     return not np.any((used >= end) & (used < last)) and not end < base.span < last
-
-
-def readers_of(dfg: Dfg, value: int) -> list[Node]:
-    """Calls that read a value, directly or through views and tuples."""
-    calls: list[Node] = []
-    stack = list(dfg.users[value])
-    while stack:
-        node = dfg[stack.pop()]
-        if node.is_virtual or node.kind in {Kind.TUPLE, Kind.TUPLE_GET}:
-            stack.extend(dfg.users[node.index])
-        else:
-            calls.append(node)
-    return calls
 
 
 def is_depthwise(dfg: Dfg, node: Node) -> bool:
@@ -223,7 +228,8 @@ def _required_lanes(
     }
     aligned, pieces = _spread(dfg, movable, lane_map, list(fixed.values()))
     aligned |= _read_by_products(dfg, movable, lane_map, hw.word_channels)
-    assigned = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in aligned}
+    words = product_lanes(dfg, aligned, hw.word_channels)
+    assigned = {root(movable[i]): words[i] for i in aligned}
     for set_root, members in fixed.items():
         lanes, *others = {pieces[i] for i in members}
         if not others and not is_plain(lanes):
@@ -280,13 +286,6 @@ def _spread(
         for part in (i for split in realigned for i in dfg.users[split] if i in pieces):
             pieces[part] = ((0, feature_shape(dfg[part].shape)[0]),)
     return aligned, pieces
-
-
-def _from_words(split: Node, width: int) -> Pieces:
-    """Lanes of a split map with every part word-aligned. width: lanes of a word."""
-    sizes = np.array(split.attrs["sizes"])
-    words = np.cumsum([0, *-(-sizes // width)])[:-1]
-    return tuple((int(at) * width, int(n)) for at, n in zip(words, sizes, strict=True))
 
 
 def _lanes(

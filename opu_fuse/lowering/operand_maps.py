@@ -3,12 +3,11 @@
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.views import feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
-from opu_fuse.layout.lanes import LaneMap, begins_word, sharing_words
+from opu_fuse.layout.lanes import LaneMap, alone, in_a_word, sharing_words
 from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.lowering.handlers import UNIT, Draft
 from opu_fuse.units import BY_STAGE
@@ -20,19 +19,23 @@ def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
     """
     if draft.second is None or draft.anchor is None:
         return lanes[draft.source].pieces
-    channels = feature_shape(draft.dfg[draft.second].shape)[0]
-    plain: Pieces = ((0, channels),)
-    width, read = draft.hw.word_channels, [i for i in (draft.second, draft.source) if i != UNIT]
-    shared = [i for i in read if not begins_word(i, lanes, width)]
-    shared += sharing_words(draft.dfg, draft.dfg[draft.anchor], lanes, width)
-    for node in shared:
+    dfg, width, node = draft.dfg, draft.hw.word_channels, draft.dfg[draft.anchor]
+    own = lanes[draft.second].pieces
+    shared = [] if in_a_word(draft.second, lanes, width) else [draft.second]
+    if node.op == "matmul":
+        if not alone(draft.second, lanes, width):
+            shared.append(draft.second)
+        if lanes[draft.source].pieces != own:
+            shared.append(draft.source)
+        shared += sharing_words(dfg, node, lanes, width)
+    for value in shared:
         raise DoesNotFit(
-            draft.dfg[draft.anchor].name,
-            f"{draft.dfg[node].name} shares words with other channels, and a product of two "
+            node.name,
+            f"{dfg[value].name} shares words with other channels, and a product of two "
             "maps takes whole words",
             f"give heads and parts multiples of {width} channels",
         )
-    return plain
+    return own
 
 
 def sequences(draft: Draft) -> int:
@@ -55,6 +58,6 @@ def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[
     """Storage of the input of a pass and of its output."""
     writes = layout.storage(dfg, hw, found.output)
     if found.source == UNIT:
-        return unit_storage(found.shape.in_channels, hw), writes
+        return unit_storage(found.shape.in_channels, found.shape.in_cols, hw), writes
     reads = layout.storage(dfg, hw, found.source)
     return replace(reads, layout=reads.layout.of_cols(found.shape.in_cols)), writes

@@ -225,8 +225,8 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         (i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0
     )
     if draft.source == UNIT:
-        read = (extent(inside), draft.sequences, extent(inside))
-    if draft.second is not None and not is_plain(outside):
+        read = (extent(inside), draft.sequences, read[0])
+    if draft.second is not None and outside != ((outside[0][0], draft.pre_pool[0]),):
         raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
     images = sequences(draft)
     shape = Shape(

@@ -147,9 +147,10 @@ class EmitSink:
             self._placements[layer.second],
             self._hw.array.modes[layer.tile.mode].oc,
         )
-        layout, pixels = placement.layout, layer.shape.pre_pool_channels
+        lane, layout = layer.shape.first_lane, placement.layout
+        pixels = layer.shape.pre_pool_channels - lane
         per_word = self._hw.word_bytes // self._hw.buffers.weight.width
-        first, whole = part.group * outputs, part.groups * outputs
+        first, whole = part.group * outputs - lane, part.groups * outputs
         run = min(whole, pixels - first)
         at_once = part.segments if run == whole else 1
         for segment in range(0, part.segments, at_once):
@@ -348,8 +349,9 @@ class EmitSink:
                 tile = PostTile(
                     pre_pool.row + above, pre_pool.col, row + y, col + part.x, step.blocks[0]
                 )
-                for own in _passes(layer):
-                    self.append(layer.layer.group, Engine.POST, "run", {**registers, **own}, tile)
+                for own in _statistics(layer, step, registers):
+                    self.append(layer.layer.group, Engine.POST, "run", own, tile)
+                self.append(layer.layer.group, Engine.POST, "run", registers, tile)
 
     def _common_of_post(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
         """Registers that are the same for all parts of a tile."""
@@ -367,7 +369,8 @@ class EmitSink:
             assert step.tables is not None, "it has tables"
             operands[unit_register("table", unit)] = step.tables[0] + TABLE_WORDS * number
         if lowered.norm is not None:
-            own = {"norm_idle": lowered.norm.idle}
+            whole = sum(step.blocks) * self._hw.word_channels <= shape.pre_pool_channels
+            own = {"norm_idle": 0 if whole else lowered.norm.idle}
             if step.exponentials is not None:
                 own["norm_table"] = step.exponentials[0]
             operands |= {unit_register(k, lowered.norm.unit): v for k, v in own.items()}
@@ -443,10 +446,15 @@ def _of_cols(placement: Placement, cols: int) -> Placement:
     return replace(placement, layout=placement.layout.of_cols(cols))
 
 
-def _passes(layer: PlannedLayer) -> tuple[Mapping[str, int], ...]:
-    """Registers of each pass over the same partial sums, the one with results last."""
+def _statistics(
+    layer: PlannedLayer, step: PostStep, results: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Registers of the passes over all blocks of the tile before the one with results."""
     norm = layer.layer.norm
-    return (*(() if norm is None else norm.statistics), {})
+    if norm is not None and step.statistics:
+        idle = {unit_register("norm_idle", norm.unit): norm.idle}
+        for own in norm.statistics:
+            yield {**results, **idle, "blocks": step.statistics, **own}
 
 
 def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:

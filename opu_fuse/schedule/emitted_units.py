@@ -51,10 +51,11 @@ def planned_units(
             if group in stacks:
                 units.append(_fused_stack(tiling, stacks[group], store_all=store_all))
                 continue
-            pair = (group, tiling.co_scheduled[group]) if group in tiling.co_scheduled else (group,)
-            parts = tuple(part for g in pair for part in layers[g])
-            interleaved = group in tiling.co_scheduled
-            units.append(PlannedUnit(layers=parts, interleaved=interleaved, groups=pair))
+            together = [group]
+            while together[-1] in tiling.co_scheduled:
+                together.append(tiling.co_scheduled[together[-1]])
+            parts, several = tuple(part for g in together for part in layers[g]), len(together) > 1
+            units.append(PlannedUnit(layers=parts, interleaved=several, groups=tuple(together)))
         residents = find_residents([() if unit.stack else unit.layers for unit in units], hw)
         if store_all:
             residents = [resident and replace(resident, stored=True) for resident in residents]

@@ -331,7 +331,8 @@ def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
 
 
 def _overflows(shape: Shape, hw: HwSpec, size: tuple[int, int], blocks: int) -> bool:
-    return overflow(shape, hw, size, pre_pool_size(shape, *size), blocks) is not None
+    pre_pool = pre_pool_size(shape, *size)
+    return overflow(shape, hw, size, pre_pool, blocks, stacked=True) is not None
 
 
 def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:

@@ -85,6 +85,8 @@ def _resident_maps(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Re
     for ours, successor in pairwise(units[: MOST_WRITERS + 1]):
         if len(ours) != 1 or not successor or ours[0].held != units[0][0].held:
             break
+        if len(successor) > 1 and successor[-1].shape.array:  # its loads would wait for post, with
+            break  # which they share a write port
         writers.append(ours[0])
         reader = successor[0]
         firsts = first_blocks(writers, reader.reads)

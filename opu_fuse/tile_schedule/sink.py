@@ -88,6 +88,7 @@ class PostStep(Struct, frozen=True):
     """Channel blocks of a tile that post finishes together.
 
     tile_block: first channel block of the tile; blocks: (first, count) of those finished.
+    statistics: blocks of the tile of which passes compute statistics before, 0 for none.
     psum, output: first word of the bank of each.
     params, tables, exponentials: their words in the buffers, None without any.
     residual, halo: first word of the banks with the second operands, and with the pooling halo of
@@ -96,6 +97,7 @@ class PostStep(Struct, frozen=True):
 
     tile_block: int
     blocks: Span
+    statistics: int
     rect: Rect
     pre_pool: PrePoolRect
     psum: int

@@ -68,7 +68,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     def held(self) -> Hashable:
         """Key of a bank that holds the whole input; im2row rows have a key of their own."""
         if self.shape.unit:
-            return self.source, self.shape.in_channels
+            return self.source, self.shape.in_channels, self.shape.in_cols
         result = self.bank_of(self.source, self.reads.layout)
         return result if self.shape.im2row is None else (result, self.shape.im2row)
 

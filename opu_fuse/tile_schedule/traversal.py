@@ -31,6 +31,7 @@ from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
+from opu_fuse.tile_schedule.shared_banks import shared_slots
 from opu_fuse.tile_schedule.sink import (
     ComputeStep,
     Destination,
@@ -55,7 +56,8 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
     """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
-    group (`interleaved`), or the layers of a fused stack (`stack`).
+    group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
+    layers of a fused stack (`stack`).
     """
 
     layers: tuple[Layer_co, ...]
@@ -88,6 +90,8 @@ class TileSchedule(Generic[Layer, Read]):
         for unit, resident, successor in zip(units, residents, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
+            elif unit.interleaved and unit.layers[-1].shape.array:
+                self.share_banks(*unit.layers)
             elif unit.interleaved:
                 self.interleave(*unit.layers)
             else:
@@ -145,6 +149,22 @@ class TileSchedule(Generic[Layer, Read]):
                 self._tile(filler, filler_out, filler_rect)
             done = due
 
+    def share_banks(self, *layers: Layer) -> None:
+        """Schedule all tiles of a norm, the last layer, and in the same banks of partial sums
+        those of the others. Post begins when the array leaves a bank, with the last tile. The first
+        one, at the beginning of the bank, marks it as reusable.
+        """
+        self._divide_as(layers[0])
+        banks = self._banks[Space.PSUM]
+        for tiles in shared_slots(layers, banks.bank_words):
+            bank = banks.take_oldest()
+            for layer, out, rect, word in tiles:
+                pre_pool = pre_pool_rect(layer.shape, rect)
+                self._accumulate(layer, out, rect, pre_pool, psum=bank + word)
+            for layer, out, rect, word in reversed(tiles):
+                pre_pool = pre_pool_rect(layer.shape, rect)
+                self._post(layer, out, rect, pre_pool, bank + word, None, stored=True)
+
     def fused_stack(self, stack: FusedStack, layers: Sequence[Layer]) -> None:
         """Schedule all slots of a fused stack.
 
@@ -189,14 +209,17 @@ class TileSchedule(Generic[Layer, Read]):
         pre_pool: PrePoolRect,
         line_buffer: LineBuffer | None = None,
         *,
+        psum: int | None = None,
         shares_port: bool = False,
     ) -> int:
         """Schedule loads and compute of a tile; return the first word of its partial sums.
 
-        line_buffer: the line buffer that holds its input, if any.
+        line_buffer: the line buffer that holds its input, if any;
+        psum: this word; None: that of the bank used least recently.
         """
-        shape, sink = layer.shape, self._sink
-        psum, images = self._banks[Space.PSUM].take_oldest(), images_of(shape, rect.rows)
+        shape, sink, images = layer.shape, self._sink, images_of(layer.shape, rect.rows)
+        if psum is None:
+            psum = self._banks[Space.PSUM].take_oldest()
         image = pre_pool.row // shape.pre_pool_rows if shape.computed else 0
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
@@ -340,7 +363,9 @@ class TileSchedule(Generic[Layer, Read]):
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             buffers = psum, output, params, tables, exponentials, residual, halo
-            step = PostStep(out.block, (out.block + at, count), rect, pre_pool, *buffers, to)
+            statistics = out.blocks if shape.passes and at == 0 else 0
+            blocks = out.block, (out.block + at, count), statistics
+            step = PostStep(*blocks, rect, pre_pool, *buffers, to)
             if residual is not None:
                 sink.load_residuals(layer, step)
             if halo is not None:

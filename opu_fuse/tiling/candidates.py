@@ -184,6 +184,9 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     block_cuts = [blocks] if shape.passes else _cuts(blocks)
     col_cuts, row_cuts = _cuts(ceil_div(shape.out_cols, shape.px)), _cuts(shape.out_rows)
+    if shape.passes:  # few pixels fit: each counts
+        pieces = ceil_div(shape.out_cols, max(1, hw.buffers.psum.bank_words // blocks))
+        col_cuts = sorted({*col_cuts, ceil_div(shape.out_cols, pieces)}, reverse=True)
     if shape.permute is not None:
         own = shape.permute.cuts()
         row_cuts = sorted({*row_cuts, *own[0]}, reverse=True)
@@ -269,15 +272,23 @@ def _kernel_part(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int]) -> tuple[i
 
 
 def overflow(
-    shape: Shape, hw: HwSpec, final: tuple[int, int], pre_pool: tuple[int, int], blocks: int
+    shape: Shape,
+    hw: HwSpec,
+    final: tuple[int, int],
+    pre_pool: tuple[int, int],
+    blocks: int,
+    *,
+    stacked: bool = False,
 ) -> Overflow | None:
     """The bank that a tile overflows, features aside; None if it fits.
 
-    final, pre_pool: its final and pre-pool rows and columns.
+    final, pre_pool: its final and pre-pool rows and columns. stacked: in a fused stack, where
+    several post instructions may compute a norm, each with statistics of its own.
     """
     buffers = hw.buffers
     pixels, stored = shape.words(*pre_pool), shape.stored_words(*final)
-    at_once = blocks if shape.passes else 1
+    # All passes of a norm read the second operands of all blocks. Results may be a few at a time.
+    at_once = blocks if shape.passes and (shape.sides or stacked) else 1
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
         ("output", stored * at_once, buffers.output.bank_words),
@@ -296,7 +307,8 @@ def overflow(
         needed = blocks * hw.word_parts * hw.row_words
         demands.append(("weight", needed, buffers.weight.bank_words))
     elif shape.array:
-        most = blocks * hw.word_channels**2 // hw.macs
+        at_a_time = 1 if shape.passes else blocks  # all blocks of a norm: groups one by one
+        most = at_a_time * hw.word_channels**2 // hw.macs
         demands.append(("weight", most * hw.row_words, buffers.weight.bank_words))
     for buffer, needed, limit in demands:
         if needed > limit:
@@ -316,7 +328,8 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     work = {}
     for index, mode in enumerate(hw.array.modes):
-        if not can_fetch(shape, mode, hw):
+        # Pixels of a map that are weights begin a group.
+        if not can_fetch(shape, mode, hw) or (shape.computed and shape.first_lane % mode.oc):
             continue
         segments = input_segments(shape, mode, hw, first, last - first)
         work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)

@@ -12,11 +12,13 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import every_part, needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, every_window
 from opu_fuse.tiling.tile import (
+    Span,
     Tile,
     ceil_div,
     col_iterations,
     cols_per_iteration,
     first_group,
+    group_pieces,
     input_blocks,
     input_segments,
     kernel_iterations,
@@ -30,7 +32,7 @@ from opu_fuse.tiling.tile import (
 
 class WeightChunk(Struct, frozen=True, kw_only=True):
     """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output
-    group].
+    group]. Where not all groups fit, those of a few follow each other.
 
     segment, segments: input channel segments of the mode, absolute;
     ky, kx: (first, count) of the kernel rows and column iterations, absolute;
@@ -103,7 +105,7 @@ def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]
     total = ceil_div(shape.pre_pool_channels, hw.word_channels)
     first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
-    plain = plain and not shape.computed
+    plain = plain and not shape.computed and not shape.passes  # a norm reads all blocks together
     whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
     partial = shape.pre_pool_channels % hw.word_channels and plain and whole
     for block, blocks in spans(total, tile.blocks):
@@ -149,8 +151,13 @@ def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
     unit, groups = segments_per_block(mode, hw), output_groups(shape, mode, hw, 0, tile.blocks)
     capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
     kernels = [(y, col_iterations(shape, mode, hw, x)) for y, x in parts]
-    pieces = (weight_chunks(segments, unit, part, groups, capacity, None) for part in kernels)
-    return tiles * ceil_div(last - first, tile.in_blocks) * sum(len(list(p)) + 1 for p in pieces)
+    pieces = (
+        weight_chunks(segments, unit, part, count, capacity, None)
+        for part in kernels
+        for _, count in group_pieces(groups, segments, unit, capacity)
+    )
+    loads = len(parts) + sum(len(list(p)) for p in pieces)
+    return tiles * ceil_div(last - first, tile.in_blocks) * loads
 
 
 def _features(
@@ -183,11 +190,10 @@ def _features(
         for ky in spans(kernel_rows, tile.kernel[0]):
             for kx in spans(kernel_cols, col_iterations(shape, mode, hw, tile.kernel[1])):
                 weights = []
-                for s, n, y, yn, x, xn in weight_chunks(
-                    segments, unit, (ky[1], kx[1]), groups, capacity, load
-                ):
-                    segment = (first + at) * unit + s
-                    whole = (segment, n), (ky[0] + y, yn), (kx[0] + x, xn), (group, groups)
+                origin = (first + at) * unit, ky[0], kx[0], group
+                size = segments, ky[1], kx[1], groups
+                for begins, piece in _pieces(size, unit, capacity, load):
+                    whole = tuple([(a + b, n) for a, (b, n) in zip(origin, piece, strict=True)])
                     for part, box in every_part(whole, further):
                         (start, several), rows, cols, (begin, outputs) = box
                         count_rows = several * rows[1] * cols[1] * outputs
@@ -202,7 +208,7 @@ def _features(
                                 offset=offset,
                                 rows=count_rows,
                                 words=count_rows * row_words,
-                                accumulate=bool(results or weights),
+                                accumulate=bool(results or part or not begins),
                                 part=part,
                             )
                         )
@@ -213,6 +219,21 @@ def _features(
                     )
                 )
     return tuple(results), offset
+
+
+def _pieces(
+    size: tuple[int, int, int, int], unit: int, capacity: int, load: float | None
+) -> Iterator[tuple[bool, tuple[Span, ...]]]:
+    """Yield (whether it is the first one of its output groups, box) of pieces of weight rows.
+
+    A box is (first, count) along each axis of `size`: segments, kernel rows, column iterations and
+    output groups. unit, capacity, load: as in `weight_chunks`.
+    """
+    segments, *kernel, groups = size
+    for group in group_pieces(groups, segments, unit, capacity):
+        chunks = weight_chunks(segments, unit, (kernel[0], kernel[1]), group[1], capacity, load)
+        for number, (s, n, y, yn, x, xn) in enumerate(chunks):
+            yield number == 0, ((s, n), (y, yn), (x, xn), group)
 
 
 def _windows(

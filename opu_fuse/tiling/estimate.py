@@ -197,14 +197,18 @@ def _read(
 
 
 def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
-    """Post cycles for all channel blocks of a tile. Passes of a norm wait for each other."""
+    """Post cycles for all channel blocks of a tile. Instructions of a norm wait for each other."""
     count = _post_cycles(shape, hw, tile)
     if not shape.passes:
         return blocks * count
     words = max(shape.param_words, PARAM_WORDS)
     period = post_block_cycles(iterations=count, words=words, hold=hold_cycles(hw))
     ends = words + POST_LOAD_CYCLES + post_drain_cycles(hw, (Stage.NORM,))
-    return (1 + shape.passes) * ((blocks - 1) * period + max(ends + count, period))
+    stored = shape.stored_words(tile.images * tile.rows, tile.cols)
+    results = ceil_div(blocks, max(hw.buffers.output.bank_words // stored, 1))
+    instructions = shape.passes + results
+    others = (1 + shape.passes) * blocks - instructions
+    return others * period + instructions * max(ends + count, period)
 
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:

@@ -127,8 +127,9 @@ def weight_chunks(
 
     A piece begins at a multiple of `unit` segments (a feature word), since an instruction starts
     at lane 0. Yields (first segment, segments, first kernel row, rows, first kernel column,
-    columns); `groups` rows per position. load: cycles in which a row is loaded for each cycle in
-    which one is used; None: as few pieces as possible.
+    columns); `groups` rows per position, of which a word's segments fit (`group_pieces`). load:
+    cycles in which a row is loaded for each cycle in which one is used; None: as few pieces as
+    possible.
     """
     rows, cols = kernel
     unit = min(unit, segments)
@@ -152,6 +153,14 @@ def weight_chunks(
             for y in range(rows):
                 for x, n in spans(cols, most):
                     yield s, m, y, 1, x, n
+
+
+def group_pieces(groups: int, segments: int, unit: int, capacity: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of even pieces of output groups, as few as possible: the weight rows of the
+    segments of a feature word fit for each piece.
+    """
+    pieces = ceil_div(groups, capacity // min(unit, segments))
+    yield from spans(groups, ceil_div(groups, pieces))
 
 
 def _rectangle(rows: int, cols: int, most: int) -> tuple[int, int]:

@@ -303,7 +303,9 @@ class TimeSink:
             start = max(start, self._features_ready, self._reusable)
             if isinstance(to, ToBank):
                 start = max(start, buffers[Space.FEATURE].reusable[to.bank])
-        self._run(start, self._iteration_cycles(layer, rect, to), step.blocks[1], layer)
+        each = self._iteration_cycles(layer, rect, to)
+        passes = [(n, step.statistics) for n in each * layer.shape.passes if step.statistics]
+        self._run(start, passes + [(n, step.blocks[1]) for n in each], layer)
         if to is not None:
             self._resident_written = self._post_done
             if isinstance(to, ToBank):
@@ -337,17 +339,16 @@ class TimeSink:
             first = [halo_load_cycles(shape, hw, cols)]
             counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
         window = shape.pool_window.kernel[0]
-        counts *= 1 + shape.passes
         iterations = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
         return self._iterations.setdefault(key, iterations)
 
-    def _run(self, start: float, iterations: Sequence[int], blocks: int, layer: TiledLayer) -> None:
-        """Run post instructions; iterations: cycles of each per channel block."""
+    def _run(self, start: float, counts: Sequence[tuple[int, int]], layer: TiledLayer) -> None:
+        """Run post instructions. counts: iterations' cycles of a channel block, blocks, of each."""
         # Without parameters, a pass waits about as long for other things.
         words = max(layer.shape.param_words, PARAM_WORDS)
         hold, drain = self._hold_and_drain[layer.shape.passes > 0]
         start += ISSUE
-        for count in iterations:
+        for count, blocks in counts:
             period = unit_rates.post_block_cycles(iterations=count, words=words, hold=hold)
             loaded = max(start + unit_rates.POST_LOAD_CYCLES, self._post_held + 1) + words
             first = max(loaded, self._post_done + 1)
@@ -385,7 +386,7 @@ class TimeSink:
         """Run one more post instruction and transfer the halo to DRAM."""
         cols, blocks = ceil_div(step.rect.cols, layer.shape.stored_px), step.blocks[1]
         start = max(self._post_ready, self._buffers[Space.OUTPUT].reusable[bank])
-        self._run(start, [halo_store_cycles(layer.shape, self._hw, cols)], blocks, layer)
+        self._run(start, [(halo_store_cycles(layer.shape, self._hw, cols), blocks)], layer)
         self._release(step)
         self._store(bank, blocks * cols)
         stored = self._buffers[Space.OUTPUT].reusable[bank] + self._latency

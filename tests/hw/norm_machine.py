@@ -43,8 +43,30 @@ dataflow:
 """
 
 
+_NARROW = NORM_MACHINE.replace("name: norms", "name: narrow-norms").replace(
+    "buffers:", "buffers:\n  weight: {words: 64, banks: 2, width: 8}"
+)
+_SPLITS = NORM_MACHINE.replace("name: norms", "name: split-norms").replace(
+    "operators:", "operators:\n    concat: [mem_rd]\n    split: [mem_rd]"
+)
+
+
 def norm_machine() -> HwSpec:
+    return _machine(NORM_MACHINE)
+
+
+def narrow_norm_machine() -> HwSpec:
+    """A bank of weights holds 8 rows: those of 32 keys of 8 channels."""
+    return _machine(_NARROW)
+
+
+def split_norm_machine() -> HwSpec:
+    """Heads are parts of maps."""
+    return _machine(_SPLITS)
+
+
+def _machine(text: str) -> HwSpec:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "norms.yaml"
-        path.write_text(NORM_MACHINE)
+        path.write_text(text)
         return load_hw(str(path))

@@ -92,6 +92,16 @@ def windows(
     )
 
 
+def cross(
+    keys: int, *, queries: int | None = None, heads: int = 1, deep: int = 8, masked: bool = False
+) -> onnx.ModelProto:
+    """Attention of the first tokens (1, keys, channels) to all. masked: a mask of the scores."""
+    b = Builder()
+    x = b.input(1, keys, heads * deep)
+    first = x if queries is None else b.slice(x, 1, 0, queries)
+    return b.model(b.attention(first, heads, keys=x, bias=masked))
+
+
 def convolutional(channels: int, side: int, heads: int) -> onnx.ModelProto:
     """The attention of YOLO11 (PSA) with its positional encoding, on (1, channels, side, side)."""
     wide = channels // heads

@@ -81,7 +81,7 @@ def test_windows_are_rows_and_cost_no_group_of_their_own():
     many, _, checked = run(blocks.windows(70, 7, 10, 2), "opu-1024a")
     assert checked.passed
     assert on_host(many) == []
-    assert operators(many) == operators(few)
+    assert sorted(operators(many)) == sorted(operators(few))
     assert ["matmul", "add", "softmax"] in [[o.op for o in g.ops] for g in many.bundle.groups]
 
 

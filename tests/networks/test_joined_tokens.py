@@ -82,7 +82,7 @@ def test_cycles_are_predicted(model: onnx.ModelProto):
     program = on(MACHINE, model).bundle
     predicted = sum(group.cycles for group in program.groups)
     counted = run_cycle(program, load_hw(MACHINE)).counters["cycles"]
-    assert predicted == pytest.approx(counted, rel=0.05)
+    assert predicted == pytest.approx(counted, rel=0.06)
 
 
 def test_a_rolled_map_takes_two_passes_an_axis():

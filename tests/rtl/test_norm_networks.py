@@ -5,7 +5,7 @@ import pytest
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.ports import noise
-from tests.hw.norm_machine import norm_machine
+from tests.hw.norm_machine import narrow_norm_machine, norm_machine, split_norm_machine
 from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
 from tests.rtl.session import hold_bits_and_cycles
@@ -16,6 +16,7 @@ CASES = {
     "before a table": (blocks.network("layer_norm", 13, after="table"), "layer_norm"),
     "of an input": (blocks.network("rms_norm", 13, before="input"), "rms_norm"),
     "attention": (attention_blocks.transformer(5, 12, 2), "softmax"),
+    "co-scheduled heads": (attention_blocks.cross(40, heads=3), "softmax"),
     "windows": (attention_blocks.windows(3, 7, 10, 2), "softmax"),
     "masked windows": (attention_blocks.windows(3, 17, 16, 2, masked=True), "softmax"),
     "a class token": (vit(4, 2, 12, 2, 1), "layer_norm"),
@@ -34,4 +35,38 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     hw = norm_machine()
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
+    assert compiled.plan.co_scheduled or case != "co-scheduled heads"
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+WIDE = {
+    "keys of two banks": attention_blocks.cross(65, heads=2, deep=5),
+    "most keys": attention_blocks.cross(128, queries=9),
+    "masked": attention_blocks.cross(71, masked=True),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", WIDE)
+def test_keys_that_exceed_a_weight_bank_have_them_too(case, rtl):
+    hw = narrow_norm_machine()
+    compiled = compile_model(WIDE[case], hw, Options(reuse_memory=False))
+    groups = [[found.op for found in group.ops] for group in compiled.bundle.groups]
+    assert (["matmul", "add", "softmax"] if case == "masked" else ["matmul", "softmax"]) in groups
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+HEADS = {
+    "two in a word": attention_blocks.windows(3, 9, 16, 4, masked=True),
+    "four in a word": attention_blocks.transformer(11, 16, 8),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", HEADS)
+def test_heads_that_share_words_have_them_too(case, rtl):
+    hw = split_norm_machine()
+    compiled = compile_model(HEADS[case], hw, Options(reuse_memory=False))
+    layers = [part.layer for parts in compiled.plan.layers.values() for part in parts]
+    assert any(layer.second is not None and layer.shape.first_lane for layer in layers)
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))

@@ -1,0 +1,185 @@
+"""Co-schedules products that end in a norm with layers that keep the array busy.
+
+Post takes about twice as long for the softmax of a product of queries and keys as the array for the
+product. The tiles of another layer, for instance the product with the values of the head before,
+are computed into the same banks of partial sums meanwhile (`tiling/shared_banks.py`). The timed
+tile schedule decides whether that is faster.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.coschedule import WINDOW, dependences
+from opu_fuse.fuse.group_order import Step
+from opu_fuse.fuse.partition import Partition, members
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.fused_stack_choice import RESOLUTION
+from opu_fuse.schedule.segment_order import SegmentSteps
+from opu_fuse.schedule.tensors import tensor_uses
+from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling, retiled
+from opu_fuse.tiling.shared_banks import shared_tiles
+from opu_fuse.tiling.tile import Tile
+from opu_fuse.timing.segment_cycles import saved
+
+_TRIED = 2
+"""Partners that are timed, those with the most spare post cycles."""
+_MOST = 4
+"""Partners of a norm."""
+
+_WIDTHS = 4
+"""Tiles of a norm and a partner that are timed."""
+
+_Tiles = dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]]
+
+
+def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """Put layers into units with norms where that is faster, with their tiles and order."""
+    order, known = _Dependences(dfg, partition, tiling), _Tiles()
+    segments: list[SegmentSteps] = []
+    changed: list[PlannedUnit] = []
+    for segment, units in zip(tiling.segments, planned_units(tiling, hw), strict=True):
+        now = _with_partners(units, order, known, hw)
+        segments.append(_in_order(segment, now) if now != units else segment)
+        changed += [unit for unit in now if unit not in units]
+    if not changed:
+        return tiling
+    new = {g: x for unit in changed for g, x in zip(unit.groups, unit.layers, strict=True)}
+    fillers = {a: b for unit in changed for a, b in pairwise(unit.groups)}
+    tiling = replace(
+        retiled(tiling, hw, new),
+        co_scheduled={**tiling.co_scheduled, **fillers},
+        segments=tuple(segments),
+    )
+    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
+    uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
+    return replace(tiling, uses=uses)
+
+
+def _in_order(segment: SegmentSteps, units: Sequence[PlannedUnit]) -> SegmentSteps:
+    """The steps of a segment with its units in another order. Groups of views remain in place."""
+    groups = (group for unit in units for group in unit.groups)
+    run = {group for unit in units for group in unit.groups}
+    steps = [Step(group=next(groups)) if s.group in run else s for s in segment.steps]
+    return replace(segment, steps=tuple(steps))
+
+
+class _Dependences:
+    """Between the groups of a model that run on the machine; those of views only have no unit."""
+
+    def __init__(self, dfg: Dfg, partition: Partition, tiling: Tiling) -> None:
+        self._sources, self._readers = dependences(dfg, members(partition))
+        self._run = frozenset(tiling.layers)
+
+    def _nearest(self, group: int, neighbours: Sequence[Collection[int]]) -> Iterator[int]:
+        """Neighbours that run, looking through the others."""
+        for other in neighbours[group]:
+            if other in self._run:
+                yield other
+            else:
+                yield from self._nearest(other, neighbours)
+
+    def between(self, units: Sequence[PlannedUnit], at: int) -> range:
+        """Positions at which a unit may run, after its last source and before its first reader."""
+        position = {group: i for i, unit in enumerate(units) for group in unit.groups}
+        sources, readers = (
+            [
+                position[g]
+                for group in units[at].groups
+                for g in self._nearest(group, near)
+                if position.get(g, at) != at
+            ]
+            for near in (self._sources, self._readers)
+        )
+        after, before = max(sources, default=-1), min(readers, default=len(units))
+        return range(max(after + 1, at - WINDOW), min(before, at + WINDOW))
+
+
+def _with_partners(
+    units: Sequence[PlannedUnit], order: _Dependences, known: _Tiles, hw: HwSpec
+) -> Sequence[PlannedUnit]:
+    """The units of a segment in which norms have partners, if that is faster."""
+    norms = [unit for unit in units if _is_norm(unit)]
+    if not norms:
+        return units
+    now = _transposes_first(units, order)
+    for norm in norms:
+        for _ in range(_MOST):
+            better = _with_a_partner(now, norm, order, known, hw)
+            if better is None:
+                break
+            now, norm = better
+    gain, near = saved(units, now, hw) if now != units else (0.0, 0.0)
+    return now if gain > RESOLUTION * near else units
+
+
+def _transposes_first(units: Sequence[PlannedUnit], order: _Dependences) -> list[PlannedUnit]:
+    """Passes that transpose values directly after their sources: between others, one of them takes
+    the bank of partial sums that these need.
+    """
+    now = [*units]
+    for unit in units:
+        if len(unit.layers) == 1 and unit.layers[0].shape.unit:
+            at = now.index(unit)
+            first = order.between(now, at).start
+            now.insert(first, now.pop(at)) if first < at else None
+    return now
+
+
+def _with_a_partner(
+    now: Sequence[PlannedUnit], norm: PlannedUnit, order: _Dependences, known: _Tiles, hw: HwSpec
+) -> tuple[list[PlannedUnit], PlannedUnit] | None:
+    """The units and the norm's with a further partner; None if none is faster."""
+    at = now.index(norm)
+    partners = [i for i in order.between(now, at) if _keeps_array_busy(now[i])]
+    best, most = None, 0.0
+    for i in sorted(partners, key=lambda i: -_spare(now[i], hw))[:_TRIED]:
+        for unit in _joined(now[i], norm, known, hw):
+            changed = [unit if j == i else other for j, other in enumerate(now) if j != at]
+            gain, near = saved(now, changed, hw)
+            if gain > max(most, RESOLUTION * near):
+                best, most = (changed, unit), gain
+    return best
+
+
+def _joined(
+    partner: PlannedUnit, norm: PlannedUnit, known: _Tiles, hw: HwSpec
+) -> Iterator[PlannedUnit]:
+    """Yield a norm's unit with a further partner, in tiles of several widths."""
+    (other,), (*others, own) = partner.layers, norm.layers
+    key = tuple([(layer.shape, layer.tile) for layer in (own, *others, other)])
+    if key not in known:
+        known[key] = shared_tiles(key[0], key[1:-1], other.shape, hw)
+    groups = *norm.groups[:-1], *partner.groups, norm.groups[-1]
+    for tile, added in known[key][:_WIDTHS]:
+        layers = *others, other.with_tile(added, hw), own.with_tile(tile, hw)
+        yield PlannedUnit(layers=layers, interleaved=True, groups=groups)
+
+
+def _is_norm(unit: PlannedUnit) -> bool:
+    """Whether post bounds a product."""
+    layer = unit.layers[0]
+    shape, cost = layer.shape, layer.estimate
+    bound = cost.post_cycles > cost.compute_cycles
+    return _alone(unit) and shape.array and bool(shape.passes) and shape.out_rows == 1 and bound
+
+
+def _keeps_array_busy(unit: PlannedUnit) -> bool:
+    layer = unit.layers[0]
+    busy = layer.estimate.compute_cycles > layer.estimate.post_cycles
+    return _alone(unit) and layer.shape.array and not layer.shape.passes and busy
+
+
+def _alone(unit: PlannedUnit) -> bool:
+    return len(unit.layers) == 1 and not unit.layers[0].tile.undivided
+
+
+def _spare(unit: PlannedUnit, hw: HwSpec) -> float:
+    """Cycles in which the array is busy, and post and memory are not."""
+    layer: PlannedLayer = unit.layers[0]
+    cost = layer.estimate
+    return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.rate)

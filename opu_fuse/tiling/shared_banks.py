@@ -1,0 +1,115 @@
+"""Tiles of a product with a norm and of other layers that share banks of partial sums.
+
+Post takes longer for a norm than the array for its product, and the array waits. If the array also
+computes tiles of other layers into each bank, both are busy:
+
+    array │ norm 0, other 0 → bank A │ norm 1, other 1 → bank B │ norm 2, other 2 → A │ …
+    post                             │ other 0, norm 0 (A)      │ other 1, norm 1 (B) │ …
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as with_fields
+from functools import lru_cache
+from itertools import islice
+
+from msgspec.structs import replace
+
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.tiling.candidates import Fit, candidates, overflow
+from opu_fuse.tiling.estimate import PIECE_LATENCY, estimate
+from opu_fuse.tiling.tile import Tile, ceil_div, feature_words
+
+Tiled = tuple[Shape, Tile]
+
+_WIDTHS = 7
+"""Widths of a norm's tiles that are tried, the widest ones that leave words of a bank."""
+_SHARES = (1, 2, 3, 4, 6, 8)
+"""Tiles of another layer in a bank that are tried."""
+
+
+def due(slot: int, tiles: int, slots: int) -> int:
+    """Tiles of other layers that are scheduled before the end of a slot, numbered from 1. The last
+    slots have the most, since what their tiles read may still be on its way.
+    """
+    return slot * tiles // slots
+
+
+def shared_tiles(
+    norm: Tiled, others: Sequence[Tiled], added: Shape, hw: HwSpec
+) -> list[tuple[Tile, Tile]]:
+    """Tiles of the norm and of an added layer, with fewer predicted cycles first: for each width of
+    the norm's tiles the best of the layer. Empty if no bank holds both.
+
+    norm: of a product whose post has several passes, over one row of pixels. others: layers that
+    share its banks already.
+    """
+    found: list[tuple[float, tuple[Tile, Tile]]] = []
+    for own in _narrower(*norm, hw):
+        shared, slots = [(norm[0], own), *others], _pieces(norm[0], own, hw)
+        room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in shared)
+        tiles = (
+            tile
+            for share in (_SHARES if slots > 1 else ())
+            for tile in _others(added, hw, room // share)
+            if _pieces(added, tile, hw) <= share * slots
+        )
+        costs = [(_cycles([*shared, (added, tile)], slots, hw), tile) for tile in tiles]
+        if costs:
+            least, tile = min(costs, key=lambda cost: cost[0])
+            found.append((least, (own, tile)))
+    return [tiles for _, tiles in sorted(found, key=lambda each: each[0])]
+
+
+def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
+    """Most words of partial sums of a layer in a slot."""
+    return (
+        ceil_div(_pieces(shape, tile, hw), slots) * shape.words(tile.rows, tile.cols) * tile.blocks
+    )
+
+
+def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
+    """Tiles of a norm of other widths, the widest that fit."""
+    least = ceil_div(norm.out_cols * tile.blocks, hw.buffers.psum.bank_words - 1)
+    widths = {ceil_div(norm.out_cols, parts): None for parts in range(least, norm.out_cols + 1)}
+    tiles = (replace(tile, rows=1, cols=cols) for cols in widths)
+    yield from islice((each for each in tiles if _fits(norm, each, hw)), _WIDTHS)
+
+
+def _fits(norm: Shape, tile: Tile, hw: HwSpec) -> bool:
+    size = tile.rows, tile.cols
+    words = feature_words(norm, hw, *size, tile.kernel) * tile.in_blocks
+    fits = overflow(norm, hw, size, size, tile.blocks) is None
+    return fits and words <= hw.buffers.feature.bank_words
+
+
+@lru_cache(maxsize=256)
+def _others(shape: Shape, hw: HwSpec, words: int) -> tuple[Tile, ...]:
+    """Tiles of a layer of at most so many words of partial sums."""
+    if words < 1:
+        return ()
+    psum = with_fields(hw.buffers.psum, words=words * hw.buffers.psum.banks)
+    less = with_fields(hw, buffers=with_fields(hw.buffers, psum=psum))
+    return tuple([c.tile for c in candidates(shape, less) if isinstance(c, Fit)])
+
+
+def _pieces(shape: Shape, tile: Tile, hw: HwSpec) -> int:
+    """Tiles of a layer, those of all channel blocks."""
+    spatial = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    ranges = ceil_div(ceil_div(shape.pre_pool_channels, hw.word_channels), tile.blocks)
+    return ceil_div(shape.images, tile.images) * spatial * ranges
+
+
+def _cycles(layers: Sequence[Tiled], slots: int, hw: HwSpec) -> float:
+    """Cycles of all slots: the array works on one, post on the one before; on the last one of the
+    unit before, which is alike, during the first. layers: the norm first.
+    """
+    array, post, memory = [0.0] * slots, [0.0] * slots, 0.0
+    for shape, tile in layers:
+        cost, tiles = estimate(shape, hw, tile), _pieces(shape, tile, hw)
+        memory += cost.dram_bytes / hw.dram.rate
+        for slot in range(slots):
+            share = (due(slot + 1, tiles, slots) - due(slot, tiles, slots)) / tiles
+            array[slot] += share * cost.compute_cycles
+            post[(slot + 1) % slots] += share * cost.post_cycles
+    return max(sum(map(max, array, post)) + slots * PIECE_LATENCY, memory)

@@ -1,0 +1,71 @@
+"""Heads narrower than a word share words: queries, values and results lie next to each other, keys
+have zeros in the lanes of other heads.
+"""
+
+import numpy as np
+import pytest
+
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import compile_model
+from tests.exact import assert_exact
+from tests.hw.norm_machine import split_norm_machine
+from tests.networks import attention_blocks as blocks
+from tests.networks.test_attention import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+
+def layers_of(found):
+    return [part.layer for parts in found.plan.layers.values() for part in parts]
+
+
+@pytest.mark.parametrize("name", ["opu-1024a", "opu-1024"])
+def test_keys_take_a_word_each_and_queries_and_values_half_a_word(name):
+    found = compile_model(blocks.windows(3, 17, 96, 3), load_hw(name))
+    (projection,) = (layer for layer in layers_of(found) if layer.name.startswith("MatMul_0"))
+    queries, keys, values = np.split(np.array(projection.out_pieces), 3)
+    np.testing.assert_array_equal(queries[:, 0], [0, 32, 64])
+    np.testing.assert_array_equal(values[:, 0], [96, 128, 160])
+    np.testing.assert_array_equal(keys[:, 0], [192, 256 + 32, 320])
+
+
+@pytest.mark.parametrize("deep", [10, 16, 20, 32])
+def test_heads_that_share_words_are_at_most_a_step_off_onnxruntime(deep):
+    _, _, checked = run(blocks.cross(21, heads=3, deep=deep), "opu-1024a")
+    assert checked.passed
+    assert checked.mismatches <= checked.elements / 50
+
+
+def test_results_of_heads_share_words_for_the_layer_after_them(machine):
+    found = compile_model(blocks.cross(17, heads=4, deep=4), machine)
+    assert layers_of(found)[-1].shape.in_channels == 16
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return split_norm_machine()
+
+
+CASES = {
+    "two heads in a word": blocks.windows(3, 9, 16, 4, masked=True),
+    "one head in the last word": blocks.windows(2, 7, 12, 3),
+    "four heads in a word": blocks.transformer(11, 16, 8),
+    "heads that do not fill a word": blocks.transformer(9, 15, 5),
+    "heads of several words": blocks.transformer(9, 30, 3, spelling="split"),
+    "layers of their own": blocks.cross(13, heads=4, deep=4),
+    "one key for all": blocks.one_key_for_all(10, 3, 3, 4),
+    "values that others read": blocks.convolutional(16, 3, 4),
+    "linear": blocks.linear(16, 4, 4),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_values_are_the_golden_models(case, machine, rng):
+    assert_exact(compile_model(CASES[case], machine), machine, rng, (None, 1, 2))
+
+
+def test_a_key_of_several_heads_and_their_queries_begin_words(machine):
+    found = compile_model(CASES["one key for all"], machine)
+    products = [layer for layer in layers_of(found) if layer.second is not None]
+    assert len(products) > 3
+    assert all(layer.in_pieces[0][0] == 0 for layer in products)

@@ -1,0 +1,125 @@
+"""Layers that keep the array busy share banks of partial sums with a product and its softmax."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from opu_fuse import pipeline
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.fuse.partition import members
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.sim.engine import run
+from opu_fuse.tiling.candidates import choose_tile
+from opu_fuse.tiling.shared_banks import due, shared_tiles
+from tests.exact import assert_exact
+from tests.hw.norm_machine import norm_machine
+from tests.networks import attention_blocks as blocks
+from tests.schedule.single_layer import make_shape
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+HEADS = blocks.cross(40, heads=3)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return norm_machine()
+
+
+@pytest.fixture(scope="module")
+def found(machine):
+    return compile_model(HEADS, machine)
+
+
+def operators(found):
+    """Group -> its operators."""
+    return {g.index: [op.op for op in g.ops] for g in found.bundle.groups}
+
+
+def test_the_product_with_values_is_computed_next_to_the_softmax_of_the_next_head(found):
+    nodes, dfg = members(found.partition), found.dfg
+    pairs = found.plan.co_scheduled.items()
+    assert len(pairs) == 2
+    for product, norm in pairs:
+        assert [dfg[n].op for n in nodes[product]] == ["matmul"]
+        assert [dfg[n].op for n in nodes[norm]] == ["matmul", "softmax"]
+
+
+def test_together_they_give_the_golden_models_bits_in_every_order(found, machine, rng):
+    assert_exact(found, machine, rng, (None, 1, 2, 3))
+
+
+def test_both_are_in_one_bank_which_post_reads_when_the_array_leaves_it(found, machine):
+    """Of each bank the array computes all tiles before post reads the first of them."""
+    product, norm = next(iter(found.plan.co_scheduled.items()))
+    steps = [
+        (group, x)
+        for program in found.plan.segments
+        if isinstance(program, MachineProgram)
+        for x, group in zip(program.instructions, program.groups, strict=True)
+        if group in {product, norm} and x.engine in {Engine.COMPUTE, Engine.POST}
+    ]
+    half = machine.buffers.psum.bank_words
+    computed: list[tuple[int, int]] = []
+    shared = 0
+    for group, x in steps:
+        if x.engine is Engine.COMPUTE:
+            computed.append((group, x.compute["psum"] // half))
+            continue
+        assert len({bank for _, bank in computed}) <= 1
+        shared += len({group for group, _ in computed}) == 2
+        computed = []
+    assert shared >= 2
+
+
+def test_a_pair_is_faster_than_its_groups_one_after_the_other(found, machine, monkeypatch):
+    monkeypatch.setattr(pipeline, "with_co_scheduled_norms", lambda _, __, tiling, ___: tiling)
+    alone = compile_model(HEADS, machine)
+    assert not alone.plan.co_scheduled
+    before, now = (run_cycle(c.bundle, machine).counters["cycles"] for c in (alone, found))
+    assert now < 0.97 * before
+
+
+def test_the_prediction_of_pairs_is_near_the_cycle_engine(found, machine):
+    cycles = run_cycle(found.bundle, machine).counters["cycles"]
+    assert sum(group.cycles for group in found.bundle.groups) == pytest.approx(cycles, rel=0.05)
+
+
+def test_images_of_a_batch_have_the_bits_of_each(found, machine, rng):
+    together = compile_model(HEADS, machine, Options(batch=2))
+    assert together.plan.co_scheduled
+    (port,) = found.bundle.inputs
+    x = {port.name: rng.normal(size=(2, *port.shape[1:])).astype(np.float32)}
+    once, twice = (run(c.bundle, machine, x).outputs for c in (found, together))
+    for name, y in once.items():
+        np.testing.assert_array_equal(y, twice[name])
+
+
+def test_tiles_of_other_layers_come_late_rather_than_early():
+    assert [due(slot, 3, 5) for slot in range(1, 6)] == [0, 1, 1, 2, 3]
+    assert [due(slot, 7, 3) for slot in range(1, 4)] == [2, 4, 7]
+
+
+def test_a_machine_without_norms_keeps_its_tiling(machine):
+    hw = load_hw("opu-tiny")
+    model = blocks.transformer(13, 8, 1, between="Relu")
+    fitted = pipeline.fuse_and_tile(build_dfg(pipeline.prepare(model).canonical), hw, "matched")
+    assert pipeline.with_co_scheduled_norms(fitted.dfg, fitted.partition, fitted.tiling, hw) is (
+        fitted.tiling
+    )
+
+
+def test_tiles_of_few_keys_fit_the_output_banks():
+    """1500 queries of 9 keys: a bank of partial sums holds more pixels than one of results."""
+    hw = load_hw("opu-1024a")
+    scores = make_shape(hw, channels=64, out_channels=9, rows=1, cols=1500, kernel=(1, 1))
+    norm = replace(scores, passes=2, param_words=16)
+    tile, _ = choose_tile("", norm, hw)
+    other = make_shape(hw, channels=512, out_channels=64, rows=1, cols=1500, kernel=(1, 1))
+    found = shared_tiles((norm, tile), (), other, hw)
+    assert found
+    assert all(own.cols <= hw.buffers.output.bank_words for own, _ in found)
