@@ -47,12 +47,15 @@ class ContextModel:
     model: onnx.ModelProto
     files: Mapping[str, bytes]
 
+    def data(self) -> bytes:
+        """The model as `save` writes it."""
+        return self.model.SerializeToString(deterministic=True)
+
     def save(self, path: str | Path) -> None:
         """Write the model, and its programs next to it. Raises ProgramError."""
         path = Path(path)
-        data = self.model.SerializeToString(deterministic=True)
         try:
-            for name, content in {**self.files, path.name: data}.items():
+            for name, content in {**self.files, path.name: self.data()}.items():
                 with whole_file(path.with_name(name)) as temporary:
                     temporary.write_bytes(content)
         except OSError as error:
