@@ -1,5 +1,6 @@
 """The provider, built once, and models that it runs."""
 
+import gc
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,19 @@ def node_of(model: onnx.ModelProto) -> onnx.NodeProto:
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
     return next(a for a in node.attribute if a.name == name)
+
+
+def constant_files() -> int:
+    """Constants of different programs that the provider has in memory."""
+    gc.collect()  # sessions that were not closed yet
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return sum("opu constants" in line and "r--s" in line for line in maps)
+
+
+def refusal(action, code: str = "EP_FAIL") -> str:
+    """The line that ONNX Runtime shows, without its own number."""
+    with pytest.raises(Exception, match=f": {code} : ") as error:
+        action()
+    text = str(error.value).strip()
+    assert "\n" not in text
+    return text.partition(f": {code} : ")[2]

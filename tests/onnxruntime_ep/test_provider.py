@@ -26,12 +26,14 @@ from tests.onnxruntime_ep.conftest import (
     PROVIDER,
     attribute,
     compiled,
+    constant_files,
     context,
     load_module,
     node_of,
+    refusal,
 )
 
-RUNS = 10_000
+RUNS, OPENED = 10_000, 300
 OLDER = ("1.23.2", "1.27.0")
 ONE_RUN = """
 import sys, numpy as np, onnxruntime as ort
@@ -44,12 +46,15 @@ session = ort.InferenceSession(model, options)
 np.save(y, session.run(None, {"input": np.load(x)})[0])
 print(ort.__version__)
 """
-GROWTH = f"""
+RESIDENT = """
 import os
 def resident():
     pages = open("/proc/self/statm").read().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 image = np.load(x)
+"""
+GROWTH = f"""
+{RESIDENT}
 for _ in range(200):
     session.run(None, {{"input": image}})
 before = resident()
@@ -58,6 +63,18 @@ for _ in range({RUNS}):
 print(resident() - before)
 """
 """Bytes by which memory grows, after a first run."""
+REOPENING = f"""
+{RESIDENT}
+def reopen(times):
+    for _ in range(times):
+        ort.InferenceSession(model, options).run(None, {{"input": image}})
+del session
+reopen(30)
+before = resident()
+reopen({OPENED})
+print(resident() - before, sum("opu constants" in line for line in open("/proc/self/maps")))
+"""
+"""Bytes by which memory grows, after some sessions, and constants that are left."""
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +92,6 @@ def sample(network):
     done, _ = network
     x = noise(done.bundle, seed=5)
     return x, next(iter(run(done.bundle, load_hw(MACHINE), x).outputs.values()))
-
-
-def refusal(action, code: str = "EP_FAIL") -> str:
-    """The line that ONNX Runtime shows, without its own number."""
-    with pytest.raises(Exception, match=f": {code} : ") as error:
-        action()
-    text = str(error.value).strip()
-    assert "\n" not in text
-    return text.partition(f": {code} : ")[2]
 
 
 def test_the_node_is_placed_on_the_provider(session, network):
@@ -116,16 +124,51 @@ def test_two_sessions_in_two_threads_have_the_bits_of_run(session, network, samp
         assert all(pool.map(often, sessions * 2))
 
 
-def test_memory_is_stable(library, network, sample, tmp_path):
-    """In a process of its own: what other tests leave to be collected is none of the provider's."""
-    _, path = network
-    np.save(tmp_path / "x.npy", sample[0]["input"])
-    files = (str(library), str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy"))
-    done = subprocess.run(
-        [sys.executable, "-c", ONE_RUN + GROWTH, *files], capture_output=True, text=True, check=True
-    )
-    _, grown = done.stdout.split()
-    assert int(grown) < 1 << 20, "less than a hundred bytes a run"
+@pytest.fixture
+def printed(library, network, sample, tmp_path):
+    """Numbers that a script prints after one run, in a process of its own: what other tests leave
+    to be collected is none of the provider's.
+    """
+
+    def of(script: str) -> list[int]:
+        np.save(tmp_path / "x.npy", sample[0]["input"])
+        files = (library, network[1], tmp_path / "x.npy", tmp_path / "y.npy")
+        done = subprocess.run(
+            [sys.executable, "-c", ONE_RUN + script, *map(str, files)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [int(number) for number in done.stdout.split()[1:]]
+
+    return of
+
+
+def test_memory_is_stable_from_run_to_run(printed):
+    (grown,) = printed(GROWTH)
+    assert grown < 1 << 20, "less than a hundred bytes a run"
+
+
+def test_memory_is_stable_from_session_to_session(printed):
+    grown, constants = printed(REOPENING)
+    assert grown < OPENED << 12, "less than a page a session"
+    assert constants == 0
+
+
+def test_sessions_share_constants_until_the_last_one_ends(session, network, sample):
+    """One program from two models, and another one."""
+    done, path = network
+    x, expected = sample
+    before = constant_files()
+    sessions = [session(str(path)), session(context(done).model.SerializeToString())]
+    assert constant_files() == before + 1
+    other = session(context(compiled(zoo.build("tiny_odd"))).model.SerializeToString())
+    assert constant_files() == before + 2
+    del other, sessions[0]
+    assert constant_files() == before + 1
+    assert np.array_equal(sessions[0].run(None, x)[0], expected)
+    sessions.clear()
+    assert constant_files() == before
 
 
 def test_a_damaged_context_is_one_line(session, network):
@@ -169,12 +212,6 @@ def test_a_program_of_another_machine_is_refused(session, network):
         f"segment0: was compiled for machine {own}, the session asks for 0123456789a; "
         "compile the model for that machine"
     )
-
-
-def test_an_unknown_device_is_refused(session, network):
-    _, path = network
-    said = refusal(lambda: session(str(path), device="gpu"))
-    assert said.endswith("option device: this build has no device gpu; leave it out, or say native")
 
 
 def test_a_missing_file_is_named(session, network, tmp_path):

@@ -1,0 +1,121 @@
+"""Machines behind registers: files stand for the devices of Linux, and tests for the machine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.hw.isa.encoding import decode
+from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ID_VALUE, VERSION_VALUE
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.options import Options
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim.engine import run
+from opu_fuse.sim.functional.machine import Machine
+from opu_fuse.sim.ports import noise
+from tests.devices.register_model import DONE
+from tests.onnxruntime_ep.conftest import MACHINE, context, refusal
+
+HW = load_hw(MACHINE)
+OFFSET = {register.name: register.offset for register in CONTROL_REGISTERS}
+MEMORY = 1 << 22
+
+
+@pytest.fixture
+def linux(tmp_path, monkeypatch):
+    """A machine that has ended each program at once, without doing anything."""
+    root = tmp_path / "root"
+    buffer = root / "sys/class/u-dma-buf/udmabuf0"
+    buffer.mkdir(parents=True)
+    (root / "dev").mkdir()
+    for name, text in (("phys_addr", "0x70000000"), ("size", str(MEMORY))):
+        (buffer / name).write_text(f"{text}\n")
+    for name in ("sync_offset", "sync_size", "sync_direction", "sync_for_device", "sync_for_cpu"):
+        (buffer / name).write_text("")
+    (root / "dev/udmabuf0").write_bytes(bytes(MEMORY))
+    words = np.zeros(1024, "<u4")
+    for name, value in {
+        "ID": ID_VALUE,
+        "VERSION": VERSION_VALUE,
+        "SPEC_HASH_LO": HW.spec_hash & 0xFFFF_FFFF,
+        "SPEC_HASH_HI": HW.spec_hash >> 32,
+        "STATUS": DONE,
+    }.items():
+        words[OFFSET[name] // 4] = value
+    words.tofile(root / "dev/uio0")
+    monkeypatch.setenv("OPU_ROOT", str(root))
+    return root
+
+
+def compute(root: Path) -> None:
+    """What the machine would do with its memory: the program in its registers."""
+    words = np.fromfile(root / "dev/uio0", "<u4")
+    at, count, size = (
+        int(words[OFFSET[name] // 4]) for name in ("PROG_BASE_LO", "PROG_WORDS", "WINDOW_SIZE_LO")
+    )
+    memory = np.memmap(root / "dev/udmabuf0", np.uint8, "r+")
+    window = np.array(memory[:size])
+    Machine(HW, window).run(decode(window[at : at + 4 * count].view("<u4")))
+    memory[:size] = window
+
+
+def network(name):
+    """(model, inputs, outputs); the machine's outputs stay in memory while inputs are packed."""
+    done = compile_model(zoo.build(name), HW, Options(reuse_memory=False))
+    x = noise(done.bundle, seed=7)
+    return context(done).model.SerializeToString(), x, run(done.bundle, HW, x).outputs
+
+
+def right(opened, x, expected) -> bool:
+    got = opened.run(None, x)
+    return all(np.array_equal(a, b) for a, b in zip(got, expected.values(), strict=True))
+
+
+def test_a_machine_on_linux_gets_program_constants_and_inputs(linux, session):
+    model, x, expected = network("tiny_residual")
+    opened = session(model, device="uio:0", timeout="5")
+    assert not right(opened, x, expected), "nobody has computed anything"
+    compute(linux)
+    assert right(opened, x, expected)
+    assert (linux / "sys/class/u-dma-buf/udmabuf0/sync_for_device").read_text() == "1"
+
+
+def test_sessions_take_turns_on_a_machine_and_the_last_one_closes_it(linux, session):
+    networks = [network(name) for name in ("tiny_residual", "tiny_odd")]
+    sessions = [session(model, device="uio:0") for model, _, _ in networks]
+    for opened, (_, x, expected) in [*zip(sessions, networks, strict=True)] * 2:
+        opened.run(None, x)  # the program in memory is another one
+        compute(linux)
+        assert right(opened, x, expected)
+    assert "root/dev/udmabuf0" in Path("/proc/self/maps").read_text()
+    del opened
+    sessions.clear()
+    assert "root/dev/udmabuf0" not in Path("/proc/self/maps").read_text()
+
+
+def test_devices_that_cannot_be_opened_are_one_line(linux, session):
+    model, _, _ = network("tiny_residual")
+
+    def said(**options: str) -> str:
+        return refusal(lambda: session(model, **options))
+
+    unknown = (
+        "there is no device gpu; say native, uio:N, uio:N,BUFFER or mem:REGISTERS,MEMORY,BYTES"
+    )
+    assert said(device="gpu").endswith(f"option device: {unknown}")
+    assert "option device: uio:x: is no name of a device; " in said(device="uio:x")
+    assert "dev/uio3: No such file or directory; " in said(device="uio:3")
+    assert "option timeout: is no whole number of seconds; " in said(timeout="soon")
+    (linux / "sys/class/u-dma-buf/udmabuf0/size").write_text("4096\n")
+    assert said(device="uio:0").endswith("give the device more memory")
+
+
+def test_another_machine_is_refused(linux, session):
+    words = np.fromfile(linux / "dev/uio0", "<u4")
+    words[OFFSET["SPEC_HASH_LO"] // 4] ^= 1
+    words.tofile(linux / "dev/uio0")
+    model, _, _ = network("tiny_residual")
+    assert refusal(lambda: session(model, device="uio:0")).endswith(
+        "the machine is another one than the program was compiled for; compile the model for this device"
+    )
