@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from opu_fuse.pipeline import Compilation, compile_model, context_of
 PACKAGE = Path(__file__).resolve().parents[2] / "packages" / "onnxruntime-ep-opu"
 PROVIDER = "OpuFuseExecutionProvider"
 MACHINE = "opu-tiny"
+FLAGS = "OPU_TEST_PROVIDER_FLAGS"
+"""Of the environment: flags of the compiler for the provider."""
 # Two machine segments with Softmax between them; `skip` is written by the first machine segment
 # and read by the second, which have no memory in common.
 TWO_SEGMENTS = """
@@ -43,7 +46,8 @@ def load_module(path: Path) -> Any:
 @pytest.fixture(scope="session")
 def library(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("provider") / "libonnxruntime_ep_opu.so"
-    load_module(PACKAGE / "build_library.py").build(path, "0.0.0", "-O2")
+    flags = os.environ.get(FLAGS, "-O2")
+    load_module(PACKAGE / "build_library.py").build(path, "0.0.0", flags)
     return path
 
 
@@ -51,6 +55,7 @@ def library(tmp_path_factory) -> Path:
 def devices(library):
     ort.register_execution_provider_library(PROVIDER, str(library))
     yield [d for d in ort.get_ep_devices() if d.ep_name == PROVIDER]
+    gc.collect()  # sessions that a traceback holds
     ort.unregister_execution_provider_library(PROVIDER)
 
 

@@ -21,6 +21,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.onnxruntime_ep.conftest import (
+    FLAGS,
     MACHINE,
     PACKAGE,
     PROVIDER,
@@ -35,6 +36,9 @@ from tests.onnxruntime_ep.conftest import (
 
 RUNS, OPENED = 10_000, 300
 OLDER = ("1.23.2", "1.27.0")
+SANITIZED_FILES = ("context_models", "devices", "provider")
+SANITIZED_TESTS = "not (memory or wheel or cxx or two_names or log_of)"
+"""Those that measure memory or start programs have nothing to say there."""
 ONE_RUN = """
 import sys, numpy as np, onnxruntime as ort
 library, model, x, y = sys.argv[1:]
@@ -291,6 +295,56 @@ def test_the_wheel_has_the_library_and_no_dependency(tmp_path):
     module = load_module(tmp_path / "onnxruntime_ep_opu" / "__init__.py")
     assert Path(module.get_library_path()).is_file()
     assert module.get_ep_names() == [module.get_ep_name()] == [PROVIDER]
+
+
+@pytest.mark.nightly
+def test_the_provider_is_clean_under_sanitizers():
+    """The tests of this folder that open sessions in their own process."""
+    files = [str(Path(__file__).with_name(f"test_{n}.py")) for n in SANITIZED_FILES]
+    run_tests = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-q", *files]
+    libraries = [
+        subprocess.run(
+            ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    environment = {
+        **os.environ,
+        FLAGS: "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all",
+        "LD_PRELOAD": " ".join(libraries),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own; memory is watched above
+    }
+    done = subprocess.run(
+        [*run_tests, "-k", SANITIZED_TESTS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=PACKAGE.parents[1],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_an_installed_wheel_runs_a_model_in_a_fresh_environment(network, sample, tmp_path):
+    """By the eight lines of the README."""
+    _, path = network
+    x, expected = sample
+    wheels, python = tmp_path / "dist", tmp_path / "fresh" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(wheels), str(PACKAGE)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "onnxruntime"]
+    subprocess.run([*install, *map(str, wheels.glob("*.whl"))], check=True)
+    np.save(tmp_path / "x.npy", x["input"])
+    readme = (PACKAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    lines = re.search(r"^import onnxruntime, .+?^outputs = .+?$", readme, re.DOTALL | re.MULTILINE)
+    assert lines is not None
+    script = lines[0].replace("resnet18_ctx.onnx", str(path)).replace("image}", "np.load('x.npy')}")
+    script = f"import numpy as np\n{script}\nnp.save('y.npy', outputs[0])"
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([str(python), "-c", script], check=True, cwd=tmp_path, env=clean)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), expected)
 
 
 @pytest.mark.nightly
