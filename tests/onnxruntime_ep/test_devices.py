@@ -116,6 +116,5 @@ def test_another_machine_is_refused(linux, session):
     words[OFFSET["SPEC_HASH_LO"] // 4] ^= 1
     words.tofile(linux / "dev/uio0")
     model, _, _ = network("tiny_residual")
-    assert refusal(lambda: session(model, device="uio:0")).endswith(
-        "the machine is another one than the program was compiled for; compile the model for this device"
-    )
+    said = refusal(lambda: session(model, device="uio:0"))
+    assert "segment0: the machine is another one than the program was compiled for; " in said
