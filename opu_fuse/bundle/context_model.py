@@ -183,7 +183,7 @@ def _inside_context(bundle: Bundle, hw: HwSpec, *, first: bool) -> dict[str, Any
         "ep_cache_context": to_bytes(bundle, hw, without=left_out),
     }
     if not first:
-        attributes[CONSTANTS] = zlib.crc32(np.ascontiguousarray(bundle.constants))
+        attributes[CONSTANTS] = zlib.crc32(np.ascontiguousarray(bundle.constants).data)
     return attributes
 
 
