@@ -7,43 +7,21 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.hw.isa.encoding import decode
-from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ID_VALUE, VERSION_VALUE
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.functional.machine import Machine
 from opu_fuse.sim.ports import noise
-from tests.devices.register_model import DONE
+from tests.devices.linux_files import OFFSET, write_linux_files
 from tests.onnxruntime_ep.conftest import MACHINE, context, refusal
 
 HW = load_hw(MACHINE)
-OFFSET = {register.name: register.offset for register in CONTROL_REGISTERS}
-MEMORY = 1 << 22
 
 
 @pytest.fixture
 def linux(tmp_path, monkeypatch):
-    """A machine that has ended each program at once, without doing anything."""
-    root = tmp_path / "root"
-    buffer = root / "sys/class/u-dma-buf/udmabuf0"
-    buffer.mkdir(parents=True)
-    (root / "dev").mkdir()
-    for name, text in (("phys_addr", "0x70000000"), ("size", str(MEMORY))):
-        (buffer / name).write_text(f"{text}\n")
-    for name in ("sync_offset", "sync_size", "sync_direction", "sync_for_device", "sync_for_cpu"):
-        (buffer / name).write_text("")
-    (root / "dev/udmabuf0").write_bytes(bytes(MEMORY))
-    words = np.zeros(1024, "<u4")
-    for name, value in {
-        "ID": ID_VALUE,
-        "VERSION": VERSION_VALUE,
-        "SPEC_HASH_LO": HW.spec_hash & 0xFFFF_FFFF,
-        "SPEC_HASH_HI": HW.spec_hash >> 32,
-        "STATUS": DONE,
-    }.items():
-        words[OFFSET[name] // 4] = value
-    words.tofile(root / "dev/uio0")
+    root = write_linux_files(tmp_path / "root", HW)
     monkeypatch.setenv("OPU_ROOT", str(root))
     return root
 
