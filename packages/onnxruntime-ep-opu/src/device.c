@@ -21,7 +21,10 @@ struct engine {
   const struct opu_device *loaded;
   const struct opu_session *current;
   void *arena; /* of the native engine, or a null pointer */
-  struct opu_linux linux_device;
+  union {
+    struct opu_linux board;
+    struct opu_sim simulation;
+  } machine;
 };
 
 struct opu_device {
@@ -35,16 +38,19 @@ struct opu_device {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `machines` and their users */
 static struct engine *machines;
 
+static int is_simulation(const char *name) { return strncmp(name, "sim:", 4) == 0; }
+
 static int is_native(const char *name) { return !*name || strcmp(name, "native") == 0; }
 
 OrtStatus *opu_device_check(const OrtApi *api, const struct opu_options *options) {
   const char *name = options->device;
   char what[OPU_DEVICE_NAME + 64];
-  if (is_native(name) || strncmp(name, "uio:", 4) == 0 || strncmp(name, "mem:", 4) == 0)
+  if (is_native(name) || is_simulation(name) || strncmp(name, "uio:", 4) == 0 ||
+      strncmp(name, "mem:", 4) == 0)
     return NULL;
   snprintf(what, sizeof what, "there is no device %s", name);
   return opu_failed(api, "option device", what,
-                    "say native, uio:N, uio:N,BUFFER or mem:REGISTERS,MEMORY,BYTES");
+                    "say native, uio:N, uio:N,BUFFER, mem:REGISTERS,MEMORY,BYTES or sim:SOCKET");
 }
 
 static struct engine *new_engine(const char *name) {
@@ -58,8 +64,10 @@ static struct engine *new_engine(const char *name) {
 static void free_engine(struct engine *e) {
   if (e->arena)
     opu_window_unmap(e->window.data, e->window.size);
+  else if (is_simulation(e->name))
+    opu_sim_close(&e->machine.simulation);
   else
-    opu_linux_close(&e->linux_device);
+    opu_linux_close(&e->machine.board);
   free(e->arena);
   pthread_mutex_destroy(&e->lock);
   free(e);
@@ -93,10 +101,27 @@ static OrtStatus *open_native(const OrtApi *api, const struct opu_context *conte
   return NULL;
 }
 
+/* Why it cannot be reached. */
+static const char *what_of(const struct engine *e) {
+  return is_simulation(e->name) ? e->machine.simulation.what : e->machine.board.what;
+}
+
+static enum opu_status connect_machine(struct engine *e, int timeout_ms) {
+  const char *root = getenv("OPU_ROOT"); /* for tests: before /dev and /sys */
+  const int simulated = is_simulation(e->name);
+  const enum opu_status status =
+      simulated ? opu_sim_open(&e->machine.simulation, e->name, timeout_ms)
+                : opu_linux_open(&e->machine.board, e->name, root ? root : "", timeout_ms);
+  if (status != OPU_OK) return status;
+  e->window = simulated ? e->machine.simulation.window : e->machine.board.window;
+  opu_registers_backend(&e->backend, simulated ? &e->machine.simulation.registers
+                                               : &e->machine.board.registers);
+  return OPU_OK;
+}
+
 /* Open a machine, or share the open one. With `lock` taken. */
 static OrtStatus *open_machine(const OrtApi *api, const struct opu_options *options,
                                struct engine **result) {
-  const char *root = getenv("OPU_ROOT"); /* for tests: before /dev and /sys */
   char what[OPU_MESSAGE];
   enum opu_status status;
   struct engine *e;
@@ -104,15 +129,13 @@ static OrtStatus *open_machine(const OrtApi *api, const struct opu_options *opti
   if (!e) {
     e = new_engine(options->device);
     if (!e) return opu_no_memory(api, options->device);
-    status = opu_linux_open(&e->linux_device, e->name, root ? root : "", options->timeout_ms);
+    status = connect_machine(e, options->timeout_ms);
     if (status != OPU_OK) {
       snprintf(what, sizeof what, "%s: %s", e->name,
-               status == OPU_BUS ? e->linux_device.what : "is no name of a device");
+               status == OPU_BAD_ARGUMENT ? "is no name of a device" : what_of(e));
       free_engine(e);
       return opu_failed(api, "option device", what, "look at docs/linux.md");
     }
-    e->window = e->linux_device.window;
-    opu_registers_backend(&e->backend, &e->linux_device.registers);
     e->next = machines;
     machines = e;
   }
@@ -195,6 +218,10 @@ enum opu_status opu_device_attach(struct opu_device *d, struct opu_session *sess
                               (size_t)file->work_bytes);
   pthread_mutex_unlock(&d->engine->lock);
   return status;
+}
+
+const char *opu_device_what(const struct opu_device *d) {
+  return d->engine->arena || !*what_of(d->engine) ? opu_status_text(OPU_BUS) : what_of(d->engine);
 }
 
 /* Constants and words of this session into the window, unless they are there. */

@@ -84,6 +84,9 @@ enum opu_status opu_device_attach(struct opu_device *device, struct opu_session 
 enum opu_status opu_device_run(struct opu_device *device, struct opu_session *session,
                                const struct opu_in *in, const struct opu_out *out, size_t images);
 
+/* Why a device cannot be reached, after OPU_BUS. */
+const char *opu_device_what(const struct opu_device *device);
+
 /* -------- segment.c -------- */
 
 /* What a session of ONNX Runtime has: its devices, one for each program. */

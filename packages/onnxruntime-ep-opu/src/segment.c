@@ -216,8 +216,9 @@ static OrtStatus *failed_run(const struct segment *s, enum opu_status status) {
       opu_input(&s->context.file, s->session.port, &port);
       snprintf(where, sizeof where, "%.80s, input %.80s", name, port.name);
       return opu_bad_input(s->api, where, opu_status_text(status), "check the inputs");
-    case OPU_BUSY:
     case OPU_BUS:
+      return opu_failed(s->api, name, opu_device_what(s->device), "look at docs/linux.md");
+    case OPU_BUSY:
     case OPU_TIMEOUT:
     case OPU_NO_MACHINE:
       return opu_failed(s->api, name, opu_status_text(status), "look at docs/linux.md");
