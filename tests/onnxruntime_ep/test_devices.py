@@ -61,7 +61,7 @@ def test_a_machine_on_linux_gets_program_constants_and_inputs(linux, session):
     assert (linux / "sys/class/u-dma-buf/udmabuf0/sync_for_device").read_text() == "1"
 
 
-def test_sessions_take_turns_on_a_machine_and_the_last_one_closes_it(linux, session):
+def test_sessions_share_a_machine_and_the_last_one_closes_it(linux, session):
     networks = [network(name) for name in ("tiny_residual", "tiny_odd")]
     sessions = [session(model, device="uio:0") for model, _, _ in networks]
     for n in (0, 1, 0, 1):

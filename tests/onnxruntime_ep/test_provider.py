@@ -175,6 +175,19 @@ def test_sessions_share_constants_until_the_last_one_ends(session, network, samp
     assert constant_files() == before
 
 
+def test_threads_open_and_close_sessions_at_the_same_time(session, network, sample):
+    _, path = network
+    x, expected = sample
+    before = constant_files()
+
+    def once(_: int) -> bool:
+        return np.array_equal(session(str(path)).run(None, x)[0], expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(once, range(60)))
+    assert constant_files() == before
+
+
 def test_a_damaged_context_is_one_line(session, network):
     done, _ = network
     model = context(done).model
