@@ -49,7 +49,7 @@ static OrtStatus *get_capability(OrtEp *self, const OrtGraph *graph, OrtEpGraphS
   snprintf(message, sizeof message, "%s: %lu of %lu nodes are machine segments",
            OPU_PROVIDER_NAME, taken, (unsigned long)count);
   return ort_Logger_LogMessage(api)(p->logger, ORT_LOGGING_INFO, message, __FILE__, __LINE__,
-                                       "GetCapability");
+                                    "GetCapability");
 }
 
 static void release_segments(OrtEp *self, OrtNodeComputeInfo **infos, size_t count) {
