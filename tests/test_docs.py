@@ -47,6 +47,7 @@ FOREIGN_FILES = {
     "decisions.md": {"runtime.bin"},
     "host-kernels.md": {"runtime.bin"},
     "litex.md": {"boot.json"},  # of LiteX
+    "onnxruntime.md": {"dram.bin"},
     "run-on-a-board.md": {"runtime.bin"},
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip
@@ -58,6 +59,7 @@ FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dty
 FOREIGN_NAMES |= {"advanced_parameters", "activations_quantization_params"}  # NNCF's
 FOREIGN_NAMES |= {"FAKELY_QUANT"}  # MCT's
 FOREIGN_NAMES |= {"resolve_model_data_config", "output_quant"}  # timm's, Brevitas'
+FOREIGN_NAMES |= {"sequence_length", "return_tensors"}  # Optimum's, those of transformers
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 
 FILE = re.compile(
@@ -176,7 +178,7 @@ def test_names_of_the_package_are_there(page):
 
 
 def test_identifiers_are_somewhere_in_the_sources():
-    folders = ("opu_fuse", "rtl_sim", "runtime", "tests", "hw_specs", "benchmarks")
+    folders = ("opu_fuse", "packages", "rtl_sim", "runtime", "tests", "hw_specs", "benchmarks")
     sources = [
         path.read_text(encoding="utf-8")
         for folder in folders

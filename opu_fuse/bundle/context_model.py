@@ -1,22 +1,27 @@
 """A program as an ONNX model for ONNX Runtime: `EPContext` nodes and the operators of the host.
 
 Each machine segment is a node of domain com.microsoft, which the provider runs; its attribute
-`ep_cache_context` is the program of that segment, a program file like any other. Host segments
-are the ONNX operators that they were compiled from. Inputs and outputs are those of the model.
+`ep_cache_context` is the program of that segment, a program file like any other. Programs inside
+the model have their constants once: those of the first one, which all others refer to by their
+CRC. Host segments are the ONNX operators that they were compiled from. Inputs and outputs are
+those of the model.
 
 Names: `segment<n>` for the nodes, `opu/<value>:int8` for maps that are passed between segments,
 `host<n>/…` for what is inside a host segment.
 """
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
 from opu_fuse.bundle.context_ports import element_type, from_value, to_value
-from opu_fuse.bundle.file import to_bytes
+from opu_fuse.bundle.file import DRAM, to_bytes
 from opu_fuse.bundle.program import UNKNOWN, Bundle, HostSegment, Port
 from opu_fuse.bundle.segment_programs import SegmentProgram, segment_programs
 from opu_fuse.errors import ProgramError
@@ -26,6 +31,8 @@ from opu_fuse.process.atomic_files import whole_file
 PROVIDER = "OpuFuseExecutionProvider"
 """Name of the provider in ONNX Runtime; `source` of its nodes."""
 DOMAIN, NODE = "com.microsoft", "EPContext"
+CONSTANTS = "constants_crc32"
+"""Attribute of a node without constants: the CRC of those that it needs."""
 IR_VERSION = 10
 _LARGEST = (1 << 31) - (1 << 20)
 """Bytes that a model with its programs inside may have: protobuf counts in 31 bits."""
@@ -40,12 +47,15 @@ class ContextModel:
     model: onnx.ModelProto
     files: Mapping[str, bytes]
 
+    def data(self) -> bytes:
+        """The model as `save` writes it."""
+        return self.model.SerializeToString(deterministic=True)
+
     def save(self, path: str | Path) -> None:
         """Write the model, and its programs next to it. Raises ProgramError."""
         path = Path(path)
-        data = self.model.SerializeToString(deterministic=True)
         try:
-            for name, content in {**self.files, path.name: data}.items():
+            for name, content in {**self.files, path.name: self.data()}.items():
                 with whole_file(path.with_name(name)) as temporary:
                     temporary.write_bytes(content)
         except OSError as error:
@@ -91,11 +101,14 @@ def context_model(
             continue
         program = programs[number]
         shown |= {port.name for port in _users_ports(program)}
-        data = to_bytes(program.bundle, hw)
+        first = number == min(programs)
         name = f"{stem}_segment{number}.opu" if stem else ""
         if name:
-            files[name] = data
-        node = _node(draft, program, hw, name.encode() or data, embed=not name)
+            files[name] = to_bytes(program.bundle, hw)
+            context = _file_context(name)
+        else:
+            context = _inside_context(program.bundle, hw, first=first)
+        node = _node(draft, program, hw, context)
         draft.nodes.extend(_with_casts(node, bundle, program))
     for port in bundle.outputs:
         if port.name not in shown:
@@ -156,10 +169,28 @@ def _host(draft: _Draft, segment: HostSegment, model: onnx.ModelProto, prefix: s
     draft.names.update((value, outputs[name]) for name, value in segment.outputs)
 
 
+def _file_context(name: str) -> dict[str, Any]:
+    """Attributes of a node whose program is next to the model."""
+    return {"main_context": 1, "embed_mode": 0, "ep_cache_context": name.encode()}
+
+
+def _inside_context(bundle: Bundle, hw: HwSpec, *, first: bool) -> dict[str, Any]:
+    """Attributes of a node with its program inside."""
+    left_out = () if first else (DRAM,)
+    attributes: dict[str, Any] = {
+        "main_context": int(first),
+        "embed_mode": 1,
+        "ep_cache_context": to_bytes(bundle, hw, without=left_out),
+    }
+    if not first:
+        attributes[CONSTANTS] = zlib.crc32(np.ascontiguousarray(bundle.constants).data)
+    return attributes
+
+
 def _node(
-    draft: _Draft, program: SegmentProgram, hw: HwSpec, context: bytes, *, embed: bool
+    draft: _Draft, program: SegmentProgram, hw: HwSpec, context: Mapping[str, Any]
 ) -> onnx.NodeProto:
-    """The node of a machine segment."""
+    """The node of a machine segment. context: its attributes about the program."""
     users_in = program.bundle.inputs[: len(program.bundle.inputs) - len(program.maps_in)]
     outputs = [port.name for port in _users_ports(program)]
     first_map = len(outputs)
@@ -174,9 +205,7 @@ def _node(
         outputs,
         name=f"segment{program.number}",
         domain=DOMAIN,
-        main_context=1,
-        embed_mode=int(embed),
-        ep_cache_context=context,
+        **context,
         source=PROVIDER,
         partition_name=f"segment{program.number}",
         ep_sdk_version=f"opu-fuse {program.bundle.tool_version}",

@@ -8,7 +8,7 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,13 @@ def save(bundle: Bundle, path: str | Path) -> None:
         ) from None
 
 
-def to_bytes(bundle: Bundle, hw: HwSpec) -> bytes:
-    """The program file in memory, as `save` writes it. hw: the machine of the bundle."""
+def to_bytes(bundle: Bundle, hw: HwSpec, *, without: Collection[str] = ()) -> bytes:
+    """The program file in memory, as `save` writes it. hw: the machine of the bundle. without:
+    members that the manifest names and the file has not.
+    """
     whole = io.BytesIO()
-    _write(whole, _all_members(bundle, hw))
+    members = _all_members(bundle, hw)
+    _write(whole, {name: data for name, data in members.items() if name not in without})
     return whole.getvalue()
 
 

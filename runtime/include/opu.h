@@ -239,6 +239,15 @@ enum opu_status opu_session_init(struct opu_session *session, const struct opu_f
                                  const struct opu_backend *backend,
                                  const struct opu_window *window, void *work, size_t work_size);
 
+/* The same, but the caller fills the window: file->constant_bytes of file->constants in its first
+ * bytes and zeros behind, once; before a run file->word_count words of file->words at byte
+ * file->program_offset. So programs that come from one network, with the same constants, share a
+ * window: one of them runs at a time. */
+enum opu_status opu_session_attach(struct opu_session *session, const struct opu_file *file,
+                                   const struct opu_backend *backend,
+                                   const struct opu_window *window, void *work,
+                                   size_t work_size);
+
 /* Arrays of the caller, one for each port, in the model's type and the processor's byte order.
  * bytes: what is there, at least `images` times the port's. */
 struct opu_in {

@@ -161,7 +161,7 @@ static int good_conversion(const struct opu_port_record *port) {
       return dtype == OPU_UINT8;
     case OPU_REAL:
       memcpy(&scale, &port->scale, 4);
-      return dtype == OPU_FLOAT32 && scale > 0 && scale <= 3.0e38f;
+      return dtype == OPU_FLOAT32 && scale > 0 && scale <= 3.0e38f && port->zero + 128u < 256u;
     default:
       return port->map != OPU_NONE;
   }
@@ -304,6 +304,7 @@ enum opu_status opu_open(struct opu_file *file, const void *bytes, size_t size) 
   file->what = file->name = file->refused = "";
   wrong = opu_find_members((const uint8_t *)bytes, size, &found);
   if (wrong) return damaged(file, wrong);
+  if (!found.constants || !found.words) return damaged(file, "dram.bin or program.bin is missing");
   if (!found.section) return OPU_NO_SECTION;
   return opu_open_members(file, found.section, found.section_bytes, found.constants,
                           found.constant_bytes, found.words, found.words_bytes);

@@ -4,13 +4,14 @@
 
 #include "opu.h"
 
-/* Members of the archive. */
+/* Members of the archive, null pointers where it has none. */
 struct opu_members {
   const uint8_t *section, *constants, *words;
   size_t section_bytes, constant_bytes, words_bytes;
+  uint32_t constants_crc;
 };
 
-/* Returns what is wrong, or a null pointer. */
+/* Check the archive, and the CRC of every member. Returns what is wrong, or a null pointer. */
 const char *opu_find_members(const uint8_t *data, size_t size, struct opu_members *members);
 
 uint32_t opu_crc32(const uint8_t *data, size_t size);

@@ -1,163 +1,161 @@
-/* Between the caller's arrays, the maps of the window and the values of the host. The arithmetic is
- * that of opu_fuse/sim/ports.py. */
+/* Between the caller's arrays, the maps of the window and the values of the host. */
 #include <string.h>
 
 #include "opu_bytes.h"
-#include "opu_file.h"
+#include "opu_convert.h"
 
-/* Where an element of the value is in the caller's array: the elements in order. */
-struct cursor {
+#define PIECE 128u /* elements that are converted at a time, on the stack */
+
+/* What is done with each row of each channel of a map. `bytes` has the row's first element, which is
+ * number `element` of the image; the next one is `slot` bytes on. 0 ends the traversal.
+ *
+ * tables: of a port with tables, for each channel that of the caller, then 256 results each. from,
+ * to: the caller's array, or values of the host. */
+struct visitor {
+  int (*visit)(const struct visitor *self, uint8_t *bytes, uint32_t channel, uint32_t element);
   const struct opu_port_record *port;
-  uint32_t index[OPU_RANK];
-  size_t at;
+  struct opu_conversion_of change;
+  const uint8_t *tables, *from;
+  uint8_t *to;
+  uint32_t channels, plane, cols, slot; /* of the map; plane: elements of a channel */
 };
 
-static void seek(struct cursor *c, const struct opu_port_record *port, uint32_t element) {
-  uint32_t n;
-  c->port = port;
-  c->at = 0;
-  for (n = port->axes; n--; element /= port->size[n]) {
-    c->index[n] = element % port->size[n];
-    c->at += (size_t)c->index[n] * port->stride[n];
-  }
-}
-
-static void advance(struct cursor *c) {
-  uint32_t n;
-  for (n = c->port->axes; n--;) {
-    c->at += c->port->stride[n];
-    if (++c->index[n] < c->port->size[n]) return;
-    c->at -= (size_t)c->port->size[n] * c->port->stride[n];
-    c->index[n] = 0;
-  }
-}
-
-/* Halves to even, then saturated, as ONNX QuantizeLinear. value is no NaN. */
-static uint8_t quantised(float value, float scale, int32_t zero) {
-  const float scaled = value / scale;
-  int64_t whole;
-  float rest;
-  if (scaled > 1.0e6f) return 127;
-  if (scaled < -1.0e6f) return 128;
-  whole = (int64_t)scaled;
-  rest = scaled - (float)whole;
-  if (rest > 0.5f || (rest == 0.5f && whole % 2)) whole++;
-  if (rest < -0.5f || (rest == -0.5f && whole % 2)) whole--;
-  whole += zero;
-  return (uint8_t)(whole > 127 ? 127 : whole < -128 ? -128 : whole);
-}
-
-/* What one element becomes, by the port. table: 256 results of a channel. */
-struct conversion {
-  uint32_t kind;
-  float scale;
-  int32_t zero;
-  const uint8_t *table;
-  uint32_t lowest;
-};
-
-static struct conversion conversion_of(const struct opu_port_record *port) {
-  struct conversion c;
-  c.kind = port->conversion;
-  memcpy(&c.scale, &port->scale, 4);
-  memcpy(&c.zero, &port->zero, 4);
-  c.table = 0;
-  c.lowest = port->lowest;
-  return c;
-}
-
-/* 0: a NaN. */
-static int inside(const struct conversion *c, const uint8_t *user, uint8_t *value) {
-  float number;
-  switch (c->kind) {
-    case OPU_SAME:
-      *value = *user;
-      return 1;
-    case OPU_SHIFT:
-      *value = *user ^ 128u;
-      return 1;
-    case OPU_TABLE:
-      *value = c->table[c->lowest ? *user ^ 128u : *user];
-      return 1;
-    default:
-      memcpy(&number, user, 4);
-      if (number != number) return 0;
-      *value = quantised(number, c->scale, c->zero);
-      return 1;
-  }
-}
-
-static void outside(const struct conversion *c, uint8_t value, uint8_t *user) {
-  float number;
-  if (c->kind == OPU_REAL) {
-    number = (float)((int64_t)(value ^ 128) - 128 - c->zero) * c->scale;
-    memcpy(user, &number, 4);
-  } else {
-    *user = c->kind == OPU_SHIFT ? value ^ 128u : value;
-  }
-}
-
-/* The bytes of a channel of an image: its first one, and how far rows are from each other. */
-struct plane {
-  uint8_t *first;
-  size_t row_bytes;
-  uint32_t rows, cols, slot;
-};
-
-static uint32_t lane_of(const struct opu_file *file, const struct opu_map *map, uint32_t channel) {
+/* How many channels from `channel` on are in neighbouring lanes of a block. lane: of the first. */
+static uint32_t neighbours(const struct opu_file *file, const struct opu_map *map,
+                           uint32_t channel, uint32_t *lane) {
   const uint8_t *piece = file->section + map->pieces_at;
-  if (!map->pieces) return channel;
-  while (channel >= opu_u32(piece + 4)) channel -= opu_u32(piece + 4), piece += OPU_PIECE_BYTES;
-  return opu_u32(piece) + channel;
+  uint32_t left = map->channels - channel, room;
+  *lane = channel;
+  if (map->pieces) {
+    while (channel >= opu_u32(piece + 4)) channel -= opu_u32(piece + 4), piece += OPU_PIECE_BYTES;
+    *lane = opu_u32(piece) + channel;
+    left = opu_u32(piece + 4) - channel;
+  }
+  if (map->slot < map->word) return left; /* one block has all */
+  room = map->lanes - *lane % map->lanes;
+  return left < room ? left : room;
 }
 
-static struct plane plane_of(const struct opu_session *s, const struct opu_map *map,
-                             uint32_t image, uint32_t channel) {
-  const uint32_t lane = lane_of(s->file, map, channel), narrow = map->slot < map->word;
-  const size_t block = narrow ? 0 : lane / map->lanes, byte = narrow ? lane : lane % map->lanes;
-  struct plane p;
-  p.rows = map->rows / s->file->batch;
-  p.cols = map->cols;
-  p.slot = map->slot;
-  p.row_bytes = (size_t)opu_map_row_bytes(map);
-  p.first = s->window.data + map->offset + byte +
-            (block * map->rows + (size_t)image * p.rows) * p.row_bytes;
-  return p;
+/* Visit an image of a map: row after row, each with all channels of a block, whose bytes are then in
+ * the processor's cache. clear: before, bytes of a map without pieces become 0, as the machine
+ * expects those between channels. Returns 0 where a visit ended it. */
+static int visit_map(const struct opu_session *s, const struct opu_map *map, uint32_t image,
+                     int clear, struct visitor *v) {
+  const uint32_t rows = map->rows / s->file->batch, narrow = map->slot < map->word;
+  const size_t row_bytes = (size_t)opu_map_row_bytes(map);
+  uint32_t channel, count, lane, row, n;
+  v->channels = map->channels;
+  v->plane = rows * map->cols;
+  v->cols = map->cols;
+  v->slot = map->slot;
+  for (channel = 0; channel < map->channels; channel += count) {
+    uint8_t *line = s->window.data + map->offset + (size_t)image * rows * row_bytes;
+    count = neighbours(s->file, map, channel, &lane);
+    if (!narrow) {
+      line += lane / map->lanes * (size_t)map->rows * row_bytes;
+      lane %= map->lanes;
+    }
+    for (row = 0; row < rows; row++, line += row_bytes) {
+      const uint32_t element = channel * v->plane + row * map->cols;
+      if (clear && !map->pieces) memset(line, 0, row_bytes);
+      for (n = 0; n < count; n++)
+        if (!v->visit(v, line + lane + n, channel + n, element + n * v->plane)) return 0;
+    }
+  }
+  return 1;
 }
 
-/* Bytes between the channels of a map without pieces become 0, as the machine expects them. */
-static void clear(const struct opu_session *s, const struct opu_map *map, uint32_t image) {
-  const size_t rows = map->rows / s->file->batch, row = (size_t)opu_map_row_bytes(map);
-  const size_t blocks = (size_t)(opu_map_bytes(s->file, map) / (map->rows * row));
-  size_t block;
-  if (map->pieces) return;
-  for (block = 0; block < blocks; block++)
-    memset(s->window.data + map->offset + (block * map->rows + image * rows) * row, 0, rows * row);
+static void scatter(const uint8_t *values, uint32_t count, uint8_t *bytes, size_t slot) {
+  uint32_t n;
+  for (n = 0; n < count; n++) bytes[n * slot] = values[n];
+}
+
+static void gather(const uint8_t *bytes, size_t slot, uint32_t count, uint8_t *values) {
+  uint32_t n;
+  for (n = 0; n < count; n++) values[n] = bytes[n * slot];
+}
+
+static uint32_t piece_at(const struct visitor *v, uint32_t col) {
+  return v->cols - col < PIECE ? v->cols - col : PIECE;
+}
+
+static int pack_row(const struct visitor *v, uint8_t *bytes, uint32_t channel, uint32_t element) {
+  struct opu_conversion_of change = v->change;
+  uint8_t values[PIECE];
+  uint32_t col, some;
+  if (v->tables) {
+    const uint32_t users = opu_u32(v->tables + 4 * (size_t)channel);
+    change.table = v->tables + 4 * (size_t)v->channels + 256 * (size_t)channel;
+    element = element - channel * v->plane + users * v->plane;
+  }
+  for (col = 0; col < v->cols; col += some) {
+    some = piece_at(v, col);
+    if (!opu_take(&change, v->port, element + col, some, v->from, values)) return 0;
+    scatter(values, some, bytes + (size_t)col * v->slot, v->slot);
+  }
+  return 1;
+}
+
+static int unpack_row(const struct visitor *v, uint8_t *bytes, uint32_t channel,
+                      uint32_t element) {
+  uint8_t values[PIECE];
+  uint32_t col, some;
+  (void)channel;
+  for (col = 0; col < v->cols; col += some) {
+    some = piece_at(v, col);
+    gather(bytes + (size_t)col * v->slot, v->slot, some, values);
+    opu_give(&v->change, v->port, element + col, some, values, v->to);
+  }
+  return 1;
+}
+
+static int load_row(const struct visitor *v, uint8_t *bytes, uint32_t channel, uint32_t element) {
+  (void)channel;
+  gather(bytes, v->slot, v->cols, v->to + element);
+  return 1;
+}
+
+static int store_row(const struct visitor *v, uint8_t *bytes, uint32_t channel, uint32_t element) {
+  (void)channel;
+  scatter(v->from + element, v->cols, bytes, v->slot);
+  return 1;
+}
+
+static int zero_row(const struct visitor *v, uint8_t *bytes, uint32_t channel, uint32_t element) {
+  uint32_t col;
+  (void)channel;
+  (void)element;
+  for (col = 0; col < v->cols; col++) bytes[(size_t)col * v->slot] = 0;
+  return 1;
+}
+
+static struct visitor visitor_of(int (*visit)(const struct visitor *, uint8_t *, uint32_t,
+                                              uint32_t)) {
+  struct visitor v;
+  memset(&v, 0, sizeof v);
+  v.visit = visit;
+  return v;
 }
 
 static enum opu_status pack_map(const struct opu_session *s, const struct opu_port_record *port,
                                 uint32_t image, const uint8_t *data) {
   const struct opu_map map = opu_map_of(s->file, port->map);
-  const size_t bytes = opu_dtype_bytes(port->dtype);
-  struct conversion change = conversion_of(port);
-  struct cursor at;
-  uint32_t channel, row, col;
-  clear(s, &map, image);
-  seek(&at, port, 0);
-  for (channel = 0; channel < map.channels; channel++) {
-    const struct plane p = plane_of(s, &map, image, channel);
-    if (change.kind == OPU_TABLE) {
-      const uint8_t *table = s->file->section + port->table_at;
-      seek(&at, port, opu_u32(table + 4 * (size_t)channel) * p.rows * p.cols);
-      change.table = table + 4 * (size_t)map.channels + 256 * (size_t)channel;
-    }
-    for (row = 0; row < p.rows; row++) {
-      uint8_t *to = p.first + row * p.row_bytes;
-      for (col = 0; col < p.cols; col++, to += p.slot, advance(&at))
-        if (!inside(&change, data + at.at * bytes, to)) return OPU_NAN;
-    }
-  }
-  return OPU_OK;
+  struct visitor v = visitor_of(pack_row);
+  v.port = port;
+  v.change = opu_conversion(port);
+  if (port->conversion == OPU_TABLE) v.tables = s->file->section + port->table_at;
+  v.from = data;
+  return visit_map(s, &map, image, 1, &v) ? OPU_OK : OPU_NAN;
+}
+
+static void unpack_map(const struct opu_session *s, const struct opu_port_record *port,
+                       uint32_t image, uint8_t *data) {
+  const struct opu_map map = opu_map_of(s->file, port->map);
+  struct visitor v = visitor_of(unpack_row);
+  v.port = port;
+  v.change = opu_conversion(port);
+  v.to = data;
+  (void)visit_map(s, &map, image, 0, &v);
 }
 
 static uint8_t *work_of(const struct opu_session *s, uint32_t image, uint32_t offset) {
@@ -166,19 +164,9 @@ static uint8_t *work_of(const struct opu_session *s, uint32_t image, uint32_t of
 
 static enum opu_status pack_value(const struct opu_session *s, const struct opu_port_record *port,
                                   uint32_t image, const uint8_t *data) {
-  const size_t bytes = opu_dtype_bytes(port->dtype);
-  const struct conversion change = conversion_of(port);
+  const struct opu_conversion_of change = opu_conversion(port);
   uint8_t *to = work_of(s, image, port->work);
-  struct cursor at;
-  uint32_t n;
-  seek(&at, port, 0);
-  for (n = 0; n < port->elements; n++, advance(&at)) {
-    if (change.kind == OPU_RAW)
-      memcpy(to + n * bytes, data + at.at * bytes, bytes);
-    else if (!inside(&change, data + at.at * bytes, to + n))
-      return OPU_NAN;
-  }
-  return OPU_OK;
+  return opu_take(&change, port, 0, port->elements, data, to) ? OPU_OK : OPU_NAN;
 }
 
 enum opu_status opu_pack(const struct opu_session *s, const struct opu_port_record *port,
@@ -199,76 +187,34 @@ enum opu_status opu_pack(const struct opu_session *s, const struct opu_port_reco
 
 void opu_pack_nothing(const struct opu_session *s, const struct opu_port_record *port,
                       uint32_t image) {
+  struct visitor v = visitor_of(zero_row);
   struct opu_map map;
-  uint32_t channel, row, col;
   if (port->map == OPU_NONE) return; /* host segments do not run for this image */
   map = opu_map_of(s->file, port->map);
-  clear(s, &map, image);
-  for (channel = 0; channel < map.channels && map.pieces; channel++) {
-    const struct plane p = plane_of(s, &map, image, channel);
-    for (row = 0; row < p.rows; row++)
-      for (col = 0; col < p.cols; col++) p.first[row * p.row_bytes + (size_t)col * p.slot] = 0;
-  }
-}
-
-static void unpack_map(const struct opu_session *s, const struct opu_port_record *port,
-                       uint32_t image, uint8_t *data) {
-  const struct opu_map map = opu_map_of(s->file, port->map);
-  const struct conversion change = conversion_of(port);
-  const size_t bytes = opu_dtype_bytes(port->dtype);
-  struct cursor at;
-  uint32_t channel, row, col;
-  seek(&at, port, 0);
-  for (channel = 0; channel < map.channels; channel++) {
-    const struct plane p = plane_of(s, &map, image, channel);
-    for (row = 0; row < p.rows; row++) {
-      const uint8_t *from = p.first + row * p.row_bytes;
-      for (col = 0; col < p.cols; col++, from += p.slot, advance(&at))
-        outside(&change, *from, data + at.at * bytes);
-    }
-  }
+  (void)visit_map(s, &map, image, 1, &v);
 }
 
 void opu_unpack(const struct opu_session *s, const struct opu_port_record *port, uint32_t image,
                 uint8_t *data) {
-  const size_t bytes = opu_dtype_bytes(port->dtype);
-  const struct conversion change = conversion_of(port);
-  const uint8_t *from;
-  struct cursor at;
-  uint32_t n;
+  struct opu_conversion_of change;
   if (port->work == OPU_NONE) {
     unpack_map(s, port, image, data);
     return;
   }
-  from = work_of(s, image, port->work);
-  seek(&at, port, 0);
-  for (n = 0; n < port->elements; n++, advance(&at)) {
-    if (change.kind == OPU_RAW)
-      memcpy(data + at.at * bytes, from + n * bytes, bytes);
-    else
-      outside(&change, from[n], data + at.at * bytes);
-  }
+  change = opu_conversion(port);
+  opu_give(&change, port, 0, port->elements, work_of(s, image, port->work), data);
 }
 
 void opu_load_map(const struct opu_session *s, const struct opu_map *map, uint32_t image,
                   uint8_t *values) {
-  uint32_t channel, row, col;
-  for (channel = 0; channel < map->channels; channel++) {
-    const struct plane p = plane_of(s, map, image, channel);
-    for (row = 0; row < p.rows; row++)
-      for (col = 0; col < p.cols; col++)
-        *values++ = p.first[row * p.row_bytes + (size_t)col * p.slot];
-  }
+  struct visitor v = visitor_of(load_row);
+  v.to = values;
+  (void)visit_map(s, map, image, 0, &v);
 }
 
 void opu_store_map(const struct opu_session *s, const struct opu_map *map, uint32_t image,
                    const uint8_t *values) {
-  uint32_t channel, row, col;
-  clear(s, map, image);
-  for (channel = 0; channel < map->channels; channel++) {
-    const struct plane p = plane_of(s, map, image, channel);
-    for (row = 0; row < p.rows; row++)
-      for (col = 0; col < p.cols; col++)
-        p.first[row * p.row_bytes + (size_t)col * p.slot] = *values++;
-  }
+  struct visitor v = visitor_of(store_row);
+  v.from = values;
+  (void)visit_map(s, map, image, 1, &v);
 }

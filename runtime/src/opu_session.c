@@ -9,9 +9,11 @@ enum { ALIGNMENT = 64 };
 
 static int aligned(const void *memory) { return (uintptr_t)memory % ALIGNMENT == 0; }
 
-enum opu_status opu_session_init(struct opu_session *session, const struct opu_file *file,
-                                 const struct opu_backend *backend,
-                                 const struct opu_window *window, void *work, size_t work_size) {
+/* Check what the caller gives, and note it. */
+static enum opu_status take_memory(struct opu_session *session, const struct opu_file *file,
+                                   const struct opu_backend *backend,
+                                   const struct opu_window *window, void *work,
+                                   size_t work_size) {
   if (!session || !file || !backend || !backend->run || !window) return OPU_BAD_ARGUMENT;
   memset(session, 0, sizeof *session);
   if (!file->section || !aligned(window->data) || !aligned(work)) return OPU_BAD_ARGUMENT;
@@ -24,13 +26,33 @@ enum opu_status opu_session_init(struct opu_session *session, const struct opu_f
   session->window = *window;
   session->window.size = (size_t)file->window_bytes;
   session->work = (uint8_t *)work;
+  if (file->work_bytes) memset(work, 0, (size_t)file->work_bytes);
+  return OPU_OK;
+}
+
+static enum opu_status attach(struct opu_session *s) {
+  return s->backend.attach ? s->backend.attach(s->backend.self, s->file, &s->window) : OPU_OK;
+}
+
+enum opu_status opu_session_attach(struct opu_session *session, const struct opu_file *file,
+                                   const struct opu_backend *backend,
+                                   const struct opu_window *window, void *work,
+                                   size_t work_size) {
+  const enum opu_status status = take_memory(session, file, backend, window, work, work_size);
+  return status == OPU_OK ? attach(session) : status;
+}
+
+enum opu_status opu_session_init(struct opu_session *session, const struct opu_file *file,
+                                 const struct opu_backend *backend,
+                                 const struct opu_window *window, void *work, size_t work_size) {
+  const enum opu_status status = take_memory(session, file, backend, window, work, work_size);
+  if (status != OPU_OK) return status;
   if (file->window_bytes) { /* not of a program that is on the host alone */
     memset(window->data, 0, (size_t)file->window_bytes);
     memcpy(window->data, file->constants, (size_t)file->constant_bytes);
     memcpy(window->data + file->program_offset, file->words, (size_t)file->word_count * 4);
   }
-  if (file->work_bytes) memset(work, 0, (size_t)file->work_bytes);
-  return backend->attach ? backend->attach(backend->self, file, &session->window) : OPU_OK;
+  return attach(session);
 }
 
 /* Whether every array of the caller has all images. inputs, outputs: a null pointer for none of

@@ -65,7 +65,8 @@ static const char *entry(const uint8_t *data, size_t size, uint64_t *at,
   if (named(name, length, "runtime.bin"))
     members->section = body, members->section_bytes = bytes;
   else if (named(name, length, "dram.bin"))
-    members->constants = body, members->constant_bytes = bytes;
+    members->constants = body, members->constant_bytes = bytes,
+    members->constants_crc = opu_u32(e + 16);
   else if (named(name, length, "program.bin"))
     members->words = body, members->words_bytes = bytes;
   *at += ENTRY_BYTES + (uint64_t)length + opu_u16(e + 30) + opu_u16(e + 32);
@@ -86,5 +87,5 @@ const char *opu_find_members(const uint8_t *data, size_t size, struct opu_member
     const char *wrong = entry(data, size, &at, members);
     if (wrong) return wrong;
   }
-  return members->constants && members->words ? 0 : "dram.bin or program.bin is missing";
+  return 0;
 }

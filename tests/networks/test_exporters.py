@@ -15,7 +15,15 @@ from opu_fuse.program import Program
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "exporters.md").read_text(encoding="utf-8")
-UNTRAINED = {"yolo11n.pt": "yolo11n.yaml", "pretrained=True": "pretrained=False"}
+VIT = (
+    "config_class(num_hidden_layers=2, hidden_size=192, num_attention_heads=3,"
+    " intermediate_size=768, num_labels=1000)"
+)
+UNTRAINED = {
+    "yolo11n.pt": "yolo11n.yaml",
+    "pretrained=True": "pretrained=False",
+    '.from_pretrained("google/vit-base-patch16-224")': f"(ViTForImageClassification.{VIT})",
+}
 """Weights that the packages would download."""
 
 
@@ -83,6 +91,14 @@ def test_timm(followed, tmp_path):
     _, drawn = followed("timm", "timm")
     assert len(re.findall(r"^class \d+ \d+\.\d%$", drawn, flags=re.MULTILINE)) == 5
     assert not Program.load(tmp_path / "resnet18.opu").bundle.hosts
+
+
+@pytest.mark.nightly
+def test_hugging_face_optimum(followed, tmp_path):
+    compiled, drawn = followed("Hugging Face Optimum", "optimum", "transformers")
+    assert len(re.findall(r"^class \d+ \d+\.\d%$", drawn, flags=re.MULTILINE)) == 5
+    assert "all groups" in compiled
+    assert not Program.load(tmp_path / "vit.opu").bundle.hosts
 
 
 @pytest.mark.nightly

@@ -1,6 +1,8 @@
 """The provider, built once, and models that it runs."""
 
+import gc
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from opu_fuse.pipeline import Compilation, compile_model, context_of
 PACKAGE = Path(__file__).resolve().parents[2] / "packages" / "onnxruntime-ep-opu"
 PROVIDER = "OpuFuseExecutionProvider"
 MACHINE = "opu-tiny"
+FLAGS = "OPU_TEST_PROVIDER_FLAGS"
+"""Of the environment: flags of the compiler for the provider."""
 # Two machine segments with Softmax between them; `skip` is written by the first machine segment
 # and read by the second, which have no memory in common.
 TWO_SEGMENTS = """
@@ -42,7 +46,8 @@ def load_module(path: Path) -> Any:
 @pytest.fixture(scope="session")
 def library(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("provider") / "libonnxruntime_ep_opu.so"
-    load_module(PACKAGE / "build_library.py").build(path, "0.0.0", "-O2")
+    flags = os.environ.get(FLAGS, "-O2")
+    load_module(PACKAGE / "build_library.py").build(path, "0.0.0", flags)
     return path
 
 
@@ -50,6 +55,7 @@ def library(tmp_path_factory) -> Path:
 def devices(library):
     ort.register_execution_provider_library(PROVIDER, str(library))
     yield [d for d in ort.get_ep_devices() if d.ep_name == PROVIDER]
+    gc.collect()  # sessions that a traceback holds
     ort.unregister_execution_provider_library(PROVIDER)
 
 
@@ -81,3 +87,19 @@ def node_of(model: onnx.ModelProto) -> onnx.NodeProto:
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
     return next(a for a in node.attribute if a.name == name)
+
+
+def constant_files() -> int:
+    """Constants of different programs that the provider has in memory."""
+    gc.collect()  # sessions that were not closed yet
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return sum("opu constants" in line and "r--s" in line for line in maps)
+
+
+def refusal(action, code: str = "EP_FAIL") -> str:
+    """The line that ONNX Runtime shows, without its own number."""
+    with pytest.raises(Exception, match=f": {code} : ") as error:
+        action()
+    text = str(error.value).strip()
+    assert "\n" not in text
+    return text.partition(f": {code} : ")[2]

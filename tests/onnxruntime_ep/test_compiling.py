@@ -1,5 +1,10 @@
 """A float or quantised model compiles in the process that opens it, once."""
 
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -50,6 +55,18 @@ def test_it_is_compiled_again_only_for_other_data_options_and_machines(compiled,
     assert len({first, *others}) == 4
 
 
+def test_a_file_of_the_cache_that_was_changed_is_written_again(compiled, network, caplog):
+    path, x = network
+    first = Path(compiled(path, MACHINE, calibration=x))
+    content = first.read_bytes()
+    for damaged in (content[:1000], b"", content[:-1] + b"x"):
+        first.write_bytes(damaged)
+        assert compiled(path, MACHINE, calibration=x) == str(first)
+        assert first.read_bytes() == content
+    assert len([*first.parent.glob("context-*.onnx")]) == 1
+    assert f"{first} was changed: compiling the model again" in caplog.messages
+
+
 def test_a_folder_of_calibration_data_may_have_others_inside(compiled, network, tmp_path):
     path, x = network
     (tmp_path / "data" / "older").mkdir(parents=True)
@@ -65,3 +82,35 @@ def test_a_float_model_without_calibration_data_is_refused(compiled, network):
         compiled(path, MACHINE)
     with pytest.raises(UserError, match="there is no such file"):
         compiled(path.with_name("other.onnx"), MACHINE)
+
+
+@pytest.fixture
+def package(library, tmp_path, monkeypatch):
+    """`onnxruntime_ep_opu` as it is installed."""
+    folder = shutil.copytree(
+        PACKAGE / "onnxruntime_ep_opu", tmp_path / "site" / "onnxruntime_ep_opu"
+    )
+    shutil.copy(library, folder)
+    monkeypatch.syspath_prepend(folder.parent)
+    yield importlib.import_module("onnxruntime_ep_opu")
+    for name in ("onnxruntime_ep_opu", "onnxruntime_ep_opu.compiling"):
+        sys.modules.pop(name, None)
+
+
+def test_one_call_compiles_and_opens(package, devices, network):
+    path, x = network
+    opened = package.session(path, MACHINE, calibration=x)
+    (expected,) = compile_program(path, load_hw(MACHINE), calibration=x).run(x).outputs.values()
+    assert np.array_equal(opened.run(None, {"input": x})[0], expected)
+    written = compiled_path(package, path, x)
+    again = package.session(written, provider_options={"device": "native"})
+    assert np.array_equal(again.run(None, {"input": x})[0], expected)
+    with pytest.raises(TypeError, match="calibration: options of compiling need a machine"):
+        package.session(written, calibration=x)
+
+
+def compiled_path(package, path, x):
+    assert package.get_ep_name()
+    return importlib.import_module("onnxruntime_ep_opu.compiling").compiled(
+        path, MACHINE, calibration=x
+    )

@@ -1,5 +1,8 @@
 """A program as an ONNX model: valid ONNX, the same values as `opu-fuse run`."""
 
+import io
+import zipfile
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +29,7 @@ from tests.onnxruntime_ep.conftest import (
     TWO_SEGMENTS,
     attribute,
     compiled,
+    constant_files,
     context,
     node_of,
 )
@@ -74,6 +78,40 @@ def test_each_segment_is_a_program_file_like_any_other(two_segments, tmp_path):
     inside = run(whole, load_hw(MACHINE), x, capture=True).tensors
     for name, array in result.outputs.items():
         assert np.array_equal(array, inside[name.removesuffix(":int8")]), name
+
+
+def test_programs_inside_a_model_have_its_constants_once(two_segments):
+    first, second = (n for n in context(two_segments).model.graph.node if n.op_type == "EPContext")
+    with zipfile.ZipFile(io.BytesIO(attribute(first, "ep_cache_context").s)) as archive:
+        constants = archive.read("dram.bin")
+    with zipfile.ZipFile(io.BytesIO(attribute(second, "ep_cache_context").s)) as archive:
+        assert "dram.bin" not in archive.namelist()
+    assert constants == two_segments.bundle.constants.tobytes()
+    assert attribute(second, "constants_crc32").i == zlib.crc32(constants)
+    assert [attribute(n, "main_context").i for n in (first, second)] == [1, 0]
+
+
+def test_a_context_without_the_one_that_has_its_constants_is_refused(two_segments, session):
+    model = context(two_segments).model
+    second = next(n for n in model.graph.node if n.name == "segment2")
+    attribute(second, "constants_crc32").i ^= 1
+    with pytest.raises(Exception, match="segment2: the context with its constants is not in this"):
+        session(model.SerializeToString())
+
+
+def test_programs_next_to_a_model_are_whole_and_share_what_is_equal(
+    two_segments, session, tmp_path
+):
+    context(two_segments, stem="net").save(tmp_path / "net_ctx.onnx")
+    assert np.array_equal(
+        load(tmp_path / "net_segment2.opu").constants, load(tmp_path / "net_segment0.opu").constants
+    )
+    x = noise(two_segments.bundle, seed=3)
+    expected = run(two_segments.bundle, load_hw(MACHINE), x).outputs
+    opened = session(str(tmp_path / "net_ctx.onnx"))
+    assert constant_files() == 1
+    got = opened.run(None, x)
+    assert all(np.array_equal(a, b) for a, b in zip(got, expected.values(), strict=True))
 
 
 def test_the_provider_computes_the_bits_of_run(two_segments, session, tmp_path):

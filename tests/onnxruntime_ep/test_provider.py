@@ -21,18 +21,24 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.onnxruntime_ep.conftest import (
+    FLAGS,
     MACHINE,
     PACKAGE,
     PROVIDER,
     attribute,
     compiled,
+    constant_files,
     context,
     load_module,
     node_of,
+    refusal,
 )
 
-RUNS = 10_000
+RUNS, OPENED = 10_000, 300
 OLDER = ("1.23.2", "1.27.0")
+SANITIZED_FILES = ("context_models", "devices", "provider")
+SANITIZED_TESTS = "not (memory or wheel or cxx or two_names or log_of)"
+"""Those that measure memory or start programs have nothing to say there."""
 ONE_RUN = """
 import sys, numpy as np, onnxruntime as ort
 library, model, x, y = sys.argv[1:]
@@ -44,12 +50,15 @@ session = ort.InferenceSession(model, options)
 np.save(y, session.run(None, {"input": np.load(x)})[0])
 print(ort.__version__)
 """
-GROWTH = f"""
+RESIDENT = """
 import os
 def resident():
     pages = open("/proc/self/statm").read().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 image = np.load(x)
+"""
+GROWTH = f"""
+{RESIDENT}
 for _ in range(200):
     session.run(None, {{"input": image}})
 before = resident()
@@ -58,6 +67,18 @@ for _ in range({RUNS}):
 print(resident() - before)
 """
 """Bytes by which memory grows, after a first run."""
+REOPENING = f"""
+{RESIDENT}
+def reopen(times):
+    for _ in range(times):
+        ort.InferenceSession(model, options).run(None, {{"input": image}})
+del session
+reopen(30)
+before = resident()
+reopen({OPENED})
+print(resident() - before, sum("opu constants" in line for line in open("/proc/self/maps")))
+"""
+"""Bytes by which memory grows, after some sessions, and constants that are left."""
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +96,6 @@ def sample(network):
     done, _ = network
     x = noise(done.bundle, seed=5)
     return x, next(iter(run(done.bundle, load_hw(MACHINE), x).outputs.values()))
-
-
-def refusal(action, code: str = "EP_FAIL") -> str:
-    """The line that ONNX Runtime shows, without its own number."""
-    with pytest.raises(Exception, match=f": {code} : ") as error:
-        action()
-    text = str(error.value).strip()
-    assert "\n" not in text
-    return text.partition(f": {code} : ")[2]
 
 
 def test_the_node_is_placed_on_the_provider(session, network):
@@ -116,16 +128,64 @@ def test_two_sessions_in_two_threads_have_the_bits_of_run(session, network, samp
         assert all(pool.map(often, sessions * 2))
 
 
-def test_memory_is_stable(library, network, sample, tmp_path):
-    """In a process of its own: what other tests leave to be collected is none of the provider's."""
+@pytest.fixture
+def printed(library, network, sample, tmp_path):
+    """Numbers that a script prints after one run, in a process of its own: what other tests leave
+    to be collected is none of the provider's.
+    """
+
+    def of(script: str) -> list[int]:
+        np.save(tmp_path / "x.npy", sample[0]["input"])
+        files = (library, network[1], tmp_path / "x.npy", tmp_path / "y.npy")
+        done = subprocess.run(
+            [sys.executable, "-c", ONE_RUN + script, *map(str, files)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [int(number) for number in done.stdout.split()[1:]]
+
+    return of
+
+
+def test_memory_is_stable_from_run_to_run(printed):
+    (grown,) = printed(GROWTH)
+    assert grown < 1 << 20, "less than a hundred bytes a run"
+
+
+def test_memory_is_stable_from_session_to_session(printed):
+    grown, constants = printed(REOPENING)
+    assert grown < OPENED << 12, "less than a page a session"
+    assert constants == 0
+
+
+def test_sessions_share_constants_until_the_last_one_ends(session, network, sample):
+    """One program from two models, and another one."""
+    done, path = network
+    x, expected = sample
+    before = constant_files()
+    sessions = [session(str(path)), session(context(done).model.SerializeToString())]
+    assert constant_files() == before + 1
+    other = session(context(compiled(zoo.build("tiny_odd"))).model.SerializeToString())
+    assert constant_files() == before + 2
+    del other, sessions[0]
+    assert constant_files() == before + 1
+    assert np.array_equal(sessions[0].run(None, x)[0], expected)
+    sessions.clear()
+    assert constant_files() == before
+
+
+def test_threads_open_and_close_sessions_at_the_same_time(session, network, sample):
     _, path = network
-    np.save(tmp_path / "x.npy", sample[0]["input"])
-    files = (str(library), str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy"))
-    done = subprocess.run(
-        [sys.executable, "-c", ONE_RUN + GROWTH, *files], capture_output=True, text=True, check=True
-    )
-    _, grown = done.stdout.split()
-    assert int(grown) < 1 << 20, "less than a hundred bytes a run"
+    x, expected = sample
+    before = constant_files()
+
+    def once(_: int) -> bool:
+        return np.array_equal(session(str(path)).run(None, x)[0], expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(once, range(60)))
+    assert constant_files() == before
 
 
 def test_a_damaged_context_is_one_line(session, network):
@@ -169,12 +229,6 @@ def test_a_program_of_another_machine_is_refused(session, network):
         f"segment0: was compiled for machine {own}, the session asks for 0123456789a; "
         "compile the model for that machine"
     )
-
-
-def test_an_unknown_device_is_refused(session, network):
-    _, path = network
-    said = refusal(lambda: session(str(path), device="gpu"))
-    assert said.endswith("option device: this build has no device gpu; leave it out, or say native")
 
 
 def test_a_missing_file_is_named(session, network, tmp_path):
@@ -254,6 +308,56 @@ def test_the_wheel_has_the_library_and_no_dependency(tmp_path):
     module = load_module(tmp_path / "onnxruntime_ep_opu" / "__init__.py")
     assert Path(module.get_library_path()).is_file()
     assert module.get_ep_names() == [module.get_ep_name()] == [PROVIDER]
+
+
+@pytest.mark.nightly
+def test_the_provider_is_clean_under_sanitizers():
+    """The tests of this folder that open sessions in their own process."""
+    files = [str(Path(__file__).with_name(f"test_{n}.py")) for n in SANITIZED_FILES]
+    run_tests = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-q", *files]
+    libraries = [
+        subprocess.run(
+            ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    environment = {
+        **os.environ,
+        FLAGS: "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all",
+        "LD_PRELOAD": " ".join(libraries),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own; memory is watched above
+    }
+    done = subprocess.run(
+        [*run_tests, "-k", SANITIZED_TESTS],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=PACKAGE.parents[1],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_an_installed_wheel_runs_a_model_in_a_fresh_environment(network, sample, tmp_path):
+    """By the eight lines of the README."""
+    _, path = network
+    x, expected = sample
+    wheels, python = tmp_path / "dist", tmp_path / "fresh" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(wheels), str(PACKAGE)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "onnxruntime"]
+    subprocess.run([*install, *map(str, wheels.glob("*.whl"))], check=True)
+    np.save(tmp_path / "x.npy", x["input"])
+    readme = (PACKAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    lines = re.search(r"^import onnxruntime, .+?^outputs = .+?$", readme, re.DOTALL | re.MULTILINE)
+    assert lines is not None
+    script = lines[0].replace("resnet18_ctx.onnx", str(path)).replace("image}", "np.load('x.npy')}")
+    script = f"import numpy as np\n{script}\nnp.save('y.npy', outputs[0])"
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([str(python), "-c", script], check=True, cwd=tmp_path, env=clean)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), expected)
 
 
 @pytest.mark.nightly

@@ -24,6 +24,7 @@ class Status(IntEnum):
 
     OK = 0
     BAD_ARGUMENT = 1
+    BAD_PROGRAM = 4
     MACHINE_FAULT = 5
     DAMAGED = 6
     OTHER_VERSION = 7
@@ -127,9 +128,9 @@ class Session:
         self.memory = ctypes.create_string_buffer(ROOM)
         self.status = self.init(self.window.size, self.work.size)
 
-    def init(self, window_size, work_size):
+    def init(self, window_size, work_size, function="opu_session_init"):
         area = Words(data=self.window.ctypes.data, size=window_size)
-        return self.call.opu_session_init(
+        return self.call[function](
             self.memory,
             self.file.memory,
             ctypes.byref(self.backend),

@@ -9,17 +9,17 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.bundle.file import save
-from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ID_VALUE, VERSION_VALUE, ErrorCode
+from opu_fuse.hw.isa.register_map import VERSION_VALUE, ErrorCode
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
-from tests.devices.register_model import DONE, ERROR, QUEUE, START, MachineModel
+from tests.devices.linux_files import OFFSET, write_linux_files
+from tests.devices.register_model import ERROR, QUEUE, START, MachineModel
 from tests.runtime.libopu import Backend, File, Session, Status
 from tests.runtime.registers import CALL, READ, WRITE, Registers, registers_library
 
 TINY = load_hw("opu-tiny")
-OFFSET = {register.name: register.offset for register in CONTROL_REGISTERS}
 
 
 @pytest.fixture(scope="module")
@@ -238,27 +238,7 @@ def test_the_native_engine_runs_a_frame_when_it_is_waited_for(case):
 
 @pytest.fixture
 def linux(tmp_path):
-    """Files that stand for /dev and /sys: a machine that has ended its program already."""
-    root = tmp_path / "root"
-    buffer = root / "sys/class/u-dma-buf/udmabuf0"
-    buffer.mkdir(parents=True)
-    (root / "dev").mkdir()
-    for name, text in (("phys_addr", "0x70000000"), ("size", str(1 << 22))):
-        (buffer / name).write_text(f"{text}\n")
-    for name in ("sync_offset", "sync_size", "sync_direction", "sync_for_device", "sync_for_cpu"):
-        (buffer / name).write_text("")
-    (root / "dev/udmabuf0").write_bytes(bytes(1 << 22))
-    words = np.zeros(1024, "<u4")
-    for name, value in {
-        "ID": ID_VALUE,
-        "VERSION": VERSION_VALUE,
-        "SPEC_HASH_LO": TINY.spec_hash & 0xFFFF_FFFF,
-        "SPEC_HASH_HI": TINY.spec_hash >> 32,
-        "STATUS": DONE,
-    }.items():
-        words[OFFSET[name] // 4] = value
-    words.tofile(root / "dev/uio0")
-    return root
+    return write_linux_files(tmp_path / "root", TINY)
 
 
 def _on_linux(command, linux, case, tmp_path, device="uio:0"):

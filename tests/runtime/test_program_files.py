@@ -12,6 +12,7 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.file import load, save
+from opu_fuse.bundle.memory_image import initial_image
 from opu_fuse.bundle.runtime_member import MAGIC, VERSION, runtime_member
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec.load_spec import load_hw
@@ -123,6 +124,20 @@ def test_what_the_caller_gives_wrong_has_a_status_of_its_own(residual, tmp_path)
     other = Session(File(compiled_for_micro(tmp_path)))
     session.backend = other.backend
     assert session.init(session.window.size, 0) == Status.OTHER_SPEC
+
+
+def test_a_window_that_the_caller_fills_gives_the_same_outputs(residual):
+    bundle, data = residual
+    image = noise(bundle, 3)[bundle.inputs[0].name]
+    session = Session(File(data))
+    _, expected = session.run([image])
+    session.window[:] = 0
+    assert session.init(session.window.size, 0, "opu_session_attach") == Status.OK
+    assert session.run([image])[0] is Status.BAD_PROGRAM, "no words"
+    session.window[:] = initial_image(bundle)
+    status, got = session.run([image])
+    assert status is Status.OK
+    assert all(np.array_equal(got[name], expected[name]) for name in expected)
 
 
 def test_a_file_without_the_member_loads_in_python_and_says_so_in_c(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ session = onnxruntime.InferenceSession(path, options)  # options with the provid
 """
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from opu_fuse.errors import ModelError
 from opu_fuse.resources import cache_dir
 
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul")
+_DIGITS = 24
+
+log = logging.getLogger(__name__)
 
 
 def compiled(model: str | Path, machine: str | Path | opu_fuse.HwSpec, **options: Any) -> str:
     """Path of the model as `opu-fuse compile -o OUT.onnx` writes it, compiled at the first call and
-    then taken from opu-fuse's cache folder.
+    then taken from opu-fuse's cache folder. A file there that was changed is written again.
 
     options: as of `opu_fuse.compile`. Raises opu_fuse.UserError as that does, and for a model in
     floats without calibration data: noise would give an accuracy that nobody expects.
@@ -33,13 +37,23 @@ def compiled(model: str | Path, machine: str | Path | opu_fuse.HwSpec, **options
         what = "is in floats, and there are no calibration data"
         raise ModelError(str(model), what, "give calibration=…, or a quantised model")
     facts = (opu_fuse.__version__, f"{hw.spec_hash:011x}", Path(model).name)
-    digest = hashlib.sha256(repr(facts).encode())
-    digest.update(loaded.SerializeToString(deterministic=True))
-    _update(digest, options)
-    path = cache_dir() / f"context-{digest.hexdigest()[:24]}.onnx"
-    if not path.is_file():
-        opu_fuse.compile_context(model, hw, **options).save(path)
+    key = hashlib.sha256(repr(facts).encode())
+    key.update(loaded.SerializeToString(deterministic=True))
+    _update(key, options)
+    stem = f"context-{key.hexdigest()[:_DIGITS]}"
+    for found in sorted(cache_dir().glob(f"{stem}-*.onnx")):
+        if found.stem == f"{stem}-{_digest(found.read_bytes())}":
+            return str(found)
+        log.warning("%s was changed: compiling the model again", found)
+        found.unlink(missing_ok=True)
+    result = opu_fuse.compile_context(model, hw, **options)
+    path = cache_dir() / f"{stem}-{_digest(result.data())}.onnx"
+    result.save(path)
     return str(path)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]
 
 
 def _load(path: Path) -> onnx.ModelProto:

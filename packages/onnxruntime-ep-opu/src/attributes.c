@@ -21,6 +21,10 @@ OrtStatus *opu_bad_input(const OrtApi *api, const char *where, const char *what,
   return status_of(api, ORT_INVALID_ARGUMENT, where, what, help);
 }
 
+OrtStatus *opu_no_memory(const OrtApi *api, const char *where) {
+  return opu_failed(api, where, "there is no memory for it", "give the process more");
+}
+
 /* A missing attribute is an error in some versions of ONNX Runtime, a null pointer in others. */
 static const OrtOpAttr *attribute_of(const OrtApi *api, const OrtNode *node, const char *name) {
   const OrtOpAttr *attribute = NULL;
@@ -42,7 +46,7 @@ OrtStatus *opu_string_attribute(const OrtApi *api, const OrtNode *node, const ch
   status = ort_ReadOpAttr(api)(attribute, ORT_ATTRIBUTE_STRING, NULL, 0, &needed);
   if (status) ort_ReleaseStatus(api)(status);
   *text = (char *)calloc(needed + 1u, 1u);
-  if (!*text) return opu_failed(api, name, "there is no memory for it", "give the process more");
+  if (!*text) return opu_no_memory(api, name);
   status = ort_ReadOpAttr(api)(attribute, ORT_ATTRIBUTE_STRING, *text, needed, &needed);
   if (status) {
     free(*text);

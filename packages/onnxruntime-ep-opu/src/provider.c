@@ -6,19 +6,17 @@
 #include <string.h>
 
 #define VENDOR_ID 0u /* of no PCI device */
-#define HASH_ROOM 16
+#define SECONDS 10 /* that a machine segment may take, unless the user says otherwise */
 
 struct factory {
   OrtEpFactory base;
   const OrtApi *api;
 };
 
-/* spec_hash: of the machine that the user asked for, "" for any. */
 struct provider {
   OrtEp base;
-  const OrtApi *api;
   const OrtLogger *logger;
-  char spec_hash[HASH_ROOM];
+  struct opu_owner owner;
 };
 
 static const char *ep_name(const OrtEp *self) {
@@ -28,20 +26,20 @@ static const char *ep_name(const OrtEp *self) {
 
 static OrtStatus *get_capability(OrtEp *self, const OrtGraph *graph, OrtEpGraphSupportInfo *info) {
   const struct provider *p = (const struct provider *)(void *)self;
-  const OrtEpApi *ep_api = ort_GetEpApi(p->api)();
+  const OrtApi *api = p->owner.api;
+  const OrtEpApi *ep_api = ort_GetEpApi(api)();
   OrtStatus *status = NULL;
   const OrtNode **nodes;
   size_t count, n;
   unsigned long taken = 0;
   char message[128];
-  OPU_TRY(ort_Graph_GetNumNodes(p->api)(graph, &count));
+  OPU_TRY(ort_Graph_GetNumNodes(api)(graph, &count));
   nodes = (const OrtNode **)malloc((count + 1u) * sizeof *nodes);
-  if (!nodes)
-    return opu_failed(p->api, OPU_PROVIDER_NAME, "there is no memory", "give the process more");
-  status = ort_Graph_GetNodes(p->api)(graph, nodes, count);
+  if (!nodes) return opu_no_memory(api, OPU_PROVIDER_NAME);
+  status = ort_Graph_GetNodes(api)(graph, nodes, count);
   for (n = 0; !status && n < count; n++) {
     int is_context;
-    status = opu_is_context(p->api, nodes[n], &is_context);
+    status = opu_is_context(api, nodes[n], &is_context);
     if (status || !is_context) continue;
     status = ort_EpGraphSupportInfo_AddNodesToFuse(ep_api)(info, &nodes[n], 1, NULL);
     taken++;
@@ -50,8 +48,8 @@ static OrtStatus *get_capability(OrtEp *self, const OrtGraph *graph, OrtEpGraphS
   if (status) return status;
   snprintf(message, sizeof message, "%s: %lu of %lu nodes are machine segments",
            OPU_PROVIDER_NAME, taken, (unsigned long)count);
-  return ort_Logger_LogMessage(p->api)(p->logger, ORT_LOGGING_INFO, message, __FILE__, __LINE__,
-                                       "GetCapability");
+  return ort_Logger_LogMessage(api)(p->logger, ORT_LOGGING_INFO, message, __FILE__, __LINE__,
+                                    "GetCapability");
 }
 
 static void release_segments(OrtEp *self, OrtNodeComputeInfo **infos, size_t count) {
@@ -60,20 +58,39 @@ static void release_segments(OrtEp *self, OrtNodeComputeInfo **infos, size_t cou
   for (n = 0; n < count; n++) opu_segment_release(infos[n]);
 }
 
-static OrtStatus *compile(OrtEp *self, const OrtGraph **graphs, const OrtNode **fused,
-                          size_t count, OrtNodeComputeInfo **results, OrtNode **context_nodes) {
-  const struct provider *p = (const struct provider *)(void *)self;
-  const char *spec_hash = *p->spec_hash ? p->spec_hash : NULL;
-  size_t n;
-  (void)context_nodes; /* the nodes are context nodes already */
+/* Make the segments of the nodes that have their constants themselves, or of the others. */
+static OrtStatus *create_segments(struct opu_owner *owner, int is_main, const OrtGraph **graphs,
+                                  const OrtNode **fused, size_t count,
+                                  OrtNodeComputeInfo **results) {
+  size_t n, nodes;
   for (n = 0; n < count; n++) {
-    OrtStatus *status = opu_segment_create(p->api, graphs[n], fused[n], spec_hash, &results[n]);
-    if (!status) continue;
-    release_segments(self, results, n);
-    while (n) results[--n] = NULL; /* released once */
-    return status;
+    const OrtNode *node;
+    int own;
+    OPU_TRY(ort_Graph_GetNumNodes(owner->api)(graphs[n], &nodes));
+    if (nodes != 1)
+      return opu_failed(owner->api, "EPContext", "ONNX Runtime fused several of them",
+                        "report this");
+    OPU_TRY(ort_Graph_GetNodes(owner->api)(graphs[n], &node, 1));
+    OPU_TRY(opu_is_main(owner->api, node, &own));
+    if (own == is_main)
+      OPU_TRY(opu_segment_create(owner, graphs[n], node, fused[n], &results[n]));
   }
   return NULL;
+}
+
+static OrtStatus *compile(OrtEp *self, const OrtGraph **graphs, const OrtNode **fused,
+                          size_t count, OrtNodeComputeInfo **results, OrtNode **context_nodes) {
+  struct opu_owner *owner = &((struct provider *)(void *)self)->owner;
+  OrtStatus *status;
+  size_t n;
+  (void)context_nodes; /* the nodes are context nodes already */
+  for (n = 0; n < count; n++) results[n] = NULL;
+  status = create_segments(owner, 1, graphs, fused, count, results);
+  if (!status) status = create_segments(owner, 0, graphs, fused, count, results);
+  if (!status) return NULL;
+  release_segments(self, results, count);
+  for (n = 0; n < count; n++) results[n] = NULL; /* released once */
+  return status;
 }
 
 /* An option of the session, "" where the user gives none. */
@@ -91,13 +108,19 @@ static OrtStatus *option(const OrtApi *api, const OrtSessionOptions *options, co
   return ort_GetSessionConfigEntry(api)(options, key, value, &room);
 }
 
-static OrtStatus *read_options(struct provider *p, const OrtSessionOptions *options) {
-  char device[32], what[96];
-  OPU_TRY(option(p->api, options, "device", device, sizeof device));
-  OPU_TRY(option(p->api, options, "spec_hash", p->spec_hash, sizeof p->spec_hash));
-  if (!*device || strcmp(device, "native") == 0) return NULL;
-  snprintf(what, sizeof what, "this build has no device %.31s", device);
-  return opu_failed(p->api, "option device", what, "leave it out, or say native");
+static OrtStatus *read_options(const OrtApi *api, const OrtSessionOptions *options,
+                               struct opu_options *result) {
+  char seconds[16], *end;
+  long number;
+  OPU_TRY(option(api, options, "device", result->device, sizeof result->device));
+  OPU_TRY(option(api, options, "spec_hash", result->spec_hash, sizeof result->spec_hash));
+  OPU_TRY(option(api, options, "timeout", seconds, sizeof seconds));
+  number = *seconds ? strtol(seconds, &end, 10) : SECONDS;
+  if ((*seconds && *end) || number < 1 || number > 1000000)
+    return opu_failed(api, "option timeout", "is no whole number of seconds",
+                      "say 1 to 1000000, or leave it out");
+  result->timeout_ms = (int)number * 1000;
+  return opu_device_check(api, result);
 }
 
 static OrtStatus *create_ep(OrtEpFactory *self, const OrtHardwareDevice *const *devices,
@@ -110,16 +133,15 @@ static OrtStatus *create_ep(OrtEpFactory *self, const OrtHardwareDevice *const *
   (void)devices;
   (void)metadata;
   (void)count;
-  if (!p)
-    return opu_failed(f->api, OPU_PROVIDER_NAME, "there is no memory", "give the process more");
-  p->api = f->api;
+  if (!p) return opu_no_memory(f->api, OPU_PROVIDER_NAME);
+  p->owner.api = f->api;
   p->logger = logger;
   p->base.version = ORT_API_VERSION;
   p->base.GetName = ep_name;
   p->base.GetCapability = get_capability;
   p->base.Compile = compile;
   p->base.ReleaseNodeComputeInfos = release_segments;
-  status = read_options(p, options);
+  status = read_options(f->api, options, &p->owner.options);
   if (status) {
     free(p);
     return status;
@@ -129,8 +151,12 @@ static OrtStatus *create_ep(OrtEpFactory *self, const OrtHardwareDevice *const *
 }
 
 static void release_ep(OrtEpFactory *self, OrtEp *ep) {
+  struct provider *p = (struct provider *)(void *)ep;
+  size_t n;
   (void)self;
-  free(ep); /* `base` is its first member */
+  for (n = 0; n < p->owner.count; n++) opu_device_release(p->owner.devices[n], NULL);
+  free((void *)p->owner.devices);
+  free(p);
 }
 
 static const char *name_of(const OrtEpFactory *self) {
@@ -209,7 +235,7 @@ OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const Ort
   }
   if (!room) return opu_failed(api, OPU_PROVIDER_NAME, "no room for a factory", "report this");
   f = (struct factory *)calloc(1, sizeof *f);
-  if (!f) return opu_failed(api, OPU_PROVIDER_NAME, "there is no memory", "give the process more");
+  if (!f) return opu_no_memory(api, OPU_PROVIDER_NAME);
   f->api = api;
   f->base.version = ORT_API_VERSION;
   f->base.GetName = name_of;
