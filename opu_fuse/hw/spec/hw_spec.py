@@ -30,6 +30,7 @@ SPEC_HASH_BITS = 44
 NOT_IN_HASH = (
     "description",
     "clock_on",
+    "array.window_cycles",
     "array.table_terms",
     "post.residual_lanes",
     "post.residual_tables",
@@ -76,14 +77,17 @@ class Mode:
 class Array:
     """The inner-product array: `units` adder trees over `multipliers` int8 products each.
 
-    depthwise: the array can also run one filter per channel, several taps at a time. table_terms:
-    those of each unit's products that use look-up tables instead of DSP slices.
+    depthwise: the array can also run one filter per channel, several taps at a time.
+    window_cycles: of a window; in 2, each of two units with equal operands takes one of them, so
+    that they share DSP slices as in other modes. table_terms: those of each unit's products that
+    use look-up tables instead of DSP slices.
     """
 
     units: Count
     multipliers: Count
     modes: Annotated[tuple[Mode, ...], Field(min_length=1, max_length=16)]
     depthwise: bool = False
+    window_cycles: Annotated[int, Field(ge=1, le=2)] = 1
     table_terms: Annotated[int, Field(ge=0)] = 0
 
     @property
