@@ -31,9 +31,8 @@ package opu_compute_pkg;
   localparam int unsigned SIDE_BITS = $clog2(WINDOW_SIDE + 1);
   localparam int unsigned LINE_BITS = (WINDOW_SIDE > 1) ? $clog2(WINDOW_SIDE) : 1;
 
-  // Where a window takes two cycles, units u and u + PARTS, which have equal operands in every mode, have the window of
-  // lane u in the first cycle and that of lane u + PARTS in the second one. Each cycle's result is that of the unit
-  // whose lane it is.
+  // Where a window takes two cycles, units u and u + PARTS have equal operands, as in every mode: the window of lane u in
+  // the first cycle and that of lane u + PARTS in the second one. Each result is that of the unit of the lane.
   localparam bit HALVED = HAS_DEPTHWISE && WINDOW_CYCLES == 2;
 
   // Parts of a word, each the operands of a unit. Operands of the array: the parts of pixel 0, of pixel 1, ...; of
