@@ -13,6 +13,7 @@ from opu_fuse.schedule.plan import HostWork
 from opu_fuse.zoo.builder import Net
 from tests.rtl.machines import write_machine
 from tests.rtl.session import hold_bits_and_cycles
+from tests.written import written
 
 pytestmark = pytest.mark.rtl
 
@@ -34,6 +35,11 @@ def network(**window):
     return net.finish(net.global_average_pool(x, "mean"))
 
 
+INTERPOLATED = """<ir_version: 10, opset_import: ["" : 17]> g
+    (float[1,20,5,6] x) => (float[1,20,20,24] y)
+    <float[0] roi = {}, float[4] by = {1, 1, 4, 4}> { y = Resize<mode="linear">(x, roi, by) }"""
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_has_the_functional_engines_bits_and_the_cycle_engines_cycles(
     layer, tmp_path, rtl, rng
@@ -43,6 +49,16 @@ def test_a_layer_has_the_functional_engines_bits_and_the_cycle_engines_cycles(
     work = [s for s in compiled.plan.segments if not isinstance(s, HostWork)]
     assert "depthwise" in {x.opcode for s in work for x in s.instructions}
     inputs = {"x": rng.normal(size=(1, 3, 17, 14)).astype(np.float32)}
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)
+
+
+def test_means_of_an_interpolation_have_the_bits_and_the_cycles(tmp_path, rtl, rng):
+    """Two of its three means are depthwise sums, the one with padding is a pool's."""
+    hw = load_hw(write_machine("paired-windows", tmp_path))
+    compiled = compile_model(written(INTERPOLATED, seed=1), hw, Options(reuse_memory=False))
+    work = [s for s in compiled.plan.segments if not isinstance(s, HostWork)]
+    assert {"depthwise", "copy"} <= {x.opcode for s in work for x in s.instructions}
+    inputs = {"x": rng.normal(size=(1, 20, 5, 6)).astype(np.float32)}
     hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)
 
 
