@@ -146,7 +146,7 @@ module opu_array_exact
     assign pixel[p] = WORD_BITS'(bytes);
   end
 
-  localparam int unsigned WINDOW_UNITS = HALVED ? PART_LANES / 2 : PART_LANES;  // units, or pairs, with different windows
+  localparam int unsigned WINDOW_UNITS = HALVED ? PART_LANES / 2 : PART_LANES;  // with windows of their own
   logic [OPERANDS-1:0][UNIT_BITS-1:0] taps;
   for (genvar o = 0; o < int'(OPERANDS); o++) begin : g_operand
     localparam bit OF_PIXEL = o / PARTS < MODE_PX_MAX;
@@ -167,7 +167,6 @@ module opu_array_exact
 
   // ---- The window of depthwise: the taps of every lane of a part become the operands of its unit.
 
-  localparam int unsigned PART_PITCH = HALVED ? PARTS : PART_LANES;  // lanes from a unit's window to its next one
   if (!HAS_DEPTHWISE) begin : g_no_window
     assign taps = '0;
   end else begin : g_window
@@ -209,13 +208,16 @@ module opu_array_exact
           assign line[c] = g_line[KY].g_column[c].word_q;
         end
         logic tapped;
+        logic [31:0] first_lane;  // of the part
+        assign first_lane = HALVED ? 0 : 32'(aligned_i.part) * PART_LANES;
         assign tapped = KY < 32'(aligned_i.kernel_rows) && KX < 32'(aligned_i.kernel_cols);
         assign lanes = tapped
-            ? (8 * PART_LANES)'(line[aligned_i.column+COLUMN_BITS'(KX)] >> (32'(aligned_i.part) * 8 * PART_PITCH)) : '0;
+            ? (8 * PART_LANES)'(line[aligned_i.column+COLUMN_BITS'(KX)] >> (8 * first_lane)) : '0;
       end
       for (genvar u = 0; u < int'(WINDOW_UNITS); u++) begin : g_unit
         localparam int unsigned LANE = HALVED ? u + u / PARTS * PARTS : u;
-        assign taps[u][8*t+:8] = lanes[8*LANE+:8];
+        localparam int unsigned NEXT = HALVED ? LANE + PARTS : LANE;  // in the second cycle
+        assign taps[u][8*t+:8] = (HALVED && aligned_i.part[0]) ? lanes[8*NEXT+:8] : lanes[8*LANE+:8];
       end
     end
     for (genvar u = WINDOW_UNITS; u < int'(OPERANDS); u++) begin : g_rest
