@@ -4,6 +4,7 @@ cycles.
 
 from dataclasses import replace
 
+import onnx_ir as ir
 import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
@@ -23,12 +24,12 @@ AVERAGES = {  # attributes of an average -> whether the array sums it up
 
 
 def model(attributes, after=""):
-    return written(
+    text = (
         '<ir_version: 10, opset_import: ["" : 17]> g (float[1,70,12,15] x) => (float[A,B,C,D] y) '
         f"{{ a = MaxPool<kernel_shape=[2,2]>(x) m = AveragePool<{attributes}>(a) y = "
-        f"{after or 'Identity'}(m) }}",
-        seed=1,
+        f"{after or 'Identity'}(m) }}"
     )
+    return ir.from_proto(written(text, seed=1))
 
 
 def opcodes(compiled):
