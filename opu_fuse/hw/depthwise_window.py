@@ -37,12 +37,14 @@ def window_timing(
     parts: tuple[int, ...],
     row_words: int,
     columns: int,
+    part_cycles: int = 1,
     busy: int = 0,
 ) -> WindowTiming:
     """Run the loop nest over the blocks of one instruction.
 
-    parts: steps per pixel, for each block; row_words: cycles to fill the weight row of a part;
-    columns: depth of the line buffer; busy: cycle of the previous instruction's last step.
+    parts: windows per pixel, for each block; row_words: cycles to fill the weight row of a part;
+    columns: depth of the line buffer; part_cycles: `array.window_cycles`; busy: cycle of the
+    previous instruction's last step.
     """
     rows, cols = kernel
     paired = dilation_x == 1 and stride_x <= cols
@@ -72,7 +74,7 @@ def window_timing(
                 left -= 1 + both
                 if not left and runs_left > 1:
                     left, runs_left = run, runs_left - 1
-            stepped = max(stepped, read) + block_parts
+            stepped = max(stepped, read) + block_parts * part_cycles
             ends_row = not paired or (pixel + 1) % out_cols == 0
             dropped += cols if ends_row else stride_x
             drops.append((dropped, stepped))

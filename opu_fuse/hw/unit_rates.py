@@ -58,16 +58,16 @@ def depthwise_cycles(
 ) -> int:
     """A compute.depthwise over rows and columns of output pixels and so many parts.
 
-    One cycle per part and pixel, of each block at least those in which its data comes: two columns
-    of a kernel row a cycle, each once for an output row (dilated windows, and those with gaps
-    between them: one column a cycle, again for every pixel; `hw/depthwise_window.py`).
+    `array.window_cycles` per part and pixel, of each block at least those in which its data comes:
+    two columns of a kernel row a cycle, each once for an output row (dilated windows, and those
+    with gaps between them: one column a cycle, again for every pixel; `hw/depthwise_window.py`).
     """
     (rows, cols), pixels = kernel, size[0] * size[1]
-    read = pixels * rows * cols
+    read, steps = pixels * rows * cols, pixels * hw.array.window_cycles
     if dilation_x == 1 and stride_x <= cols:
         read = size[0] * rows * ceil((cols + (size[1] - 1) * stride_x) / 2)
     blocks, rest = divmod(parts, hw.word_parts)
-    result = blocks * max(pixels * hw.word_parts, read) + (max(pixels * rest, read) if rest else 0)
+    result = blocks * max(steps * hw.word_parts, read) + (max(steps * rest, read) if rest else 0)
     return max(result, parts * hw.row_words)
 
 

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, is_depthwise
 from opu_fuse.layout.permutation import Permutation
 from opu_fuse.layout.shape import POINT, Window
+from opu_fuse.lowering.pool_windows import exceeds_pools, is_summed_faster, largest_window
 from opu_fuse.lowering.stored_maps import permuted, same_map
 from opu_fuse.units import BY_STAGE, STAGE_OF_OPERATOR
-from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
 
 Pads = tuple[int, int, int, int]
@@ -50,6 +50,7 @@ class Draft(Struct, kw_only=True):
     second: map that the array reads as weights;
     sequences: rows of the maps of a product by rows;
     stored: map whose pixels the store permutes;
+    last: the operator before the store, if any;
     front: number of operators before the array. The other fields are those of `Geometry` and
     `Shape`.
     """
@@ -58,6 +59,7 @@ class Draft(Struct, kw_only=True):
     hw: HwSpec
     source: int
     value: int
+    last: list[int]
     pre_pool: Map
     window: Window = POINT
     pool: Window | None = None
@@ -249,8 +251,11 @@ def _pool(draft: Draft, node: Node) -> None:
     window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=pads)
     positions = window.kernel[0] * window.kernel[1]
     beyond = exceeds_pools(draft.hw, node)
-    large = beyond or positions > _largest_window(draft.hw)
-    if node.op == "avg_pool" and not draft.stages and large:
+    large = beyond or positions > largest_window(draft.hw)
+    quick = node.index in draft.last and is_summed_faster(
+        draft.hw, window, feature_shape(node.shape)[1:]
+    )
+    if node.op == "avg_pool" and not draft.stages and (large or quick):
         _pool_on_array(draft, node, window)
         return
     if beyond:
@@ -266,24 +271,6 @@ def _pool(draft: Draft, node: Node) -> None:
     draft.macs = draft.macs // (rows * cols) * read
     draft.pool = window
     draft.pool_kind = PoolKind.MAX if node.op == "max_pool" else PoolKind.AVERAGE
-
-
-def exceeds_pools(hw: HwSpec, node: Node) -> bool:
-    """Whether the window of a pool, or its stride, is too large for every pool module. An average
-    then begins its group, and the array sums it up.
-    """
-    kernel, strides = max(node.attrs["kernel"]), max(node.attrs["strides"])
-    pools = [m.limits for m in hw.dataflow.modules.values() if m.kind is ModuleKind.POOL]
-    return all(
-        kernel > (limits.window or largest("window"))
-        or strides > (limits.stride or largest("stride"))
-        for limits in pools
-    )
-
-
-def _largest_window(hw: HwSpec) -> int:
-    """Positions of the largest window that a tile can hold."""
-    return min(hw.buffers.psum.bank_words, hw.buffers.feature.bank_words)
 
 
 def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:

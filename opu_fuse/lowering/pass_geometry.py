@@ -7,7 +7,7 @@ geometry. The group's first computing operator decides the case:
    the whole map;
 2. an explicit pad: its amounts join the window of the next operator (after the array: of a max
    pool);
-3. an average whose window exceeds a tile: the array, as a depthwise sum;
+3. an average whose window exceeds a tile, or that is faster there: the array, as a depthwise sum;
 4. a channel shuffle: the array, as a permutation;
 5. a transposed convolution: the array, phase by phase (`polyphase.phases`);
 6. anything else: the copy path.
@@ -124,7 +124,8 @@ def group_geometry(
     operand = nodes[0].operands[chain_operand(dfg, nodes[0])]
     source = dfg.base(operand)
     read = shape_read(dfg, operand)
-    draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, pre_pool=read)
+    last = [n.index for n in nodes if n.op not in {"permute", "upsample"}][-1:]
+    draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, last=last, pre_pool=read)
     if nodes[0].op not in {"dense", "transpose"}:
         same_map(dfg, nodes[0], operand)
     draft.front = _pre_chain(draft, nodes, front)

@@ -190,6 +190,7 @@ def window_cycles(spec, p):
     parts = [int(n) * p["oc_steps"] for n in parts if n]
     rows = [n * spec.row_words for n in parts]  # words of each block's weight rows
     most = max(3, rows[0]) + p["kernel_rows"] * runs[0]
+    pixels *= spec.array.window_cycles
     for n, next_rows in zip(parts, [*rows[1:], 0], strict=True):
         most += max(pixels * n, p["kernel_rows"] * p["out_rows"] * runs[1], next_rows) + 1
     return max(3, rows[0]) + pixels * sum(parts), most

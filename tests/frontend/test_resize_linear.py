@@ -14,6 +14,8 @@ WANTED = {
     ("2.0, 2.0", ""): ["Resize", "AveragePool", "AveragePool"],
     ("2.0, 3.0", ""): ["Resize", "AveragePool", "AveragePool"],
     ("3.0, 3.0", ""): ["Resize", "AveragePool"] * 2,
+    ("4.0, 4.0", ""): [*["Resize", "AveragePool"] * 2, "AveragePool"],
+    ("8.0, 8.0", ""): [*["Resize", "AveragePool"] * 3, "AveragePool"],
     ("8.0, 3.0", ""): [*["Resize", "AveragePool"] * 2, "AveragePool"],
     ("4.0, 4.0", CORNERS): ["Resize", "AveragePool"] * 2,
     ("1.0, 4.0", ""): ["Resize", "AveragePool", "AveragePool"],
@@ -35,6 +37,15 @@ QUANTISED = """g (float[1,3,{},{}] x) => (float[1,3,10,8] y)
 def test_whole_factors_become_means(factors, more, onnx_text, canonical):
     model = canonical(onnx_text(NETWORK.format(factors, more)), rewriting=True)
     assert [node.op_type for node in model.graph] == WANTED[factors, more]
+
+
+@pytest.mark.parametrize("factor", [2, 4, 8])
+def test_only_the_first_mean_of_a_power_of_two_has_padding(factor, onnx_text, canonical):
+    model = canonical(onnx_text(NETWORK.format(f"{factor}.0, {factor}.0", "")), rewriting=True)
+    first, *others = [node for node in model.graph if node.op_type == "AveragePool"]
+    assert (*first.attributes.get_ints("pads"),) == (1, 1, 1, 1)
+    assert {(*node.attributes.get_ints("pads"),) for node in others} == {(0, 0, 0, 0)}
+    assert {(*node.attributes.get_ints("kernel_shape"),) for node in others} == {(2, 2)}
 
 
 def test_the_published_strategies_see_one_operator(onnx_text, canonical):

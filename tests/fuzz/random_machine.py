@@ -103,6 +103,8 @@ def _array(rng: np.random.Generator, word: int) -> tuple[Tree, list[int]]:
         chosen = [chosen[i] for i in rng.permutation(len(chosen))]
         array = {"units": units, "multipliers": multipliers, "modes": chosen}
         array["depthwise"] = bool(rng.random() < 0.5) and units <= word
+        halves = array["depthwise"] and units == word and multipliers % 2 == 0
+        array["window_cycles"] = 2 if halves and rng.random() < 0.6 else 1
         return array, [m["ic"] * m["oc"] for m in chosen] + [units * multipliers]
 
 

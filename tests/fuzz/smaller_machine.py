@@ -20,9 +20,10 @@ def smaller(tree: Tree) -> Iterator[Tree]:
             place = place[key]
         del place[last]
         yield made
-    for part, key in (("array", "depthwise"), ("post", "keep")):
-        if tree[part][key]:
-            yield tree | {part: tree[part] | {key: False}}
+    off = {"depthwise": False, "window_cycles": 1}
+    for part, change in (("array", off), ("post", {"keep": False})):
+        if any(tree[part][key] != value for key, value in change.items()):
+            yield tree | {part: tree[part] | change}
 
 
 def _removable(tree: Tree) -> Iterator[tuple[Any, ...]]:

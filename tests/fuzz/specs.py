@@ -96,6 +96,7 @@ def _change_together(rng: np.random.Generator, tree: Any) -> None:
         case 7:
             tree["post"]["keep"] = not tree["post"]["keep"]
             tree["array"]["depthwise"] = bool(rng.integers(2))
+            tree["array"]["window_cycles"] = 1 + int(rng.integers(2)) * tree["array"]["depthwise"]
         case _:
             _other_edges(rng, tree)
 

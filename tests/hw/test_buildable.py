@@ -29,6 +29,21 @@ NOT_BUILT = {
         "array: {units: 8, multipliers: 2, table_terms: 2, modes: [{ic: 4, oc: 4}]}\n",
         "2 of 2 products of a unit in tables; leave table_terms out",
     ),
+    "two cycles for windows that it does not have": (
+        "array: {window_cycles: 2}\n",
+        "mine.yaml:3: the RTL cannot build this: windows of two cycles on an array without "
+        + "windows; add `depthwise: true`",
+    ),
+    "windows of two cycles in several parts": (
+        "array: {units: 4, depthwise: true, window_cycles: 2, modes: [{ic: 4, oc: 4}]}\n",
+        "windows of two cycles with 4 units and words of 8 channels; use 8 units, or",
+    ),
+    "windows of two cycles without pairs": (
+        "word_channels: 24\npost: {lanes: 24}\n"
+        + "array: {units: 24, multipliers: 3, depthwise: true, window_cycles: 2,\n"
+        + "  modes: [{ic: 3, oc: 24}]}\n",
+        "windows of two cycles with 24 units x 3, which form no pairs; use an even number",
+    ),
     "three pixels per cycle": (
         "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 2, px: 3}]}\n",
         "mine.yaml:3: the RTL cannot build this: mode 0: 3 pixels per cycle; use 1, 2 or 4",

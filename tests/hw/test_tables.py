@@ -155,6 +155,20 @@ def test_depthwise_takes_a_cycle_per_part_unless_data_comes_slower():
     assert cycles((3, 3), size=(1, 1), parts=4) == 4 * 8, "weight rows of 8 words"
 
 
+def test_windows_of_two_cycles_take_two_unless_data_comes_slower():
+    hw = load_hw("opu-1024a")  # 64 units, 64 channels: a part a block
+
+    def cycles(kernel, parts=1, size=(10, 20)):
+        return unit_rates.depthwise_cycles(
+            hw, size=size, parts=parts, kernel=kernel, stride_x=1, dilation_x=1
+        )
+
+    assert cycles((3, 3)) == 2 * 200, "the data takes 10 * 3 * 11"
+    assert cycles((4, 4)) == 10 * 4 * 12, "23 columns of a row, two of them a cycle"
+    assert cycles((3, 3), parts=3) == 3 * 400
+    assert cycles((3, 3), size=(1, 1), parts=4) == 4 * 16, "weight rows of 16 words"
+
+
 @pytest.mark.parametrize("stride_x", [1, 2, 3, 4])
 @pytest.mark.parametrize(("rows", "cols"), [(3, 3), (3, 1), (1, 3), (4, 4)])
 def test_cycles_of_depthwise_are_about_those_of_the_walk(rows, cols, stride_x):

@@ -142,6 +142,15 @@ def _array_in_tables(tree: Tree) -> None:
     tree["array"] |= {"table_terms": tree["array"]["multipliers"] // 2}
 
 
+def _paired_windows(tree: Tree) -> None:
+    """Every module, words of 16 channels, windows of up to 4 x 4 in two cycles."""
+    _every_module(tree)
+    tree |= {"word_channels": 16}
+    tree["post"] |= {"lanes": 16}
+    tree["array"] |= {"units": 16, "multipliers": 16, "window_cycles": 2}
+    tree["array"]["modes"] = [{"ic": 16, "oc": 16, "px": 1}]
+
+
 def _images(tree: Tree) -> None:
     """Windows of images unfolded into words of 16 bytes, two beats each; two pixels a cycle."""
     tree |= {"word_channels": 16}
@@ -203,6 +212,7 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "slow-sums": _slow_sums,
     "sums-in-tables": _sums_in_tables,
     "array-in-tables": _array_in_tables,
+    "paired-windows": _paired_windows,
     "images": _images,
     "wide-images": _wide_images,
     "norms": _norms,

@@ -14,7 +14,7 @@ build: false
 word_channels: {lanes}
 array:
   {{units: {units}, multipliers: {multipliers}, table_terms: {tables}, depthwise: {depthwise},
-    modes: [{modes}]}}
+    window_cycles: {window_cycles}, modes: [{modes}]}}
 buffers:
   weight: {{words: 512, banks: 2, width: 8}}
   {pre}
@@ -49,7 +49,17 @@ dataflow:
 
 
 def machine(
-    folder, name, *, lanes, units, multipliers, modes, tables=0, depthwise=True, pre=TWO_BEFORE
+    folder,
+    name,
+    *,
+    lanes,
+    units,
+    multipliers,
+    modes,
+    tables=0,
+    depthwise=True,
+    window_cycles=1,
+    pre=TWO_BEFORE,
 ):
     """File of a machine for benches of this engine alone. modes: (ic, oc, px)."""
     path = folder / f"{name}.yaml"
@@ -60,6 +70,7 @@ def machine(
         multipliers=multipliers,
         tables=tables,
         depthwise=str(depthwise).lower(),
+        window_cycles=window_cycles,
         modes=", ".join(f"{{ic: {ic}, oc: {oc}, px: {px}}}" for ic, oc, px in modes),
         pre="pre: {words: 64, banks: 2}" if pre else "",
     )
@@ -109,6 +120,21 @@ MACHINES = {
         "multipliers": 8,
         "modes": ((16, 8, 1), (8, 16, 1), (8, 8, 2), (8, 4, 4)),
     },
+    "windows of two cycles": {
+        "lanes": 16,
+        "units": 16,
+        "multipliers": 4,
+        "modes": ((16, 4, 1), (8, 8, 1), (4, 16, 1), (4, 8, 2)),
+        "window_cycles": 2,
+    },
+    "windows of two cycles, idle units": {
+        "lanes": 8,
+        "units": 16,
+        "multipliers": 4,
+        "modes": ((8, 8, 1), (8, 4, 2)),
+        "window_cycles": 2,
+        "pre": "",
+    },
     "gates": {
         "lanes": 16,
         "units": 8,
@@ -151,6 +177,10 @@ TABLES = {
         ("OPU_EXACT_WIDTHS",),
     ),
     "windows": (MACHINES["everything"] | {"tables": 2}, ("OPU_EXACT_WIDTHS",)),
+    "pairs with windows": (
+        MACHINES["windows of two cycles"] | {"tables": 2},
+        ("OPU_EXACT_WIDTHS",),
+    ),
     "short slices": (PAIRS, ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES")),
     "as simulated": (PAIRS, ()),
 }
@@ -163,7 +193,15 @@ def test_products_in_tables_keep_the_page(tmp_path, seed, case):
     keeps_its_page(tmp_path, seed, machine(tmp_path, "bench", **shape), 20, defines)
 
 
-@pytest.mark.parametrize("case", by_night(["everything", "gates"], ["gates"]))
+SYNTHESISED = ["everything", "gates", "windows of two cycles", "windows of two cycles, idle units"]
+
+
+@pytest.mark.parametrize("case", by_night(SYNTHESISED, SYNTHESISED[1:3]))
 def test_widths_as_synthesised_suffice_for_everything(tmp_path, seed, case):
     spec = machine(tmp_path, "bench", **MACHINES[case])
     keeps_its_page(tmp_path, seed, spec, 40, ("OPU_EXACT_WIDTHS",))
+
+
+def test_pairs_of_short_slices_have_windows_too(tmp_path, seed):
+    spec = machine(tmp_path, "bench", **MACHINES["windows of two cycles"])
+    keeps_its_page(tmp_path, seed, spec, 20, ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES"))

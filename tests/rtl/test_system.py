@@ -66,7 +66,7 @@ def test_a_memory_may_take_data_before_their_address(spec, caplog):
         caplog.clear()
 
 
-@pytest.mark.parametrize("name", ["every-module", "few-modules"])
+@pytest.mark.parametrize("name", ["every-module", "few-modules", "paired-windows"])
 def test_random_programs_on_machines_with_more_and_fewer_modules(name, tmp_path):
     other = load_hw(write_machine(name, tmp_path))
     with RtlMachine(other, np.zeros(WINDOW_BYTES, np.uint8)) as machine:

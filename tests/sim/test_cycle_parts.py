@@ -145,7 +145,7 @@ def test_bursts_go_in_the_cycles_in_which_the_address_walk_has_them(drawn, accep
     assert (starts, bursts) == expected
 
 
-def ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, row_words, columns):
+def ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, part_cycles, row_words, columns):
     """`opu_compute_window` and the fills of `opu_compute_rows`, a cycle at a time."""
     rows, cols = kernel
     paired = dilation_x == 1 and stride_x <= cols
@@ -181,7 +181,7 @@ def ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, row_words, col
             walking = False
         if begins:
             begun, walking, waiting, held = cycle, True, False, False
-            pixel, steps = 0, parts[block - 1]
+            pixel, steps = 0, parts[block - 1] * part_cycles
             fill = parts[block] * row_words if block < len(parts) else 0
         reading = reading and runs_left > 0
         if take:
@@ -200,10 +200,11 @@ def ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, row_words, col
     stride_x=st.integers(1, 5),
     dilation_x=st.integers(1, 2),
     parts=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    part_cycles=st.integers(1, 2),
     row_words=st.integers(1, 8),
 )
 def test_windows_are_walked_as_the_ring_is_filled_and_emptied(
-    out_rows, out_cols, rows, cols, stride_x, dilation_x, parts, row_words
+    out_rows, out_cols, rows, cols, stride_x, dilation_x, parts, part_cycles, row_words
 ):
     columns = ring_columns(4)
     found = window_timing(
@@ -215,10 +216,10 @@ def test_windows_are_walked_as_the_ring_is_filled_and_emptied(
         parts=tuple(parts),
         row_words=row_words,
         columns=columns,
+        part_cycles=part_cycles,
     )
-    expected = ring(
-        out_rows, out_cols, (rows, cols), stride_x, dilation_x, parts, row_words, columns
-    )
+    kernel, times = (rows, cols), (part_cycles, row_words)
+    expected = ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, *times, columns)
     assert (found.begun, found.read, found.stepped) == expected
 
 

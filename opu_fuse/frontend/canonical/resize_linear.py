@@ -7,7 +7,9 @@ Padding does not count, so beyond the last centre the result is the last pixel, 
 single row or column is only repeated.
 
 A pool takes a cycle for each value of its window. From three on, rows are therefore repeated and
-averaged before columns: 1 + k values instead of k * k, since the map is still narrow.
+averaged before columns: 1 + k values instead of k * k, since the map is still narrow. If k is a
+power of two (of centres), it is several factors of two: each puts a mean between two neighbours,
+and only the first one has padding.
 
 This rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
 (`REWRITES`).
@@ -38,6 +40,7 @@ _NEAREST = {
     "coordinate_transformation_mode": "asymmetric",
     "nearest_mode": "floor",
 }
+_AVERAGED = "pixels repeated, then averaged: pools do what Resize does"
 _CENTRES = ("half_pixel", "pytorch_half_pixel")
 _CORNERS = ("asymmetric",)
 _BEYOND = "tf_crop_and_resize"
@@ -68,6 +71,9 @@ def _resize(node: ir.Node) -> bool:
         return True
     windows = [1 if n == 1 else k for n, k in zip(source, factors, strict=True)]
     shape, centred = (1, channels, *source), corner in _CENTRES
+    if centred and min(windows) == max(windows) and windows[0] & (windows[0] - 1) == 0:
+        _double(node, x, shape, windows[0])
+        return True
     if min(windows) >= _SEPARATE:
         x, shape = _repeat(node, x, shape, (factors[0], 1), "rows/")
         window = _window((windows[0], 1), centred)
@@ -80,8 +86,23 @@ def _resize(node: ir.Node) -> bool:
         x, shape = _average(node, x, shape, window, "means")
         window = _mean([1 + e for e in excess], [0, 0], [0, 0])
     rewrite(node, "AveragePool", [x], window)
-    node.metadata_props[REWRITE_KEY] = "pixels repeated, then averaged: pools do what Resize does"
+    node.metadata_props[REWRITE_KEY] = _AVERAGED
     return True
+
+
+def _double(node: ir.Node, x: ir.Value, shape: Sequence[int], factor: int) -> None:
+    """Rewrite a Resize by a power of two, of rows and columns.
+
+    After the first mean there is a value for every half of a pixel, from border to border, then for
+    every fourth, and so on. Results of the last mean lie between those.
+    """
+    window, stage = _window((2, 2), centred=True), ""
+    while factor > 1:
+        x, shape = _repeat(node, x, shape, (2, 2), stage)
+        x, shape = _average(node, x, shape, window, f"{stage}means")
+        window, stage, factor = _mean((2, 2), (0, 0), (0, 0)), f"{stage}means/", factor // 2
+    rewrite(node, "AveragePool", [x], window)
+    node.metadata_props[REWRITE_KEY] = _AVERAGED
 
 
 def _scales(node: ir.Node, factors: Sequence[int], name: str) -> ir.Value:

@@ -13,7 +13,7 @@ from opu_fuse.fuse.rules.refusal import Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.rules.spec_changes import NewModule
 from opu_fuse.hw.spec.check import MOST_REPEATS, largest
 from opu_fuse.hw.spec.hw_spec import Fill
-from opu_fuse.lowering.handlers import exceeds_pools
+from opu_fuse.lowering.pool_windows import exceeds_pools
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import Access as OperandAccess
 from opu_fuse.units.base import ModuleKind

@@ -189,7 +189,7 @@ def _array_terms(spec: HwSpec, family: Family) -> Terms:
     wide = family is Family.XC7
     paired = (
         wide
-        and not array.depthwise
+        and not (array.depthwise and array.window_cycles == 1)
         and units // px % (2 * segments) == 0
         and terms > 1
         and terms & (terms - 1) == 0
@@ -229,12 +229,17 @@ def _tables(choices: int) -> int:
 
 
 def _operands(spec: HwSpec, unit: int) -> tuple[tuple[int, int], ...]:
-    """(pixel, part) of the segment that a unit reads, by mode; then its own lane's taps."""
+    """(pixel, part) of the segment that a unit reads, by mode; then the taps of its own lane, or
+    those of its pair's lanes.
+    """
     array = spec.array
     results = [
         (unit // (array.units // m.px), unit % (m.ic // array.multipliers)) for m in array.modes
     ]
-    return (*results, (-1, unit)) if array.depthwise else tuple(results)
+    segments = spec.word_channels // array.multipliers
+    halved = array.window_cycles == 2
+    own = unit // (2 * segments) * segments + unit % segments if halved else unit
+    return (*results, (-1, own)) if array.depthwise else tuple(results)
 
 
 def _sums(spec: HwSpec, lane: int) -> int:

@@ -118,6 +118,7 @@ def _sizes(spec: HwSpec) -> str:
         ("MODE_COUNT", len(spec.array.modes), ""),
         ("MODE_PX_MAX", max(mode.px for mode in spec.array.modes), "pixels of the widest mode"),
         ("WINDOW_SIDE", spec.array.window_side, "rows and columns of the largest depthwise window"),
+        ("WINDOW_CYCLES", spec.array.window_cycles, "of a depthwise window"),
         ("VALUE_BITS", VALUE_BITS, "value bits of a U-type; on-chip addresses"),
         (
             "NORM_EPSILON_SHIFT",

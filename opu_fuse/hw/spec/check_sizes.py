@@ -109,8 +109,34 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
             f"depthwise with {spec.array.units} units and words of {spec.word_channels} channels",
             "choose units that divide a word",
         )
+    yield from _window_cycles(spec)
     yield from _lanes(spec)
     yield from _table_terms(spec)
+
+
+def _window_cycles(spec: HwSpec) -> Iterator[Problem]:
+    """Windows of two cycles visit a whole word with one weight row, in pairs of units."""
+    array, word = spec.array, spec.word_channels
+    if array.window_cycles == 1:
+        return
+    path = ("array", "window_cycles")
+    if not array.depthwise:
+        yield unbuilt(
+            path, "windows of two cycles on an array without windows", "add `depthwise: true`"
+        )
+    elif array.units < word:
+        yield unbuilt(
+            path,
+            f"windows of two cycles with {array.units} units and words of {word} channels",
+            f"use {word} units, or `window_cycles: 1`",
+        )
+    elif array.multipliers % 2 or array.row_bytes % (2 * word):
+        yield unbuilt(
+            path,
+            f"windows of two cycles with {array.units} units x {array.multipliers}, which form "
+            "no pairs",
+            "use an even number of multipliers, or `window_cycles: 1`",
+        )
 
 
 def _lanes(spec: HwSpec) -> Iterator[Problem]:

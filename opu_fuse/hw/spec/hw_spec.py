@@ -30,15 +30,13 @@ SPEC_HASH_BITS = 44
 NOT_IN_HASH = (
     "description",
     "clock_on",
-    "array.table_terms",
+    *("array.window_cycles", "array.table_terms"),
     "post.residual_lanes",
     "post.residual_tables",
     "dram.bytes_per_cycle",
     "dram.latency",
 )
-"""Keys that describe rather than define the machine: set at run time, for people, or of no concern
-to a program but for its time.
-"""
+"""Keys that no program depends on but for its time: set at run time, for people, or a rate."""
 
 OF_THE_ARRAY = ("dataflow.operators.matmul", "dataflow.operators.transpose")
 """Operators that need nothing of a machine but its array: they are for the compiler to know."""
@@ -76,14 +74,16 @@ class Mode:
 class Array:
     """The inner-product array: `units` adder trees over `multipliers` int8 products each.
 
-    depthwise: the array can also run one filter per channel, several taps at a time. table_terms:
-    those of each unit's products that use look-up tables instead of DSP slices.
+    depthwise: the array can also run one filter per channel, several taps at a time, a window in
+    `window_cycles` (in 2, units share DSP slices). table_terms: those of each unit's products that
+    use look-up tables instead of DSP slices.
     """
 
     units: Count
     multipliers: Count
     modes: Annotated[tuple[Mode, ...], Field(min_length=1, max_length=16)]
     depthwise: bool = False
+    window_cycles: Annotated[int, Field(ge=1, le=2)] = 1
     table_terms: Annotated[int, Field(ge=0)] = 0
 
     @property

@@ -10,7 +10,7 @@ from rich.table import Table
 from opu_fuse.hw.area.devices import DEVICES
 from opu_fuse.hw.area.estimate import Area, area, parts, share
 from opu_fuse.hw.memories import Family
-from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import Array, HwSpec
 from opu_fuse.units.memory import MEMORIES
 
 _QUEUES = ("load", "compute", "post", "store")
@@ -21,7 +21,7 @@ def sizes_table(spec: HwSpec) -> Table:
     table = Table("what", "value", title=f"{spec.name}: {spec.description}")
     modes = ", ".join(f"{m.ic}x{m.oc}x{m.px}" for m in spec.array.modes)
     array, queues, dram = spec.array, spec.queues, spec.dram
-    side, bits = array.window_side, spec.numeric.multiplier_bits
+    bits = spec.numeric.multiplier_bits
     rows: list[tuple[str, str]] = [
         ("RTL", "yes" if spec.build else "no, partitioning only"),
         ("spec hash", f"{spec.spec_hash:011x}"),
@@ -29,7 +29,7 @@ def sizes_table(spec: HwSpec) -> Table:
         ("array", f"{array.units} units x {array.multipliers} = {spec.macs} MAC per cycle"),
         ("modes (ic x oc x px)", modes),
         ("resident maps", "yes" if spec.post.keep else "no"),
-        ("depthwise windows", f"up to {side} x {side}" if array.depthwise else "no"),
+        ("depthwise windows", _windows(array)),
         ("feature word", f"{spec.word_channels} channels, {spec.word_bytes} bytes"),
         ("weight row", f"{array.row_bytes} bytes, {spec.row_words} words"),
         *_buffer_rows(spec),
@@ -70,6 +70,13 @@ def shares(spec: HwSpec) -> Iterator[str]:
     for name, device in DEVICES.items():
         part = share(area(spec, device.family), device.has)
         yield f"{name}: {part:.0%}{'' if part <= 1 else ', does not fit'}"
+
+
+def _windows(array: Array) -> str:
+    if not array.depthwise:
+        return "no"
+    side, cycles = array.window_side, array.window_cycles
+    return f"up to {side} x {side}" + (f", {cycles} cycles each" if cycles > 1 else "")
 
 
 def _buffer_rows(spec: HwSpec) -> Iterator[tuple[str, str]]:

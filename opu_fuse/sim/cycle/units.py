@@ -16,6 +16,7 @@ class ComputeUnit:
         self._drain = unit_rates.drain_cycles(hw)
         self._row_words = hw.row_words
         self._columns = ring_columns(hw.array.window_side)
+        self._part_cycles = hw.array.window_cycles
         self.worked = 0
         self._ready = 0
         self._stepped = -1  # last step issued
@@ -67,13 +68,14 @@ class ComputeUnit:
             parts=work.parts,
             row_words=self._row_words,
             columns=self._columns,
+            part_cycles=self._part_cycles,
             busy=max(self._stepped - first, 0),
         )
         self._stepped = first + timing.stepped
         self._pixels_free = self._stepped + 1
         self._window_free = first + timing.read + 1
         self._ready = first + timing.begun + 1
-        self.worked += sum(work.parts) * work.out_rows * work.out_cols
+        self.worked += self._part_cycles * sum(work.parts) * work.out_rows * work.out_cols
 
 
 class PostUnit:

@@ -41,6 +41,7 @@ package opu_pkg;
   localparam int unsigned MODE_COUNT = 6;
   localparam int unsigned MODE_PX_MAX = 4;  // pixels of the widest mode
   localparam int unsigned WINDOW_SIDE = 4;  // rows and columns of the largest depthwise window
+  localparam int unsigned WINDOW_CYCLES = 2;  // of a depthwise window
   localparam int unsigned VALUE_BITS = 22;  // value bits of a U-type; on-chip addresses
   localparam int unsigned NORM_EPSILON_SHIFT = 41;  // largest left shift of a norm's epsilon
   localparam int unsigned NORM_CHANNELS = 65536;  // of a pixel that is normalised, at most
@@ -68,10 +69,10 @@ package opu_pkg;
   localparam bit HAS_NORM = 1'b1;  // stage NORM
   localparam bit HAS_UNFOLD = 1'b1;  // opcodes image and unfold
   localparam bit HAS_GATES = 1'b0;  // gates before the array
-  localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
+  localparam bit HAS_DEPTHWISE = 1'b1;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h608536d0662;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h644e1f0d355;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};

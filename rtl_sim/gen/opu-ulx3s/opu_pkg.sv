@@ -41,6 +41,7 @@ package opu_pkg;
   localparam int unsigned MODE_COUNT = 2;
   localparam int unsigned MODE_PX_MAX = 1;  // pixels of the widest mode
   localparam int unsigned WINDOW_SIDE = 2;  // rows and columns of the largest depthwise window
+  localparam int unsigned WINDOW_CYCLES = 1;  // of a depthwise window
   localparam int unsigned VALUE_BITS = 22;  // value bits of a U-type; on-chip addresses
   localparam int unsigned NORM_EPSILON_SHIFT = 41;  // largest left shift of a norm's epsilon
   localparam int unsigned NORM_CHANNELS = 65536;  // of a pixel that is normalised, at most

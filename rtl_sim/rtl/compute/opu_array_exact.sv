@@ -58,9 +58,9 @@ module opu_array_exact
   // ---- The row that enters, and those at work.
 
   // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and the units of a pixel begin at whole
-  // pairs. The units of depthwise have operands of their own. A pair of products in short slices would take two slices
-  // and an adder after them.
-  localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0
+  // pairs. The units of depthwise have operands of their own, where a window takes one cycle. A pair of products in
+  // short slices would take two slices and an adder after them.
+  localparam bit PAIRED = (!HAS_DEPTHWISE || HALVED) && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0
       && MULTIPLIERS > 1 && $onehot(MULTIPLIERS);
 
   // Pairs hold the current weights in their slices. So the row that enters needs one register and no multiplexer: its
@@ -146,10 +146,11 @@ module opu_array_exact
     assign pixel[p] = WORD_BITS'(bytes);
   end
 
+  localparam int unsigned WINDOW_UNITS = HALVED ? PART_LANES / 2 : PART_LANES;  // with windows of their own
   logic [OPERANDS-1:0][UNIT_BITS-1:0] taps;
   for (genvar o = 0; o < int'(OPERANDS); o++) begin : g_operand
     localparam bit OF_PIXEL = o / PARTS < MODE_PX_MAX;
-    localparam bit OF_WINDOW = HAS_DEPTHWISE && o < PART_LANES;
+    localparam bit OF_WINDOW = HAS_DEPTHWISE && o < int'(WINDOW_UNITS);
     logic [UNIT_BITS-1:0] own;
     /* verilator lint_off UNUSEDSIGNAL */  // of a pixel that no mode reads
     logic [UNIT_BITS-1:0] operand_q;
@@ -207,15 +208,19 @@ module opu_array_exact
           assign line[c] = g_line[KY].g_column[c].word_q;
         end
         logic tapped;
+        logic [31:0] first_lane;  // of the part
+        assign first_lane = HALVED ? 0 : 32'(aligned_i.part) * PART_LANES;
         assign tapped = KY < 32'(aligned_i.kernel_rows) && KX < 32'(aligned_i.kernel_cols);
         assign lanes = tapped
-            ? (8 * PART_LANES)'(line[aligned_i.column+COLUMN_BITS'(KX)] >> (32'(aligned_i.part) * 8 * PART_LANES)) : '0;
+            ? (8 * PART_LANES)'(line[aligned_i.column+COLUMN_BITS'(KX)] >> (8 * first_lane)) : '0;
       end
-      for (genvar u = 0; u < int'(PART_LANES); u++) begin : g_unit
-        assign taps[u][8*t+:8] = lanes[8*u+:8];
+      for (genvar u = 0; u < int'(WINDOW_UNITS); u++) begin : g_unit
+        localparam int unsigned LANE = HALVED ? u + u / PARTS * PARTS : u;
+        localparam int unsigned NEXT = HALVED ? LANE + PARTS : LANE;  // in the second cycle
+        assign taps[u][8*t+:8] = (HALVED && aligned_i.part[0]) ? lanes[8*NEXT+:8] : lanes[8*LANE+:8];
       end
     end
-    for (genvar u = PART_LANES; u < int'(OPERANDS); u++) begin : g_rest
+    for (genvar u = WINDOW_UNITS; u < int'(OPERANDS); u++) begin : g_rest
       assign taps[u] = '0;
     end
   end
@@ -224,7 +229,7 @@ module opu_array_exact
 
   function automatic sources_t operands_of(int unsigned u);
     for (int unsigned m = 0; m < LAYOUTS; m++) begin
-      operands_of[m] = (m == MODE_COUNT) ? 16'(u)
+      operands_of[m] = (m == MODE_COUNT) ? 16'(HALVED ? u / (2 * PARTS) * PARTS + u % PARTS : u)
           : 16'(u / (UNITS / 32'(LAYOUT_PX[m])) * PARTS + u % (32'(LAYOUT_IC[m]) / MULTIPLIERS));
     end
   endfunction
@@ -398,9 +403,10 @@ module opu_array_exact
         .code_i   (code_q),
         .chosen_o (next)
     );
-    always_ff @(posedge clk_i) begin
-      if (combine_i.valid && (combine_i.copy || combine_i.groups[l/GROUP_LANES])) sum_q <= next;
-    end
+    logic takes;  // of a halved window each lane in its cycle, whatever the groups
+    assign takes = (HALVED && combine_i.depthwise) ? combine_i.part[0] == 1'(l / PARTS)
+                                                   : combine_i.copy || combine_i.groups[l/GROUP_LANES];
+    always_ff @(posedge clk_i) if (combine_i.valid && takes) sum_q <= next;
     assign sums_o[32*l+:32] = 32'(signed'(sum_q));
   end
 

@@ -96,7 +96,7 @@ module opu_array_rolled
       word = '0;
       if (ky < 32'(align_i.kernel_rows) && kx < 32'(align_i.kernel_cols)) begin
         word = window[ky][align_i.column+COLUMN_BITS'(kx)];
-        word = word >> (32'(align_i.part) * 8 * PART_LANES);
+        if (!HALVED) word = word >> (32'(align_i.part) * 8 * PART_LANES);
       end
       /* verilator unroll_full */
       for (int unsigned u = 0; u < PART_LANES; u++) operand[u][t] = ELEMENT_BITS'(signed'(word[8*u+:8]));

@@ -19,8 +19,8 @@
 //   conv       a row takes max(pixels / px, ROW_WORDS / px, 4) cycles; a block with pre at least 8 for each unit, with
 //              a gate 8 + GATE_CYCLES
 //   copy       a block takes its pixels
-//   depthwise  a block takes at most one cycle more than the largest of its steps (pixels * parts), its reads (see
-//              opu_compute_window) and the words of the weight rows of the next block
+//   depthwise  a block takes at most one cycle more than the largest of its steps (pixels * parts * WINDOW_CYCLES),
+//              its reads (see opu_compute_window) and the words of the weight rows of the next block
 // Latency: an instruction alone takes, from start to done, its steps (of the last row: its pixels only) and 5 +
 // ALIGN_STAGES + MULTIPLY_STAGES cycles, 10 more for each unit of the pre chain in the machine. Before its first step
 //   conv       takes max(ROW_WORDS / px, 4, 8 for each unit it passes, plus GATE_CYCLES with a gate)
@@ -89,6 +89,9 @@ module opu_compute
   end
   if (HAS_DEPTHWISE) begin : g_parts
     `OPU_ASSERT_STATIC(PartsFit, WORD_CHANNELS % PART_LANES == 0 && PART_LANES % GROUP_LANES == 0)
+  end
+  if (HALVED) begin : g_halves
+    `OPU_ASSERT_STATIC(HalvesFit, WORD_PARTS == 1 && WORD_CHANNELS % (2 * PARTS) == 0 && UNITS % (2 * PARTS) == 0)
   end
   if (HAS_PRE) begin : g_pre_lanes
     `OPU_ASSERT_STATIC(LanesInEights, WORD_CHANNELS % 8 == 0)

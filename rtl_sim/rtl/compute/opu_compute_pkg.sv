@@ -31,6 +31,10 @@ package opu_compute_pkg;
   localparam int unsigned SIDE_BITS = $clog2(WINDOW_SIDE + 1);
   localparam int unsigned LINE_BITS = (WINDOW_SIDE > 1) ? $clog2(WINDOW_SIDE) : 1;
 
+  // Where a window takes two cycles, units u and u + PARTS have equal operands, as in every mode: the window of lane u in
+  // the first cycle and that of lane u + PARTS in the second one. Each result is that of the unit of the lane.
+  localparam bit HALVED = HAS_DEPTHWISE && WINDOW_CYCLES == 2;
+
   // Parts of a word, each the operands of a unit. Operands of the array: the parts of pixel 0, of pixel 1, ...; of
   // depthwise a unit's own.
   localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
@@ -285,7 +289,7 @@ package opu_compute_pkg;
   // One (sweep, pixels) step on its way through the array.
   typedef struct packed {
     logic                   valid;
-    logic                   first;         // of conv and copy: first step of the sweep
+    logic                   first;         // first step of the sweep; of depthwise, also without one: the sweep begins
     logic                   last;          // last step of the instruction
     logic                   copy;
     logic                   depthwise;
@@ -305,7 +309,7 @@ package opu_compute_pkg;
     psum_addr_t             psum;
     // depthwise
     logic [COLUMN_BITS-1:0] column;        // first column of the window
-    logic [PART_BITS-1:0]   part;
+    logic [PART_BITS-1:0]   part;          // or which cycle of a window
     logic [SIDE_BITS-1:0]   kernel_rows;
     logic [SIDE_BITS-1:0]   kernel_cols;
     // pre chain

@@ -12,7 +12,8 @@
 //          one cycle after its read, says where they go. Words outside the tile are not read.
 // step_o:  one (pixel, part) step per cycle while the line buffer holds enough columns. Steps see what was read at
 //          least a cycle before. A part that is alone may compute several output rows (tall): one step for each, with a
-//          weight row of its own.
+//          weight row of its own. A window of two cycles (HALVED) is two steps; the sums are complete after the second
+//          one, so the first one has no lane groups. The first cycle of a sweep is marked with or without a step.
 //
 // Rate: two columns a read if dilation_x is 1 and stride_x is at most the window (kernel_rows * stride_x / 2 reads per
 // pixel). Else single columns, all of them again for every pixel (kernel_rows * kernel_cols reads per pixel).
@@ -211,6 +212,7 @@ module opu_compute_window
   row_t row_select_q;
   psum_addr_t psum_q, first_psum_q, next_pixel;  // of this step, of the first one of the pixel
 
+  logic begins_q;
   logic issue, last_part_q, last_col, last_step, renews;
   // Columns that the last part of a pixel releases, and the fill level of the line buffer without them and with those
   // of a read.
@@ -239,12 +241,13 @@ module opu_compute_window
   always_comb begin
     step_o = '0;
     step_o.valid = issue;
+    step_o.first = begins_q;
     step_o.last = walk_q.last && walk_ends;
     step_o.depthwise = 1'b1;
     step_o.layout = DEPTHWISE;
     step_o.overwrite = walk_q.overwrite;
     step_o.row_select = row_select_q;
-    step_o.groups = groups_q;
+    step_o.groups = (HALVED && !last_part_q) ? '0 : groups_q;
     step_o.psum = psum_q;
     step_o.column = head_q;
     step_o.part = walk_q.tall ? walk_q.first_part : walk_q.first_part + part_q;
@@ -254,12 +257,13 @@ module opu_compute_window
 
   // Without steps to issue, fields are sampled in every cycle.
   always_ff @(posedge clk_i) begin
+    begins_q <= begun_o;
     if (!walks_q || enough) begin
       if (renews) begin
         walk_q <= read_q;
         walk_paired_q <= read_q.paired;
         part_q <= '0;
-        last_part_q <= read_q.parts == '0;
+        last_part_q <= !HALVED && read_q.parts == '0;
         out_rows_left_q <= 17'(read_q.out_rows) - 17'd2;
         cols_left_q <= 17'(read_q.out_cols) - 17'd2;
         groups_q <= read_q.groups;
@@ -268,13 +272,13 @@ module opu_compute_window
         first_psum_q <= read_q.psum;
       end else if (!last_part_q) begin
         part_q <= part_q + PART_BITS'(1);
-        last_part_q <= part_q + PART_BITS'(1) == walk_q.parts;
+        last_part_q <= HALVED || part_q + PART_BITS'(1) == walk_q.parts;
         if (walk_q.tall) psum_q <= psum_q + psum_addr_t'(walk_q.out_cols);
-        else groups_q <= groups_q << PART_GROUPS;
-        row_select_q <= row_after(row_select_q, 1);
+        else if (!HALVED) groups_q <= groups_q << PART_GROUPS;
+        if (!HALVED) row_select_q <= row_after(row_select_q, 1);
       end else begin
         part_q <= '0;
-        last_part_q <= walk_q.parts == '0;
+        last_part_q <= !HALVED && walk_q.parts == '0;
         groups_q <= walk_q.groups;
         row_select_q <= walk_q.row_select;
         psum_q <= next_pixel;
