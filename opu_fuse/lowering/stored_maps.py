@@ -12,8 +12,8 @@ _MOST_STRIDED = 16
 def permuted(node: Node, cols: int, *, alone: bool) -> Permutation:
     """Where the stores of a pass put the pixels of a map with so many columns.
 
-    alone: nothing else is in the pass, so that it may read columns apart that are stored apart; the
-    array and post do not. Raises DoesNotFit.
+    alone: nothing else is in the pass, so that it may read columns with a stride; the array and
+    post do not. Raises DoesNotFit.
     """
     found = permutation(node.attrs["extents"], node.attrs["order"], cols)
     if found is None:

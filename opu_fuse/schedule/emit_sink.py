@@ -262,7 +262,7 @@ class EmitSink:
         return Read(bases, registers, pixels // read.images)
 
     def copy(self, layer: PlannedLayer, out: OutputRange, psum: int, read: Read) -> None:
-        """`compute.copy` of each image, of columns that are read apart one by one."""
+        """`compute.copy` of each image, one for each column of a strided read."""
         common = {**read.registers, **UNUSED_KERNEL, "ic_steps": out.blocks, "pre": 0}
         parts = layer.shape.copies
         pixels = read.pixels // parts

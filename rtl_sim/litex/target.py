@@ -45,7 +45,7 @@ def board_soc(board: str, spec: Any, folder: Path) -> Any:
 
 
 def write_board(options: argparse.Namespace, program: Program, inputs: Any) -> None:
-    """SoC, firmware, payload, and boot.json with the places of the last two."""
+    """SoC, firmware, payload, and boot.json with the addresses of the last two."""
     folder = options.folder.resolve()
     # Makefiles of LiteX call python3 and meson from the PATH: those of this environment.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -50,8 +50,8 @@ struct opu_operand opu_operand_of(const struct opu_file *file, const struct opu_
 int opu_nest_run(const struct opu_file *file, const struct opu_nest *nest, uint8_t *work,
                  union opu_lanes *lanes);
 
-/* The k first elements of each of some rows in the work memory, by size and then by index. places:
- * bytes from its start. values: OPU_NONE where only the indices (int64) are wanted. */
+/* The k first elements of each of some rows in the work memory, by size and then by index. source,
+ * values, indices: bytes from its start. values: OPU_NONE where only the indices (int64) are wanted. */
 struct opu_topk {
   uint32_t rows, count, k, dtype, largest;
   uint32_t source, values, indices;

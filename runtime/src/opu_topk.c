@@ -111,7 +111,7 @@ void opu_topk_run(const struct opu_topk *t, uint8_t *work) {
     r.largest = t->largest;
     run_row(&r, t->count, t->k);
     for (place = 0; place < t->k && t->values != OPU_NONE; place++)
-      /* in a damaged file the places may overlap */
+      /* in a damaged file the offsets may overlap */
       memmove(work + t->values + ((size_t)n * t->k + place) * size,
               r.data + (size_t)kept(&r, place) * size, size);
   }

@@ -151,7 +151,7 @@ DISPATCH = {
     ("host/build/linalg/pointwise.py", "POINTWISE"): RULE,
     ("host/build/linalg/views.py", "VIEWS"): RULE,
     ("host/build/steps/bodies.py", "_SIZES"): "what shape inference answers",
-    ("host/build/steps/places.py", "looked_up"): RULE,
+    ("host/build/steps/indices.py", "looked_up"): RULE,
     ("host/build/steps/contractions.py", "CONTRACTIONS"): RULE,
     ("host/build/steps/elementwise.py", "ELEMENTWISE"): RULE,
     ("host/build/steps/lower.py", "_node"): RULE,

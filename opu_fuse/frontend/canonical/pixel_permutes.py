@@ -114,8 +114,8 @@ def _chain(node: ir.Node) -> _Chain | None:
 
 def _rewrite(graph: ir.Graph, node: ir.Node, chain: _Chain) -> bool:
     if chain.is_ordered:
-        turns = sum(is_standard(link, "Transpose") for link in chain.links)
-        if turns < 1 + chain.is_last:
+        transposes = sum(is_standard(link, "Transpose") for link in chain.links)
+        if transposes < 1 + chain.is_last:
             return False
     elif _is_final(chain) or _is_one_transpose(chain):
         return False
@@ -143,13 +143,16 @@ def _permuted(node: ir.Node, chain: _Chain) -> ir.Value:
 
 
 def _is_final(chain: _Chain) -> bool:
-    """Whether a chain is one Transpose of these axes and Reshapes, apart from channels last."""
+    """Whether a chain is one Transpose of these axes and Reshapes, channels last or not."""
     links = chain.links[: len(chain.links) - chain.is_last]
-    turns = [link for link in links if is_standard(link, "Transpose")]
-    if len(turns) != 1 or (chain.is_last and is_standard(chain.links[-1], "Reshape")):
+    transposes = [link for link in links if is_standard(link, "Transpose")]
+    if len(transposes) != 1 or (chain.is_last and is_standard(chain.links[-1], "Reshape")):
         return False
     extents, order = chain.view
-    axes, perm = static_shape(turns[0].inputs[0]), turns[0].attributes.get_ints("perm", ())
+    axes, perm = (
+        static_shape(transposes[0].inputs[0]),
+        transposes[0].attributes.get_ints("perm", ()),
+    )
     return (axes or ())[2:] == extents and tuple(perm) == (0, 1, *[2 + axis for axis in order])
 
 

@@ -14,11 +14,11 @@ from opu_fuse.errors import ModelError
 from opu_fuse.host.build.linalg.lower import generic_of
 from opu_fuse.host.build.linalg.site import TensorType, constants_of, site_of, types_of
 from opu_fuse.host.build.steps.bodies import folded, with_bodies
+from opu_fuse.host.build.steps.indices import top
 from opu_fuse.host.build.steps.interpolation import interpolated
 from opu_fuse.host.build.steps.moves import MOVES, concat, moves
 from opu_fuse.host.build.steps.nest import LOOPS, Nest, Operand, TopK, copy, nests_of, simplified
 from opu_fuse.host.build.steps.operators import OPERATORS
-from opu_fuse.host.build.steps.places import top
 from opu_fuse.host.build.steps.reductions import softmax
 
 _LEVER = "compile without --host c, or leave the operator out of the model and do it in C"

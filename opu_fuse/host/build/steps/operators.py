@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from opu_fuse.host.build.steps.contractions import CONTRACTIONS
 from opu_fuse.host.build.steps.elementwise import ELEMENTWISE, Lowering
-from opu_fuse.host.build.steps.places import (
+from opu_fuse.host.build.steps.indices import (
     best_place,
     looked_up,
     one_hot,

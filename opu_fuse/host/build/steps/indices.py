@@ -1,4 +1,4 @@
-"""Operators whose results are places or are looked up by computed places, as loop nests.
+"""Operators whose results are indices or are looked up by computed indices, as loop nests.
 
 Every function takes a `Site` of one node and gives the nests that compute its result, or None where
 the node has a form that libopu does not know.
