@@ -7,7 +7,6 @@ bitstream too.
 """
 
 import argparse
-import importlib
 import json
 import os
 import sys
@@ -23,25 +22,7 @@ from opu_fuse.program import Program
 from opu_fuse.sim import ports
 from opu_fuse.sim.array_files import read_inputs
 from rtl_sim.litex import image, simulate
-
-
-def board_soc(board: str, spec: Any, folder: Path) -> Any:
-    """The SoC of a board in litex-boards, with VexRiscv and the machine."""
-    try:
-        target = importlib.import_module(f"litex_boards.targets.{board}")
-    except ImportError as error:
-        raise UserError(
-            f"--board {board}", f"cannot be loaded: {error}", "pip install litex-boards"
-        ) from error
-    soc = target.BaseSoC(
-        cpu_type="vexriscv",
-        timer_uptime=True,
-        integrated_rom_size=simulate.ROM_BYTES,
-        integrated_sram_size=simulate.SRAM_BYTES,
-    )
-    soc.opu = OPU(soc.platform, spec, folder=folder)
-    soc.opu.connect(soc)
-    return soc
+from rtl_sim.litex.boards import board_soc
 
 
 def write_board(options: argparse.Namespace, program: Program, inputs: Any) -> None:
