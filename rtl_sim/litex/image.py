@@ -21,7 +21,7 @@ from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.resources import rtl_dir, runtime_dir
 
-PAYLOAD_OFFSET = 1 << 18
+PAYLOAD_OFFSET = 1 << 17
 """Of the payload in main memory; firmware/main.c has the same number."""
 ALIGNMENT, _WINDOW_ALIGNMENT = 64, 4096
 
@@ -100,7 +100,10 @@ def compile_firmware(build: Path) -> bytes:
     }
     settings = [f"{name}={folder}" for name, folder in folders.items()]
     make(["make", "-s", "-f", str(sources / "Makefile"), *settings], place, "the firmware")
-    return (place / "firmware.bin").read_bytes()
+    firmware = (place / "firmware.bin").read_bytes()
+    if len(firmware) > PAYLOAD_OFFSET:
+        raise InternalError("LiteX SoC", f"the firmware has {len(firmware)} bytes, payloads follow")
+    return firmware
 
 
 def make(command: list[str], folder: Path, what: str) -> None:

@@ -20,7 +20,7 @@
 #include "opu_hardware.h"
 
 enum {
-    PAYLOAD_OFFSET = 1 << 18,
+    PAYLOAD_OFFSET = 1 << 17,
     MAGIC = 0x4c55504f, /* "OPUL" */
     ALIGNMENT = 64,
     WINDOW_ALIGNMENT = 4096,
