@@ -10,7 +10,7 @@ from litex.tools.litex_term import crc16
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import RunError
 
-_OUTPUT = re.compile(r"opu: output (\d+) ([0-9a-f]*) ([0-9a-f]{4})")
+_OUTPUT = re.compile(r"opu: output (\d+) ((?:[0-9a-f]{2})*) ([0-9a-f]{4})")
 _CYCLES = re.compile(r"opu: (\d+) cycles: machine (\d+)")
 
 
@@ -33,9 +33,9 @@ def outcome(lines: Iterable[str], bundle: Bundle, images: int) -> Outcome | None
     refused = ""
     for line in lines:
         if match := _OUTPUT.fullmatch(line):
-            port = bundle.outputs[int(match[1])]
-            content = bytes.fromhex(match[2])
-            if crc16(content) == int(match[3], 16):
+            number, content = int(match[1]), bytes.fromhex(match[2])
+            if crc16(content) ^ number == int(match[3], 16):
+                port = bundle.outputs[number]
                 array = np.frombuffer(content, np.dtype(port.dtype))
                 outputs[port.name] = array.reshape(images, *port.shape[1:])
         elif match := _CYCLES.match(line):

@@ -80,7 +80,7 @@ def run(
         )
     board.boot(build.firmware, build.memory, build.payload)
     images = image.images_of(bundle, inputs)
-    at_once = _images_at_once(build, program, bundle)
+    at_once = images_at_once(build, program, bundle)
     whole = [_run_some(board, build, program, bundle, some) for some in _parts(inputs, images, at_once)]
     return Outcome(
         outputs={
@@ -91,7 +91,7 @@ def run(
     )
 
 
-def _images_at_once(build: Build, program: Path, bundle: Bundle) -> int:
+def images_at_once(build: Build, program: Path, bundle: Bundle) -> int:
     """Images that memory holds with their outputs; half of what is left stays for work memory."""
     payload_bytes = image.ALIGNMENT + len(image.members(program))
     fixed = image.memory_bytes(bundle, payload_bytes, 0)

@@ -33,8 +33,6 @@ DATA = 248
 BATCH = 64
 """Frames on their way before all answers are awaited."""
 ATTEMPTS = 4
-QUIET = 0.4
-"""Seconds without a byte after which both sides begin a frame anew; the board waits 0.25."""
 CONSOLE = b"\nserialboot\n"
 """Starts the serial boot of a BIOS that waits for commands."""
 REFUSED = {
@@ -65,13 +63,14 @@ def opened(port: str, baud: int) -> Serial:
 
 
 class Board:
-    """A board at the end of a line. seconds: how long the answer to a frame may take.
+    """A board at the end of a line. seconds: how long the answer to a frame may take; quiet: without
+    a byte, after which both sides begin a frame anew (the board waits 0.25).
 
     RunError where it does not answer or refuses.
     """
 
-    def __init__(self, line: Line, *, seconds: float = 1.0) -> None:
-        self._line, self._seconds = line, seconds
+    def __init__(self, line: Line, *, seconds: float = 1.0, quiet: float = 0.4) -> None:
+        self._line, self._seconds, self._silence = line, seconds, quiet
 
     def boot(self, firmware: bytes, address: int, payload: int, seconds: float = 20.0) -> bool:
         """Have this firmware run, which stands at `address`; whether it had to be loaded. payload:
@@ -79,7 +78,7 @@ class Board:
         """
         if self._digest(address, len(firmware), 1) == zlib.crc32(firmware):
             return False
-        self._line.write(_frame(sfl_cmd_abort))  # another firmware restarts
+        self._line.write(frame(sfl_cmd_abort))  # another firmware restarts
         if not self._find_bios(seconds):
             raise RunError(
                 "board",
@@ -87,7 +86,6 @@ class Board:
                 "is the bitstream loaded, and the port that of the board?",
             )
         self._line.write(sfl_magic_ack)
-        self._quiet()
         self.load(address, firmware)
         self.load(payload, bytes(64))
         self.start(address)
@@ -105,7 +103,7 @@ class Board:
     def load(self, address: int, data: bytes) -> None:
         """Write memory."""
         frames = [
-            _frame(sfl_cmd_load, (address + at).to_bytes(4, "big") + data[at : at + DATA])
+            frame(sfl_cmd_load, (address + at).to_bytes(4, "big") + data[at : at + DATA])
             for at in range(0, len(data), DATA)
         ]
         for at in range(0, len(frames), BATCH):
@@ -113,7 +111,7 @@ class Board:
 
     def start(self, address: int) -> None:
         """BIOS: run the code there. Firmware: run the program."""
-        self._send([_frame(sfl_cmd_jump, address.to_bytes(4, "big"))])
+        self._send([frame(sfl_cmd_jump, address.to_bytes(4, "big"))])
 
     def lines(self, seconds: float) -> Iterator[str]:
         """What it prints, line by line, until nothing comes for so long."""
@@ -142,9 +140,9 @@ class Board:
 
     def _digest(self, address: int, count: int, attempts: int) -> int | None:
         """CRC-32 of memory; None where nobody says it."""
-        frame = _frame(DIGEST, address.to_bytes(4, "big") + count.to_bytes(4, "big"))
+        asked = frame(DIGEST, address.to_bytes(4, "big") + count.to_bytes(4, "big"))
         for _ in range(attempts):
-            self._line.write(frame)
+            self._line.write(asked)
             self._line.timeout = self._seconds + count / 1e6
             if self._line.read(1) == sfl_ack_success and len(found := self._line.read(4)) == 4:
                 return int.from_bytes(found, "big")
@@ -172,12 +170,13 @@ class Board:
 
     def _quiet(self) -> None:
         """Drop what comes until nothing comes."""
-        self._line.timeout = QUIET
+        self._line.timeout = self._silence
         while self._line.read(1 << 12):
             pass
 
 
-def _frame(command: bytes, payload: bytes = b"") -> bytes:
-    frame = SFLFrame()
-    frame.cmd, frame.payload = command, payload
-    return frame.encode()
+def frame(command: bytes, payload: bytes = b"") -> bytes:
+    """A command as it is sent."""
+    whole = SFLFrame()
+    whole.cmd, whole.payload = command, payload
+    return whole.encode()

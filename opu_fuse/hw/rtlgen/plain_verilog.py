@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from opu_fuse.hw.rtlgen.yosys import read_slang, yosys
 
-_PASSES = ("proc", "bwmuxmap", "opt_clean")
+_PASSES = ("proc", "bwmuxmap", "opt_expr", "opt_merge", "opt_reduce", "opt_clean")
 """Processes to registers, bitwise multiplexers to gates: `write_verilog` has no text for either."""
 
 

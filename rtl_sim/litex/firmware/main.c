@@ -104,13 +104,15 @@ static void paint_stack(void) {
     for (volatile uint8_t *p = _end; p < below; p++) *p = PAINT;
 }
 
-static void print_hex(const uint8_t *bytes, size_t count) {
+/* The bytes, and a CRC-16 of them and of the number of the output. */
+static void print_output(uint32_t number, const uint8_t *bytes, size_t count) {
     static const char digits[] = "0123456789abcdef";
+    printf("opu: output %u ", (unsigned)number);
     for (size_t i = 0; i < count; i++) {
         putchar(digits[bytes[i] >> 4]);
         putchar(digits[bytes[i] & 15]);
     }
-    printf(" %04x\n", crc16(bytes, (int)count));
+    printf(" %04x\n", crc16(bytes, (int)count) ^ (unsigned)number);
 }
 
 static double element(const struct opu_port *port, const void *data, size_t n) {
@@ -200,8 +202,7 @@ static int run(void) {
     }
     for (uint32_t n = 0; n < file.outputs; n++) {
         opu_output(&file, n, &port);
-        printf("opu: output %u ", (unsigned)n);
-        print_hex(out[n].data, out[n].bytes);
+        print_output(n, out[n].data, out[n].bytes);
     }
     opu_output(&file, 0, &port);
     print_classes(&port, out[0].data, head->images);
