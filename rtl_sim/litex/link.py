@@ -5,6 +5,7 @@ CRC-16, answered with one letter. What is damaged is sent again: frames write me
 good as once.
 """
 
+import contextlib
 import time
 import zlib
 from collections.abc import Iterator
@@ -31,8 +32,11 @@ DIGEST = b"\x80"
 DATA = 248
 """Of a frame: whole words, so that memory is copied by words."""
 BATCH = 64
-"""Frames on their way before all answers are awaited."""
+"""Frames on their way before all answers are awaited. The firmware is as fast as the line, the BIOS
+is not: its queues hold one frame."""
 ATTEMPTS = 4
+BOOT = 10
+"""Times as long as an answer: a restart of the board."""
 CONSOLE = b"\nserialboot\n"
 """Starts the serial boot of a BIOS that waits for commands."""
 REFUSED = {
@@ -56,7 +60,10 @@ class Line(Protocol):
 def opened(port: str, baud: int) -> Serial:
     """A serial port, or a URL as pySerial has it. RunError where it cannot be opened."""
     try:
-        return serial_for_url(port, baud)
+        line = serial_for_url(port, baud)
+        with contextlib.suppress(OSError, NotImplementedError, ValueError, AttributeError):
+            line.set_low_latency_mode(True)  # of Linux: else an adapter keeps answers for 16 ms
+        return line
     except (SerialException, ValueError) as error:
         what = f"no serial port: {error}"
         raise RunError(port, what, "name the port of the board") from error
@@ -72,24 +79,24 @@ class Board:
     def __init__(self, line: Line, *, seconds: float = 1.0, quiet: float = 0.4) -> None:
         self._line, self._seconds, self._silence = line, seconds, quiet
 
-    def boot(self, firmware: bytes, address: int, payload: int, seconds: float = 20.0) -> bool:
+    def boot(self, firmware: bytes, address: int, payload: int) -> bool:
         """Have this firmware run, which stands at `address`; whether it had to be loaded. payload:
         address of the program that the firmware would start with, which is cleared.
         """
         if self._digest(address, len(firmware), 1) == zlib.crc32(firmware):
             return False
         self._line.write(frame(sfl_cmd_abort))  # another firmware restarts
-        if not self._find_bios(seconds):
+        if not self._find_bios():
             raise RunError(
                 "board",
                 "its BIOS does not answer",
                 "is the bitstream loaded, and the port that of the board?",
             )
         self._line.write(sfl_magic_ack)
-        self.load(address, firmware)
+        self.load(address, firmware, batch=1)
         self.load(payload, bytes(64))
         self.start(address)
-        if not self._find(b"Liftoff", seconds):
+        if not self._find(b"Liftoff", BOOT * self._seconds):
             raise RunError("board", "the firmware does not start", "press the board's reset")
         self._quiet()
         if not self.holds(address, firmware):
@@ -100,14 +107,14 @@ class Board:
         """Whether memory there has these bytes, by their CRC-32."""
         return self._digest(address, len(data), ATTEMPTS) == zlib.crc32(data)
 
-    def load(self, address: int, data: bytes) -> None:
-        """Write memory."""
+    def load(self, address: int, data: bytes, *, batch: int = BATCH) -> None:
+        """Write memory, `batch` frames at once."""
         frames = [
             frame(sfl_cmd_load, (address + at).to_bytes(4, "big") + data[at : at + DATA])
             for at in range(0, len(data), DATA)
         ]
-        for at in range(0, len(frames), BATCH):
-            self._send(frames[at : at + BATCH])
+        for at in range(0, len(frames), batch):
+            self._send(frames[at : at + batch])
 
     def start(self, address: int) -> None:
         """BIOS: run the code there. Firmware: run the program."""
@@ -149,11 +156,10 @@ class Board:
             self._quiet()
         return None
 
-    def _find_bios(self, seconds: float) -> bool:
+    def _find_bios(self) -> bool:
         """Have the BIOS wait for frames: after a reset, or from its console."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if self._find(sfl_magic_req, min(left, 2 * self._seconds)):
+        for _ in range(BOOT):
+            if self._find(sfl_magic_req, self._seconds):
                 return True
             self._line.write(CONSOLE)
         return False

@@ -28,6 +28,7 @@ from tests.litex.board_model import (
     board_model,
     commands_library,
 )
+from tests.litex.disturbed import Disturbed
 from tests.litex.networks import classifier
 
 TINY = load_hw("opu-tiny")
@@ -72,38 +73,6 @@ def build(tmp_path: Path) -> Path:
     return folder
 
 
-class Disturbed:
-    """A line that damages what passes. sent, received: how often each has been called, and at which
-    of these calls a bit flips, or, of `lost`, the last byte is missing.
-    """
-
-    def __init__(self, line: Line, *, sent: set[int], received: set[int], lost: set[int]) -> None:
-        self._line, self._at = line, (sent, received, lost)
-        self.calls = [0, 0]
-
-    @property
-    def timeout(self) -> float | None:
-        return self._line.timeout
-
-    @timeout.setter
-    def timeout(self, seconds: float | None) -> None:
-        self._line.timeout = seconds
-
-    def write(self, data: bytes) -> int | None:
-        sent, _, lost = self._at
-        self.calls[0] += 1
-        if self.calls[0] in lost:
-            data = data[:-1]
-        if self.calls[0] in sent:
-            data = data[:-1] + bytes([data[-1] ^ 4])
-        return self._line.write(data)
-
-    def read(self, size: int = 1) -> bytes:
-        data = self._line.read(size)
-        self.calls[1] += 1
-        return bytes([data[0] ^ 8]) + data[1:] if data and self.calls[1] in self._at[1] else data
-
-
 def board(line: Line) -> Board:
     return Board(line, seconds=SECONDS, quiet=SILENCE)
 
@@ -137,9 +106,9 @@ def test_what_the_board_has_is_not_sent_again(
     sent: list[int] = []
     with opened(model.port, 3_000_000) as line:
         for _ in range(2):
-            counted = Disturbed(line, sent=set(), received=set(), lost=set())
+            counted = Disturbed(line)
             host.run(board(counted), known, path, bundle, noise(bundle))
-            sent.append(counted.calls[0])
+            sent.append(counted.writes)
     assert model.restarts == 1  # the firmware, too, remains
     assert model.runs == 2
     assert sent[1] < sent[0]
@@ -156,8 +125,9 @@ def test_damage_in_either_direction_changes_nothing(
     path, bundle = program
     inputs = noise(bundle)
     with opened(model.port, 3_000_000) as line:
-        disturbed = Disturbed(line, **{"sent": set(), "received": set(), "lost": set(), **damage})
+        disturbed = Disturbed(line, **damage)
         got = host.run(board(disturbed), host.read_build(build), path, bundle, inputs)
+    assert disturbed.damaged == sum(map(len, damage.values()))
     expected = run_engine(bundle, TINY, inputs).outputs
     np.testing.assert_allclose(
         got.outputs["scores"].reshape(-1), expected["scores"].reshape(-1), rtol=host.RELATIVE
@@ -244,7 +214,7 @@ def test_a_silent_board_is_reported_with_what_to_look_at(
     program: tuple[Path, Bundle], build: Path
 ) -> None:
     with pytest.raises(RunError, match=r"BIOS does not answer.*is the bitstream loaded"):
-        board(Silent()).boot(FIRMWARE, MEMORY, MEMORY, seconds=0.1)
+        board(Silent()).boot(FIRMWARE, MEMORY, MEMORY)
 
 
 def test_a_program_for_another_machine_is_refused(
