@@ -14,14 +14,14 @@ from rtl_sim.litex.boards import BOARDS
 
 
 class Made(NamedTuple):
-    """file: the bitstream; mhz: the clock that the design holds; used: as of `pnr.Routed`."""
+    """The bitstream, and the routed design in it."""
 
     file: Path
     run: pnr.Routed
 
 
 def bitstream(board: str, soc: Any, folder: Path, seeds: Sequence[int]) -> Made:
-    """The fastest of some runs; `folder` is that of a LiteX build. RunError where a tool is missing."""
+    """The fastest of some runs. folder: of a LiteX build. RunError where a tool is missing."""
     pnr.require_router()
     gateware, name = folder / "gateware", soc.platform.name
     pins = "\n".join(

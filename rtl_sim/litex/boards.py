@@ -11,7 +11,8 @@ from typing import Any
 from unittest import mock
 
 from litex.build.io import SDRTristate
-from migen import Instance, Module, Signal
+from litex.gen import LiteXModule
+from migen import Instance, Signal
 
 from opu_fuse.errors import UserError
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -86,7 +87,7 @@ def board_soc(name: str, spec: HwSpec, folder: Path, *, toolchain: str = "") -> 
     return soc
 
 
-class _Ecp5Pad(Module):
+class _Ecp5Pad(LiteXModule):
     """A pin of memory with registers at the pad for data and for its enable. LiteX's own has the
     enable in a register of the logic and an inverter: it arrives some nanoseconds after the data.
     """
@@ -125,7 +126,9 @@ BOARDS = {
         nextpnr="ulx3s-85",
     ),
     # Zynq-7000: the processor is in the logic, and so is main memory; its console is at Pmod A.
-    "digilent_pynq_z1": Board(settings={"integrated_main_ram_size": 0x6_0000}, adjust=_name_of_part),
+    "digilent_pynq_z1": Board(
+        settings={"integrated_main_ram_size": 0x6_0000}, adjust=_name_of_part
+    ),
     # Kintex-7
     "qmtech_xc7k325t": Board(settings={"uart_name": "serial"}),
 }

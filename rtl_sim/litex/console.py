@@ -16,7 +16,7 @@ _CYCLES = re.compile(r"opu: (\d+) cycles: machine (\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one run. outputs: (images, …) of each port; cycles: of all; machine: of machine segments."""
+    """Of one run. outputs: (images, …) of each port; machine: the cycles of machine segments."""
 
     outputs: dict[str, np.ndarray]
     cycles: int

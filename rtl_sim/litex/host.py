@@ -81,10 +81,13 @@ def run(
     board.boot(build.firmware, build.memory, build.payload)
     images = image.images_of(bundle, inputs)
     at_once = images_at_once(build, program, bundle)
-    whole = [_run_some(board, build, program, bundle, some) for some in _parts(inputs, images, at_once)]
+    whole = [
+        _run_some(board, build, program, bundle, some) for some in _parts(inputs, images, at_once)
+    ]
     return Outcome(
         outputs={
-            name: np.concatenate([part.outputs[name] for part in whole]) for name in whole[0].outputs
+            name: np.concatenate([part.outputs[name] for part in whole])
+            for name in whole[0].outputs
         },
         cycles=sum(part.cycles for part in whole),
         machine=sum(part.machine for part in whole),
@@ -132,7 +135,9 @@ def _run_some(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program", type=Path, help="of opu-fuse compile --host c")
-    parser.add_argument("--port", required=True, help="serial port of the board, or URL of pySerial")
+    parser.add_argument(
+        "--port", required=True, help="serial port of the board, or URL of pySerial"
+    )
     parser.add_argument("--folder", type=Path, default=Path("out/ulx3s"), help="of the build")
     parser.add_argument("--baud", type=int, default=BAUD)
     parser.add_argument("--input", action="append", metavar="NAME=X.npy", help="else seeded noise")

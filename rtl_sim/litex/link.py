@@ -32,8 +32,9 @@ DIGEST = b"\x80"
 DATA = 248
 """Of a frame: whole words, so that memory is copied by words."""
 BATCH = 64
-"""Frames on their way before all answers are awaited. The firmware is as fast as the line, the BIOS
-is not: its queues hold one frame."""
+"""Frames on their way before all answers are awaited. The firmware is as fast as the line."""
+BIOS_DATA = 64
+"""Of a frame for the BIOS, which waits for its answer: it is slower, its queue has 128 bytes."""
 ATTEMPTS = 4
 BOOT = 10
 """Times as long as an answer: a restart of the board."""
@@ -50,7 +51,11 @@ REFUSED = {
 class Line(Protocol):
     """What is used of a `serial.Serial`; `read` returns what came within `timeout` seconds."""
 
-    timeout: float | None
+    @property
+    def timeout(self) -> float | None: ...
+
+    @timeout.setter
+    def timeout(self, seconds: float | None, /) -> None: ...
 
     def write(self, data: bytes, /) -> int | None: ...
 
@@ -70,8 +75,8 @@ def opened(port: str, baud: int) -> Serial:
 
 
 class Board:
-    """A board at the end of a line. seconds: how long the answer to a frame may take; quiet: without
-    a byte, after which both sides begin a frame anew (the board waits 0.25).
+    """A board at the end of a line. seconds: how long the answer to a frame may take; quiet: how
+    long silence is, after which both sides begin a frame anew (the board waits 0.25).
 
     RunError where it does not answer or refuses.
     """
@@ -79,22 +84,19 @@ class Board:
     def __init__(self, line: Line, *, seconds: float = 1.0, quiet: float = 0.4) -> None:
         self._line, self._seconds, self._silence = line, seconds, quiet
 
-    def boot(self, firmware: bytes, address: int, payload: int) -> bool:
-        """Have this firmware run, which stands at `address`; whether it had to be loaded. payload:
-        address of the program that the firmware would start with, which is cleared.
+    def boot(self, firmware: bytes, address: int, payload: int, *, listen: float = 0.5) -> bool:
+        """Have this firmware run, from `address` on; whether it had to be loaded. payload: address of
+        the program that the firmware would start with, which is cleared; listen: seconds in which a
+        board that is starting may say so. What it is sent before makes LiteX' UART deaf.
         """
-        if self._digest(address, len(firmware), 1) == zlib.crc32(firmware):
-            return False
-        self._line.write(frame(sfl_cmd_abort))  # another firmware restarts
-        if not self._find_bios():
-            raise RunError(
-                "board",
-                "its BIOS does not answer",
-                "is the bitstream loaded, and the port that of the board?",
-            )
+        if not self._find(sfl_magic_req, listen):
+            if self._digest(address, len(firmware), 1) == zlib.crc32(firmware):
+                return False
+            self._line.write(frame(sfl_cmd_abort))  # another firmware restarts
+            self._find_bios()
         self._line.write(sfl_magic_ack)
-        self.load(address, firmware, batch=1)
-        self.load(payload, bytes(64))
+        self.load(address, firmware, size=BIOS_DATA, batch=1)
+        self.load(payload, bytes(BIOS_DATA))
         self.start(address)
         if not self._find(b"Liftoff", BOOT * self._seconds):
             raise RunError("board", "the firmware does not start", "press the board's reset")
@@ -107,11 +109,11 @@ class Board:
         """Whether memory there has these bytes, by their CRC-32."""
         return self._digest(address, len(data), ATTEMPTS) == zlib.crc32(data)
 
-    def load(self, address: int, data: bytes, *, batch: int = BATCH) -> None:
-        """Write memory, `batch` frames at once."""
+    def load(self, address: int, data: bytes, *, size: int = DATA, batch: int = BATCH) -> None:
+        """Write memory, so many bytes a frame, so many frames at once."""
         frames = [
-            frame(sfl_cmd_load, (address + at).to_bytes(4, "big") + data[at : at + DATA])
-            for at in range(0, len(data), DATA)
+            frame(sfl_cmd_load, (address + at).to_bytes(4, "big") + data[at : at + size])
+            for at in range(0, len(data), size)
         ]
         for at in range(0, len(frames), batch):
             self._send(frames[at : at + batch])
@@ -156,13 +158,17 @@ class Board:
             self._quiet()
         return None
 
-    def _find_bios(self) -> bool:
+    def _find_bios(self) -> None:
         """Have the BIOS wait for frames: after a reset, or from its console."""
         for _ in range(BOOT):
             if self._find(sfl_magic_req, self._seconds):
-                return True
+                return
             self._line.write(CONSOLE)
-        return False
+        raise RunError(
+            "board",
+            "its BIOS does not answer",
+            "is the bitstream loaded, and the port that of the board?",
+        )
 
     def _find(self, text: bytes, seconds: float) -> bool:
         """Drop what comes up to a text and this text."""

@@ -11,8 +11,9 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from litex.soc.integration.builder import Builder
@@ -28,8 +29,13 @@ from rtl_sim.litex import image, project, simulate
 from rtl_sim.litex.bitstream import bitstream
 from rtl_sim.litex.boards import BOARDS, Board, board_soc
 
-Loaded = tuple[Program, dict[str, np.ndarray]]
-"""A program and its inputs."""
+
+class Loaded(NamedTuple):
+    """A program file and its inputs."""
+
+    file: Path
+    program: Program
+    inputs: Mapping[str, np.ndarray]
 
 
 def write_board(options: argparse.Namespace, spec: HwSpec, loaded: Loaded | None) -> Any:
@@ -44,7 +50,7 @@ def write_board(options: argparse.Namespace, spec: HwSpec, loaded: Loaded | None
     base = soc.bus.regions["main_ram"].origin
     files: dict[str, tuple[bytes, int]] = {}
     if loaded is not None:
-        payload = image.payload(options.program, loaded[0].bundle, loaded[1])
+        payload = image.payload(loaded.file, loaded.program.bundle, loaded.inputs)
         files["payload.bin"] = bytes(payload), image.PAYLOAD_OFFSET
     files["firmware.bin"] = image.compile_firmware(folder), 0  # the BIOS starts the last one
     for name, (content, _) in files.items():
@@ -92,10 +98,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.board == "sim":
         if loaded is None:
             raise UserError("--board sim", "has no program", "name a .opu file")
-        program, inputs = loaded
-        simulate.run(options.program, program.bundle, spec, inputs, options.folder)
+        simulate.run(loaded.file, loaded.program.bundle, spec, loaded.inputs, options.folder)
         return 0
-    if options.build and options.board in BOARDS and BOARDS[options.board].nextpnr:
+    if options.build and _own_tools(options.board):
         pnr.require_router()
         return build_bitstream(options, write_board(options, spec, loaded))
     write_board(options, spec, loaded)
@@ -110,7 +115,8 @@ def _loaded(options: argparse.Namespace, spec: HwSpec) -> Loaded:
             f"is for another machine than {spec.name}",
             f"compile it with --hw {options.hw}",
         )
-    return program, dict(read_inputs(options.input) or ports.noise(program.bundle))
+    inputs = read_inputs(options.input) or ports.noise(program.bundle)
+    return Loaded(options.program, program, inputs)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A board at the end of a pseudo terminal: the firmware's own code for commands (commands.c), around
-it what BIOS and libopu do, in Python.
+"""A board at the end of a pseudo terminal: the firmware's own code for commands (commands.c),
+around it what BIOS and libopu do, in Python.
 """
 
 import contextlib
@@ -53,7 +53,11 @@ def commands_library(folder: Path) -> ctypes.CDLL:
     """commands.c with the CRCs of LiteX and libopu, for this processor."""
     software = Path(str(files("litex"))) / "soc" / "software"
     firmware = Path(image.__file__).parent / "firmware"
-    sources = (firmware / "commands.c", software / "libbase/crc16.c", runtime_dir() / "src/opu_zip.c")
+    sources = (
+        firmware / "commands.c",
+        software / "libbase/crc16.c",
+        runtime_dir() / "src/opu_zip.c",
+    )
     folders = (firmware, software, software / "bios", software / "libbase")
     folders += (runtime_dir() / "src", runtime_dir() / "include")
     target = folder / "commands.so"
@@ -65,9 +69,10 @@ def commands_library(folder: Path) -> ctypes.CDLL:
 
 
 class BoardModel:
-    """A board that waits in its BIOS. frames: lets of `restarts` be counted.
+    """A board that waits in its BIOS.
 
-    memory: main memory; runs, restarts: how often a program ran, and the BIOS began.
+    port: name of its serial port; memory: main memory; runs, restarts: how often a program ran, and
+    the BIOS began; damaged_outputs: how many of the next outputs are damaged on their way.
     """
 
     def __init__(self, commands: ctypes.CDLL) -> None:
@@ -142,7 +147,9 @@ class BoardModel:
                 self.damaged_outputs -= 1
                 text = text.replace("0", "1", 3)
             self._print(text.encode())
-        self._print(b"opu: 300 cycles: machine 200, its start and end 40, processor 60\nopu: done\n")
+        self._print(
+            b"opu: 300 cycles: machine 200, its start and end 40, processor 60\nopu: done\n"
+        )
 
     def _take(self, first: int) -> int:
         byte = self._byte(None if first else QUIET)

@@ -1,4 +1,4 @@
-"""Projects for boards: sources, constraints and scripts are complete. None of these is built here."""
+"""Projects for boards: sources, constraints and scripts are complete. None is built here."""
 
 import importlib.util
 import os
@@ -19,6 +19,7 @@ from rtl_sim.litex.boards import BAUD, board_soc
 ULX3S, ZYNQ, KINTEX = "radiona_ulx3s", "digilent_pynq_z1", "qmtech_xc7k325t"
 PARTS = {ZYNQ: "xc7z020clg400-1", KINTEX: "xc7k325tffg676-1"}
 FAMILIES = {ZYNQ: "zynq7", KINTEX: "kintex7"}
+_PORT = r"^    (?:input|output|inout) +(?:wire|reg) +(?:\[\d+:0\] +)?(\w+)"
 needs_liteeth = pytest.mark.skipif(
     importlib.util.find_spec("liteeth") is None and os.environ.get("CI") != "true",
     reason="needs liteeth (pip install '.[litex]')",
@@ -61,7 +62,7 @@ def test_a_project_of_7_series_has_every_source_pin_and_step(
     for contents in re.findall(r'\$readmemh\("([^"]+)"', top):
         assert (gateware / contents).is_file()
     pins = (gateware / f"{name}.xdc").read_text()
-    for port in re.findall(r"^    (?:in|out|inout)put\s+(?:wire|reg)\s+(?:\[\d+:0\]\s+)?(\w+)", top, re.M):
+    for port in re.findall(_PORT, top, re.MULTILINE):
         assert re.search(rf"get_ports \{{{port}[}}\[]", pins), port
     commands = (gateware / f"build_{name}.sh").read_text()
     if toolchain == "vivado":
@@ -108,7 +109,9 @@ def test_the_ulx3s_has_registers_at_the_pins_of_its_memory(
     )
     assert len(pads) == 16
     assert {registers[signal] for pad in pads for signal in pad} == {"OFS1P3BX"}
-    assert len({signal for pad in pads for signal in pad}) == 32  # each pad has registers of its own
+    assert (
+        len({signal for pad in pads for signal in pad}) == 32
+    )  # each pad has registers of its own
     assert list(registers.values()).count("IFS1P3BX") == 16
     assert soc.sys_clk_freq == 1e6 * load_hw("opu-ulx3s").clock_mhz
     assert soc.bus.regions["main_ram"].size == 32 << 20

@@ -11,8 +11,8 @@ from opu_fuse.hw.rtlgen.rtl_files import TOP, rtl_files
 from opu_fuse.hw.rtlgen.top_ports import top_ports
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.litex import core
-from rtl_sim.litex.simulate import SimulatedSoC
 from rtl_sim.litex.boards import board_soc
+from rtl_sim.litex.simulate import SimulatedSoC
 
 MEMORY_BYTES = 1 << 20
 

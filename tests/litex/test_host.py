@@ -116,7 +116,13 @@ def test_what_the_board_has_is_not_sent_again(
 
 @pytest.mark.parametrize(
     "damage",
-    [{"sent": {6}}, {"sent": {9, 10}}, {"received": {4}}, {"lost": {8}}, {"sent": {12}, "lost": {14}}],
+    [
+        {"sent": {6}},
+        {"sent": {9, 10}},
+        {"received": {4}},
+        {"lost": {8}},
+        {"sent": {12}, "lost": {14}},
+    ],
     ids=str,
 )
 def test_damage_in_either_direction_changes_nothing(

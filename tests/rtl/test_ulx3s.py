@@ -1,90 +1,126 @@
-"""The board ULX3S, simulated: the Verilog that its bitstream is made of, BIOS, firmware, machine, a
-memory that checks its data sheet, and the host at its serial line.
-"""
+"""The board ULX3S, simulated: processor, firmware, machine, SDRAM, the host at its line."""
 
-import argparse
+import os
+import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from opu_fuse.bundle.file import save
 from opu_fuse.errors import RunError
+from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.options import Options
-from opu_fuse.pipeline import Program, compile_model
+from opu_fuse.pipeline import compile as compile_program
+from opu_fuse.sim import ports
 from opu_fuse.sim.engine import FunctionalRunner, run_on
-from rtl_sim.boards.ulx3s.simulation import NAME, SECONDS, simulated
-from rtl_sim.litex import host, image
-from rtl_sim.litex.console import Outcome
-from rtl_sim.litex.link import Board, Line
-from rtl_sim.litex.target import write_board
-from tests.litex.disturbed import Disturbed
+from rtl_sim.boards.ulx3s.build import made_mhz
+from rtl_sim.boards.ulx3s.host import BoardRunner
+from rtl_sim.boards.ulx3s.link import BLOCK, Board, Stopped
+from rtl_sim.boards.ulx3s.simulation import HERE, SECONDS, design_files, simulated
+from rtl_sim.build import verilated
+from rtl_sim.soc.firmware import COMPILER
+from tests.dfg.canonical import float_model
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 HW = load_hw("opu-ulx3s")
-IMAGES = 2
 TIME_TOLERANCE = 0.05
-"""Of the cycle engine's memory against LiteDRAM."""
-QUIET = 5.0
-"""Seconds without a byte: a simulated board needs more of them than a real one."""
+"""Of the cycle engine's memory against the SDRAM."""
 
-pytestmark = [pytest.mark.rtl, pytest.mark.nightly]
-"""Needs Debian's gcc-riscv64-unknown-elf (.ci/run)."""
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("build")
-    settings: dict[str, Any] = {"board": NAME, "toolchain": None, "folder": folder, "build": False}
-    write_board(argparse.Namespace(**settings), HW, None)
-    return folder
+pytestmark = pytest.mark.rtl
+compiles = pytest.mark.skipif(
+    shutil.which(COMPILER) is None and os.environ.get("CI") != "true",
+    reason=f"needs {COMPILER} (apt-get install gcc-riscv64-unknown-elf)",
+)
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("program") / "digits.opu"
-    calibration = {"calibration": str(DIGITS / "calibration.npz")}
-    save(compile_model(DIGITS / "digits.onnx", HW, Options(host="c", **calibration)).bundle, path)
-    return path
+class Disturbed:
+    """A line that damages a byte of some of what is sent. sends: numbers of those."""
+
+    def __init__(self, line, *sends):
+        self.line, self.sends, self.count = line, sends, 0
+
+    def send(self, data):
+        self.count += 1
+        if self.count in self.sends:
+            data = data[:-1] + bytes([data[-1] ^ 4])
+        self.line.send(data)
+
+    def receive(self, count, seconds):
+        return self.line.receive(count, seconds)
 
 
-def test_the_board_boots_loads_and_classifies_digits_over_a_disturbed_line(
-    build: Path, program: Path, tmp_path: Path
-) -> None:
-    """Frames to BIOS and firmware arrive damaged; a program that is none is refused, and the board
-    runs the next one.
+def run_both(program, inputs, folder, *disturbed):
+    """Runs a program on the board; its outputs and memory must be the functional engine's. Returns
+    the cycles; the board is stopped by a bad program once.
     """
-    bundle = Program.load(program).bundle
-    with np.load(DIGITS / "heldout.npz") as heldout:
-        images, labels = heldout["images"][:IMAGES], heldout["labels"][:IMAGES]
-    inputs = {bundle.inputs[0].name: images}
-    known = host.read_build(build)
-
-    def use(line: Line) -> Outcome:
-        disturbed = Disturbed(line, sent={40, 400})
-        board = Board(disturbed, seconds=SECONDS, quiet=QUIET)
-        board.boot(known.firmware, known.memory, known.payload)
-        board.load(known.payload, b"OPUL" + bytes(60))
-        board.start(known.memory)
-        with pytest.raises(RunError, match="opu: error"):
-            host.outcome(board.lines(SECONDS), bundle, IMAGES)
-        result = host.run(board, known, program, bundle, inputs)
-        assert disturbed.damaged == 2
-        return result
-
-    with simulated(HW, build, tmp_path) as line:
-        result = use(line)
-    functional = FunctionalRunner(bundle, HW)
-    expected = run_on(functional, bundle, inputs, engine="functional").outputs
-    for name, array in expected.items():
-        np.testing.assert_array_equal(result.outputs[name].reshape(array.shape), array)
-    (scores,) = result.outputs.values()
-    np.testing.assert_array_equal(scores.reshape(IMAGES, -1).argmax(axis=1), labels)
-    data = bytes(image.payload(program, bundle, inputs))
-    window = image.aligned(image.PAYLOAD_OFFSET + len(data), 4096)
-    memory = np.fromfile(tmp_path / "dram.bin", np.uint8)[window:][: functional.window.size]
+    functional = FunctionalRunner(program.bundle, HW)
+    wanted = run_on(functional, program.bundle, inputs, engine="functional")
+    with simulated(HW, folder) as line:
+        board = Board(Disturbed(line, *disturbed), seconds=SECONDS)
+        runner = BoardRunner(program.bundle, HW, board)
+        found = run_on(runner, program.bundle, inputs, engine="board")
+        runner.fetch_all()
+        stop = board.run(program.bundle.window_bytes, program.bundle.program_offset, 3, SECONDS)
+        with pytest.raises(RunError, match="bad argument"):
+            board.write(32 << 20, bytes(4))
+    assert isinstance(stop, Stopped)
+    assert stop.code is ErrorCode.PROGRAM_END
+    for name, array in wanted.outputs.items():
+        np.testing.assert_array_equal(found.outputs[name], array)
+    np.testing.assert_array_equal(runner.window, functional.window)
+    memory = np.fromfile(folder / "dram.bin", np.uint8)[: functional.window.size]
     np.testing.assert_array_equal(memory, functional.window)
-    predicted = Program.load(program).run(inputs, engine="cycle").counters["cycles"]
-    assert result.machine == pytest.approx(predicted, rel=TIME_TOLERANCE)
+    return found.counters["cycles"]
+
+
+@compiles
+def test_the_board_classifies_digits_and_leaves_the_memory_of_the_functional_engine(tmp_path):
+    model, known = DIGITS / "digits.onnx", DIGITS / "calibration.npz"
+    program = compile_program(model, HW, calibration=known)
+    images = np.load(DIGITS / "heldout.npz")["images"][:2]
+    cycles = run_both(program, {program.bundle.inputs[0].name: images}, tmp_path)
+    predicted = len(images) * program.run(engine="cycle").counters["cycles"]
+    assert cycles == pytest.approx(predicted, rel=TIME_TOLERANCE)
+
+
+@compiles
+@pytest.mark.nightly
+def test_host_pieces_between_programs_and_a_disturbed_line_change_nothing(tmp_path):
+    """Host operators between machine segments; the third and the ninth thing sent is damaged."""
+    text = """g (float[1, 8, 9, 7] x, float[16, 8, 3, 3] wa, float[8, 16, 1, 1] wb)
+      => (float[1, 8, 9, 7] y)
+      { a = Conv <pads = [1, 1, 1, 1]> (x, wa) r = Relu(a) s = Erf(r) y = Conv(s, wb) }"""
+    program = compile_program(float_model(text), HW)
+    assert len(program.bundle.segments) >= 3
+    run_both(program, ports.noise(program.bundle), tmp_path, 3, 9)
+
+
+def test_verilator_has_nothing_to_say_about_the_board():
+    options = "--lint-only", "--assert", "-Wall", "-Wno-UNUSEDPARAM"
+    sources = (*design_files(), HERE / "lint.vlt")
+    with verilated("ulx3s", HW, *options, sources=sources) as (_, done):
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_spec_has_the_clock_of_the_board():
+    assert HW.clock_mhz == made_mhz()
+
+
+class Silent:
+    def send(self, data):
+        pass
+
+    def receive(self, count, seconds):
+        del count, seconds
+        return b""
+
+
+def test_a_board_that_says_nothing_is_told_with_what_to_look_at():
+    with pytest.raises(RunError, match=r"does not answer.*is the bitstream loaded"):
+        Board(Silent()).probe()
+
+
+def test_a_block_fits_the_queue_of_the_serial_line():
+    text = (HERE / "ulx3s_uart.sv").read_text(encoding="utf-8")
+    assert f"#define BLOCK {BLOCK}u" in (HERE / "firmware.c").read_text(encoding="utf-8")
+    assert f"DEPTH = {2 * BLOCK}" in text

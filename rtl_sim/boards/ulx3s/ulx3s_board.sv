@@ -1,8 +1,8 @@
-// The board in simulation: the SoC that LiteX wrote for it, the SDRAM, and a serial line that ends in a terminal (ulx3s_link.cpp).
-// Plusargs: +image=FILE (contents of the SDRAM), +link=PATH (where the serial port is to be). Ends when a host closes it.
-`timescale 1ns / 1ps
+// The board in simulation: the FPGA's design, the SDRAM, and a serial line whose other end is a socket (ulx3s_link.cpp).
+// Plusargs: +image=FILE (contents of the SDRAM), +link=PATH (a Unix socket that somebody listens on). Ends when the other side closes.
 module ulx3s_board #(
-    parameter int unsigned BAUD = 3_000_000
+    parameter int unsigned CLOCK_KHZ = 62_500,
+    parameter int unsigned UART_DIVIDER = 4
 ) ();
 
   import "DPI-C" function longint opu_image_open(input string path);
@@ -10,56 +10,56 @@ module ulx3s_board #(
   import "DPI-C" function int ulx3s_link_get();
   import "DPI-C" function void ulx3s_link_put(input int value);
 
-  localparam int UART_DIVIDER = 8;  // looks at the line in the time of a bit
+  localparam int unsigned PERIOD_NS = 1_000_000 / CLOCK_KHZ;
+  localparam int unsigned POWER_UP_NS = 2_000;
   localparam int NONE = -1, CLOSED = -2;
 
   logic finished /*verilator public_flat_rd*/ = 1'b0;
-  bit clk25, clk;
-  initial forever #20 clk25 = !clk25;
-  initial forever #(0.5e9 / (BAUD * UART_DIVIDER)) clk = !clk;
+  bit clk;
+  initial forever #(PERIOD_NS / 2) clk = !clk;
 
   initial begin
     string path;
     if (!$value$plusargs("image=%s", path)) $fatal(1, "+image=FILE is missing");
     if (opu_image_open(path) == 0) $fatal(1, "the image %s cannot be mapped", path);
     if (!$value$plusargs("link=%s", path)) $fatal(1, "+link=PATH is missing");
-    if (ulx3s_link_open(path) == 0) $fatal(1, "there is no terminal at %s", path);
+    if (ulx3s_link_open(path) == 0) $fatal(1, "nobody listens at %s", path);
   end
 
   logic to_board = 1'b1, from_board;
+  logic [7:0] led;
   logic sdram_clk, cke, csn, rasn, casn, wen, read_oe;
   logic [1:0] ba, dqm;
   logic [12:0] a;
   logic [15:0] read;
   wire [15:0] d;
 
-  radiona_ulx3s dut (
-      .clk25,
-      .rst        (1'b0),
-      .serial_rx  (to_board),
-      .serial_tx  (from_board),
-      .sdram_clock(sdram_clk),
-      .sdram_cke  (cke),
-      .sdram_cs_n (csn),
-      .sdram_ras_n(rasn),
-      .sdram_cas_n(casn),
-      .sdram_we_n (wen),
-      .sdram_ba   (ba),
-      .sdram_a    (a),
-      .sdram_dm   (dqm),
-      .sdram_dq   (d),
-      .user_led0  (),
-      .user_led1  (),
-      .user_led2  (),
-      .user_led3  (),
-      .user_led4  (),
-      .user_led5  (),
-      .user_led6  (),
-      .user_led7  (),
-      .wifi_gpio0 ()
+  ulx3s #(
+      .CLOCK_KHZ   (CLOCK_KHZ),
+      .UART_DIVIDER(UART_DIVIDER),
+      .POWER_UP_NS (POWER_UP_NS)
+  ) dut (
+      .clk_25mhz (clk),
+      .ftdi_txd  (to_board),
+      .ftdi_rxd  (from_board),
+      .led,
+      .btn       (1'b0),
+      .sdram_clk,
+      .sdram_cke (cke),
+      .sdram_csn (csn),
+      .sdram_rasn(rasn),
+      .sdram_casn(casn),
+      .sdram_wen (wen),
+      .sdram_ba  (ba),
+      .sdram_a   (a),
+      .sdram_dqm (dqm),
+      .sdram_d   (d)
   );
 
-  sdram_model u_memory (
+  sdram_model #(
+      .IMAGE      (1'b1),
+      .POWER_UP_NS(POWER_UP_NS)
+  ) u_memory (
       .clk_i      (sdram_clk),
       .cke_i      (cke),
       .cs_ni      (csn),
@@ -70,7 +70,7 @@ module ulx3s_board #(
       .a_i        (a),
       .dqm_i      (dqm),
       .dq_i       (d),
-      .dq_driven_i(!dut.TRELLIS_IO.T),
+      .dq_driven_i(dut.u_pads.driven_q),
       .dq_o       (read),
       .dq_oe_o    (read_oe)
   );
@@ -94,7 +94,7 @@ module ulx3s_board #(
       to_board <= 1'b1;
     end else begin
       to_board <= sent[0];
-      if (sent_tick == UART_DIVIDER - 1) begin
+      if (sent_tick == int'(UART_DIVIDER) - 1) begin
         sent <= sent >> 1;
         sent_left <= sent_left - 1;
         sent_tick <= 0;
@@ -106,8 +106,8 @@ module ulx3s_board #(
       if (!from_board) received_left <= 10;
       received_tick <= 1;
     end else begin
-      received_tick <= received_tick + 1 == UART_DIVIDER ? 0 : received_tick + 1;
-      if (received_tick == UART_DIVIDER / 2) begin
+      received_tick <= received_tick + 1 == int'(UART_DIVIDER) ? 0 : received_tick + 1;
+      if (received_tick == int'(UART_DIVIDER / 2)) begin
         received <= received >> 1 | int'(from_board) << 9;
         received_left <= received_left - 1;
         if (received_left == 1) begin
@@ -116,6 +116,7 @@ module ulx3s_board #(
         end
       end
     end
+    if (led[7]) $fatal(1, "the processor met an instruction or address that it does not know");
   end
 
 endmodule
