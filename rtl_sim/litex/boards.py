@@ -95,7 +95,8 @@ class _Ecp5Pad(LiteXModule):
     def __init__(self, dr: Any) -> None:
         written, silent, read = Signal(), Signal(), Signal()
         always = {"i_SCLK": dr.clk, "i_PD": 0, "i_SP": 1}
-        self.specials += [
+        module: Any = self  # Migen's += on an attribute that it makes
+        module.specials += [
             Instance("OFS1P3BX", **always, i_D=dr.o, o_Q=written),
             Instance("OFS1P3BX", **always, i_D=~dr.oe, o_Q=silent),
             Instance("TRELLIS_IO", p_DIR="BIDIR", io_B=dr.io, i_I=written, i_T=silent, o_O=read),

@@ -85,9 +85,11 @@ class Board:
         self._line, self._seconds, self._silence = line, seconds, quiet
 
     def boot(self, firmware: bytes, address: int, payload: int, *, listen: float = 0.5) -> bool:
-        """Have this firmware run, from `address` on; whether it had to be loaded. payload: address of
-        the program that the firmware would start with, which is cleared; listen: seconds in which a
-        board that is starting may say so. What it is sent before makes LiteX' UART deaf.
+        """Have this firmware run, from `address` on; whether it had to be loaded.
+
+        payload: address of the program that the firmware would start with, which is cleared.
+        listen: seconds in which a board that is starting may say so. LiteX' BIOS hears nothing any
+        more after bytes that come before it has set up its serial line.
         """
         if not self._find(sfl_magic_req, listen):
             if self._digest(address, len(firmware), 1) == zlib.crc32(firmware):
