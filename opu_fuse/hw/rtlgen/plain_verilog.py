@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from opu_fuse.hw.rtlgen.yosys import read_slang, yosys
 
 _PASSES = ("proc", "bwmuxmap", "opt_expr", "opt_merge", "opt_reduce", "opt_clean")
-"""Processes to registers, bitwise multiplexers to gates: `write_verilog` has no text for either."""
+"""Processes to registers, bitwise multiplexers to gates: `write_verilog` has no text for either.
+Equal enables of a memory's bits become one: else it writes each bit alone."""
 
 
 def plain_verilog(files: Mapping[str, str], top: str, *, defines: Sequence[str] = ()) -> str:
