@@ -117,7 +117,7 @@ module sdram_model #(
         end
         3'b011: begin
           if (!ready) begin
-            must(mode == 13'b010_0_000, "mode: bursts of one, CAS latency 2");
+            must(mode == 13'h020, "mode: bursts of one, CAS latency 2");
             must(refreshes_at_start >= 2, "two refreshes before the first row is opened");
             first_activated = now;
             ready = 1'b1;

@@ -23,7 +23,7 @@ from rtl_sim.litex.link import opened
 
 HERE = Path(__file__).parent
 NAME = "radiona_ulx3s"
-BENCH = ("ecp5_models.sv", "sdram_model.sv", "ulx3s_board.sv")
+BENCH = ("ecp5_models.v", "sdram_model.sv", "ulx3s_board.sv")
 MEMORY_BYTES = 32 << 20
 SECONDS = 300.0
 """An answer of a simulated board may take that long."""
