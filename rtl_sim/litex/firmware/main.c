@@ -26,6 +26,7 @@ enum {
     WINDOW_ALIGNMENT = 4096,
     MOST_PORTS = 16,
     MOST_CLASSES = 4096,
+    DIGITS = 21, /* of a number of 64 bits, with the end */
     PAINT = 0x5a
 };
 #define MOST_POLLS 1000000000u /* of the status, for one segment */
@@ -138,6 +139,15 @@ static void print_classes(const struct opu_port *port, const uint8_t *data, size
     }
 }
 
+/* LiteX' printf has no 64 bits, and 32 are a minute of cycles. */
+static const char *decimal(uint64_t value, char text[DIGITS]) {
+    char *at = text + DIGITS;
+    *--at = 0;
+    do *--at = (char)('0' + value % 10);
+    while (value /= 10);
+    return at;
+}
+
 static int failed(const char *text, const char *detail) {
     printf("opu: error: %s %s\n", text, detail);
     return 1;
@@ -161,6 +171,7 @@ static int run(void) {
     enum opu_status status;
     uint64_t start, cycles;
     uint8_t *work;
+    char text[4][DIGITS];
 
     if (head->magic != MAGIC) return failed("no payload in main memory:", "load the file of image.py");
     status = opu_open(&file, (const void *)at, head->file_bytes);
@@ -206,8 +217,9 @@ static int run(void) {
     }
     opu_output(&file, 0, &port);
     print_classes(&port, out[0].data, head->images);
-    printf("opu: %u cycles: machine %u, its start and end %u, processor %u\n", (unsigned)cycles, (unsigned)timed.machine,
-           (unsigned)(timed.calls - timed.machine), (unsigned)(cycles - timed.calls));
+    printf("opu: %s cycles: machine %s, its start and end %s, processor %s\n", decimal(cycles, text[0]),
+           decimal(timed.machine, text[1]), decimal(timed.calls - timed.machine, text[2]),
+           decimal(cycles - timed.calls, text[3]));
     printf("opu: %u bytes of SRAM\n", sram_bytes());
     printf("opu: done\n");
     return 0;
