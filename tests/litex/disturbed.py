@@ -18,7 +18,7 @@ class Disturbed:
         received: AbstractSet[int] = frozenset(),
         lost: AbstractSet[int] = frozenset(),
     ) -> None:
-        self._line, self._sent, self._received, self._lost = line, sent, received, lost
+        self._line, self.sent, self.received, self.lost = line, sent, received, lost
         self.writes = self.reads = self.damaged = 0
 
     @property
@@ -31,10 +31,10 @@ class Disturbed:
 
     def write(self, data: bytes) -> int | None:
         self.writes += 1
-        if self.writes in self._lost:
+        if self.writes in self.lost:
             data = data[:-1]
             self.damaged += 1
-        if self.writes in self._sent:
+        if self.writes in self.sent:
             data = data[:-1] + bytes([data[-1] ^ 4])
             self.damaged += 1
         return self._line.write(data)
@@ -42,7 +42,7 @@ class Disturbed:
     def read(self, size: int = 1) -> bytes:
         data = self._line.read(size)
         self.reads += 1
-        if data and self.reads in self._received:
+        if data and self.reads in self.received:
             self.damaged += 1
             return bytes([data[0] ^ 8]) + data[1:]
         return data
