@@ -215,11 +215,11 @@ def _by_delay(end: tuple[str, float, int]) -> tuple[float, str]:
 
 
 def routed(report: dict[str, Any]) -> Routed:
-    """What nextpnr's report says about the one clock."""
-    (clock,) = report["fmax"].values()
+    """What nextpnr's report says about the slowest clock."""
+    name, clock = min(report["fmax"].items(), key=lambda item: item[1]["achieved"])
     path: list[list[Any]] = []
     for entry in report["critical_paths"]:
-        if entry["from"].split()[:1] != ["posedge"] or entry["from"] != entry["to"]:
+        if not entry["from"] == entry["to"] == f"posedge {name}":
             continue
         for step in entry["path"]:
             routing = step["delay"] if step["type"] == "routing" else 0.0
