@@ -8,6 +8,7 @@ constraints, the script of the board's tools, software, and what the BIOS loads 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -43,10 +44,11 @@ def write_board(options: argparse.Namespace, spec: HwSpec, loaded: Loaded | None
     folder = options.folder.resolve()
     # Makefiles of LiteX call python3 and meson from the PATH: those of this environment.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    soc = board_soc(options.board, spec, folder, toolchain=options.toolchain or "")
+    soc = board_soc(options.board, spec, folder, toolchain=options.toolchain)
     builder = Builder(soc, output_dir=str(folder), csr_json=str(folder / "csr.json"))
-    with project.written(soc, folder / "gateware"):
-        builder.build(run=options.build and not _own_tools(options.board))
+    run = options.build and not _own_tools(options.board)
+    with contextlib.nullcontext() if run else project.written(soc, folder / "gateware"):
+        builder.build(run=run)
     base = soc.bus.regions["main_ram"].origin
     files: dict[str, tuple[bytes, int]] = {}
     if loaded is not None:
@@ -79,7 +81,9 @@ def main() -> int:
     parser.add_argument("program", type=Path, nargs="?", help="of opu-fuse compile --host c")
     parser.add_argument("--board", default="sim", help="sim, or a target of litex-boards")
     parser.add_argument("--hw", required=True, metavar="SPEC", help="the machine")
-    parser.add_argument("--toolchain", help="of the board, as LiteX has them: vivado, openxc7, …")
+    parser.add_argument(
+        "--toolchain", default="", help="of the board, as LiteX has them: vivado, openxc7, …"
+    )
     parser.add_argument("--input", action="append", metavar="NAME=X.npy", help="else seeded noise")
     parser.add_argument("--folder", type=Path, default=Path("out/litex"), help="of the build")
     parser.add_argument("--build", action="store_true", help="for a board: the bitstream too")

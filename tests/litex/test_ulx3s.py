@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.rtl, pytest.mark.nightly]
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("build")
-    settings: dict[str, Any] = {"board": NAME, "toolchain": None, "folder": folder, "build": False}
+    settings: dict[str, Any] = {"board": NAME, "toolchain": "", "folder": folder, "build": False}
     write_board(argparse.Namespace(**settings), HW, None)
     return folder
 
