@@ -6,8 +6,9 @@ from rtl_sim.litex.link import Line
 
 
 class Disturbed:
-    """sent, received: at which calls of `write` and `read`, counted from 1, a bit flips; lost: at
-    which of `write` the last byte is missing. damaged: how often that was.
+    """sent, received: in which of the calls of `write`, and of those of `read` that have a byte, a
+    bit flips, counted from 1; lost: in which of `write` the last byte is missing. damaged: how
+    often that was.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Disturbed:
 
     def read(self, size: int = 1) -> bytes:
         data = self._line.read(size)
-        self.reads += 1
+        self.reads += bool(data)
         if data and self.reads in self.received:
             self.damaged += 1
             return bytes([data[0] ^ 8]) + data[1:]

@@ -119,7 +119,7 @@ def test_what_the_board_has_is_not_sent_again(
     [
         {"sent": {6}},
         {"sent": {9, 10}},
-        {"received": {4}},
+        {"received": {30}},
         {"lost": {8}},
         {"sent": {12}, "lost": {14}},
     ],
