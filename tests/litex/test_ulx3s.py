@@ -72,6 +72,8 @@ def test_the_board_boots_loads_and_classifies_digits_over_a_disturbed_line(
         disturbed.sent = {disturbed.writes + n for n in (1, 3)}  # a digest, frames of the program
         result = host.run(board, known, program, bundle, inputs)
         assert disturbed.damaged == 3
+        again = host.run(board, known, program, bundle, inputs)
+        assert again.machine == pytest.approx(result.machine, rel=0.01)  # but for refreshes
         return result
 
     with simulated(HW, build, tmp_path) as line:

@@ -173,7 +173,8 @@ static int run(void) {
     uint8_t *work;
     char text[4][DIGITS];
 
-    if (head->magic != MAGIC) return failed("no payload in main memory:", "load the file of image.py");
+    if (head->magic != MAGIC || head->file_bytes > MAIN_RAM_SIZE - PAYLOAD_OFFSET - ALIGNMENT)
+        return failed("no payload in main memory:", "load the file of image.py");
     status = opu_open(&file, (const void *)at, head->file_bytes);
     if (status != OPU_OK) return failed(opu_status_text(status), file.what);
     if (*file.refused) return failed(opu_status_text(OPU_UNSUPPORTED), file.refused);
@@ -198,6 +199,7 @@ static int run(void) {
                (unsigned)(at - MAIN_RAM_BASE));
         return 1;
     }
+    timed = (struct timed){.machine = 0};
     registers.address = (uintptr_t)window.data;
     opu_registers_backend(&timed.inner, &registers);
     status = opu_session_init(&session, &file, &backend, &window, work, (size_t)file.work_bytes);
