@@ -92,7 +92,7 @@ class Board:
         more after bytes that come before it has set up its serial line.
         """
         if not self._find(sfl_magic_req, listen):
-            if self._digest(address, len(firmware), 1) == zlib.crc32(firmware):
+            if self._digest(address, len(firmware), 2) == zlib.crc32(firmware):
                 return False
             self._line.write(frame(sfl_cmd_abort))  # another firmware restarts
             self._find_bios()

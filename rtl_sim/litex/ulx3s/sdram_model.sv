@@ -32,7 +32,7 @@ module sdram_model #(
   localparam real T_RCD = 20.0, T_RP = 20.0, T_RAS = 44.0, T_RC = 66.0, T_RRD = 15.0, T_RFC = 66.0, T_WR = 15.0;
   localparam real REFRESH_NS = 64.0e6 / 8192.0 * 1.001;  // LiteDRAM rounds up to whole cycles
   localparam real HOLD_NS = 3.0;
-  localparam int POSTPONED = 8;  // refreshes, at most
+  localparam int POSTPONED = 256;  // refreshes, 2 ms: a restart initialises the memory anew
 
   typedef struct {
     bit          open;
@@ -99,7 +99,11 @@ module sdram_model #(
         3'b000: begin
           must(!banks[0].open && !banks[1].open && !banks[2].open && !banks[3].open, "mode with open rows");
           must(now >= real'(POWER_UP_NS), "mode before the power is up");
-          must(!ready, "mode while rows are in use");
+          if (ready) begin
+            ready = 1'b0;
+            refreshes = 0;
+            refreshes_at_start = 0;
+          end
           mode_set = now;
           mode = a_i;
         end
