@@ -29,20 +29,20 @@ def bitstream(board: str, soc: Any, folder: Path, seeds: Sequence[int]) -> Made:
         for line in (gateware / f"{name}.lpf").read_text(encoding="utf-8").splitlines()
         if not line.startswith("FREQUENCY")  # the router's goal is that of `pnr.route`
     )
-    cells = _netlist(soc, gateware, name)
-    target = BOARDS[board].nextpnr
-    reports = [pnr.route(cells, target, seed, pins=pins) for seed in seeds]
+    settings = BOARDS[board]
+    cells = _netlist(soc, gateware, name, settings.synthesis)
+    reports = [pnr.route(cells, settings.nextpnr, seed, pins=pins) for seed in seeds]
     fastest = max(reports, key=lambda report: pnr.routed(report).mhz)
     return Made(_packed(fastest.pop("config"), gateware, name), pnr.routed(fastest))
 
 
-def _netlist(soc: Any, gateware: Path, name: str) -> str:
+def _netlist(soc: Any, gateware: Path, name: str, commands: Sequence[str]) -> str:
     """LiteX's Verilog, the processor's and the machine's, and contents of memories, in cells."""
     sources = [Path(entry[0]) for entry in soc.platform.sources]
     paths = (*sources, gateware / f"{name}.v", *sorted(gateware.glob("*.init")))
     files = {path.name: path.read_text(encoding="utf-8") for path in paths}
     read = [f"read_verilog {file}" for file in files if file.endswith(".v")]
-    return pnr.mapped(name, files, *read)
+    return pnr.mapped(name, files, *read, *commands)
 
 
 def _packed(config: str, folder: Path, name: str) -> Path:

@@ -45,13 +45,15 @@ class Board:
     """How the target of a board is called.
 
     settings: arguments of its BaseSoC; defines: of the machine's SystemVerilog; adjust: changes the
-    platform; nextpnr: device of `rtl_sim.pnr`, for which `bitstream.py` makes the bitstream.
+    platform; nextpnr: device of `rtl_sim.pnr`, for which `bitstream.py` makes the bitstream;
+    synthesis: commands of Yosys before it synthesises.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     defines: tuple[str, ...] = ()
     adjust: Callable[[Any], None] = lambda _: None
     nextpnr: str = ""
+    synthesis: tuple[str, ...] = ()
 
 
 def board_soc(name: str, spec: HwSpec, folder: Path, *, toolchain: str = "") -> Any:
@@ -125,6 +127,8 @@ BOARDS = {
         defines=pnr.DEFINES,
         adjust=_registers_at_pads,
         nextpnr="ulx3s-85",
+        # From tags in block RAM to the writes of a hit, through the L2 cache, is the longest path.
+        synthesis=('setattr -set ram_style "distributed" radiona_ulx3s/m:tag_mem',),
     ),
     # Zynq-7000: the processor is in the logic, and so is main memory; its console is at Pmod A.
     "digilent_pynq_z1": Board(
