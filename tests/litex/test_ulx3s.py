@@ -13,6 +13,7 @@ from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Program
 from opu_fuse.pipeline import compile as compile_program
+from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.engine import FunctionalRunner, run_on
 from rtl_sim.litex import host, image
 from rtl_sim.litex.console import Outcome
@@ -24,6 +25,7 @@ from tests.litex.disturbed import Disturbed
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 HW = load_hw("opu-ulx3s")
 IMAGES = 2
+LITEDRAM = MemoryOptions(bytes_per_cycle=1.55, latency=22)
 TIME_TOLERANCE = 0.05
 """Of the cycle engine's memory against LiteDRAM."""
 QUIET = 5.0
@@ -88,5 +90,7 @@ def test_the_board_boots_loads_and_classifies_digits_over_a_disturbed_line(
     window = image.aligned(image.PAYLOAD_OFFSET + len(data), 4096)
     memory = np.fromfile(tmp_path / "dram.bin", np.uint8)[window:][: functional.window.size]
     np.testing.assert_array_equal(memory, functional.window)
-    predicted = IMAGES * Program.load(program).run(engine="cycle").counters["cycles"]
+    predicted = (
+        IMAGES * Program.load(program).run(engine="cycle", memory=LITEDRAM).counters["cycles"]
+    )
     assert result.machine == pytest.approx(predicted, rel=TIME_TOLERANCE)
