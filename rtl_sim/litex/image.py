@@ -12,6 +12,7 @@ import struct
 import subprocess
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,9 @@ from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.resources import rtl_dir, runtime_dir
 
-PAYLOAD_OFFSET = 1 << 18
+PAYLOAD_OFFSET = 1 << 17
 """Of the payload in main memory; firmware/main.c has the same number."""
-_ALIGNMENT, _WINDOW_ALIGNMENT = 64, 4096
+ALIGNMENT, _WINDOW_ALIGNMENT = 64, 4096
 
 
 def images_of(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> int:
@@ -44,17 +45,32 @@ def images_of(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> int:
     return next(iter(counts.values()), 1)
 
 
-def payload(program: Path, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """The parts of a payload, one after the other in main memory."""
+
+    head: bytes
+    file: bytes
+    images: bytes
+    """Aligned, so with bytes before the first one."""
+
+    def __bytes__(self) -> bytes:
+        return self.head + self.file + self.images
+
+
+def payload(program: Path, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Payload:
     """Program file and images. RunError for arrays that are not those of the ports."""
-    file = _members(program)
+    file = members(program)
     head = struct.pack("<4sIII", b"OPUL", len(file), images_of(bundle, inputs), 0)
-    data = head.ljust(_ALIGNMENT, b"\0") + file
+    head = head.ljust(ALIGNMENT, b"\0")
+    images, before = b"", len(head) + len(file)
     for port in bundle.inputs:
-        data = data.ljust(_aligned(len(data)), b"\0") + inputs[port.name].tobytes()
-    return data
+        images = images.ljust(aligned(before + len(images)) - before, b"\0")
+        images += inputs[port.name].tobytes()
+    return Payload(head=head, file=file, images=images)
 
 
-def _members(program: Path) -> bytes:
+def members(program: Path) -> bytes:
     """A program file of what libopu reads: the rest takes memory, and time for its checksums."""
     reduced = io.BytesIO()
     with zipfile.ZipFile(program) as whole, zipfile.ZipFile(reduced, "w") as archive:
@@ -66,9 +82,9 @@ def _members(program: Path) -> bytes:
 def memory_bytes(bundle: Bundle, payload_bytes: int, images: int) -> int:
     """Main memory that firmware, payload, window and outputs need; work memory comes on top."""
     outputs = sum(
-        _aligned(images * math.prod(p.shape) * np.dtype(p.dtype).itemsize) for p in bundle.outputs
+        aligned(images * math.prod(p.shape) * np.dtype(p.dtype).itemsize) for p in bundle.outputs
     )
-    window = _aligned(bundle.window_bytes, _WINDOW_ALIGNMENT) + _WINDOW_ALIGNMENT
+    window = aligned(bundle.window_bytes, _WINDOW_ALIGNMENT) + _WINDOW_ALIGNMENT
     return PAYLOAD_OFFSET + payload_bytes + window + outputs
 
 
@@ -84,7 +100,10 @@ def compile_firmware(build: Path) -> bytes:
     }
     settings = [f"{name}={folder}" for name, folder in folders.items()]
     make(["make", "-s", "-f", str(sources / "Makefile"), *settings], place, "the firmware")
-    return (place / "firmware.bin").read_bytes()
+    firmware = (place / "firmware.bin").read_bytes()
+    if len(firmware) > PAYLOAD_OFFSET:
+        raise InternalError("LiteX SoC", f"the firmware has {len(firmware)} bytes, payloads follow")
+    return firmware
 
 
 def make(command: list[str], folder: Path, what: str) -> None:
@@ -95,5 +114,6 @@ def make(command: list[str], folder: Path, what: str) -> None:
         raise InternalError("LiteX SoC", f"{what} does not build:\n{said}")
 
 
-def _aligned(size: int, unit: int = _ALIGNMENT) -> int:
+def aligned(size: int, unit: int = ALIGNMENT) -> int:
+    """The next multiple of a unit."""
     return -(-size // unit) * unit

@@ -6,12 +6,12 @@ run on the machine, host segments on the processor: compile with `--host c`.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from litex.soc.integration.soc_core import SoCCore
 from migen.genlib.io import CRG
 
 from opu_fuse.bundle.program import Bundle
-from opu_fuse.errors import InternalError, OpuFuseError, RunError
+from opu_fuse.errors import InternalError, OpuFuseError
 from opu_fuse.hw.rtlgen.rtl_files import TOP
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.litex.core import OPU
@@ -32,17 +32,13 @@ from opu_fuse.program import Program
 from opu_fuse.sim import ports
 from opu_fuse.sim.array_files import read_inputs
 from rtl_sim.build import MAKE_SETTINGS, verilator_environment
-from rtl_sim.litex import image
+from rtl_sim.litex import console, image
+from rtl_sim.litex.boards import ROM_BYTES, SRAM_BYTES
 
 CLOCK_HZ = 1_000_000
-ROM_BYTES = 1 << 17
-"""For the BIOS; LiteX shortens it."""
-SRAM_BYTES = 1 << 14
-"""Data and stack of the firmware: host segments need nearly 8 KiB."""
 RELATIVE = 2e-5
 """Largest difference of sums of floats on the host, of the largest result
 (docs/run-on-a-board.md)."""
-_OUTPUT = re.compile(r"opu: output (\d+) ([0-9a-f]*)")
 _SERIAL = (
     *(("source_valid", 1), ("source_ready", 1), ("source_data", 8)),
     *(("sink_valid", 1), ("sink_ready", 1), ("sink_data", 8)),
@@ -112,7 +108,7 @@ def run(
     program: Path, bundle: Bundle, spec: HwSpec, inputs: Mapping[str, np.ndarray], folder: Path
 ) -> dict[str, np.ndarray]:
     """Boot the SoC with a program and its inputs; the outputs, (images, …) of each port."""
-    images, data = image.images_of(bundle, inputs), image.payload(program, bundle, inputs)
+    images, data = image.images_of(bundle, inputs), bytes(image.payload(program, bundle, inputs))
     needed = image.memory_bytes(bundle, len(data), images)
     size = 1 << max(20, needed.bit_length())  # few sizes: a simulator is built for each
     folder = folder.resolve()
@@ -121,34 +117,25 @@ def run(
     words = np.frombuffer(memory.ljust(-(-len(memory) // 4) * 4, b"\0"), "<u4")
     text = "\n".join(f"{word:x}" for word in words)
     (folder / "gateware" / "sim_main_ram.init").write_text(text + "\n")
-    results: dict[str, np.ndarray] = {}
-    for number, content in _console(folder / "gateware"):
-        port = bundle.outputs[number]
-        array = np.frombuffer(bytes.fromhex(content), np.dtype(port.dtype))
-        results[port.name] = array.reshape(images, *port.shape[1:])
-    return results
+    with _console(folder / "gateware") as lines:
+        result = console.outcome(lines, bundle, images)
+    if result is None:
+        raise InternalError("simulated SoC", "it ended before its firmware did")
+    return result.outputs
 
 
-def _console(folder: Path) -> list[tuple[int, str]]:
-    """Run the simulator until the firmware has printed everything: (output, its bytes)."""
+@contextlib.contextmanager
+def _console(folder: Path) -> Iterator[Iterator[str]]:
+    """The lines that a simulator prints, which are shown too."""
     command = [str(folder / "obj_dir" / "Vsim")]
     settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=folder, text=True, errors="replace", **settings)
     assert process.stdout is not None
-    outputs: list[tuple[int, str]] = []
     try:
-        for line in process.stdout:
-            sys.stdout.write(line)
-            if match := _OUTPUT.search(line):
-                outputs.append((int(match[1]), match[2]))
-            if "opu: done" in line:
-                return outputs
-            if "opu: error" in line or "opu: segment" in line:
-                raise RunError("simulated SoC", line.strip(), "look at docs/bring-up.md")
+        yield (line.strip() for line in process.stdout if sys.stdout.write(line))
     finally:
         process.kill()
         process.wait()
-    raise InternalError("simulated SoC", "it ended before its firmware did")
 
 
 def difference(got: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from litex.soc.integration.builder import Builder
 
-from opu_fuse.errors import UserError
 from opu_fuse.hw.rtlgen.rtl_files import TOP, rtl_files
 from opu_fuse.hw.rtlgen.top_ports import top_ports
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.litex import core
+from rtl_sim.litex.boards import board_soc
 from rtl_sim.litex.simulate import SimulatedSoC
-from rtl_sim.litex.target import board_soc
 
 MEMORY_BYTES = 1 << 20
 
@@ -21,7 +20,7 @@ MEMORY_BYTES = 1 << 20
 @pytest.fixture(params=["opu-micro", "opu-tiny", "opu-1024"])
 def built(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A SoC and the Verilog around the machine; the machine's own is what `hw rtl` tests."""
-    monkeypatch.setattr(core, "plain_verilog", lambda *_: "")
+    monkeypatch.setattr(core, "plain_verilog", lambda *_, **__: "")
     spec = load_hw(request.param)
     soc = SimulatedSoC(spec, tmp_path, MEMORY_BYTES)
     builder = Builder(soc, output_dir=str(tmp_path), compile_software=False, compile_gateware=False)
@@ -52,7 +51,7 @@ def test_a_board_with_sdram_has_the_machine_at_litedram(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ULX3S of litex-boards: the machine's memory port is one of the crossbar's."""
-    monkeypatch.setattr(core, "plain_verilog", lambda *_: "")
+    monkeypatch.setattr(core, "plain_verilog", lambda *_, **__: "")
     soc = board_soc("radiona_ulx3s", load_hw("opu-tiny"), tmp_path)
     builder = Builder(soc, output_dir=str(tmp_path), compile_software=False, compile_gateware=False)
     builder.build(run=False)
@@ -61,8 +60,3 @@ def test_a_board_with_sdram_has_the_machine_at_litedram(
     assert "opu" not in soc.bus.masters  # as in a SoC without SDRAM
     masters = {port.data_width for port in soc.sdram.crossbar.masters}
     assert len(soc.sdram.crossbar.masters) == 2, masters  # the processor's L2 cache, the machine
-
-
-def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--board nothing: cannot be loaded.*litex-boards"):
-        board_soc("nothing", load_hw("opu-tiny"), tmp_path)

@@ -8,16 +8,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper
 
 from opu_fuse.bundle.file import save
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.rtl.process import child_environment
-from tests.runtime.test_host_segments import joined_model
+from tests.litex.networks import classifier
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_GAP = 0.02
@@ -66,17 +64,6 @@ def test_host_segments_run_on_the_processor(folder: Path) -> None:
     assert gap <= LARGEST_GAP * total
     (sram,) = _numbers(r"(\d+) bytes of SRAM", said)
     assert sram <= SRAM_BYTES
-
-
-def classifier() -> onnx.ModelProto:
-    """The joined convolutions, and scores of their mean."""
-    model = joined_model()
-    graph = model.graph
-    graph.node.append(helper.make_node("ReduceMean", ["y"], ["m"], axes=[2, 3], keepdims=0))
-    graph.node.append(helper.make_node("Softmax", ["m"], ["scores"], axis=1))
-    del graph.output[:]
-    graph.output.append(helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, (1, 4)))
-    return model
 
 
 def _here(command: str, folder: Path) -> list[str]:

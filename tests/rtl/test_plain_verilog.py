@@ -3,6 +3,7 @@
 Icarus Verilog is another simulator with another front end. `.ci/run` installs it.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,14 @@ def _written(folder: Path, *options: str) -> Path:
 @pytest.fixture(scope="module")
 def verilog(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _written(tmp_path_factory.mktemp("verilog"))
+
+
+def test_memories_are_written_in_words_and_lanes(verilog: Path) -> None:
+    """A memory with a write enable for every bit takes a block RAM for every bit."""
+    text = verilog.read_text(encoding="utf-8")
+    written = re.findall(r"^ +(?:mem|entries)\[\w+\](?:\[(\d+):(\d+)\])? <=", text, re.MULTILINE)
+    assert len(written) > 8
+    assert not [high for high, low in written if high and high == low]
 
 
 def test_icarus_runs_a_network_bit_for_bit(

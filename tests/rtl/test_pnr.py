@@ -112,16 +112,24 @@ def test_long_ways_are_told_by_the_module_where_they_end():
     assert pnr._shortened(report) == {"fmax": {}, "ends": [("u_a", 10.0, 2), ("u_b", 9.5, 1)]}
 
 
-def test_path_of_a_report_is_told_instance_by_instance():
+def test_path_of_the_slowest_clock_is_told_instance_by_instance():
     def step(kind, delay, cell):
         return {"type": kind, "delay": delay, "from": {"cell": "x"}, "to": {"cell": cell}}
 
     report = {
-        "fmax": {"$clk": {"achieved": 87.5, "constraint": 150.0}},
+        "fmax": {
+            "$late": {"achieved": 400.0, "constraint": 150.0},
+            "$clk": {"achieved": 87.5, "constraint": 150.0},
+        },
         "utilization": {"MULT18X18D": {"used": 3, "available": 156}},
         "ends": [["u_a", 9.0, 2]],
         "critical_paths": [
             {"from": "<async>", "to": "posedge $clk", "path": [step("logic", 9.0, "dut.u_no.z")]},
+            {
+                "from": "posedge $late",
+                "to": "posedge $late",
+                "path": [step("routing", 2.0, "dut.u_no.z")],
+            },
             {
                 "from": "posedge $clk",
                 "to": "posedge $clk",

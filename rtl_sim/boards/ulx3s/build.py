@@ -33,7 +33,8 @@ def netlist(spec: HwSpec) -> str:
         firmware(folder)
         read = (HERE / "ecp5_cells.v", *design_files(), *sorted(folder.glob("*.hex")))
         design = elaborate("ulx3s", spec, defines=pnr.DEFINES, sources=read)
-    return pnr.mapped("ulx3s", design, f"delete {' '.join(f'={cell}' for cell in CELLS)}")
+    delete = f"delete {' '.join(f'={cell}' for cell in CELLS)}"
+    return pnr.mapped("ulx3s", {"design.il": design}, "read_rtlil design.il", delete)
 
 
 def routed(spec: HwSpec, seeds: Sequence[int]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The board ULX3S in simulation, as LiteX wrote it."""
