@@ -13,9 +13,9 @@ from tests.sim import random_instructions as rand
 
 PROGRAM_AT = 0x4000
 WINDOW_BYTES = 0x10000
-RECORDS = {"param": (0x400, 0x800), "pre": (0x800, 0x900)}
+RECORDS = {"param": (0x400, 0x800), "pre": (0x800, 0xA00)}
 """Where requantisation and pre chain records lie; from NOISE on everything is noise."""
-NOISE = 0x900
+NOISE = 0xA00
 
 
 def chained(instructions: list[Instruction]) -> list[Instruction]:
