@@ -66,7 +66,7 @@ class Net(Graph):
         y = Feature(value=value, shape=shape, mean=0.0, var=target**2)
         return self.batch_norm(y, batch_norm, gain=gain) if batch_norm else y
 
-    def conv_swish(
+    def conv_bn(
         self,
         x: Feature,
         name: str,
@@ -76,8 +76,8 @@ class Net(Graph):
         stride: int = 1,
         groups: int = 1,
     ) -> Feature:
-        """Convolution with padding for equal sizes, batch norm `name.bn` and swish `name.swish`."""
-        x = self.conv(
+        """Convolution with padding for equal sizes, then batch norm `name.bn`."""
+        return self.conv(
             x,
             name,
             out=out,
@@ -87,7 +87,10 @@ class Net(Graph):
             groups=groups,
             batch_norm=f"{name}.bn",
         )
-        return self.swish(x, f"{name}.swish")
+
+    def conv_swish(self, x: Feature, name: str, *, out: int, **window: int) -> Feature:
+        """`conv_bn` with its options, then swish `name.swish`."""
+        return self.swish(self.conv_bn(x, name, out=out, **window), f"{name}.swish")
 
     def dense(self, x: Feature, name: str, *, out: int, centred: bool = True) -> Feature:
         """Fully connected layer (Gemm, transB=1); centred as in `conv`."""

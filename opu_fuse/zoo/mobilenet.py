@@ -66,27 +66,8 @@ def _classifier(net: Net, x: Feature, name: str) -> ir.Model:
     return net.finish(net.dense(x, name, out=1000, centred=False))
 
 
-def _conv(
-    net: Net,
-    x: Feature,
-    name: str,
-    out: int,
-    *,
-    kernel: int = 1,
-    stride: int = 1,
-    groups: int = 1,
-) -> Feature:
-    x = net.conv(
-        x,
-        name,
-        out=out,
-        kernel=kernel,
-        stride=stride,
-        pads=kernel // 2,
-        groups=groups,
-        batch_norm=f"{name}.bn",
-    )
-    return net.relu6(x, f"{name}.relu6")
+def _conv(net: Net, x: Feature, name: str, out: int, **window: int) -> Feature:
+    return net.relu6(net.conv_bn(x, name, out=out, **window), f"{name}.relu6")
 
 
 def _depthwise(net: Net, x: Feature, name: str, *, stride: int) -> Feature:

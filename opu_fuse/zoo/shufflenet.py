@@ -49,23 +49,9 @@ def _shuffle(net: Net, x: Feature, name: str) -> Feature:
     return net.reshape(x, f"{name}.join", (1, channels, rows, cols))
 
 
-def _conv(
-    net: Net, x: Feature, name: str, out: int, *, kernel: int = 1, stride: int = 1
-) -> Feature:
-    x = net.conv(
-        x, name, out=out, kernel=kernel, stride=stride, pads=kernel // 2, batch_norm=f"{name}.bn"
-    )
-    return net.relu(x, f"{name}.relu")
+def _conv(net: Net, x: Feature, name: str, out: int, **window: int) -> Feature:
+    return net.relu(net.conv_bn(x, name, out=out, **window), f"{name}.relu")
 
 
 def _depthwise(net: Net, x: Feature, name: str, *, stride: int) -> Feature:
-    return net.conv(
-        x,
-        name,
-        out=x.channels,
-        kernel=3,
-        stride=stride,
-        pads=1,
-        groups=x.channels,
-        batch_norm=f"{name}.bn",
-    )
+    return net.conv_bn(x, name, out=x.channels, kernel=3, stride=stride, groups=x.channels)
