@@ -61,7 +61,8 @@ def read_build(folder: Path) -> Build:
         )
     except (OSError, ValueError, KeyError) as error:
         what = f"is no build of a board: {error!r}"
-        raise RunError(str(folder), what, "make it with `make board`") from error
+        builder = "make it with `python -m rtl_sim.litex.target --board NAME`"
+        raise RunError(str(folder), what, builder) from error
 
 
 def run(

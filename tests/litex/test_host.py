@@ -234,7 +234,7 @@ def test_a_program_for_another_machine_is_refused(
 
 
 def test_a_folder_without_a_build_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"is no build of a board.*make board"):
+    with pytest.raises(RunError, match=r"is no build of a board.*rtl_sim\.litex\.target"):
         host.read_build(tmp_path)
 
 
