@@ -88,7 +88,9 @@ def interrupted(verb: str, folder: Path, rng: random.Random) -> bool:
     else:
         running.send_signal(number)
     said, told = running.communicate(timeout=60)
-    assert (running.returncode, told, said) == (EXIT[number], "interrupted\n", "")
+    assert (running.returncode, told) == (EXIT[number], "interrupted\n")
+    # A signal may come after the result is printed, before the process ends.
+    assert said == "" or said.startswith(("machines for ecp5-85\n", f"{POINTS} points"))
     end = time.monotonic() + GONE_WITHIN
     while (left := session(running.pid)) and time.monotonic() < end:
         time.sleep(0.1)
