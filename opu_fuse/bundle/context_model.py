@@ -34,6 +34,8 @@ DOMAIN, NODE = "com.microsoft", "EPContext"
 CONSTANTS = "constants_crc32"
 """Attribute of a node without constants: the CRC of those that it needs."""
 IR_VERSION = 10
+PREDICTED = "predicted_cycles"
+"""Attribute of a node: the cycles of its groups, for profiles."""
 _LARGEST = (1 << 31) - (1 << 20)
 """Bytes that a model with its programs inside may have: protobuf counts in 31 bits."""
 
@@ -210,6 +212,7 @@ def _node(
         partition_name=f"segment{program.number}",
         ep_sdk_version=f"opu-fuse {program.bundle.tool_version}",
         hardware_architecture=f"{hw.name} {hw.spec_hash:011x}",
+        **{PREDICTED: sum(group.cycles for group in program.bundle.groups)},
     )
 
 
