@@ -201,7 +201,7 @@ def _node(
         draft.infos.append(helper.make_tensor_value_info(inner, TensorProto.INT8, port.shape))
         draft.names[name] = inner
         outputs.append(inner)
-    return helper.make_node(
+    node = helper.make_node(
         NODE,
         [*(port.name for port in users_in), *(draft.names[name] for name in program.maps_in)],
         outputs,
@@ -212,8 +212,10 @@ def _node(
         partition_name=f"segment{program.number}",
         ep_sdk_version=f"opu-fuse {program.bundle.tool_version}",
         hardware_architecture=f"{hw.name} {hw.spec_hash:011x}",
-        **{PREDICTED: sum(group.cycles for group in program.bundle.groups)},
     )
+    cycles = sum(group.cycles for group in program.bundle.groups)
+    node.attribute.append(helper.make_attribute(PREDICTED, cycles))
+    return node
 
 
 def _with_casts(

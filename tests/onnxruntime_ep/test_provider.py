@@ -36,8 +36,8 @@ from tests.onnxruntime_ep.conftest import (
 
 RUNS, OPENED = 10_000, 300
 OLDER = ("1.23.2", "1.27.0")
-SANITIZED_FILES = ("context_models", "devices", "provider")
-SANITIZED_TESTS = "not (memory or wheel or cxx or two_names or log_of)"
+SANITIZED_FILES = ("context_models", "devices", "profiles", "provider")
+SANITIZED_TESTS = "not (memory or wheel or cxx or two_names or log_of or warning_names)"
 """Those that measure memory or start programs have nothing to say there."""
 ONE_RUN = """
 import sys, numpy as np, onnxruntime as ort
