@@ -5,8 +5,10 @@
     python benchmarks/onnxruntime_ep.py --real [--packages FOLDER]
 
 Inputs are seeded noise, scales are calibrated on noise. `--real` takes the networks of
-`real_models.py` that are found. Columns:
+`real_models.py` that are found; those of TFLite as the ONNX models that the compiler makes of them
+(extra `tflite`). Columns:
 
+    groups     of all nodes, which are those that `partition` finds
     load       to open the session, and in multiples of what a plain session on the model takes
     native     the native engine alone: machine segments, without packing inputs and outputs
     operators  those of the host, in ONNX Runtime
@@ -14,7 +16,7 @@ Inputs are seeded noise, scales are calibrated on noise. `--real` takes the netw
     more       what the provider adds to native and operators
 
 Best of all runs, in time of the processor, on one of them. Exits with 1 where an output differs
-from that of `opu-fuse run`.
+from that of `opu-fuse run`, or the groups from those of `opu-fuse partition`.
 """
 
 import argparse
@@ -34,8 +36,12 @@ import onnxruntime as ort
 import onnxruntime_ep_opu as ep  # type: ignore[import-not-found]  # packages/
 from real_models import MACHINES, NETWORKS, network_file
 
+import opu_fuse
 from opu_fuse.bundle.memory_image import initial_image, segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
+from opu_fuse.bundle.segment_programs import segment_programs
+from opu_fuse.frontend.importing.tflite import to_onnx
+from opu_fuse.fuse.explain.partition_json import partition_to_json
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
@@ -64,11 +70,12 @@ def main() -> int:
     networks: dict[Path, tuple[int, ...] | None] = dict.fromkeys(args.models)
     if args.real:
         files = {network_file(n.file, args.packages): n.shape for n in NETWORKS.values()}
-        networks |= {f: shape for f, shape in files.items() if f.suffix == ".onnx" and f.exists()}
+        networks |= {f: shape for f, shape in files.items() if f.exists()}
     hw = load_hw(args.hw)
     columns = (
         "network",
         "segments",
+        "groups",
         "MB",
         "load",
         "native",
@@ -78,14 +85,29 @@ def main() -> int:
         "bits",
     )
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    wrong = [p for p, shape in networks.items() if not _measure(p, hw, shape, args.runs)]
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = [
+            path
+            for path, shape in networks.items()
+            if not _measure(_as_onnx(path, Path(folder)), hw, shape, args.runs)
+        ]
     return int(bool(wrong))
+
+
+def _as_onnx(path: Path, folder: Path) -> Path:
+    if path.suffix != ".tflite":
+        return path
+    target = folder / f"{path.stem}.onnx"
+    target.write_bytes(to_onnx(path.read_bytes(), str(path)))
+    return target
 
 
 def _measure(path: Path, hw: HwSpec, shape: tuple[int, ...] | None, runs: int) -> bool:
     entry = onnx.load(path, load_external_data=False).graph.input[0].name
-    done = compile_model(path, hw, Options(shapes={entry: shape} if shape else {}))
+    sizes = {entry: shape} if shape else {}
+    done = compile_model(path, hw, Options(shapes=sizes))
     bundle = done.bundle
+    found, wanted = _groups(bundle), _groups_of_partition(path, hw, sizes)
     x = noise(bundle, seed=1)
     native = _Native(bundle, hw)
     with tempfile.TemporaryDirectory() as folder:
@@ -109,8 +131,29 @@ def _measure(path: Path, hw: HwSpec, shape: tuple[int, ...] | None, runs: int) -
         f"| {1e3 * operators:.1f} ms | {1e3 * ours:.1f} ms | {100 * more:+.1f} %"
     )
     verdict = "same" if same else "DIFFER"
-    print(f"| {path.stem} | {len(bundle.segments)} | {figures} | {verdict} |", flush=True)
-    return same
+    counts = f"{len(bundle.segments)} | {len(found)}{'' if found == wanted else ' DIFFER'}"
+    print(f"| {path.stem} | {counts} | {figures} | {verdict} |", flush=True)
+    return same and found == wanted
+
+
+def _groups(bundle: Bundle) -> set[tuple[str, ...]]:
+    """Operators of the groups in all nodes."""
+    programs = segment_programs(bundle)
+    return {tuple(op.name for op in g.ops) for p in programs for g in p.bundle.groups}
+
+
+def _groups_of_partition(
+    path: Path, hw: HwSpec, sizes: Mapping[str, tuple[int, ...]]
+) -> set[tuple[str, ...]]:
+    """Without splits and concats, which are addresses: no instruction runs them."""
+    partition = opu_fuse.partition(path, hw, shapes=sizes)
+    groups = partition_to_json(partition.dfg, hw, partition)["groups"]
+    kinds = [{op["op"] for op in group["ops"]} for group in groups]
+    return {
+        tuple(op["name"] for op in group["ops"])
+        for group, ops in zip(groups, kinds, strict=True)
+        if not ops <= {"split", "concat"}
+    }
 
 
 def _session(model: Path, profile: str = "") -> Any:

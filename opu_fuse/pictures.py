@@ -4,6 +4,8 @@ The preprocessing is a YAML file::
 
     resize: 256                   # shorter side; [rows, columns]: exactly
     crop: 224                     # the middle; [rows, columns]
+    letterbox: 640                # instead of both: the whole picture in this size, its proportions
+    fill: 114                     # kept, in the middle of pixels of this value
     mean: [0.485, 0.456, 0.406]   # of each channel, subtracted
     std: [0.229, 0.224, 0.225]    # then divided by
     range: 1                      # of pixels before that: 0 to 1, or to 255 as in the file
@@ -14,6 +16,7 @@ The preprocessing is a YAML file::
 
 import json
 import warnings
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -49,8 +52,8 @@ Size = Side | tuple[Side, Side]
 
 
 class Origin(NamedTuple):
-    """Where a sample's pixels are in the picture: its first row and column, and the rows and
-    columns of the picture for one of the sample.
+    """Where a sample's pixels are in the picture: its first row and column (negative where the
+    sample has a margin), and the rows and columns of the picture for one of the sample.
     """
 
     top: float
@@ -65,6 +68,8 @@ class Preprocessing:
 
     resize: Size | None = None
     crop: Size | None = None
+    letterbox: Size | None = None
+    fill: Annotated[int, Field(ge=0, le=_BYTE)] = 114
     mean: tuple[float, ...] = (0.0,)
     std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
     range: Literal[1, 255] = 1
@@ -79,6 +84,8 @@ class Preprocessing:
                 raise ValueError(f"{name} has {len(values)} numbers for {self.planes} channels")
         if self.dtype == "uint8" and (set(self.mean), set(self.std)) != ({0.0}, {1.0}):
             raise ValueError("pixels of uint8 are taken as they are: leave out mean and std")
+        if self.letterbox is not None and (self.resize, self.crop) != (None, None):
+            raise ValueError("a letterbox has a size of its own: leave out resize and crop")
 
     @property
     def planes(self) -> int:
@@ -90,14 +97,16 @@ class Preprocessing:
         `where`, for one that is too small or too long.
         """
         picture = picture.convert("L" if self.channels is Channels.GREY else "RGB")
-        if self.resize is not None:
-            rows, cols = _target(self.resize, picture.height, picture.width)
-            if rows * cols > _MOST_PIXELS:
-                raise ModelError(where, f"has {rows} x {cols} pixels after `resize`", _FEWER)
+        rows, cols = self._resized(picture.height, picture.width)
+        if rows * cols > _MOST_PIXELS:
+            raise ModelError(where, f"has {rows} x {cols} pixels after `resize`", _FEWER)
+        if (rows, cols) != (picture.height, picture.width):
             picture = picture.resize((cols, rows), resample=_bilinear())
         pixels = np.asarray(picture).reshape(picture.height, picture.width, self.planes)
         if self.crop is not None:
             pixels = _middle(pixels, self.crop, where)
+        if self.letterbox is not None:
+            pixels = _padded(pixels, self.letterbox, self.fill)
         if self.channels is Channels.BGR:
             pixels = pixels[..., ::-1]
         if self.dtype == "float32":
@@ -109,10 +118,20 @@ class Preprocessing:
 
     def origin(self, rows: int, cols: int) -> Origin:
         """Of the sample that a picture of such sizes becomes."""
-        high, wide = (rows, cols) if self.resize is None else _target(self.resize, rows, cols)
-        top, left = (0, 0) if self.crop is None else _offsets(high, wide, *_both(self.crop))
+        high, wide = self._resized(rows, cols)
+        top, left = 0, 0
+        if self.crop is not None:
+            top, left = _offsets(high, wide, *_both(self.crop))
+        elif self.letterbox is not None:
+            top, left = (-n for n in _margins(high, wide, *_both(self.letterbox)))
         down, right = rows / high, cols / wide
         return Origin(top=top * down, left=left * right, rows=down, cols=right)
+
+    def _resized(self, rows: int, cols: int) -> tuple[int, int]:
+        """Sizes of a picture of such sizes when it has been resized."""
+        if self.letterbox is not None:
+            return _inside(self.letterbox, rows, cols)
+        return (rows, cols) if self.resize is None else _target(self.resize, rows, cols)
 
 
 _adapter = TypeAdapter(Preprocessing)
@@ -129,7 +148,7 @@ def load_preprocessing(path: str | Path) -> Preprocessing:
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "unexpected_keyword_argument":
             what = "there is no such key"
-        help_ = "keys are resize, crop, mean, std, range, channels, layout, dtype"
+        help_ = f"keys are {', '.join(f.name for f in fields(Preprocessing))}"
         raise UserError(str(path), f"{key}: {what}", help_) from None
 
 
@@ -206,11 +225,34 @@ def _opened(image: Any, file: Path) -> Any:
 
 
 def _target(resize: Size, rows: int, cols: int) -> tuple[int, int]:
-    """Sizes after resizing; of one number the shorter side, the longer one in proportion."""
+    """Sizes after `resize`; of one number the shorter side, the longer one in proportion."""
     if isinstance(resize, tuple):
         return resize
     short = min(rows, cols)
     return resize * rows // short, resize * cols // short
+
+
+def _inside(box: Size, rows: int, cols: int) -> tuple[int, int]:
+    """The largest sizes of the same proportions inside the letterbox."""
+    high, wide = _both(box)
+    scale = min(high / rows, wide / cols)
+    return max(round(rows * scale), 1), max(round(cols * scale), 1)
+
+
+def _padded(pixels: np.ndarray, box: Size, fill: int) -> np.ndarray:
+    rows, cols = _both(box)
+    height, width, planes = pixels.shape
+    top, left = _margins(height, width, rows, cols)
+    whole = np.full((rows, cols, planes), fill, np.uint8)
+    whole[top : top + height, left : left + width] = pixels
+    return whole
+
+
+def _margins(height: int, width: int, rows: int, cols: int) -> tuple[int, int]:
+    """Above and on the left; an odd row or column more is below or on the right, as Ultralytics has
+    it.
+    """
+    return (rows - height) // 2, (cols - width) // 2
 
 
 def _middle(pixels: np.ndarray, crop: Size, where: str) -> np.ndarray:

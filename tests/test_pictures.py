@@ -52,6 +52,25 @@ def test_the_shorter_side_is_resized_and_the_middle_cropped(tmp_path):
     assert (middle[..., -1] == 1).all()
 
 
+def test_a_letterbox_keeps_the_proportions_and_fills_the_rest(tmp_path):
+    pixels = np.zeros((100, 200, 3))
+    pixels[:, 100:] = 250  # dark left, light right
+    path = saved(tmp_path / "x.png", pixels)
+    sample = load_pictures(path, Preprocessing(letterbox=64, range=255))
+    assert sample.shape == (1, 3, 64, 64)
+    assert (sample[..., :16, :] == 114).all()
+    assert (sample[..., 48:, :] == 114).all()
+    assert (sample[..., 16:48, :31] == 0).all()
+    assert (sample[..., 16:48, 33:] == 250).all()
+    other = Preprocessing(letterbox=(40, 61), range=255, fill=7)  # 30 x 61, margins 5 and 5
+    sample = load_pictures(path, other)
+    assert sample.shape == (1, 3, 40, 61)
+    rows = np.flatnonzero((sample[0, 0] != 7).all(axis=1))
+    assert (rows.min(), rows.max()) == (5, 34)
+    thin = load_pictures(saved(tmp_path / "y.png", np.zeros((1000, 1))), Preprocessing(letterbox=8))
+    assert np.count_nonzero(thin[0, 0] == 0) == 8, "a column remains of it"
+
+
 def test_other_orders_types_and_grey(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 3))
     path = saved(tmp_path / "x.png", pixels)
@@ -88,6 +107,8 @@ def test_a_folder_gives_its_pictures_in_the_order_of_names(tmp_path):
         ("mean: [1, 2]", "mean has 2 numbers for 3 channels"),
         ("std: [0]", "std"),
         ("{dtype: uint8, mean: [0.5]}", "leave out mean and std"),
+        ("{letterbox: 8, crop: 8}", "leave out resize and crop"),
+        ("{letterbox: 8, fill: 256}", "fill"),
     ],
 )
 def test_mistakes_in_the_file_name_the_key(text, said, tmp_path):

@@ -124,6 +124,8 @@ def test_several_outputs_are_refused():
         Preprocessing(resize=(60, 30)),
         Preprocessing(resize=50, crop=(40, 45)),
         Preprocessing(crop=(70, 80), layout="nhwc"),
+        Preprocessing(letterbox=60),
+        Preprocessing(letterbox=(120, 75), fill=0),
     ],
 )
 def test_a_box_is_drawn_where_its_object_is_in_the_picture(preprocessing, tmp_path):

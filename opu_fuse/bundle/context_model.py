@@ -34,6 +34,8 @@ DOMAIN, NODE = "com.microsoft", "EPContext"
 CONSTANTS = "constants_crc32"
 """Attribute of a node without constants: the CRC of those that it needs."""
 IR_VERSION = 10
+PREDICTED = "predicted_cycles"
+"""Attribute of a node: the cycles of its groups, for profiles."""
 _LARGEST = (1 << 31) - (1 << 20)
 """Bytes that a model with its programs inside may have: protobuf counts in 31 bits."""
 
@@ -199,7 +201,7 @@ def _node(
         draft.infos.append(helper.make_tensor_value_info(inner, TensorProto.INT8, port.shape))
         draft.names[name] = inner
         outputs.append(inner)
-    return helper.make_node(
+    node = helper.make_node(
         NODE,
         [*(port.name for port in users_in), *(draft.names[name] for name in program.maps_in)],
         outputs,
@@ -211,6 +213,9 @@ def _node(
         ep_sdk_version=f"opu-fuse {program.bundle.tool_version}",
         hardware_architecture=f"{hw.name} {hw.spec_hash:011x}",
     )
+    cycles = sum(group.cycles for group in program.bundle.groups)
+    node.attribute.append(helper.make_attribute(PREDICTED, cycles))
+    return node
 
 
 def _with_casts(

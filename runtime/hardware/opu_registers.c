@@ -205,3 +205,8 @@ void opu_registers_backend(struct opu_backend *backend, struct opu_registers *re
   registers->running = registers->queued = 0;
   registers->programs = 0;
 }
+
+uint64_t opu_registers_cycles(struct opu_registers *registers) {
+  const struct opu_reached reached = reach(registers);
+  return opu_cycles(&reached.device);
+}

@@ -38,6 +38,9 @@ struct opu_registers {
  * no window while it runs: a frame that is submitted then gets OPU_BUSY. */
 void opu_registers_backend(struct opu_backend *backend, struct opu_registers *registers);
 
+/* Clock cycles of the program that was started last, from its start to its end. */
+uint64_t opu_registers_cycles(struct opu_registers *registers);
+
 /* A machine on Linux, from user space. All members are the library's own. */
 struct opu_linux {
   struct opu_registers registers;

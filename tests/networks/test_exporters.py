@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from opu_fuse.pictures import Preprocessing, load_pictures
 from opu_fuse.program import Program
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,14 @@ UNTRAINED = {
     '.from_pretrained("google/vit-base-patch16-224")': f"(ViTForImageClassification.{VIT})",
 }
 """Weights that the packages would download."""
+
+
+LETTERBOX = """
+import numpy as np
+from ultralytics.data.augment import LetterBox
+letterbox = LetterBox((320, 320), auto=False)
+np.save("y.npy", letterbox(image=np.load("x.npy")))
+"""
 
 
 def section(title):
@@ -84,6 +93,26 @@ def test_ultralytics(followed, tmp_path):
     assert len((tmp_path / "names.txt").read_text().splitlines()) == 80
     with Image.open(tmp_path / "boxes.png") as picture:
         assert picture.size == (400, 300)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sizes", [(300, 400), (417, 231), (90, 120)])
+def test_a_letterbox_is_that_of_ultralytics(sizes, tmp_path):
+    """But for the filter of the resampling, which is OpenCV's there."""
+    if find_spec("ultralytics") is None:
+        pytest.skip("extra `exporters` is not installed")
+    rows, cols = np.indices(sizes)
+    pixels = np.stack([rows * 250 // sizes[0], cols * 250 // sizes[1], rows * 0], axis=2)
+    Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "x.png")
+    np.save(tmp_path / "x.npy", pixels.astype(np.uint8))
+    ran(tmp_path, "-c", LETTERBOX)
+    theirs = np.load(tmp_path / "y.npy").astype(int)
+    ours = load_pictures(tmp_path / "x.png", Preprocessing(letterbox=320, range=255))
+    ours = ours[0].transpose(1, 2, 0).astype(int)
+    margin = (ours == 114).all(axis=2)
+    assert np.array_equal(margin, (theirs == 114).all(axis=2))
+    assert margin.any()
+    assert np.abs(ours - theirs).max() <= 2
 
 
 @pytest.mark.nightly

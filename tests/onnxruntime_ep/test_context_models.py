@@ -12,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
+import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.context_model import context_model
 from opu_fuse.bundle.file import load
@@ -19,6 +20,7 @@ from opu_fuse.bundle.program import HostSegment, MachineSegment
 from opu_fuse.bundle.segment_programs import segment_programs
 from opu_fuse.cli.main import app
 from opu_fuse.errors import ProgramError
+from opu_fuse.fuse.explain.partition_json import partition_to_json
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
@@ -59,6 +61,22 @@ def test_machine_segments_become_nodes_and_host_operators_stay_onnx(two_segments
     assert attribute(nodes["segment2"], "hardware_architecture").s == machine
     assert [i.name for i in model.graph.input] == ["image"]
     assert [o.name for o in model.graph.output] == ["sum", "weights"]
+
+
+@pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd"])
+def test_the_nodes_have_the_groups_that_partition_finds(name):
+    """Splits and concats are addresses: groups of their own for `partition`, no instructions."""
+    hw, model = load_hw(MACHINE), zoo.build(name)
+    partition = opu_fuse.partition(model, hw)
+    wanted = {
+        tuple(op["name"] for op in group["ops"])
+        for group in partition_to_json(partition.dfg, hw, partition)["groups"]
+        if not {op["op"] for op in group["ops"]} <= {"split", "concat"}
+    }
+    programs = segment_programs(compiled(model).bundle)
+    groups = [tuple(op.name for op in g.ops) for p in programs for g in p.bundle.groups]
+    assert set(groups) == wanted
+    assert len(groups) == len(wanted)
 
 
 def test_a_map_that_skips_a_host_segment_goes_from_one_program_to_the_next(two_segments):

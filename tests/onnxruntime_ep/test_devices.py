@@ -84,6 +84,7 @@ def test_devices_that_cannot_be_opened_are_one_line(linux, session):
     assert "option device: uio:x: is no name of a device; " in said(device="uio:x")
     assert "dev/uio3: No such file or directory; " in said(device="uio:3")
     assert "option timeout: is no whole number of seconds; " in said(timeout="soon")
+    assert "option devcie: there is no such option; say device, " in said(devcie="uio:0")
     (linux / "sys/class/u-dma-buf/udmabuf0/size").write_text("4096\n")
     assert said(device="uio:0").endswith("give the device more memory")
 

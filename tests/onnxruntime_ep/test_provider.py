@@ -36,8 +36,8 @@ from tests.onnxruntime_ep.conftest import (
 
 RUNS, OPENED = 10_000, 300
 OLDER = ("1.23.2", "1.27.0")
-SANITIZED_FILES = ("context_models", "devices", "provider")
-SANITIZED_TESTS = "not (memory or wheel or cxx or two_names or log_of)"
+SANITIZED_FILES = ("context_models", "devices", "profiles", "provider")
+SANITIZED_TESTS = "not (memory or wheel or cxx or two_names or log_of or warning_names)"
 """Those that measure memory or start programs have nothing to say there."""
 ONE_RUN = """
 import sys, numpy as np, onnxruntime as ort
@@ -103,17 +103,27 @@ def test_the_node_is_placed_on_the_provider(session, network):
     assert session(str(path)).get_providers()[0] == PROVIDER
 
 
-def test_placement_is_in_the_log_of_onnx_runtime(library, network, sample, tmp_path):
-    _, path = network
-    np.save(tmp_path / "x.npy", sample[0]["input"])
-    script = ONE_RUN.replace(
-        "session =", "options.log_severity_level = 0; options.log_verbosity_level = 1\nsession ="
-    )
-    files = (str(library), str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy"))
+def logged(library, model, sample, folder, level):
+    """What ONNX Runtime logs of a run, from a level on."""
+    np.save(folder / "x.npy", sample[0]["input"])
+    script = ONE_RUN.replace("session =", f"options.log_severity_level = {level}\nsession =")
+    files = (str(library), str(model), str(folder / "x.npy"), str(folder / "y.npy"))
     done = subprocess.run(
         [sys.executable, "-c", script, *files], capture_output=True, text=True, check=True
     )
-    assert f"{PROVIDER}: 1 of 1 nodes are machine segments" in done.stderr
+    return done.stderr
+
+
+def test_placement_is_in_the_log_of_onnx_runtime(library, network, sample, tmp_path):
+    said = logged(library, network[1], sample, tmp_path, 0)
+    assert f"{PROVIDER}: 1 of 1 nodes are machine segments" in said
+
+
+def test_a_warning_names_a_model_that_was_not_compiled(library, network, sample, tmp_path):
+    ir.save(zoo.build("tiny_residual"), tmp_path / "net.onnx")
+    said = logged(library, tmp_path / "net.onnx", sample, tmp_path, 2)
+    assert re.search(rf"{PROVIDER}: 0 of \d+ nodes are machine segments, all run on the", said)
+    assert "machine segments" not in logged(library, network[1], sample, tmp_path, 2)
 
 
 def test_two_sessions_in_two_threads_have_the_bits_of_run(session, network, sample):
@@ -196,7 +206,8 @@ def test_a_damaged_context_is_one_line(session, network):
     data[len(data) // 2] ^= 1
     program.s = bytes(data)
     said = refusal(lambda: session(model.SerializeToString()))
-    assert said.startswith("segment0: the file is damaged")
+    assert said.startswith("segment0: the file is damaged (")
+    assert said.endswith("); compile the model again")
     program.s = bytes(data[:100])
     assert refusal(lambda: session(model.SerializeToString())).startswith("segment0: ")
     program.s = b""

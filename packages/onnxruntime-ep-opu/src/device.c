@@ -106,6 +106,10 @@ static const char *what_of(const struct engine *e) {
   return is_simulation(e->name) ? e->machine.simulation.what : e->machine.board.what;
 }
 
+static struct opu_registers *registers_of(struct engine *e) {
+  return is_simulation(e->name) ? &e->machine.simulation.registers : &e->machine.board.registers;
+}
+
 static enum opu_status connect_machine(struct engine *e, int timeout_ms) {
   const char *root = getenv("OPU_ROOT"); /* for tests: before /dev and /sys */
   const int simulated = is_simulation(e->name);
@@ -114,8 +118,7 @@ static enum opu_status connect_machine(struct engine *e, int timeout_ms) {
                 : opu_linux_open(&e->machine.board, e->name, root ? root : "", timeout_ms);
   if (status != OPU_OK) return status;
   e->window = simulated ? e->machine.simulation.window : e->machine.board.window;
-  opu_registers_backend(&e->backend, simulated ? &e->machine.simulation.registers
-                                               : &e->machine.board.registers);
+  opu_registers_backend(&e->backend, registers_of(e));
   return OPU_OK;
 }
 
@@ -220,6 +223,8 @@ enum opu_status opu_device_attach(struct opu_device *d, struct opu_session *sess
   return status;
 }
 
+const char *opu_device_name(const struct opu_device *d) { return d->engine->name; }
+
 const char *opu_device_what(const struct opu_device *d) {
   return d->engine->arena || !*what_of(d->engine) ? opu_status_text(OPU_BUS) : what_of(d->engine);
 }
@@ -241,11 +246,13 @@ static void load(struct opu_device *d, const struct opu_session *session) {
 }
 
 enum opu_status opu_device_run(struct opu_device *d, struct opu_session *session,
-                               const struct opu_in *in, const struct opu_out *out, size_t images) {
+                               const struct opu_in *in, const struct opu_out *out, size_t images,
+                               uint64_t *cycles) {
   enum opu_status status;
   pthread_mutex_lock(&d->engine->lock);
   load(d, session);
   status = opu_run(session, in, out, images);
+  if (cycles) *cycles = d->engine->arena ? 0u : opu_registers_cycles(registers_of(d->engine));
   pthread_mutex_unlock(&d->engine->lock);
   return status;
 }

@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 #define ORT_API_VERSION 23u /* the first with compiling providers: ONNX Runtime 1.23 */
+#define ORT_API_PROFILING 25u /* the first with profilers of providers */
 
 typedef struct OrtStatus OrtStatus;
 typedef struct OrtEnv OrtEnv;
@@ -38,6 +39,9 @@ typedef struct OrtEp OrtEp;
 typedef struct OrtEpFactory OrtEpFactory;
 typedef struct OrtNodeComputeInfo OrtNodeComputeInfo;
 typedef struct OrtNodeComputeContext OrtNodeComputeContext;
+typedef struct OrtEpProfilerImpl OrtEpProfilerImpl;
+typedef struct OrtProfilingEvent OrtProfilingEvent;
+typedef struct OrtProfilingEventsContainer OrtProfilingEventsContainer;
 
 /* A table of functions of any type. */
 typedef void (*ort_entry)(void);
@@ -45,7 +49,7 @@ typedef struct OrtApi {
   ort_entry entry[400];
 } OrtApi;
 typedef struct OrtEpApi {
-  ort_entry entry[20];
+  ort_entry entry[80];
 } OrtEpApi;
 
 /* What the symbol OrtGetApiBase gives. GetApi: a null pointer where the version is not known. */
@@ -55,8 +59,9 @@ typedef struct OrtApiBase {
 } OrtApiBase;
 
 enum { ORT_INVALID_ARGUMENT = 2, ORT_EP_FAIL = 11 };
-enum { ORT_LOGGING_INFO = 1 };
+enum { ORT_LOGGING_INFO = 1, ORT_LOGGING_WARNING = 2 };
 enum { ORT_DEVICE_CPU = 0 };
+enum { ORT_PROFILING_KERNEL = 2 };
 enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
 
 /* place, result, name, parameters */
@@ -98,6 +103,10 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
   X(272, OrtStatus *, ReadOpAttr,                                                                 \
     (const OrtOpAttr *attribute, int type, void *data, size_t bytes, size_t *needed))             \
   X(289, OrtStatus *, GetValueInfoName, (const OrtValueInfo *info, const char **name))            \
+  X(298, void, GetKeyValuePairs,                                                                  \
+    (const OrtKeyValuePairs *pairs, const char *const **keys, const char *const **values,         \
+     size_t *count))                                                                              \
+  X(300, void, ReleaseKeyValuePairs, (OrtKeyValuePairs * pairs))                                  \
   X(301, OrtStatus *, RegisterExecutionProviderLibrary,                                           \
     (OrtEnv * env, const char *name, const char *path))                                           \
   X(303, OrtStatus *, GetEpDevices,                                                               \
@@ -112,6 +121,7 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
   X(344, OrtStatus *, Graph_GetNumNodes, (const OrtGraph *graph, size_t *count))                  \
   X(345, OrtStatus *, Graph_GetNodes,                                                             \
     (const OrtGraph *graph, const OrtNode **nodes, size_t count))                                 \
+  X(346, OrtStatus *, Graph_GetParentNode, (const OrtGraph *graph, const OrtNode **node))         \
   X(349, OrtStatus *, Node_GetName, (const OrtNode *node, const char **name))                     \
   X(350, OrtStatus *, Node_GetOperatorType, (const OrtNode *node, const char **name))             \
   X(351, OrtStatus *, Node_GetDomain, (const OrtNode *node, const char **name))                   \
@@ -122,7 +132,9 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
   X(356, OrtStatus *, Node_GetOutputs,                                                            \
     (const OrtNode *node, const OrtValueInfo **values, size_t count))                             \
   X(361, OrtStatus *, Node_GetAttributeByName,                                                    \
-    (const OrtNode *node, const char *name, const OrtOpAttr **attribute))
+    (const OrtNode *node, const char *name, const OrtOpAttr **attribute))                         \
+  X(379, OrtStatus *, GetSessionOptionsConfigEntries,                                             \
+    (const OrtSessionOptions *options, OrtKeyValuePairs **entries))
 
 #define ORT_EP_ENTRIES(X)                                                                         \
   X(0, OrtStatus *, CreateEpDevice,                                                               \
@@ -130,7 +142,15 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
      const OrtKeyValuePairs *options, OrtEpDevice **result))                                      \
   X(2, OrtStatus *, EpGraphSupportInfo_AddNodesToFuse,                                            \
     (OrtEpGraphSupportInfo * info, const OrtNode *const *nodes, size_t count,                     \
-     const void *options))
+     const void *options))                                                                        \
+  X(65, OrtStatus *, CreateProfilingEvent,                                                        \
+    (int category, int32_t process, int32_t thread, const char *name, int64_t start_us,           \
+     int64_t duration_us, const char *const *keys, const char *const *values, size_t count,       \
+     OrtProfilingEvent **event))                                                                  \
+  X(66, void, ReleaseProfilingEvent, (OrtProfilingEvent * event))                                 \
+  X(72, OrtStatus *, ProfilingEventsContainer_AddEvents,                                          \
+    (OrtProfilingEventsContainer * container, const OrtProfilingEvent *const *events,             \
+     size_t count))
 
 /* ort_Name(table) is the entry with its type. */
 #define ORT_ACCESSOR(table, place, result, name, parameters)                                     \
@@ -145,8 +165,9 @@ enum { ORT_ATTRIBUTE_INT = 1, ORT_ATTRIBUTE_STRING = 5 };
 ORT_ENTRIES(ORT_API_ACCESSOR)
 ORT_EP_ENTRIES(ORT_EP_API_ACCESSOR)
 
-/* What a provider implements; `version` is ORT_API_VERSION, so that ONNX Runtime reads no member
- * that a later version has added. Members that may be null pointers and are so here have no type. */
+/* What a provider implements. ONNX Runtime reads no member that a later version than `version` has
+ * added: it is ORT_API_VERSION, and ORT_API_PROFILING for an OrtEp with a profiler. Members that may
+ * be null pointers and are so here have no type. */
 struct OrtNodeComputeInfo {
   uint32_t version;
   OrtStatus *(*CreateState)(OrtNodeComputeInfo *self, OrtNodeComputeContext *context,
@@ -164,6 +185,18 @@ struct OrtEp {
   void (*ReleaseNodeComputeInfos)(OrtEp *self, OrtNodeComputeInfo **infos, size_t count);
   ort_entry GetPreferredDataLayout, ShouldConvertDataLayoutForOp, SetDynamicOptions, OnRunStart,
       OnRunEnd, CreateAllocator, CreateSyncStreamForDevice, GetCompiledModelCompatibilityInfo;
+  ort_entry GetKernelRegistry, IsConcurrentRunSupported, Sync;
+  OrtStatus *(*CreateProfiler)(OrtEp *self, OrtEpProfilerImpl **profiler);
+  ort_entry later[16]; /* null pointers: graph capture and what was added with it */
+};
+
+/* StartProfiling: offset_ns since ONNX Runtime's own start, which is 0 for times of events. */
+struct OrtEpProfilerImpl {
+  uint32_t version;
+  void (*Release)(OrtEpProfilerImpl *self);
+  OrtStatus *(*StartProfiling)(OrtEpProfilerImpl *self, int64_t offset_ns);
+  ort_entry StartEvent, StopEvent;
+  OrtStatus *(*EndProfiling)(OrtEpProfilerImpl *self, OrtProfilingEventsContainer *container);
 };
 
 struct OrtEpFactory {

@@ -128,7 +128,7 @@ static OrtStatus *take_members(const OrtApi *api, const OrtNode *node,
   if (!wrong && (!found.section || !found.words || (is_main && !found.constants)))
     wrong = "a member is missing";
   if (wrong) {
-    snprintf(what, sizeof what, "%s: %s", opu_status_text(OPU_DAMAGED), wrong);
+    snprintf(what, sizeof what, "the file is damaged (%s)", wrong);
     return opu_failed(api, c->name, what, "compile the model again");
   }
   c->section = copy_of(found.section, c->section_bytes = found.section_bytes);
@@ -147,11 +147,10 @@ static OrtStatus *open_members(const OrtApi *api, struct opu_context *c) {
                        c->constants->bytes, c->words, c->words_bytes);
   char what[OPU_MESSAGE / 2];
   if (status == OPU_OK && !*c->file.refused) return NULL;
-  snprintf(what, sizeof what, "%s%s%s", status == OPU_OK ? "" : opu_status_text(status),
-           status == OPU_DAMAGED ? ": " : "",
-           status == OPU_OK        ? c->file.refused
-           : status == OPU_DAMAGED ? c->file.what
-                                   : "");
+  if (status == OPU_DAMAGED)
+    snprintf(what, sizeof what, "the file is damaged (%s)", c->file.what);
+  else
+    snprintf(what, sizeof what, "%s", status == OPU_OK ? c->file.refused : opu_status_text(status));
   return opu_failed(api, c->name, what, "compile the model again");
 }
 

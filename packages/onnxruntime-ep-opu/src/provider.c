@@ -8,13 +8,17 @@
 #define VENDOR_ID 0u /* of no PCI device */
 #define SECONDS 10 /* that a machine segment may take, unless the user says otherwise */
 
+/* has_profilers: whether the ONNX Runtime that runs has profilers of providers. */
 struct factory {
   OrtEpFactory base;
   const OrtApi *api;
+  int has_profilers;
 };
 
+/* has_asked: whether it has seen the nodes of the model. */
 struct provider {
   OrtEp base;
+  int has_asked;
   const OrtLogger *logger;
   struct opu_owner owner;
 };
@@ -24,15 +28,33 @@ static const char *ep_name(const OrtEp *self) {
   return OPU_PROVIDER_NAME;
 }
 
+/* How many nodes are ours. A model without any is likely one that was to be compiled before. */
+static OrtStatus *report(struct provider *p, const OrtGraph *graph, size_t taken, size_t count) {
+  const OrtApi *api = p->owner.api;
+  int level = ORT_LOGGING_INFO;
+  const OrtNode *parent;
+  char message[256];
+  OPU_TRY(ort_Graph_GetParentNode(api)(graph, &parent));
+  if (!parent) { /* the body of a loop or a condition has none */
+    if (!taken && !p->has_asked) level = ORT_LOGGING_WARNING;
+    p->has_asked = 1;
+  }
+  snprintf(message, sizeof message, "%s: %lu of %lu nodes are machine segments%s",
+           OPU_PROVIDER_NAME, (unsigned long)taken, (unsigned long)count,
+           level == ORT_LOGGING_INFO ? ""
+                                     : ", all run on the processor: open what `opu-fuse compile "
+                                       "MODEL.onnx --hw SPEC -o OUT.onnx` writes");
+  return ort_Logger_LogMessage(api)(p->logger, level, message, __FILE__, __LINE__,
+                                    "GetCapability");
+}
+
 static OrtStatus *get_capability(OrtEp *self, const OrtGraph *graph, OrtEpGraphSupportInfo *info) {
-  const struct provider *p = (const struct provider *)(void *)self;
+  struct provider *p = (struct provider *)(void *)self;
   const OrtApi *api = p->owner.api;
   const OrtEpApi *ep_api = ort_GetEpApi(api)();
   OrtStatus *status = NULL;
   const OrtNode **nodes;
-  size_t count, n;
-  unsigned long taken = 0;
-  char message[128];
+  size_t count, n, taken = 0;
   OPU_TRY(ort_Graph_GetNumNodes(api)(graph, &count));
   nodes = (const OrtNode **)malloc((count + 1u) * sizeof *nodes);
   if (!nodes) return opu_no_memory(api, OPU_PROVIDER_NAME);
@@ -45,11 +67,7 @@ static OrtStatus *get_capability(OrtEp *self, const OrtGraph *graph, OrtEpGraphS
     taken++;
   }
   free((void *)nodes);
-  if (status) return status;
-  snprintf(message, sizeof message, "%s: %lu of %lu nodes are machine segments",
-           OPU_PROVIDER_NAME, taken, (unsigned long)count);
-  return ort_Logger_LogMessage(api)(p->logger, ORT_LOGGING_INFO, message, __FILE__, __LINE__,
-                                    "GetCapability");
+  return status ? status : report(p, graph, taken, count);
 }
 
 static void release_segments(OrtEp *self, OrtNodeComputeInfo **infos, size_t count) {
@@ -93,25 +111,54 @@ static OrtStatus *compile(OrtEp *self, const OrtGraph **graphs, const OrtNode **
   return status;
 }
 
+static OrtStatus *create_profiler(OrtEp *self, OrtEpProfilerImpl **profiler) {
+  const struct opu_owner *owner = &((const struct provider *)(void *)self)->owner;
+  return opu_profiler_create(owner->api, owner->profiles, profiler);
+}
+
+#define PREFIX "ep.opufuseexecutionprovider." /* before our options, among those of the session */
+static const char *const option_names[] = {"device", "spec_hash", "timeout"};
+
 /* An option of the session, "" where the user gives none. */
 static OrtStatus *option(const OrtApi *api, const OrtSessionOptions *options, const char *name,
                          char *value, size_t room) {
-  char key[64] = "ep.", *end = key + 3;
-  const char *c;
+  char key[64];
   int found = 0;
-  for (c = OPU_PROVIDER_NAME; *c; c++) /* ONNX Runtime writes it in lower case */
-    *end++ = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
-  snprintf(end, sizeof key - (size_t)(end - key), ".%s", name);
+  snprintf(key, sizeof key, PREFIX "%s", name);
   *value = '\0';
   OPU_TRY(ort_HasSessionConfigEntry(api)(options, key, &found));
   if (!found) return NULL;
   return ort_GetSessionConfigEntry(api)(options, key, value, &room);
 }
 
+static OrtStatus *check_name(const OrtApi *api, const char *key) {
+  const size_t prefix = sizeof PREFIX - 1u;
+  char where[96];
+  size_t n;
+  if (strncmp(key, PREFIX, prefix) != 0) return NULL;
+  for (n = 0; n < sizeof option_names / sizeof *option_names; n++)
+    if (strcmp(key + prefix, option_names[n]) == 0) return NULL;
+  snprintf(where, sizeof where, "option %.80s", key + prefix);
+  return opu_failed(api, where, "there is no such option", "say device, spec_hash or timeout");
+}
+
+static OrtStatus *check_names(const OrtApi *api, const OrtSessionOptions *options) {
+  OrtKeyValuePairs *entries;
+  const char *const *keys, *const *values;
+  OrtStatus *status = NULL;
+  size_t count, n;
+  OPU_TRY(ort_GetSessionOptionsConfigEntries(api)(options, &entries));
+  ort_GetKeyValuePairs(api)(entries, &keys, &values, &count);
+  for (n = 0; n < count && !status; n++) status = check_name(api, keys[n]);
+  ort_ReleaseKeyValuePairs(api)(entries);
+  return status;
+}
+
 static OrtStatus *read_options(const OrtApi *api, const OrtSessionOptions *options,
                                struct opu_options *result) {
   char seconds[16], *end;
   long number;
+  OPU_TRY(check_names(api, options));
   OPU_TRY(option(api, options, "device", result->device, sizeof result->device));
   OPU_TRY(option(api, options, "spec_hash", result->spec_hash, sizeof result->spec_hash));
   OPU_TRY(option(api, options, "timeout", seconds, sizeof seconds));
@@ -136,13 +183,20 @@ static OrtStatus *create_ep(OrtEpFactory *self, const OrtHardwareDevice *const *
   if (!p) return opu_no_memory(f->api, OPU_PROVIDER_NAME);
   p->owner.api = f->api;
   p->logger = logger;
-  p->base.version = ORT_API_VERSION;
+  p->owner.profiles = opu_profiles_create();
+  if (!p->owner.profiles) {
+    free(p);
+    return opu_no_memory(f->api, OPU_PROVIDER_NAME);
+  }
+  p->base.version = f->has_profilers ? ORT_API_PROFILING : ORT_API_VERSION;
+  p->base.CreateProfiler = create_profiler;
   p->base.GetName = ep_name;
   p->base.GetCapability = get_capability;
   p->base.Compile = compile;
   p->base.ReleaseNodeComputeInfos = release_segments;
   status = read_options(f->api, options, &p->owner.options);
   if (status) {
+    opu_profiles_release(p->owner.profiles);
     free(p);
     return status;
   }
@@ -156,6 +210,7 @@ static void release_ep(OrtEpFactory *self, OrtEp *ep) {
   (void)self;
   for (n = 0; n < p->owner.count; n++) opu_device_release(p->owner.devices[n], NULL);
   free((void *)p->owner.devices);
+  opu_profiles_release(p->owner.profiles);
   free(p);
 }
 
@@ -220,6 +275,14 @@ static bool has_streams(const OrtEpFactory *self) {
   return false;
 }
 
+/* Whether the ONNX Runtime that runs is of this version of its interface or a later one. Asking for a
+ * table that it does not have would write to its log. */
+static int is_version(const OrtApiBase *base, unsigned wanted) {
+  unsigned major, minor;
+  if (sscanf(base->GetVersionString(), "%u.%u", &major, &minor) != 2) return 0;
+  return major > 1u || minor >= wanted;
+}
+
 OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const OrtLogger *logger,
                              OrtEpFactory **factories, size_t room, size_t *count) {
   const OrtApi *api = base->GetApi(ORT_API_VERSION);
@@ -237,6 +300,7 @@ OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const Ort
   f = (struct factory *)calloc(1, sizeof *f);
   if (!f) return opu_no_memory(api, OPU_PROVIDER_NAME);
   f->api = api;
+  f->has_profilers = is_version(base, ORT_API_PROFILING);
   f->base.version = ORT_API_VERSION;
   f->base.GetName = name_of;
   f->base.GetVendor = vendor;

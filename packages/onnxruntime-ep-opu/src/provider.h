@@ -78,20 +78,50 @@ struct opu_constants *opu_device_constants(const struct opu_device *device);
 /* Whether it was opened for a program like this. */
 int opu_device_suits(const struct opu_device *device, const struct opu_context *context);
 
-/* As opu_session_attach and opu_run. Threads wait for each other. */
+/* As opu_session_attach and opu_run. Threads wait for each other. cycles: where to write those of
+ * the machine, 0 for an engine without a clock; or a null pointer. */
 enum opu_status opu_device_attach(struct opu_device *device, struct opu_session *session,
                                   const struct opu_file *file, void *work);
 enum opu_status opu_device_run(struct opu_device *device, struct opu_session *session,
-                               const struct opu_in *in, const struct opu_out *out, size_t images);
+                               const struct opu_in *in, const struct opu_out *out, size_t images,
+                               uint64_t *cycles);
+
+/* As the user named it. */
+const char *opu_device_name(const struct opu_device *device);
 
 /* Why a device cannot be reached, after OPU_BUS. */
 const char *opu_device_what(const struct opu_device *device);
+
+/* -------- profiler.c: events in ONNX Runtime's profiles -------- */
+
+/* The profiles that a session is writing. */
+struct opu_profiles;
+struct opu_profiles *opu_profiles_create(void); /* a null pointer where there is no memory */
+void opu_profiles_release(struct opu_profiles *profiles);
+
+/* Whether there is one. */
+int opu_profiles_active(struct opu_profiles *profiles);
+
+/* A run of a segment. cycles: 0 where nobody counted; predicted_cycles: -1 where unknown. */
+struct opu_profiled {
+  const char *segment, *device;
+  int64_t start_ns, end_ns, predicted_cycles;
+  uint64_t cycles;
+};
+
+void opu_profiles_add(struct opu_profiles *profiles, const struct opu_profiled *run);
+int64_t opu_now_ns(void);
+
+/* A profiler, for ONNX Runtime to release. */
+OrtStatus *opu_profiler_create(const OrtApi *api, struct opu_profiles *profiles,
+                               OrtEpProfilerImpl **result);
 
 /* -------- segment.c -------- */
 
 /* What a session of ONNX Runtime has: its devices, one for each program. */
 struct opu_owner {
   const OrtApi *api;
+  struct opu_profiles *profiles;
   struct opu_options options;
   struct opu_device **devices;
   size_t count;

@@ -19,6 +19,8 @@ struct segment {
   const OrtApi *api;
   struct opu_context context;
   struct opu_device *device;
+  struct opu_profiles *profiles;
+  int64_t predicted_cycles;
   void *work;
   struct opu_session session;
   struct opu_in *in;
@@ -227,6 +229,22 @@ static OrtStatus *failed_run(const struct segment *s, enum opu_status status) {
   }
 }
 
+/* Run on the device; a profile gets an event of it. */
+static enum opu_status execute(struct segment *s, size_t images) {
+  struct opu_profiled done;
+  enum opu_status status;
+  if (!opu_profiles_active(s->profiles))
+    return opu_device_run(s->device, &s->session, s->in, s->out, images, NULL);
+  done.segment = s->context.name;
+  done.device = opu_device_name(s->device);
+  done.predicted_cycles = s->predicted_cycles;
+  done.start_ns = opu_now_ns();
+  status = opu_device_run(s->device, &s->session, s->in, s->out, images, &done.cycles);
+  done.end_ns = opu_now_ns();
+  if (status == OPU_OK) opu_profiles_add(s->profiles, &done);
+  return status;
+}
+
 static OrtStatus *run(struct segment *s, OrtKernelContext *context) {
   size_t images = 0;
   enum opu_status status;
@@ -236,7 +254,7 @@ static OrtStatus *run(struct segment *s, OrtKernelContext *context) {
     return opu_bad_input(s->api, s->context.name, "has more images than the model declares",
                          "give as many as it declares");
   OPU_TRY(get_outputs(s, context, images));
-  status = opu_device_run(s->device, &s->session, s->in, s->out, images);
+  status = execute(s, images);
   return status == OPU_OK ? NULL : failed_run(s, status);
 }
 
@@ -269,12 +287,15 @@ OrtStatus *opu_segment_create(struct opu_owner *owner, const OrtGraph *graph, co
   OrtStatus *status;
   if (!s) return opu_no_memory(owner->api, "EPContext");
   s->api = owner->api;
+  s->profiles = owner->profiles;
   s->info.version = ORT_API_VERSION;
   s->info.CreateState = create_state;
   s->info.Compute = compute;
   s->info.ReleaseState = release_state;
   pthread_mutex_init(&s->lock, NULL);
   status = opu_context_read(owner, graph, node, &s->context);
+  if (!status)
+    status = opu_int_attribute(s->api, node, "predicted_cycles", -1, &s->predicted_cycles);
   if (!status) status = check_machine(s, owner->options.spec_hash);
   if (!status) status = order(s, node, fused);
   if (!status) status = find_device(owner, s);
