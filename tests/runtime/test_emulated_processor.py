@@ -1,4 +1,6 @@
-"""Firmware with libopu, on an emulated Cortex-A without an operating system, drives the machine."""
+"""Firmware with libopu, on emulated processors without an operating system, drives the machine: a
+Cortex-A72, and a 32-bit RISC-V microcontroller without floating point.
+"""
 
 from pathlib import Path
 
@@ -20,16 +22,20 @@ from tests.runtime.libopu import Status
 from tests.runtime.test_host_segments import joined_model
 
 pytest.importorskip("unicorn", reason="extra `dev` is not installed")
-from tests.runtime.emulated.board import Board, firmware
+from tests.runtime.emulated.board import Board
+from tests.runtime.emulated.processors import CORTEX_A72, SIFIVE_E31
 
 TINY = load_hw("opu-tiny")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 IMAGES = 5
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    return firmware(tmp_path_factory.mktemp("firmware"), require_cross("aarch64"))
+@pytest.fixture(scope="module", params=[CORTEX_A72, SIFIVE_E31], ids=lambda p: p.name)
+def started(request, tmp_path_factory):
+    """A board on a connection, with libopu as its firmware."""
+    processor, folder = request.param, tmp_path_factory.mktemp("firmware")
+    image = processor.firmware(folder, require_cross(processor.name))
+    return lambda connection: Board(processor, image, connection)
 
 
 class Case:
@@ -64,11 +70,11 @@ def digits(tmp_path_factory):
 
 
 @pytest.fixture
-def board(image):
+def board(started):
     """In front of a model of the machine."""
     with served_model(TINY) as (path, machine, _):
         connection = SimConnection(str(path), "board")
-        yield Board(image, connection), machine.model
+        yield started(connection), machine.model
         connection.close()
 
 
@@ -106,11 +112,11 @@ def test_a_fault_and_the_time_limit_are_reported_and_the_next_run_is_right(board
 
 
 @pytest.mark.rtl
-def test_firmware_drives_the_rtl(image, joined, digits):
+def test_firmware_drives_the_rtl(started, joined, digits):
     """Interrupts, faults at both ends of a program, overlapping frames."""
     with served_rtl("opu-tiny") as (path, _):
         connection = SimConnection(str(path), "board")
-        processor = Board(image, connection)
+        processor = started(connection)
         for case in (joined, digits):
             ran = case.run(processor)
             assert _same(ran, case)
