@@ -1,5 +1,5 @@
-"""A board with an emulated processor (`processors.py`): its firmware is libopu, its machine is the one
-behind the socket of `opu-fuse hw sim`. Memory map and registers: board.h.
+"""A board with an emulated processor (`processors.py`): its firmware is libopu, its machine is the
+one behind the socket of `opu-fuse hw sim`. Memory map and registers: board.h.
 """
 
 import time

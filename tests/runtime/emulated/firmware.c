@@ -26,7 +26,7 @@ struct mailbox {
 
 static volatile struct mailbox *const mailbox = (volatile struct mailbox *)MAILBOX;
 static uint32_t started;
-uint32_t interrupts; /* start.S counts */
+uint32_t interrupts; /* counted in assembly */
 
 static uint32_t board_read(uint32_t offset) { return *(volatile uint32_t *)(uintptr_t)(BOARD + offset); }
 

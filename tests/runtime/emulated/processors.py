@@ -33,9 +33,9 @@ EXTERNAL = 1 << 31 | 11
 
 
 class Processor(Struct, frozen=True):
-    """name: of its compiler in `commands.py`, and in start_*.S. pc: Unicorn's register. reset: makes one.
-    interrupt: what the processor does at the board's interrupt after an instruction: it returns the
-    next program counter, given that without an interrupt.
+    """name: of its compiler in `commands.py`, and in start_*.S. pc: Unicorn's register.
+
+    interrupt: what the processor does at an interrupt, given its program counter: the next one.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _reset_riscv() -> Uc:
 
 
 def _interrupt_riscv(uc: Uc, pc: int) -> int:
-    """A trap to machine mode (privileged specification, 3.1.6.1), unless the interrupt is masked."""
+    """A trap to machine mode (privileged architecture, 3.1.6.1), unless interrupts are masked."""
     state = uc.reg_read(riscv.UC_RISCV_REG_MSTATUS)
     if not state & MIE:
         return pc
