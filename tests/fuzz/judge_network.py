@@ -17,7 +17,7 @@ where something is.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def judge_compiled(case: NetworkCase, hw: HwSpec, made: Compilation) -> str | No
     """None, or what is wrong with what `compiled` gave: a refusal, too. Raises what compiling a
     batch raises.
     """
-    several = replace(_options(case), batch=case.batch)
+    several = options_of(case, batch=case.batch)
     many = case.batch > 1
     together = pipeline.compile_prepared(made.prepared, hw, several).bundle if many else None
     try:
@@ -88,7 +88,7 @@ def _wrong(case: NetworkCase, hw: HwSpec, made: Compilation, together: Bundle | 
     wrong += _check_disagrees(bundle, inputs, result, wrong)
     wrong += wrong_beside(case.proto(), bundle, inputs, result)
     wrong.sort(key=lambda line: not line.startswith(("output", "--check")))  # what users see first
-    wrong += _native_differs(bundle, hw, inputs, result, window)
+    wrong += native_differs(bundle, hw, inputs, result, window)
     wrong += _other_runs(case, bundle, hw, inputs, result)
     if together is not None:
         wrong += _batched(case, hw, bundle, together)
@@ -107,7 +107,7 @@ scales, and whether it may be rewritten.
 
 def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
     """The program of a case. Raises what compiling raises."""
-    options = _options(case)
+    options = options_of(case)
     key = (case.model, case.writing, case.scales, case.strategy in REWRITING)
     if key in _kept:
         return pipeline.compile_prepared(_kept[key], hw, options)
@@ -118,13 +118,14 @@ def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
     return found
 
 
-def _options(case: NetworkCase) -> Options:
+def options_of(case: NetworkCase, *, batch: int = 1) -> Options:
     return Options(
         strategy=StrategyName(case.strategy),
         scales=Scales(case.scales),
         reuse_memory=case.reuse_memory,
         cascades=FusedStackChoice(case.cascades),
         calibration=None if case.quantised else case.inputs(salt=1),
+        batch=batch,
     )
 
 
@@ -308,7 +309,7 @@ def _groups_differ(case: NetworkCase, hw: HwSpec, made: Compilation) -> list[str
     return [f"compile has a group {extra[0]} that partition has not"] if extra else []
 
 
-def _native_differs(
+def native_differs(
     bundle: Bundle, hw: HwSpec, inputs: Arrays, result: RunResult, window: np.ndarray
 ) -> list[str]:
     """The native engine leaves other bytes, counts or results than the functional one."""

@@ -18,6 +18,7 @@ HOMES = {
     "specs": "specs:KIND",
     "programs": "programs:KIND",
     "options": "options:KIND",
+    "native": "native:KIND",
 }
 
 

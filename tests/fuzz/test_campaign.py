@@ -7,12 +7,14 @@ import os
 import pytest
 
 from opu_fuse.errors import ProgramError
-from tests.fuzz import judge_network, networks
+from opu_fuse.sim.native.runner import NativeRunner
+from tests.fuzz import judge_network, native, networks
 from tests.fuzz.campaign import Plan, run, table
 from tests.fuzz.cases import Outcome
 from tests.fuzz.kinds import HOMES, kind
 from tests.fuzz.machines import machine
 from tests.fuzz.pipelines import Pipelines
+from tests.fuzz.random_machine import NAME
 
 MINUTES = float(os.environ.get("OPU_FUSE_FUZZ_MINUTES", "60"))
 MOST_REFUSED = 0.02
@@ -27,7 +29,7 @@ def finds_of(**plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "cases"), [("networks", 5), ("careless", 3)])
+@pytest.mark.parametrize(("name", "cases"), [("networks", 5), ("careless", 3), ("native", 3)])
 def test_a_fixed_share_of_networks_is_right_or_refused(name, cases, tmp_path):
     finds_of(kinds=[kind(name)], cases=cases, jobs=1, folder=tmp_path, shrink=False)
 
@@ -64,6 +66,19 @@ def test_rtl_runs_networks_as_the_functional_engine_does(tmp_path):
 def test_an_hour_finds_nothing(seed, tmp_path):
     kinds, jobs = [kind(name) for name in HOMES], os.cpu_count() or 1
     finds_of(kinds=kinds, minutes=MINUTES, jobs=jobs, folder=tmp_path, seed=seed)
+
+
+def test_a_changed_byte_of_the_native_engine_is_found(monkeypatch):
+    run_of = NativeRunner.run
+
+    def disturbed(self, *args):
+        ran = run_of(self, *args)
+        self.window[0] ^= 1
+        return ran
+
+    monkeypatch.setattr(NativeRunner, "run", disturbed)
+    found = native.KIND.judge(native.KIND.draw(500_000), NAME) or ""
+    assert "other bytes in the memory window" in found
 
 
 def test_what_compiles_is_not_refused_later(monkeypatch):

@@ -14,6 +14,8 @@ from opu_fuse.sim.ports import noise
 from tests.runtime.built import COMMAND, build
 
 CROSS = {"aarch64": "aarch64-linux-gnu-gcc", "riscv64": "riscv64-linux-gnu-gcc"}
+"""For Linux."""
+BARE = {"riscv32": "riscv64-unknown-elf-gcc"}
 
 
 def case_of(bundle, folder, inputs=None):
@@ -50,12 +52,13 @@ def same_outputs(command, case):
 
 def require_cross(processor, *tools):
     """The C compiler of a processor; skips, or fails in CI, where it or another tool is missing."""
-    missing = [tool for tool in (CROSS[processor], *tools) if shutil.which(tool) is None]
+    compiler = (CROSS | BARE)[processor]
+    missing = [tool for tool in (compiler, *tools) if shutil.which(tool) is None]
     if missing and os.environ.get("CI"):
         pytest.fail(f"{' and '.join(missing)} missing (.ci/run installs them)")
     if missing:
         pytest.skip(f"needs {' and '.join(missing)} (apt-get install qemu-user gcc-...)")
-    return CROSS[processor]
+    return compiler
 
 
 def cross_command(processor, folder):

@@ -1,4 +1,6 @@
-"""Firmware with libopu, on an emulated Cortex-A without an operating system, drives the machine."""
+"""Firmware with libopu, on emulated processors without an operating system, drives the machine: a
+Cortex-A72, and a 32-bit RISC-V microcontroller without floating point.
+"""
 
 from pathlib import Path
 
@@ -14,32 +16,48 @@ from opu_fuse.options import Options
 from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
+from opu_fuse.sim.ports import noise
 from tests.devices.served import served_model, served_rtl
 from tests.runtime.commands import require_cross
-from tests.runtime.libopu import Status
+from tests.runtime.libopu import File, Session, Status
 from tests.runtime.test_host_segments import joined_model
 
 pytest.importorskip("unicorn", reason="extra `dev` is not installed")
-from tests.runtime.emulated.board import Board, firmware
+from tests.runtime.emulated.board import Board
+from tests.runtime.emulated.detector import detector
+from tests.runtime.emulated.processors import CORTEX_A72, SIFIVE_E31
 
 TINY = load_hw("opu-tiny")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 IMAGES = 5
+LARGEST_DIFFERENCE = 2e-6
+"""Of functions of floats (docs/run-on-a-board.md)."""
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    return firmware(tmp_path_factory.mktemp("firmware"), require_cross("aarch64"))
+@pytest.fixture(scope="module", params=[CORTEX_A72, SIFIVE_E31], ids=lambda p: p.name)
+def started(request, tmp_path_factory):
+    """A board on a connection, with libopu as its firmware."""
+    processor, folder = request.param, tmp_path_factory.mktemp("firmware")
+    image = processor.firmware(folder, require_cross(processor.name))
+    return lambda connection: Board(processor, image, connection)
 
 
 class Case:
-    """A program file, inputs of one port, what Python computes of them."""
+    """A program file, inputs of one port, what Python computes of them and, where host segments
+    compute floats, what libopu makes of them here.
+    """
 
-    def __init__(self, bundle, inputs, folder):
+    def __init__(self, bundle, inputs, folder, *, floats=False):
         save(bundle, folder / "x.opu")
         self.file, self.inputs = (folder / "x.opu").read_bytes(), inputs
         named = {bundle.inputs[0].name: inputs}
         (self.expected,) = engine.run(bundle, TINY, named, engine="native").outputs.values()
+        if floats:
+            status, outputs = Session(File(self.file)).run([inputs], len(inputs))
+            assert status is Status.OK
+            (here,), python = outputs.values(), self.expected
+            assert np.abs(here - python).max() <= LARGEST_DIFFERENCE * np.abs(python).max()
+            self.expected = here
         self.segments = sum(hasattr(s, "words") for s in bundle.segments)
 
     def run(self, board, **options):
@@ -63,12 +81,20 @@ def digits(tmp_path_factory):
     return Case(program.bundle, images, tmp_path_factory.mktemp("digits"))
 
 
+@pytest.fixture(scope="module")
+def boxes(tmp_path_factory):
+    """A detector: boxes are decoded on the processor."""
+    bundle = compile_model(detector(), TINY, Options(host="c")).bundle
+    (inputs,) = noise(bundle).values()
+    return Case(bundle, inputs, tmp_path_factory.mktemp("detector"), floats=True)
+
+
 @pytest.fixture
-def board(image):
+def board(started):
     """In front of a model of the machine."""
     with served_model(TINY) as (path, machine, _):
         connection = SimConnection(str(path), "board")
-        yield Board(image, connection), machine.model
+        yield started(connection), machine.model
         connection.close()
 
 
@@ -82,6 +108,11 @@ def test_firmware_runs_networks_one_after_the_other(board, joined, digits):
     processor, _ = board
     for case in (joined, digits, joined):
         assert _same(case.run(processor), case)
+
+
+def test_boxes_of_a_detector_have_the_same_bits_on_each_processor(board, boxes):
+    processor, _ = board
+    assert _same(boxes.run(processor), boxes)
 
 
 def test_frames_overlap_in_two_windows(board, joined):
@@ -106,15 +137,15 @@ def test_a_fault_and_the_time_limit_are_reported_and_the_next_run_is_right(board
 
 
 @pytest.mark.rtl
-def test_firmware_drives_the_rtl(image, joined, digits):
+def test_firmware_drives_the_rtl(started, joined, digits, boxes):
     """Interrupts, faults at both ends of a program, overlapping frames."""
     with served_rtl("opu-tiny") as (path, _):
         connection = SimConnection(str(path), "board")
-        processor = Board(image, connection)
-        for case in (joined, digits):
+        processor = started(connection)
+        for case in (joined, digits, boxes):
             ran = case.run(processor)
             assert _same(ran, case)
-            assert ran[0].interrupts == ran[0].waits == IMAGES * case.segments
+            assert ran[0].interrupts == ran[0].waits == len(case.inputs) * case.segments
             assert _same(case.run(processor, overlap=True), case)
         for word, bits, code in (
             (0, 1, ErrorCode.SPEC_MISMATCH),

@@ -1,40 +1,22 @@
-"""A board with an emulated Cortex-A72 (Unicorn): its firmware is libopu, its machine is the one
-behind the socket of `opu-fuse hw sim`. Memory map and registers: board.h.
+"""A board with an emulated processor (`processors.py`): its firmware is libopu, its machine is the
+one behind the socket of `opu-fuse hw sim`. Memory map and registers: board.h.
 """
 
-import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import fields
-from unicorn import arm64_const as arm
 from unicorn import unicorn_const as const
-from unicorn.unicorn import Uc
 
 from opu_fuse.devices.linux import REGISTER_BYTES
 from opu_fuse.devices.sim_client import SimConnection
-from tests.runtime.built import build
+from tests.runtime.emulated.processors import Processor
 
-HERE = Path(__file__).parent
 RAM_BYTES, MAILBOX, REGISTERS, BOARD, DRAM = 1 << 26, 0x0200_0000, 0x4000_0000, 0x5000_0000, 1 << 31
 FILE, INPUT, OUTPUT = 0x0210_0000, 0x0300_0000, 0x0380_0000
 DONE, CLOCK, BROKEN = 0, 4, 8
-EL1H_MASKED = 0x3C5
-"""PSTATE: EL1 with its own stack pointer, all interrupts masked."""
-IRQ_MASK, IRQ_VECTOR = 1 << 7, 0x280
-SPSR_EL1 = (4, 0, 3, 0, 0)
-"""CRn, CRm, op0, op1, op2."""
-OPTIONS = (
-    *("-O1", "-ffreestanding", "-nostdlib", "-static", "-no-pie", "-fno-pic"),
-    *("-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-mno-outline-atomics"),
-    "-fno-tree-loop-distribute-patterns",  # memcpy is not to become a call of itself
-    "-mstrict-align",  # memory is of device type while the MMU is off
-    f"-I{HERE}",
-    f"-Wl,-T,{HERE / 'link.ld'},--build-id=none,--no-warn-rwx-segments",
-)
-SOURCES = ("src/*.c", "hardware/opu_registers.c", HERE / "firmware.c", HERE / "start.S")
+FOREVER = 0xFFFF_FFFF
 
 
 class Results(Struct, frozen=True):
@@ -50,31 +32,23 @@ class Results(Struct, frozen=True):
     reads: int
 
 
-def firmware(folder: Path, compiler: str) -> bytes:
-    elf = build(folder / "firmware.elf", *SOURCES, compiler=compiler, options=OPTIONS)
-    copy = compiler.replace("gcc", "objcopy")
-    subprocess.run([copy, "-O", "binary", elf, folder / "firmware.bin"], check=True)
-    return (folder / "firmware.bin").read_bytes()
-
-
 class Board:
     """The processor after its reset, in front of a machine. accesses: number of reads and writes of
     the machine's registers.
     """
 
-    def __init__(self, image: bytes, machine: SimConnection) -> None:
+    def __init__(self, processor: Processor, image: bytes, machine: SimConnection) -> None:
+        self._processor = processor
         self._machine = machine
         self._done, self._broken = False, 0
         self.accesses = 0
         self._memory = machine.bytes
-        uc = self._uc = Uc(const.UC_ARCH_ARM64, const.UC_MODE_ARM)
-        uc.ctl_set_cpu_model(arm.UC_CPU_ARM64_A72)
+        uc = self._uc = processor.reset()
         uc.mem_map(0, RAM_BYTES)
         uc.mem_map_ptr(DRAM, self._memory.size, const.UC_PROT_ALL, self._memory.ctypes.data)
         uc.mmio_map(REGISTERS, REGISTER_BYTES, self._read, None, self._write, None)
         uc.mmio_map(BOARD, REGISTER_BYTES, self._read_board, None, self._write_board, None)
         uc.mem_write(0, image)
-        uc.reg_write(arm.UC_ARM64_REG_PSTATE, EL1H_MASKED)
         self._pc = 0
 
     def run(
@@ -108,21 +82,11 @@ class Board:
         """Until the firmware is done. The emulator returns at each `wfi`."""
         self._done = False
         while not self._done:
-            self._uc.emu_start(self._pc, (1 << 64) - 1)
-            assert not self._broken, f"exception, ESR_EL1 {self._broken:#x}"
-            self._pc = self._uc.reg_read(arm.UC_ARM64_REG_PC)
+            self._uc.emu_start(self._pc, FOREVER)
+            assert not self._broken, f"exception {self._broken:#x}"
+            self._pc = self._uc.reg_read(self._processor.pc)
             if not self._done and self._machine.wait(1.0):
-                self._interrupt()
-
-    def _interrupt(self) -> None:
-        """What the processor does at an IRQ that is not masked: `AArch64.TakeException`."""
-        state = self._uc.reg_read(arm.UC_ARM64_REG_PSTATE)
-        if state & IRQ_MASK:
-            return
-        self._uc.reg_write(arm.UC_ARM64_REG_CP_REG, (*SPSR_EL1, state))
-        self._uc.reg_write(arm.UC_ARM64_REG_ELR_EL1, self._pc)
-        self._uc.reg_write(arm.UC_ARM64_REG_PSTATE, EL1H_MASKED)
-        self._pc = self._uc.reg_read(arm.UC_ARM64_REG_VBAR_EL1) + IRQ_VECTOR
+                self._pc = self._processor.interrupt(self._uc, self._pc)
 
     def _read(self, _uc, offset, size, _) -> int:
         assert size == 4

@@ -18,9 +18,15 @@ struct mailbox {
   uint32_t interrupts, waits, reads;
 };
 
+#ifdef __riscv
+#define SLEEP "csrsi mstatus, 8\n\twfi\n\tcsrci mstatus, 8"
+#else
+#define SLEEP "msr daifclr, #2\n\twfi\n\tmsr daifset, #2"
+#endif
+
 static volatile struct mailbox *const mailbox = (volatile struct mailbox *)MAILBOX;
 static uint32_t started;
-uint32_t interrupts; /* start.S counts */
+uint32_t interrupts; /* counted in assembly */
 
 static uint32_t board_read(uint32_t offset) { return *(volatile uint32_t *)(uintptr_t)(BOARD + offset); }
 
@@ -41,7 +47,7 @@ static int wait(void *self) {
   (void)self;
   mailbox->waits++;
   if (board_read(BOARD_CLOCK) - started >= mailbox->timeout_ms) return 1;
-  __asm__ volatile("msr daifclr, #2\n\twfi\n\tmsr daifset, #2" ::: "memory");
+  __asm__ volatile(SLEEP ::: "memory");
   return 0;
 }
 
