@@ -52,12 +52,11 @@ def further_cells(
     """
     if geometry.anchor is None or dfg[geometry.anchor].op not in ACCUMULATING:
         return ()
-    weight = filters(dfg, geometry.anchor)
+    weight = phase.filters(filters(dfg, geometry.anchor))
     if weight.dtype == np.int8:
         return ()
     if phase.taps is None:
         weight = weight.reshape(len(weight), -1, *shape.kernel)
-    weight = phase.filters(weight)
     return tuple(_cells(dfg, geometry, shape, hw, weight, _further(weight)))
 
 
