@@ -40,6 +40,7 @@ from opu_fuse.host.form_names import HostForm
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
+from opu_fuse.model.interpolation import INTERPOLATION
 from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
@@ -139,10 +140,12 @@ def prepare_model(
 
 
 def norms_of(hw: HwSpec) -> frozenset[str]:
-    """ONNX operators of `model/norms.py` that a machine runs: a prepared model suits all machines
-    that have the same.
+    """ONNX operators of `model/norms.py` and `model/interpolation.py` that a machine runs: a
+    prepared model suits all machines that have the same.
     """
-    return frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
+    norms = frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
+    windows = hw.array.depthwise and "transposed_conv" in hw.dataflow.operators
+    return norms | {INTERPOLATION} if norms and windows else norms
 
 
 def in_layout(data: "Calibration", layout: str) -> "Calibration":

@@ -17,6 +17,7 @@ from opu_fuse.dfg.lower_node import Lowered, const_array, lower, shape_of
 from opu_fuse.dfg.value_types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
+from opu_fuse.model.interpolation import interpolation
 from opu_fuse.model.names import known_names, own_name
 from opu_fuse.model.norms import Norm, machine_norm
 from opu_fuse.model.preprocessing import preprocessing
@@ -113,6 +114,12 @@ class _Builder:
         norm = machine_norm(node, whole, self.norms) if self.norms else None
         if norm is not None:
             return _lowered_norm(norm)
+        linear = interpolation(node, self.norms)
+        if linear is not None:
+            operands, access = (linear.source, linear.taps), (Access.FULL, Access.PER_CHANNEL)
+            return Lowered(
+                op="transposed_conv", operands=operands, access=access, attrs=linear.attrs
+            )
         if whole is None:
             return lower(node)
         access = (Access.FULL,)

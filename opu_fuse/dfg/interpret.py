@@ -155,6 +155,8 @@ def _conv(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numer
         case "conv":
             sums = conv_sums(x, weight, node.attrs, zero)
         case "transposed_conv":
+            if node.attrs.get("edges"):
+                x = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), "edge")
             sums = transposed_sums(x, weight, node.attrs, zero)
         case _:
             sums = dense_sums(x, weight)

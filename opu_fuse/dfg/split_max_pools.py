@@ -1,4 +1,5 @@
-"""Max pools with a window larger than a tile are split into a sequence of pools.
+"""Max pools with a window larger than a tile are split into a sequence of pools; so are square ones
+of stride 1, where windows of three rows and columns are faster.
 
 The maximum of partial maximums is exact, even for overlapping windows; nothing is rounded. The
 pools run first along rows, then along columns, each with a window that fits. The largest window
@@ -16,6 +17,8 @@ from opu_fuse.dfg.renumber import renumbered
 
 _LONGEST = 16
 """Most pools in sequence along an axis."""
+_SMALL = 3
+"""Rows and columns of a window of which post retains all columns but the new one."""
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -49,6 +52,22 @@ def split_window(node: Node, size: Sequence[int], most: int) -> list[dict[str, A
             return None
         results += [_along(axis, span, attrs) for span in spans]
     return results if len(results) > 1 else None
+
+
+def small_windows(node: Node) -> list[dict[str, Any]] | None:
+    """Attributes of pools of 3 x 3 that equal a max pool of 5 x 5, 7 x 7, …; None for others.
+
+    Each position of padding is added by one of the pools, the first ones first, and each adds one
+    at a side at most. So every window of a pool has a position that exists.
+    """
+    attrs, size = node.attrs, node.attrs["kernel"][0] if node.op == "max_pool" else 0
+    if size < _SMALL + 2 or size % 2 == 0 or attrs["kernel"] != (size, size):
+        return None
+    count, pads = size // 2, attrs["pads"]
+    if (attrs["strides"], attrs["dilations"]) != ((1, 1), (1, 1)) or max(pads) > count:
+        return None
+    small = {**attrs, "kernel": (_SMALL, _SMALL)}
+    return [{**small, "pads": tuple([int(p > part) for p in pads])} for part in range(count)]
 
 
 def _spans(span: Span, size: int, most: int) -> Iterator[Span]:

@@ -164,6 +164,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     phased: bool = False
     """The pass computes only some rows and columns of its map (one phase of a sub-pixel
     decomposition)."""
+    needed: Cells | None = None
+    """Sparsity map of the weights' first int8 term; None: all its weight rows are multiplied."""
     further: tuple[Cells, ...] = ()
     """Sparsity maps of the second and later int8 terms, where weights are the sum of several."""
     pools_with_halo: bool = False

@@ -330,9 +330,7 @@ def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
                 phased=True,
             ),
         )
-        for phase, window, rows, cols in phases(
-            draft.transposed.attrs, shape.out_rows, shape.out_cols
-        )
+        for phase, window, rows, cols in phases(draft.transposed.attrs, shape)
     )
 
 

@@ -3,60 +3,123 @@
 Result row y reads input row (y + pad - k) / stride for the kernel rows k where that is whole. So
 the rows y = p, p + stride, … all see the same kernel rows (k0, k0 + stride, …), and form a
 convolution of stride 1 with the mirrored part of the kernel. Likewise for columns.
+
+Where the border of the input is repeated (`edges`), the first and the last rows of a phase read the
+border row several times. They are phases of their own, with the sum of those kernel rows.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from opu_fuse.layout.shape import Window
+from opu_fuse.layout.shape import Shape, Window
+
+
+class Taps(Struct, frozen=True, kw_only=True):
+    """Kernel rows, or columns, of a phase: `count` from `first` on, `step` apart, to be mirrored.
+    Of the mirrored ones, the first `before` and the last `after` are added to their neighbour.
+    """
+
+    first: int
+    step: int
+    count: int
+    before: int = 0
+    after: int = 0
+
+    @property
+    def multiplied(self) -> int:
+        """Rows that remain."""
+        return max(self.count - self.before - self.after, 1)
 
 
 class Phase(Struct, frozen=True, kw_only=True):
     """Every `stride`-th row and column of a map, from `first` on.
 
-    taps: (first, step, count) of the kernel rows and columns used, to be mirrored; None: the whole
-    kernel as it is.
+    taps: of rows and columns; None: the whole kernel as it is.
     """
 
     first: tuple[int, int] = (0, 0)
     stride: tuple[int, int] = (1, 1)
-    taps: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
+    taps: tuple[Taps, Taps] | None = None
 
     def filters(self, weight: np.ndarray) -> np.ndarray:
-        """The weights that this phase multiplies by, mirrored: of (oc, ic, kh, kw), its taps."""
-        for axis, (first, step, count) in zip((2, 3), self.taps or (), strict=False):
-            used = range(first, first + step * count, step)
+        """The weights that this phase multiplies by, mirrored: of (oc, ic, kh, kw), its taps.
+
+        int16 where the sum of repeated ones exceeds int8.
+        """
+        for axis, taps in zip((2, 3), self.taps or (), strict=False):
+            used = range(taps.first, taps.first + taps.step * taps.count, taps.step)
             weight = np.flip(weight.take(used, axis), axis)
+            if taps.before or taps.after:
+                weight = _folded(weight, axis, taps)
         return weight
 
 
 WHOLE = Phase()
 
 
-def phases(
-    attrs: Mapping[str, Any], rows: int, cols: int
-) -> Iterator[tuple[Phase, Window, int, int]]:
-    """Phase, window, rows and columns of every part of a result of rows × cols; attrs: kernel,
-    strides, pads. Phases without a row or column are left out.
+def _folded(weight: np.ndarray, axis: int, taps: Taps) -> np.ndarray:
+    """Add the outer rows along an axis to the outermost that remain."""
+    rows = np.moveaxis(weight.astype(np.int16), axis, 0)
+    kept = rows[taps.before : taps.count - taps.after].copy()
+    kept[0] += rows[: taps.before].sum(axis=0, dtype=np.int16)
+    kept[-1] += rows[taps.count - taps.after :].sum(axis=0, dtype=np.int16)
+    result = np.moveaxis(kept, 0, axis)
+    narrow = result.astype(np.int8)
+    return narrow if np.array_equal(narrow, result) else result
+
+
+def phases(attrs: Mapping[str, Any], shape: Shape) -> Iterator[tuple[Phase, Window, int, int]]:
+    """Phase, window, rows and columns of every part of a result.
+
+    attrs: kernel, strides, pads, edges. shape: of the whole. Phases without a row or column are
+    left out.
     """
     strides = attrs["strides"]
-    for py in range(min(strides[0], rows)):
-        for px in range(min(strides[1], cols)):
-            (rows_used, top), (cols_used, left) = _along(attrs, 0, py), _along(attrs, 1, px)
-            kernel = max(rows_used[2], 1), max(cols_used[2], 1)
+    for first_row, down, top, row_count in _along(attrs, 0, shape.out_rows, shape.in_rows):
+        for first_col, across, left, col_count in _along(attrs, 1, shape.out_cols, shape.in_cols):
+            kernel = down.multiplied, across.multiplied
             window = Window(kernel=kernel, pads=(top, left, 0, 0))
-            phase = Phase(first=(py, px), stride=strides, taps=(rows_used, cols_used))
-            yield phase, window, -(-(rows - py) // strides[0]), -(-(cols - px) // strides[1])
+            phase = Phase(first=(first_row, first_col), stride=strides, taps=(down, across))
+            yield phase, window, row_count, col_count
 
 
-def _along(attrs: Mapping[str, Any], axis: int, p: int) -> tuple[tuple[int, int, int], int]:
-    """(first, step, count) of the kernel positions of a phase, and the padding before it (negative:
-    input left out).
+def _along(
+    attrs: Mapping[str, Any], axis: int, results: int, size: int
+) -> Iterator[tuple[int, Taps, int, int]]:
+    """(first result, taps, padding before it, results) of the phases along an axis. A negative
+    padding leaves input out.
     """
     kernel, stride, pad = (attrs[name][axis] for name in ("kernel", "strides", "pads"))
-    first = (p + pad) % stride
-    count = len(range(first, kernel, stride))
-    return (first, stride, count), count - 1 - (p + pad - first) // stride
+    for p in range(min(stride, results)):
+        first = (p + pad) % stride
+        taps = Taps(first=first, step=stride, count=len(range(first, kernel, stride)))
+        before = taps.count - 1 - (p + pad - first) // stride
+        count = -(-(results - p) // stride)
+        if attrs.get("edges"):
+            yield from _at_edges(p, taps, before + 1, count, size)  # one row is repeated
+        else:
+            yield p, taps, before, count
+
+
+def _at_edges(
+    p: int, taps: Taps, before: int, count: int, size: int
+) -> Iterator[tuple[int, Taps, int, int]]:
+    """Runs of a phase's results that repeat the same rows of the border."""
+    start = 0
+    while start < count:
+        outside = _outside(start - before, taps.count, size)
+        end = start + 1
+        while end < count and _outside(end - before, taps.count, size) == outside:
+            end += 1
+        over, under = outside
+        folded = structs.replace(taps, before=over, after=under)
+        yield p + start * taps.step, folded, before - over - start, end - start
+        start = end
+
+
+def _outside(begin: int, count: int, size: int) -> tuple[int, int]:
+    """How many of `count` input rows from `begin` on are before the first, and after the last."""
+    return min(max(-begin, 0), count - 1), min(max(begin + count - size, 0), count - 1)

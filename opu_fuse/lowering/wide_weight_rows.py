@@ -1,15 +1,17 @@
-"""The additional weight rows of weights wider than 8 bits.
+"""The weight rows that are multiplied where most are zero.
 
-Such weights are the sum of several int8 (`quant.weight_parts`). The first is multiplied as every
-weight is. The others are zero but for the few numbers that int8 does not hold, so the array is
-passed only those of their rows that hold one: further kernel parts, which accumulate in the same
-partial sums.
+Weights wider than 8 bits are the sum of several int8 (`quant.weight_parts`). The first is
+multiplied as every weight is. The others are zero but for the few numbers that int8 does not hold,
+so the array is passed only those of their rows that hold one: further kernel parts, which
+accumulate in the same partial sums. Of one-hot weights (`Shape.needed`) the first term, too, is
+passed without its zero rows.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.layout.shape import Cells, Shape
@@ -19,22 +21,42 @@ _STEP_ROWS = 2
 """Weight rows that a further instruction costs: a cut must save more."""
 
 
+class Needed(Struct, frozen=True, kw_only=True):
+    """Nonzero weight rows of a mode: bool [segment][kernel row][column iteration][output group].
+
+    first: of the first int8 term; None: all are multiplied;
+    further: of each further term.
+    """
+
+    first: np.ndarray | None = None
+    further: tuple[np.ndarray, ...] = ()
+
+    def count(self, dense: int) -> int:
+        """Rows of all terms. dense: rows of the first term if all are multiplied."""
+        first = dense if self.first is None else int(self.first.sum())
+        return first + sum(int(rows.sum()) for rows in self.further)
+
+
 def needed_rows(
     shape: Shape, mode: Mode, hw: HwSpec, iterations: int, cols_per_iteration: int
-) -> tuple[np.ndarray, ...]:
-    """Nonzero weight rows of a mode, for every int8 term but the first.
-
-    Each is bool [segment][kernel row][column iteration][output group].
+) -> Needed:
+    """The weight rows of a mode that are multiplied.
 
     iterations: column iterations;
     cols_per_iteration: kernel columns of each.
     """
-    if not shape.further:
-        return ()
-    if shape.im2row is not None:
-        return tuple([_im2row_rows(cells, mode.oc, iterations) for cells in shape.further])
     lanes = 0 if shape.slot < hw.word_bytes else mode.ic
-    return tuple([_rows(cells, lanes, mode.oc, cols_per_iteration) for cells in shape.further])
+    if shape.im2row is not None:
+        return Needed(
+            further=tuple([_im2row_rows(cells, mode.oc, iterations) for cells in shape.further])
+        )
+    first = shape.needed
+    return Needed(
+        first=None if first is None else _rows(first, lanes, mode.oc, cols_per_iteration),
+        further=tuple(
+            [_rows(cells, lanes, mode.oc, cols_per_iteration) for cells in shape.further]
+        ),
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -76,9 +98,14 @@ def every_part(
     """
     yield 0, whole
     for number, rows in enumerate(further, 1):
-        inside = rows[tuple(slice(first, first + count) for first, count in whole)]
-        for box in boxes(inside):
-            yield number, _offset(box, whole)
+        yield from ((number, box) for box in boxes_in(whole, rows))
+
+
+def boxes_in(whole: tuple[Span, ...], rows: np.ndarray) -> Iterator[tuple[Span, ...]]:
+    """Boxes that cover the needed rows of a box of weight rows."""
+    inside = rows[tuple(slice(first, first + count) for first, count in whole)]
+    for box in boxes(inside):
+        yield _offset(box, whole)
 
 
 def _offset(box: Sequence[Span], bounds: Sequence[Span]) -> tuple[Span, ...]:

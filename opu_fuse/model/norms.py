@@ -12,7 +12,7 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.model.composites import Composite, const_array
-from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.model.opsets import STANDARD
 
 _EPSILON = 1e-5
@@ -37,7 +37,8 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
 
     operators: ONNX operators that the machine runs.
     """
-    norm = node if whole is None else next((n for n in whole.nodes if n.op_type in NORMS), None)
+    nodes = (node,) if whole is None else whole.nodes
+    norm = next((n for n in nodes if n.op_type in NORM_OPERATORS), None)
     if norm is None or norm.op_type not in operators or norm.domain not in STANDARD:
         return None
     x = norm.inputs[0] if whole is None else whole.source

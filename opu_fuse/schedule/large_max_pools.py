@@ -1,11 +1,14 @@
-"""Split max pools whose window exceeds every tile into several in a row, and fuse again."""
+"""Split max pools into several in a row where their window exceeds every tile, or where that is
+faster, and fuse again.
+"""
 
 import dataclasses
+import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.split_max_pools import split_window, with_split_pools
+from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.split_max_pools import small_windows, split_window, with_split_pools
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.hw.spec.check import largest
@@ -15,11 +18,15 @@ from opu_fuse.units.base import ModuleKind
 Rest = TypeVar("Rest")
 Fused = tuple[Dfg, Partition, Rest]
 """A graph, its groups, and further results of the caller."""
-_WHY = "a maximum of maxima: its window has more positions than a tile of the machine"
+_LARGE = "a maximum of maxima: its window has more positions than a tile of the machine"
+_SLOW = "a maximum of maxima: windows of three columns take one column for each result"
+_PASS_CYCLES = 300
+"""What another pass costs, whatever its size: fill, drain and the latency of the memory."""
 
 
 def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest]]) -> Fused[Rest]:
-    """Fuse the graph; split max pools left to the host where all their parts run on the machine.
+    """Fuse the graph; split max pools left to the host where all their parts run on the machine,
+    and those that are faster in parts.
 
     The split is described in `dfg/split_max_pools.py`.
     """
@@ -28,10 +35,14 @@ def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest
     if partition.strategy not in REWRITING or not hw.build:
         return fused
     on_host = {graph[op.node].name for op in partition.host}
-    large = [node for node in dfg.calls if node.op == "max_pool" and node.name in on_host]
-    parts = {}
-    for node in large:
-        attributes = split_window(node, dfg[node.operands[0]].shape[2:], _most(hw))
+    parts, reasons = {}, {}
+    for node in (node for node in dfg.calls if node.op == "max_pool"):
+        if node.name in on_host:
+            attributes = split_window(node, dfg[node.operands[0]].shape[2:], _most(hw))
+            reasons[node.index] = _LARGE
+        else:
+            attributes = _faster(node, hw)
+            reasons[node.index] = _SLOW
         if attributes is not None:
             parts[node.index] = attributes
     while parts:
@@ -39,7 +50,7 @@ def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest
         tried = fuse(graph)
         left = {tried[0][op.node].name for op in tried[1].host}.intersection(names)
         if not left:
-            why = {dfg[index].name: _WHY for index in parts}
+            why = {dfg[index].name: reasons[index] for index in parts}
             return tried[0], dataclasses.replace(tried[1], rewrites=why), tried[2]
         parts = {
             index: row
@@ -47,6 +58,20 @@ def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest
             if not any(n == dfg[index].name or n.startswith(f"{dfg[index].name}/") for n in left)
         }
     return fused
+
+
+def _faster(node: Node, hw: HwSpec) -> list[dict[str, Any]] | None:
+    """The parts of a pool if they take fewer cycles; None if they do not.
+
+    Only on machines with norms: those without keep their programs.
+    """
+    parts = small_windows(node)
+    if parts is None or not any(m.kind is ModuleKind.NORM for m in hw.dataflow.modules.values()):
+        return None
+    _, channels, *size = node.shape
+    words = math.prod(size) * -(-channels // hw.word_channels) * hw.cycles_per_word
+    saved = (math.prod(node.attrs["kernel"]) - sum(part["kernel"][0] for part in parts)) * words
+    return parts if saved > _PASS_CYCLES * (len(parts) - 1) else None
 
 
 def _most(hw: HwSpec) -> int:

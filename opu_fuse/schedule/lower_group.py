@@ -20,7 +20,7 @@ from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.lowering.handlers import StageOf, chain_operand
 from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, moves_nothing
 from opu_fuse.schedule.layer import Interior, Layer, NormPasses
-from opu_fuse.schedule.wide_weights import further_cells
+from opu_fuse.schedule.wide_weights import with_cells
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.affine import affine_params, gate_registers
 from opu_fuse.units.base import Stage
@@ -72,7 +72,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         interiors=_interiors(dfg, members, geometry),
     )
     layers = [
-        replace(whole, phase=p, shape=replace(s, further=further_cells(dfg, geometry, p, s, hw)))
+        replace(whole, phase=p, shape=with_cells(dfg, geometry, p, s, hw))
         for p, s in geometry.phases
     ]
     return layers[0], *(replace(layer, macs=0) for layer in layers[1:])

@@ -1,19 +1,47 @@
-"""Sparsity maps of the further int8 terms of weights that exceed int8."""
+"""Sparsity maps of weights: of one-hot weights, and of the further int8 terms of wide ones."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import ACCUMULATING, filters
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
-from opu_fuse.hw.dram_layout import extent, lanes_of
+from opu_fuse.hw.dram_layout import extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Cells, Shape
 from opu_fuse.lowering.pass_geometry import Geometry
 from opu_fuse.lowering.polyphase import Phase
+
+
+def with_cells(dfg: Dfg, geometry: Geometry, phase: Phase, shape: Shape, hw: HwSpec) -> Shape:
+    """A phase of a pass with the sparsity maps of its weights."""
+    return replace(
+        shape,
+        needed=_needed_cells(dfg, geometry, shape, hw),
+        further=further_cells(dfg, geometry, phase, shape, hw),
+    )
+
+
+def _needed_cells(dfg: Dfg, geometry: Geometry, shape: Shape, hw: HwSpec) -> Cells | None:
+    """`Shape.needed` of a convolution that puts pixels next to each other for a norm.
+
+    Such weights are one-hot: with patches of 2 x 2 pixels one weight row of four or more is not
+    zero. Other layers keep their programs.
+    """
+    if geometry.anchor is None or shape.depthwise or not shape.passes:
+        return None
+    if not is_plain(geometry.out_pieces):
+        return None
+    if dfg[geometry.anchor].op != "conv" or "choice" not in dfg[geometry.anchor].attrs:
+        return None
+    weight = filters(dfg, geometry.anchor)
+    if weight.dtype != np.int8 or not np.all(weight.any(axis=(1, 2, 3))):
+        return None
+    return next(_cells(dfg, geometry, shape, hw, weight, [np.nonzero(weight)]))
 
 
 def further_cells(
@@ -24,32 +52,41 @@ def further_cells(
     """
     if geometry.anchor is None or dfg[geometry.anchor].op not in ACCUMULATING:
         return ()
-    weight = filters(dfg, geometry.anchor)
+    weight = phase.filters(filters(dfg, geometry.anchor))
     if weight.dtype == np.int8:
         return ()
-    kernel, modes = shape.kernel, hw.array.modes
     if phase.taps is None:
-        weight = weight.reshape(len(weight), -1, *kernel)
-    weight = phase.filters(weight)
+        weight = weight.reshape(len(weight), -1, *shape.kernel)
+    return tuple(_cells(dfg, geometry, shape, hw, weight, _further(weight)))
+
+
+def _cells(
+    dfg: Dfg,
+    geometry: Geometry,
+    shape: Shape,
+    hw: HwSpec,
+    weight: np.ndarray,
+    terms: Iterable[tuple[np.ndarray, ...]],
+) -> Iterator[Cells]:
+    """Yield a sparsity map for each of `terms`: indices (oc, ic, y, x) of nonzero weights."""
+    modes = hw.array.modes
     out = math.gcd(*(m.oc for m in modes), min(hw.array.units, hw.word_channels))
     inner = math.gcd(*(m.ic for m in modes))
     size = (
         -(-extent(geometry.out_pieces) // out),
         -(-extent(geometry.in_pieces) // inner),
-        *kernel,
+        *shape.kernel,
     )
     inputs = feature_shape(dfg[geometry.source].shape)[0]
     first_inputs = _first_inputs(weight.shape[0], weight.shape[1], inputs)
-    cells = []
-    for oc, ic, y, x in _further(weight):
+    for oc, ic, y, x in terms:
         lanes = (
             lanes_of(geometry.out_pieces)[oc],
             lanes_of(geometry.in_pieces)[first_inputs[oc] + ic],
         )
         bits = np.zeros(size, np.bool_)
         bits[lanes[0] // out, lanes[1] // inner, y, x] = True
-        cells.append(Cells(out=out, inner=inner, size=size, bits=np.packbits(bits).tobytes()))
-    return tuple(cells)
+        yield Cells(out=out, inner=inner, size=size, bits=np.packbits(bits).tobytes())
 
 
 def _first_inputs(channels: int, per_group: int, inputs: int) -> np.ndarray:

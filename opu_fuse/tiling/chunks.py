@@ -2,14 +2,16 @@
 weight packing share.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import row_cycles
 from opu_fuse.layout.shape import Shape
-from opu_fuse.lowering.wide_weight_rows import every_part, needed_rows
+from opu_fuse.lowering.wide_weight_rows import boxes_in, every_part, needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, every_window
 from opu_fuse.tiling.tile import (
     Span,
@@ -176,7 +178,7 @@ def _features(
     unit = segments_per_block(mode, hw)
     group = first_group(shape, mode, hw, block)
     groups = output_groups(shape, mode, hw, block, blocks)
-    further = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
+    needed = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
     capacity = hw.buffers.weight.bank_words // row_words
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
@@ -184,6 +186,7 @@ def _features(
     # Each part of a kernel is loaded for itself: as few, large pieces as a bank holds.
     few = tile.undivided or tile.kernel != shape.window.kernel
     load = None if few else row_words * hw.buffers.weight.width / rate / swept
+    begun: set[int] = set()
     results = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
@@ -192,27 +195,30 @@ def _features(
                 weights = []
                 origin = (first + at) * unit, ky[0], kx[0], group
                 size = segments, ky[1], kx[1], groups
-                for begins, piece in _pieces(size, unit, capacity, load):
-                    whole = tuple([(a + b, n) for a, (b, n) in zip(origin, piece, strict=True)])
-                    for part, box in every_part(whole, further):
-                        (start, several), rows, cols, (begin, outputs) = box
-                        count_rows = several * rows[1] * cols[1] * outputs
-                        weights.append(
-                            WeightChunk(
-                                segment=start,
-                                segments=several,
-                                ky=rows,
-                                kx=cols,
-                                group=begin,
-                                groups=outputs,
-                                offset=offset,
-                                rows=count_rows,
-                                words=count_rows * row_words,
-                                accumulate=bool(results or part or not begins),
-                                part=part,
-                            )
+                whole = tuple(zip(origin, size, strict=True))
+                if needed.first is None:
+                    boxes = _every_box(whole, unit, capacity, load, needed.further)
+                else:
+                    boxes = _needed_boxes(whole, needed.first, capacity, begun)
+                for accumulate, part, box in boxes:
+                    (start, several), rows, cols, (begin, outputs) = box
+                    count_rows = several * rows[1] * cols[1] * outputs
+                    weights.append(
+                        WeightChunk(
+                            segment=start,
+                            segments=several,
+                            ky=rows,
+                            kx=cols,
+                            group=begin,
+                            groups=outputs,
+                            offset=offset,
+                            rows=count_rows,
+                            words=count_rows * row_words,
+                            accumulate=accumulate or bool(needed.first is None and results),
+                            part=part,
                         )
-                        offset += weights[-1].words * hw.buffers.weight.width
+                    )
+                    offset += weights[-1].words * hw.buffers.weight.width
                 results.append(
                     FeatureChunk(
                         block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
@@ -221,19 +227,42 @@ def _features(
     return tuple(results), offset
 
 
-def _pieces(
-    size: tuple[int, int, int, int], unit: int, capacity: int, load: float | None
-) -> Iterator[tuple[bool, tuple[Span, ...]]]:
-    """Yield (whether it is the first one of its output groups, box) of pieces of weight rows.
+def _every_box(
+    whole: tuple[Span, ...],
+    unit: int,
+    capacity: int,
+    load: float | None,
+    further: Sequence[np.ndarray],
+) -> Iterator[tuple[bool, int, tuple[Span, ...]]]:
+    """Yield (whether it accumulates, int8 term, box) of the instructions for all rows of a box.
 
-    A box is (first, count) along each axis of `size`: segments, kernel rows, column iterations and
-    output groups. unit, capacity, load: as in `weight_chunks`.
+    A box is (first, count) of segments, kernel rows, column iterations and output groups. unit,
+    capacity, load: as in `weight_chunks`.
     """
-    segments, *kernel, groups = size
+    segments, *kernel, groups = (count for _, count in whole)
     for group in group_pieces(groups, segments, unit, capacity):
         chunks = weight_chunks(segments, unit, (kernel[0], kernel[1]), group[1], capacity, load)
         for number, (s, n, y, yn, x, xn) in enumerate(chunks):
-            yield number == 0, ((s, n), (y, yn), (x, xn), group)
+            piece = (s, n), (y, yn), (x, xn), group
+            inside = tuple([(a + b, c) for (a, _), (b, c) in zip(whole, piece, strict=True)])
+            for part, box in every_part(inside, further):
+                yield bool(part or number), part, box
+
+
+def _needed_boxes(
+    whole: tuple[Span, ...], rows: np.ndarray, capacity: int, begun: set[int]
+) -> Iterator[tuple[bool, int, tuple[Span, ...]]]:
+    """The same for the rows of a box that are not zero. begun: output groups that have sums."""
+    for box in boxes_in(whole, rows):
+        *inputs, (first, count) = box
+        most = max(1, capacity // math.prod(n for _, n in inputs))
+        group, end = first, first + count
+        while group < end:
+            accumulate, start = group in begun, group
+            while group < min(start + most, end) and (group in begun) is accumulate:
+                group += 1
+            begun.update(range(start, group))
+            yield accumulate, 0, (*inputs, (start, group - start))
 
 
 def _windows(

@@ -168,8 +168,8 @@ def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], 
     kernel_rows, kernel_cols = kernel_iterations(shape, mode, hw)
     segments = input_segments(shape, mode, hw, *inputs)
     dense = segments * kernel_rows * kernel_cols * output_groups(shape, mode, hw, 0, blocks)
-    further = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
-    return dense + sum(int(rows.sum()) for rows in further)
+    columns = cols_per_iteration(shape, mode, hw)
+    return needed_rows(shape, mode, hw, kernel_cols, columns).count(dense)
 
 
 def _is_resident(shape: Shape, hw: HwSpec) -> bool:

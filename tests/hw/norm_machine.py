@@ -51,6 +51,18 @@ _SPLITS = NORM_MACHINE.replace("name: norms", "name: split-norms").replace(
 )
 
 
+_WINDOWS = (
+    NORM_MACHINE.replace("name: norms", "name: window-norms")
+    .replace("buffers:", "array: {depthwise: true, window_cycles: 1}\nbuffers:")
+    .replace("operators:", "operators:\n    transposed_conv: [ipa]")
+)
+
+
+def window_norm_machine() -> HwSpec:
+    """Its array computes depthwise windows and transposed convolutions."""
+    return _machine(_WINDOWS)
+
+
 def norm_machine() -> HwSpec:
     return _machine(NORM_MACHINE)
 

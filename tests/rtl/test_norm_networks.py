@@ -5,9 +5,16 @@ import pytest
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.ports import noise
-from tests.hw.norm_machine import narrow_norm_machine, norm_machine, split_norm_machine
+from tests.hw.norm_machine import (
+    narrow_norm_machine,
+    norm_machine,
+    split_norm_machine,
+    window_norm_machine,
+)
 from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
+from tests.networks.test_interpolation import network as resized
+from tests.networks.test_merged_patches import merging
 from tests.rtl.session import hold_bits_and_cycles
 
 CASES = {
@@ -24,6 +31,7 @@ CASES = {
     "a rolled map": (attention_blocks.rolled(7, 12, 3), "layer_norm"),
     "windows of an image": (permuted_pixels.network("windows", 12, (2, 3), (3, 2)), "permute"),
     "patches of an image": (permuted_pixels.network("patches", 17, (5, 3), (2, 2)), "permute"),
+    "joined pixels": (merging(12, 12), "layer_norm"),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
 
@@ -36,6 +44,15 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
     assert compiled.plan.co_scheduled or case != "co-scheduled heads"
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+def test_a_map_with_repeated_borders_has_them_too(rtl):
+    hw = window_norm_machine()
+    model = resized(11, (7, 6), 2, "half_pixel")
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    assert compiled.bundle.groups[-1].ops[0].op == "transposed_conv"
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 

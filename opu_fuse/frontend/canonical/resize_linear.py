@@ -31,7 +31,8 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import REWRITE_KEY
+from opu_fuse.model.interpolation import INTERPOLATION, interpolation
+from opu_fuse.quant import CHOICE_KEY, NORMS_KEY, REWRITE_KEY
 
 _SEPARATE = 3
 """From this factor on, rows and columns are averaged one after the other."""
@@ -55,7 +56,7 @@ def run(model: ir.Model) -> bool:
 
 def _resize(node: ir.Node) -> bool:
     x, factors = node.inputs[0], _factors(node)
-    if x is None or factors is None:
+    if x is None or factors is None or interpolation(node, _operators(node)) is not None:
         return False
     corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     channels, *source = static_shape(x)[1:]  # type: ignore[index]  # `_factors` knows them
@@ -90,6 +91,12 @@ def _resize(node: ir.Node) -> bool:
     return True
 
 
+def _operators(node: ir.Node) -> frozenset[str]:
+    """ONNX operators that the machine runs in its own form."""
+    assert node.graph is not None
+    return node.graph.meta.get(NORMS_KEY, frozenset())
+
+
 def _double(node: ir.Node, x: ir.Value, shape: Sequence[int], factor: int) -> None:
     """Rewrite a Resize by a power of two, of rows and columns.
 
@@ -98,11 +105,24 @@ def _double(node: ir.Node, x: ir.Value, shape: Sequence[int], factor: int) -> No
     """
     window, stage = _window((2, 2), centred=True), ""
     while factor > 1:
+        if factor == 2 and stage and INTERPOLATION in _operators(node):
+            _weigh(node, *_repeat(node, x, shape, (2, 2), stage))
+            return
         x, shape = _repeat(node, x, shape, (2, 2), stage)
         x, shape = _average(node, x, shape, window, f"{stage}means")
         window, stage, factor = _mean((2, 2), (0, 0), (0, 0)), f"{stage}means/", factor // 2
     rewrite(node, "AveragePool", [x], window)
     node.metadata_props[REWRITE_KEY] = _AVERAGED
+
+
+def _weigh(node: ir.Node, x: ir.Value, shape: Sequence[int]) -> None:
+    """Rewrite the last two means of a map to a depthwise Conv, which rounds once."""
+    assert node.graph is not None
+    window = np.outer((1, 2, 1), (1, 2, 1)) / np.float32(16)
+    taps = np.tile(window.astype(np.float32), (shape[1], 1, 1, 1))
+    weights = add_constant(node.graph, f"{node.name}/taps", taps)
+    rewrite(node, "Conv", [x, weights], {"kernel_shape": [3, 3], "group": shape[1]})
+    node.metadata_props.update({REWRITE_KEY: _AVERAGED, CHOICE_KEY: "taps"})
 
 
 def _scales(node: ir.Node, factors: Sequence[int], name: str) -> ir.Value:

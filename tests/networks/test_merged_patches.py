@@ -1,0 +1,46 @@
+"""Neighbouring pixels joined for a norm: the array skips the weight rows that are zero."""
+
+import onnx
+import pytest
+
+import opu_fuse
+from benchmarks.attention_builder import Builder
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim.cycle.run import run_cycle
+from tests.exact import assert_exact
+from tests.hw.norm_machine import norm_machine
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+MACHINES = {"norms": norm_machine(), "opu-1024a": load_hw("opu-1024a")}
+
+
+def merging(channels: int, size: int) -> onnx.ModelProto:
+    """Patch merging of Swin: four pixels of a square become one, which is normalised."""
+    b = Builder()
+    x = b.transpose(b.conv(b.input(1, 3, size, size), channels, 1, 1), 0, 2, 3, 1)
+    corners = [(i, j) for j in (0, 1) for i in (0, 1)]
+    parts = [b.slice(b.slice(x, 1, i, 1 << 30, 2), 2, j, 1 << 30, 2) for i, j in corners]
+    x = b.layer_norm(b.concat(3, *parts))
+    return b.model(b.linear(x, 2 * channels, bias=False))
+
+
+@pytest.mark.parametrize(("channels", "machine"), [
+    *((channels, "norms") for channels in (8, 12, 20)),
+    *((channels, "opu-1024a") for channels in (12, 96, 144)),
+])  # fmt: skip
+def test_joined_pixels_are_the_golden_models_in_any_order(channels, machine, rng):
+    found = compile_model(merging(channels, 12), MACHINES[machine])
+    assert not found.partition.host
+    assert_exact(found, MACHINES[machine], rng, shuffles=(None, 1, 2))
+
+
+def test_a_group_of_output_channels_is_multiplied_by_one_weight_row():
+    hw = MACHINES["opu-1024a"]
+    program = opu_fuse.compile(merging(96, 28), hw)
+    (group,) = (g for g in program.bundle.groups if "layer_norm" in [op.op for op in g.ops])
+    pixels, words = 14 * 14, 6
+    dense = 4 * 2 * (4 * 96 // 16) * pixels  # kernel positions, segments, output groups
+    assert group.cycles < dense / 6 < 2 * 2 * 2 * words * pixels  # post: two passes of two beats
+    cycles = run_cycle(program.bundle, hw).counters["cycles"]
+    assert cycles == pytest.approx(sum(g.cycles for g in program.bundle.groups), rel=0.1)
