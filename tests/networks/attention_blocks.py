@@ -175,6 +175,12 @@ def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
     )
 
 
+def encoder_layer(tokens: int, channels: int, heads: int) -> onnx.ModelProto:
+    """A layer of a ViT on (1, tokens, channels): norms, attention, MLP, two residual sums."""
+    b = Builder()
+    return b.model(b.encoder_layer(b.input(1, tokens, channels), heads))
+
+
 def rolled(side: int, channels: int, shift: int) -> onnx.ModelProto:
     """A normalised map, rolled along rows and columns as Swin shifts windows, on an image."""
     b = Builder()
