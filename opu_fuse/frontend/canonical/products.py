@@ -7,7 +7,7 @@
    read as weights. Operands that are no maps are sliced and transposed as the model says, with all
    batch dimensions as rows if the other one permits.
 2. What only moves joined results, or is computed of them element by element or for each pixel:
-   `joined_heads.py`.
+   `joined_heads.py`. Convolutions of all heads: `mixed_heads.py`.
 """
 
 import math
@@ -24,6 +24,7 @@ from opu_fuse.frontend.canonical.joined_heads import (
     in_order,
     size_of,
 )
+from opu_fuse.frontend.canonical.mixed_heads import mix
 from opu_fuse.frontend.canonical.product_operands import Heads, Matrices, located, matrices_of
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -72,6 +73,8 @@ def run(model: ir.Model) -> bool:
             changed |= _decompose(graph, node, joined, rounded=rounded)
         elif joined and is_standard(node, "Softmax", *ELEMENT_WISE):
             changed |= for_each_head(graph, node, joined)
+        elif joined and is_standard(node, "Conv"):
+            changed |= mix(graph, node, joined)
         elif joined and is_standard(node, *_MOVES):
             changed |= in_order(graph, node, joined)
     return changed

@@ -125,7 +125,9 @@ def _of_pixels(
     maps = {v: source for v in computed if (source := _flattened(v)) is not None}
     sizes = {static_shape(source) for source in maps.values()}
     others = [v for v in node.inputs if v is not None and v not in maps]
-    if len(sizes) != 1 or any((q := quant_of(v)) is not None and q.axis is not None for v in others):
+    if len(sizes) != 1 or any(
+        (q := quant_of(v)) is not None and q.axis is not None for v in others
+    ):
         return False
     (size,) = sizes
     assert size is not None
