@@ -33,6 +33,8 @@ PRODUCTS_KEY = "opu_fuse.products"
 """Key in `Node.metadata_props` of convolutions whose weights a rewrite filled up with zeros: the
 number of multiplications that the model asks for.
 """
+DIVISION_KEY = "opu_fuse.division"
+"""Key in `Node.metadata_props` of a Div that a rewrite inserted (`model/divisions.py`)."""
 PREQUANTISED_KEY = "opu_fuse.prequantised"
 """Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
 that were quantised here."""
