@@ -190,7 +190,7 @@ DIVISOR_LEAST = 1 << (DIVISOR_FRACTION - 8)
 """Of a step: quotients of a step or more by it are beyond int8."""
 DIVISOR_SCALE = OutputScale(mantissa=1 << 16, exponent=DIVISOR_FRACTION + NORMALISED_FRACTION)
 """With it `softmax_scaling` gives the scaling of quotients by a divisor for `normalise`."""
-QUOTIENT_SCALE_MAX = 2.0
+QUOTIENT_SCALE_MAX = 1.0
 """Of the scale of quotients, so that those by `DIVISOR_LEAST` are beyond int8."""
 
 

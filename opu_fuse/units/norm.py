@@ -119,7 +119,7 @@ def _division(operator: Operator) -> Settings:
     if x.zero_point:
         raise ModelError(name, "its operand has a zero point", "choose zero point 0 for it")
     if y.per_tensor > normalisation.QUOTIENT_SCALE_MAX:
-        raise ModelError(name, f"its scale {y.per_tensor:g} is above 2", "choose a finer scale")
+        raise ModelError(name, f"its scale {y.per_tensor:g} is above 1", "choose a finer scale")
     try:
         normalisation.divisors(x.per_tensor, float(operator.attrs["epsilon"]))
     except ValueError as error:

@@ -75,7 +75,13 @@ def _attention(node: ir.Node) -> LinearAttention | None:
         return None
     epsilon = constant(added.inputs[1])
     below = added.inputs[0].producer() if added.inputs[0] is not None else None
-    if above is None or below is None or epsilon is None or epsilon.size != 1 or epsilon.item() < 0:
+    if (
+        above is None
+        or below is None
+        or epsilon is None
+        or epsilon.size != 1
+        or epsilon.item() <= 0
+    ):
         return None
     second, swapped = _halves(above, below)
     if second is None or META_KEY in node.outputs[0].meta:
