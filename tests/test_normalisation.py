@@ -238,4 +238,4 @@ def test_every_quotient_of_a_division_is_within_a_step(scale: float, step: float
 
 def test_an_epsilon_beyond_the_divisors_is_refused():
     with pytest.raises(ValueError, match="too large for the scale"):
-        norm.divisors(0.01, 1.3)
+        norm.divisors(0.01, 3.0)

@@ -50,7 +50,8 @@ def divide(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Nume
     """The channels of each pixel, divided by the first."""
     own, x = settings(dfg, node.index, Stage.NORM, numeric), quant_of(dfg[node.operands[0]])
     table = normalisation.divisors(x.per_tensor, float(node.attrs["epsilon"]))
-    (mult, shift, *_), *_ = own.per_channel or ()
+    assert own.per_channel is not None, "every channel has a record"
+    mult, shift = own.per_channel[0][:2]
     rows = np.moveaxis(values[node.operands[0]], 1, -1)
     zero = own.registers["norm_zero"]
     result = normalisation.divide(rows, table, mult=int(mult), shift=int(shift), zero_point=zero)

@@ -222,7 +222,7 @@ _ENDS = {"zero": 0, "last": -1, "end": np.iinfo(np.int64).max, "two": 2, "three"
 
 
 def talking(channels: int, side: int, heads: int, deep: int) -> onnx.ModelProto:
-    """Talking heads (EfficientFormerV2): 1x1 convolutions mix the scores of heads, and softmaxes."""
+    """Talking heads (EfficientFormerV2): convolutions mix the scores and softmaxes of heads."""
     n = side * side
     size = f"float[1,{channels},{side},{side}]"
     turn = "Transpose<perm=[0,1,3,2]>"
