@@ -2,7 +2,8 @@
 
     python benchmarks/attention.py [NETWORK …] [--hw opu-light] [--bytes-per-cycle 16]
 
-Weights are random (`attention_networks.py`). The share counts the multiplications of convolutions
+Weights are random (`attention_networks.py`). A NETWORK that ends with .onnx is a file, such as
+those of `attention_export.py`. The share counts the multiplications of convolutions
 and matrix products; operators without views leave out Reshape and Transpose. Segments are those of
 the compiled program, and cycles those predicted for its groups, without the host's: --no-segments
 leaves them out, which needs no quantisation.
@@ -10,9 +11,11 @@ leaves them out, which needs no quantisation.
 
 import argparse
 import logging
+import subprocess
 import warnings
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 from msgspec import Struct
@@ -90,6 +93,15 @@ def _measured(
     )
 
 
+def _commit() -> str:
+    """Abbreviated hash of the commit, with -dirty after changes."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    found = subprocess.run(
+        command, check=False, cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    return found.stdout.strip() or "no commit"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
@@ -107,7 +119,8 @@ def main() -> None:
     hw = load_hw(args.hw)
     if args.bytes_per_cycle is not None:
         hw = replace(hw, dram=replace(hw.dram, bytes_per_cycle=args.bytes_per_cycle))
-    table = Table(title=f"{hw.name}, LayerNorm as {args.spelling}", title_justify="left")
+    title = f"{hw.name} at {_commit()}, LayerNorm as {args.spelling}"
+    table = Table(title=title, title_justify="left")
     table.add_column("network")
     columns = "GMAC", "on machine", "groups", "on host", "without views", "segments", "cycles"
     for name in (*columns, "of peak"):
@@ -115,12 +128,19 @@ def main() -> None:
     table.add_column("host operators")
     networks = SMALL if args.small else NETWORKS
     for name in args.networks or networks:
-        found = measure(networks[name](layer_norm=args.spelling), hw, segments=not args.no_segments)
+        is_file = name.endswith(".onnx")
+        model = onnx.load(name) if is_file else networks[name](layer_norm=args.spelling)
+        found = measure(model, hw, segments=not args.no_segments)
         kinds = ", ".join(
             f"{count} {op.removeprefix('host:')}" for op, count in found.host.most_common(8)
         )
         table.add_row(
-            *(name, f"{found.macs / 1e9:.3f}", f"{found.share:.1f} %", str(found.groups)),
+            *(
+                Path(name).stem,
+                f"{found.macs / 1e9:.3f}",
+                f"{found.share:.1f} %",
+                str(found.groups),
+            ),
             *(str(found.host.total()), str(found.computing)),
             "" if found.segments is None else str(found.segments),
             "" if found.cycles is None else f"{found.cycles:,}",

@@ -184,6 +184,44 @@ def softmax(x: np.ndarray, table: np.ndarray, output: OutputScale, zero_point: i
     return clamp8(rne_shift(terms * pixel.factor, pixel.shift) + zero_point)
 
 
+DIVISOR_FRACTION = 16
+"""Bits of a divisor behind the unit of its steps."""
+DIVISOR_LEAST = 1 << (DIVISOR_FRACTION - 8)
+"""Of a step: quotients of a step or more by it are beyond int8."""
+DIVISOR_SCALE = OutputScale(mantissa=1 << 16, exponent=DIVISOR_FRACTION + NORMALISED_FRACTION)
+"""With it `softmax_scaling` gives the scaling of quotients by a divisor for `normalise`."""
+QUOTIENT_SCALE_MAX = 1.0
+"""Of the scale of quotients, so that those by `DIVISOR_LEAST` are beyond int8."""
+
+
+def divisors(scale: float, epsilon: float) -> np.ndarray:
+    """The table of a division: entry 0 and entry d together are max(d, 0) * scale + epsilon, in
+    units of scale / 2**DIVISOR_FRACTION. d: int8, modulo 256; scale: of the int8 operand.
+
+    Raises ValueError if epsilon exceeds the table's entries.
+    """
+    steps = np.where(np.arange(256) < 128, np.arange(256), 0)
+    whole = np.rint((steps + epsilon / scale) * (1 << DIVISOR_FRACTION)).astype(np.int64)
+    whole = np.maximum(whole, DIVISOR_LEAST)
+    entries = whole - whole[0] // 2
+    if entries.max() >= 1 << 24:
+        raise ValueError(f"epsilon {epsilon} is too large for the scale {scale}")
+    return entries
+
+
+def divide(
+    x: np.ndarray, table: np.ndarray, *, mult: int, shift: int, zero_point: int
+) -> np.ndarray:
+    """`clamp(rne(x / divisor / scale) + zero_point)` over the last axis, whose first value is the
+    divisor. x: int8 operands with zero point 0; table: `divisors`; mult, shift: of 1 / scale, as of
+    `channel_records`.
+    """
+    x = np.asarray(x, np.int64)
+    pixel = softmax_scaling(table[0] + table[x[..., :1] % 256], DIVISOR_SCALE)
+    bias = np.int64(0)
+    return normalise(x, pixel, mult=mult, bias=bias, shift=shift, zero_point=zero_point)  # type: ignore[arg-type]  # numbers broadcast
+
+
 class Epsilon(Struct, frozen=True, kw_only=True):
     """A norm's epsilon in units of count**2 * variance of int8 steps, `VARIANCE_FRACTION` bits
     behind the point, as mantissa * 2**shift.

@@ -29,6 +29,12 @@ CHOICE_KEY = "opu_fuse.choice"
 """Key in `Node.metadata_props` of convolutions with one-hot weights that a rewrite inserted: they
 move values, and none of their products is one of the model's.
 """
+PRODUCTS_KEY = "opu_fuse.products"
+"""Key in `Node.metadata_props` of convolutions whose weights a rewrite filled up with zeros: the
+number of multiplications that the model asks for.
+"""
+DIVISION_KEY = "opu_fuse.division"
+"""Key in `Node.metadata_props` of a Div that a rewrite inserted (`model/divisions.py`)."""
 PREQUANTISED_KEY = "opu_fuse.prequantised"
 """Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
 that were quantised here."""

@@ -210,3 +210,32 @@ def test_a_longest_row_keeps_within_the_widths_of_the_hardware() -> None:
     assert int(variance.max()).bit_length() <= 57
     factors = norm.norm_scaling(n, total, squares, 1)
     assert int(factors.factor.max()).bit_length() <= norm.FACTOR_BITS
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-15, 1e-3, 0.7])
+@pytest.mark.parametrize("scale", [2.0**-4, 0.0137, 3.1])
+@pytest.mark.parametrize("step", [2.0**-7, 0.0211, 1.0])
+def test_every_quotient_of_a_division_is_within_a_step(scale: float, step: float, epsilon: float):
+    """All int8 operands and divisors, whose negative ones count as zero."""
+    steps = np.arange(-128, 128)
+    divisor, x = (v.reshape(-1) for v in np.meshgrid(steps, steps))
+    gain, _, places = norm.channel_records(np.ones(1), np.zeros(1), step)
+    got = norm.divide(
+        np.stack([divisor, x], axis=-1),
+        norm.divisors(scale, epsilon),
+        mult=int(gain[0]),
+        shift=int(places[0]),
+        zero_point=3,
+    )[:, 1]
+    below = np.maximum(divisor, 0) * scale + epsilon
+    with np.errstate(divide="ignore", invalid="ignore"):
+        real = np.clip(np.where(x == 0, 0.0, x * scale / below / step), -1e3, 1e3)
+    expected = np.clip(np.rint(real) + 3, -128, 127)
+    assert np.abs(expected - got).max() <= 1
+    near_tie = np.abs(np.abs(real - np.trunc(real)) - 0.5) < 0.01
+    assert (expected == got)[~near_tie].all()
+
+
+def test_an_epsilon_beyond_the_divisors_is_refused():
+    with pytest.raises(ValueError, match="too large for the scale"):
+        norm.divisors(0.01, 3.0)

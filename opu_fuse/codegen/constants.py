@@ -21,6 +21,7 @@ from opu_fuse.schedule.plan import Plan
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tiling.chunks import weight_bytes
 from opu_fuse.units.affine import affine_params
+from opu_fuse.units.norm import table_words
 from opu_fuse.units.pool import average_params
 
 
@@ -83,8 +84,10 @@ def _constants(
         tables = [pack_table(table_entries(dfg, node), hw) for node in layer.tables]
         yield planned.table, np.concatenate(tables)
     if layer.norm is not None and layer.shape.exponentials:
-        source = dfg[dfg[layer.norm.node].operands[0]]
-        yield planned.exponentials, pack_exponentials(quant_of(source).per_tensor, hw)
+        node = dfg[layer.norm.node]
+        scale, epsilon = quant_of(dfg[node.operands[0]]).per_tensor, node.attrs.get("epsilon", 0.0)
+        words = table_words(node.op, scale, float(epsilon))
+        yield planned.exponentials, pack_exponentials(words, hw)
 
 
 def _numbers(

@@ -9,7 +9,6 @@ from opu_fuse.quant import weight_parts
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tiling.chunks import weight_bytes
 from opu_fuse.units.array import SCALES
-from opu_fuse.units.norm import exponential_words
 
 
 def pack_weights(
@@ -211,9 +210,8 @@ def pack_table(entries: np.ndarray, hw: HwSpec) -> np.ndarray:
     return out.reshape(-1).view(np.uint8)
 
 
-def pack_exponentials(scale: float, hw: HwSpec) -> np.ndarray:
-    """uint8 norm words of a softmax whose int8 operand has this scale."""
-    entries = exponential_words(scale)
+def pack_exponentials(entries: np.ndarray, hw: HwSpec) -> np.ndarray:
+    """uint8 norm words with these entries."""
     out = np.zeros((len(entries), hw.word_bytes), np.uint8)
     out[:, : entries.shape[1]] = entries
     return out.reshape(-1)

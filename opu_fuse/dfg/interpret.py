@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 
-from opu_fuse import normalisation
 from opu_fuse.dfg.function_tables import table_entries
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import (
@@ -23,6 +22,7 @@ from opu_fuse.dfg.integer import (
     settings,
     tied_quant,
 )
+from opu_fuse.dfg.interpret_norms import divide, layer_norm, softmax
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.dfg.numpy_kernels import (
     conv_sums,
@@ -38,12 +38,10 @@ from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import average, channel_affine, exact_matmul, requantize
 from opu_fuse.model.composites import is_slope
 from opu_fuse.model.products import TURN
-from opu_fuse.normalisation import OutputScale
 from opu_fuse.quant import as_int8
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Stage
-from opu_fuse.units.norm import epsilon_of
 from opu_fuse.units.operator import Numeric
 from opu_fuse.units.params import ResidualRegisters
 from opu_fuse.units.pool import average_params
@@ -304,34 +302,6 @@ def _transpose(
     return values[node.operands[0]].transpose(TURN)
 
 
-def _softmax(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
-) -> np.ndarray:
-    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
-    table, output = normalisation.exponentials(x.per_tensor), OutputScale.of(y.per_tensor)
-    rows = np.moveaxis(values[node.operands[0]], 1, -1)
-    return np.moveaxis(normalisation.softmax(rows, table, output, y.zero_point), -1, 1)
-
-
-def _norm(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
-    own = settings(dfg, node.index, Stage.NORM, numeric)
-    zero, epsilon = own.passes[0]["norm_zero"], epsilon_of(own.passes[0])
-    rows = np.moveaxis(values[node.operands[0]], 1, -1).astype(np.int64)
-    squares, count = ((rows - zero) ** 2).sum(-1, keepdims=True), rows.shape[-1]
-    if node.op == "rms_norm":
-        scaling = normalisation.rms_scaling(count, zero, squares, epsilon)
-    else:
-        total = rows.sum(-1, keepdims=True)
-        scaling = normalisation.norm_scaling(count, total, squares, epsilon)
-    record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
-    mult, bias, shift = (record[name].astype(np.int64) for name in ("gain", "offset", "places"))
-    zero = own.registers["norm_zero"]
-    result = normalisation.normalise(
-        rows, scaling, mult=mult, bias=bias, shift=shift, zero_point=zero
-    )
-    return np.moveaxis(result, -1, 1)
-
-
 def _split(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
     starts = np.cumsum(node.attrs["sizes"])[:-1]
     parts = np.split(values[node.operands[0]], starts, axis=node.attrs["axis"])
@@ -345,9 +315,10 @@ RULES: dict[str, Rule] = {
     "dense": _conv,
     "matmul": _matmul,
     "transpose": _transpose,
-    "softmax": _softmax,
-    "layer_norm": _norm,
-    "rms_norm": _norm,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "rms_norm": layer_norm,
+    "divide": divide,
     "add": _add,
     "multiply": _multiply,
     "batch_norm": _affine,

@@ -26,9 +26,11 @@ from opu_fuse.passes import PassInfo
 from opu_fuse.quant import (
     ASKED,
     CHOICE_KEY,
+    DIVISION_KEY,
     FLOAT_KEY,
     NORMS_KEY,
     PREQUANTISED_KEY,
+    PRODUCTS_KEY,
     REWRITE_KEY,
 )
 
@@ -223,7 +225,7 @@ def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
         if node.name in known:
             properties = known[node.name]
             node.metadata_props[SOURCE_KEY] = properties.get(SOURCE_KEY, node.name or "")
-            marks = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY)
+            marks = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY, PRODUCTS_KEY, DIVISION_KEY)
             node.metadata_props.update({k: properties[k] for k in marks if k in properties})
 
 

@@ -37,4 +37,10 @@ def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
             f"{draft.hw.word_channels} channels",
         )
     unit = BY_STAGE[norms[0].stage]
+    if node.op in unit.lanes_read and draft.pre_pool[0] > draft.hw.word_channels:
+        raise DoesNotFit(
+            node.name,
+            f"it has {draft.pre_pool[0]} channels, a word has {draft.hw.word_channels}",
+            "give it fewer channels",
+        )
     return {"passes": unit.passes[node.op], "exponentials": node.op in unit.looks_up}

@@ -7,9 +7,9 @@ whole channels of one map, or inserts channels of zeros: a Reshape, Transpose, R
 interleaves groups of channels, a Gather or Slice of channels, a Pad by channels that a rewrite has
 inserted. A *permutation* exchanges pixels of a map: a Reshape that views them in further axes, a
 Transpose of these, a Reshape to the rows and columns of the result. A *norm* is a normalisation of
-the last axis between two Transposes, so that its operand and result have channels first; the host
-runs it. The quantiser rounds only the results of tables, shuffles and permutations. Each composite
-is one node of the data-flow graph.
+the last axis between two Transposes, so that its operand and result have channels first, or a
+division by the first channel (`divisions.py`); the host runs it. The quantiser rounds only the
+results of tables, shuffles and permutations. Each composite is one node of the data-flow graph.
 
 Operators that other modules compute are no table by themselves: Relu, Clip, LeakyRelu with a slope
 in 0..1, sums and products with a scalar. Inside the subgraph of a table they belong to it. So do
@@ -23,6 +23,7 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
 
+from opu_fuse.model.divisions import division
 from opu_fuse.model.known_values import const_array
 from opu_fuse.model.known_values import known_shape as _dims
 from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, NORMS, TRUTHS
@@ -76,6 +77,10 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
         tables.visit(node)
         if (whole := _shuffle(node) or permutation(node) or _norm(node)) is not None:
             by_result[node] = whole
+        if (divided := division(node)) is not None:
+            nodes = divided.nodes
+            by_result.pop(nodes[0], None)  # the Slice is no shuffle
+            by_result[node] = Composite(op="host:Div", source=divided.source, nodes=nodes, attrs={})
     for root, part in tables.parts.items():
         nodes = tuple(sorted(part.nodes, key=positions.__getitem__))
         functions = {"functions": tuple(n.op_type for n in nodes)}

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from opu_fuse.model.operator_sets import BODIES
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.quant import CHOICE_KEY
+from opu_fuse.quant import CHOICE_KEY, PRODUCTS_KEY
 
 _FILTERS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "FusedConv": 1, "QLinearConv": 3}
 """Operand position of the weights of a convolution."""
@@ -39,6 +39,8 @@ def effort(node: ir.Node) -> int | None:
     """
     if not node.outputs or CHOICE_KEY in node.metadata_props:
         return 0
+    if PRODUCTS_KEY in node.metadata_props:
+        return int(node.metadata_props[PRODUCTS_KEY])
     if node.op_type in _FILTERS or node.op_type == "ConvTranspose":
         return _of_windows(node)
     if node.op_type in _PRODUCTS:

@@ -12,10 +12,12 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.model.composites import Composite, const_array
-from opu_fuse.model.operator_sets import NORM_OPERATORS
+from opu_fuse.model.divisions import division
+from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
 from opu_fuse.model.opsets import STANDARD
 
 _EPSILON = 1e-5
+_KINDS = NORMS | {"Softmax"}
 
 
 class Norm(Struct, frozen=True, kw_only=True):
@@ -23,6 +25,7 @@ class Norm(Struct, frozen=True, kw_only=True):
 
     op: operator of the hardware spec; source: the map; constants: scale and, of a LayerNorm that
     has one, the offset, each one number or one for each channel; attrs: epsilon, not of a Softmax.
+    A division by the first channel counts as one.
     """
 
     op: str
@@ -37,9 +40,12 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
 
     operators: ONNX operators that the machine runs.
     """
-    nodes = (node,) if whole is None else whole.nodes
-    norm = next((n for n in nodes if n.op_type in NORM_OPERATORS), None)
-    if norm is None or norm.op_type not in operators or norm.domain not in STANDARD:
+    divided = division(node)
+    if divided is not None and "Div" in operators:
+        attrs = {"epsilon": divided.epsilon}
+        return Norm(op=NORM_OPERATORS["Div"], source=divided.source, attrs=attrs)
+    norm = node if whole is None else next((n for n in whole.nodes if n.op_type in NORMS), None)
+    if norm is None or norm.op_type not in _KINDS & {*operators} or norm.domain not in STANDARD:
         return None
     x = norm.inputs[0] if whole is None else whole.source
     shape = _sizes(x)

@@ -92,6 +92,7 @@ OPERATORS: Mapping[str, Operator] = {
         pattern=Pattern.BROADCAST,
         traits=Trait.FUNCTION | Trait.AFFINE | Trait.TRAPS,
         host=HostReason.TWO_MAPS,
+        norm="divide",
     ),
     "Dropout": Operator(moves=Moves.COPY, traits=Trait.RANDOM),
     "DynamicQuantizeLinear": Operator(traits=Trait.DYNAMIC_SCALES, host=HostReason.NOT_REAL),

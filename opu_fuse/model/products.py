@@ -52,5 +52,16 @@ def is_turn(node: ir.Node) -> bool:
 
 
 def _only_for_products(value: ir.Value) -> bool:
+    """Whether products alone read a value, or what a Pad and constants make of it."""
     uses = value.uses()
-    return bool(uses) and all(is_product(u.node) for u in uses) and not value.is_graph_output()
+    return (
+        bool(uses)
+        and not value.is_graph_output()
+        and all(is_product(u.node) or _is_for_products(u.node) for u in uses)
+    )
+
+
+def _is_for_products(node: ir.Node) -> bool:
+    """Whether a node pads a value for products or adds a constant to it."""
+    added = node.op_type == "Add" and any(const_array(v) is not None for v in node.inputs)
+    return (added or node.op_type == "Pad") and _only_for_products(node.outputs[0])

@@ -80,11 +80,16 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
 
 def _norm(dfg: Dfg, item: StageOf, own: Settings, bank: int, hw: HwSpec) -> NormPasses:
     channels = feature_shape(dfg[item.node].shape)[0]
+    lanes = BY_STAGE[item.stage].lanes_read.get(dfg[item.node].op)
+    passes = own.passes
+    if lanes is not None:
+        idle = ({"norm_idle": hw.word_channels - count} for count in lanes)
+        passes = tuple({**one, **more} for one, more in zip(passes, idle, strict=True))
     return NormPasses(
         node=item.node,
         unit=bank,
         idle=-channels % hw.word_channels,
-        statistics=tuple(_unit_registers(registers, bank) for registers in own.passes),
+        statistics=tuple(_unit_registers(registers, bank) for registers in passes),
     )
 
 

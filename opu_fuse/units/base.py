@@ -234,6 +234,8 @@ class Unit(Struct, frozen=True, kw_only=True):
     memory: what they read
     passes: operator -> passes over the same partial sums before the one that has results, of units
         that compute statistics of a pixel from all its channels
+    lanes_read: of operators of one word whose passes of statistics read its first lanes alone: how
+    many each pass reads
     looks_up: those operators that read a table of the memory
     record: constants of a channel, one parameter word a channel block for each of its bytes
     cycles: latency that they add, the register before the unit included
@@ -265,6 +267,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     windows: bool = False
     memory: Space | None = None
     passes: Mapping[str, int] = field(default_factory=dict)
+    lanes_read: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     looks_up: frozenset[str] = frozenset()
     record: np.dtype | None = None
     cycles: int = 0

@@ -1,4 +1,4 @@
-"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel.
+"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first.
 
 A layer takes two or three passes over the same partial sums. Those before the last one compute
 statistics of every pixel, which stay in the unit, and write nothing.
@@ -6,6 +6,10 @@ statistics of every pixel, which stay in the unit, and write nothing.
     Softmax    MAX -> EXPSUM -> SOFTMAX
     LayerNorm  MOMENTS -> NORMALISE
     RMSNorm    SQUARES -> NORMALISE
+    division   MAX of the divisor -> EXPSUM of it and a zero -> NORMALISE
+
+The exponentials of a division are divisors: the first entry, of the divisor itself, and the entry
+of a zero so many steps below it add up to the divisor.
 """
 
 from collections.abc import Iterator
@@ -70,13 +74,27 @@ CHANNELS_MAX = 1 << 16
 
 def exponential_words(scale: float) -> np.ndarray:
     """Entries of the exponentials of int8 steps of `scale`, uint8 (EXPONENTIALS, ENTRY_BYTES)."""
-    entries = normalisation.exponentials(scale).astype("<i4")
-    return entries.view(np.uint8).reshape(EXPONENTIALS, 4)[:, :ENTRY_BYTES]
+    return _words(normalisation.exponentials(scale))
+
+
+def _words(entries: np.ndarray) -> np.ndarray:
+    return entries.astype("<i4").view(np.uint8).reshape(EXPONENTIALS, 4)[:, :ENTRY_BYTES]
+
+
+def table_words(op: str, scale: float, epsilon: float) -> np.ndarray:
+    """Norm memory words of an operator that looks up, uint8 (EXPONENTIALS, ENTRY_BYTES). scale: of
+    its int8 operand.
+    """
+    if op == "softmax":
+        return exponential_words(scale)
+    return _words(normalisation.divisors(scale, epsilon))
 
 
 def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001  its multipliers have their widths on every machine
     if operator.op == "softmax":
         return _softmax(operator)
+    if operator.op == "divide":
+        return _division(operator)
     return _norm(operator)
 
 
@@ -93,6 +111,27 @@ def _softmax(operator: Operator) -> Settings:
         passes=({"norm_op": NormOp.MAX}, {"norm_op": NormOp.EXPSUM, **scale}),
         registers={"norm_op": NormOp.SOFTMAX, "norm_zero": operator.y.zero_point},
         per_channel=((0, 0, 0, 0),) * operator.result.shape[1],
+    )
+
+
+def _division(operator: Operator) -> Settings:
+    x, y, name = operator.x, operator.y, operator.name
+    if x.zero_point:
+        raise ModelError(name, "its operand has a zero point", "choose zero point 0 for it")
+    if y.per_tensor > normalisation.QUOTIENT_SCALE_MAX:
+        raise ModelError(name, f"its scale {y.per_tensor:g} is above 1", "choose a finer scale")
+    try:
+        normalisation.divisors(x.per_tensor, float(operator.attrs["epsilon"]))
+    except ValueError as error:
+        raise ModelError(name, str(error), "choose a scale that suits the divisor") from error
+    one = np.ones(1)
+    gain, _, places = (int(v[0]) for v in normalisation.channel_records(one, 0 * one, y.per_tensor))
+    scale = normalisation.DIVISOR_SCALE
+    reciprocal = {"norm_scale": scale.mantissa - 1, "norm_shift": scale.exponent}
+    return Settings(
+        passes=({"norm_op": NormOp.MAX}, {"norm_op": NormOp.EXPSUM, **reciprocal}),
+        registers={"norm_op": NormOp.NORMALISE, "norm_zero": y.zero_point},
+        per_channel=((gain, places, 0, 0),) * operator.result.shape[1],
     )
 
 
@@ -248,10 +287,12 @@ def _writes(p: PostParams) -> bool:
 
 NORM = Unit(
     module="opu_norm",
-    doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, in passes over partial sums",
-    runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm")},
+    doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, and division by the first of "
+    "them, in passes over partial sums",
+    runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm", "divide")},
     pattern=Pattern.OUT_EWISE_FUSABLE,
     forms={
+        "Div": f"{KNOWN}, of linear attention: a product with keys and values, one of them a sum",
         "Softmax": f"{KNOWN}, over the channels of a pixel or the last axis of tokens",
         "LayerNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "
         "constant scale and bias",
@@ -273,8 +314,9 @@ NORM = Unit(
         Field(63, "norm_shift", -7, "expsum: exponent of 1/scale; moments: of epsilon"),
     ),
     memory=Space.NORM,
-    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1},
-    looks_up=frozenset({"softmax"}),
+    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1, "divide": 2},
+    lanes_read={"divide": (1, 2)},
+    looks_up=frozenset({"softmax", "divide"}),
     record=RECORD,
     cycles=22,
     run=_run,

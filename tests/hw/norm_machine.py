@@ -38,6 +38,7 @@ dataflow:
     softmax:    [norm]
     layer_norm: [norm]
     rms_norm:   [norm]
+    divide:     [norm]
     table:      [table]
     permute:    [mem_wr]
 """

@@ -175,6 +175,88 @@ def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
     )
 
 
+def divided(
+    channels: int, size: tuple[int, int], heads: int, deep: int, *, transposed: bool = False
+) -> onnx.ModelProto:
+    """Linear attention of EfficientViT with its division: a column of ones sums the keys.
+
+    transposed: all matrices are, as newer exports have them.
+    """
+    n, made = size[0] * size[1], 3 * heads * deep
+    image = f"{size[0]},{size[1]}"
+    turn = "Transpose<perm=[0,1,3,2]>"
+    rows = f"""
+  q = {turn}(qr)  v = {turn}(vs)  vo = Pad(v, column, one)
+  kv = MatMul(kr, vo)  o = MatMul(q, kv)
+  num = Slice(o, zero, last, three)  den = Slice(o, last, end, three)
+  eden = Add(den, epsilon)  z = Div(num, eden)  zt = {turn}(z)"""
+    columns = f"""
+  vo = Pad(vs, row, one)  k = {turn}(kr)
+  vk = MatMul(vo, k)  o = MatMul(vk, qr)
+  num = Slice(o, zero, last, two)  den = Slice(o, last, end, two)
+  eden = Add(den, epsilon)  zt = Div(num, eden)"""
+    text = f"""{_HEADER} g (float[1,{channels},{image}] x) => (float[1,{channels},{image}] y) {{
+  a = Conv(x, wqkv, bqkv)  r = Reshape(a, s4)  qs, ks, vs = Split<axis=2>(r, sp)
+  qr = Relu(qs)  kr = Relu(ks) {columns if transposed else rows}
+  oc = Reshape(zt, sx)  pr = Conv(oc, wp)  y = Add(pr, x) }}"""
+    rng, c = np.random.default_rng(0), channels
+    return with_constants(
+        text,
+        {
+            "wqkv": rng.normal(size=(made, c, 1, 1)) / np.sqrt(c),
+            "bqkv": rng.normal(size=made) * 0.3,
+            "wp": rng.normal(size=(c, heads * deep, 1, 1)) / np.sqrt(heads * deep),
+            "s4": np.array([1, heads, 3 * deep, n]),
+            "sx": np.array([1, heads * deep, *size]),
+            "sp": np.array([deep] * 3),
+            "column": np.array([0] * 7 + [1]),
+            "row": np.array([0] * 6 + [1, 0]),
+            "one": np.array(1.0),
+            "epsilon": np.array(1e-15),
+            **{name: np.array([i]) for name, i in _ENDS.items()},
+        },
+    )
+
+
+_ENDS = {"zero": 0, "last": -1, "end": np.iinfo(np.int64).max, "two": 2, "three": 3}
+
+
+def talking(channels: int, side: int, heads: int, deep: int) -> onnx.ModelProto:
+    """Talking heads (EfficientFormerV2): convolutions mix the scores and softmaxes of heads."""
+    n = side * side
+    size = f"float[1,{channels},{side},{side}]"
+    turn = "Transpose<perm=[0,1,3,2]>"
+    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+  a = Conv(x, wq)  qr = Reshape(a, sq)  q = {turn}(qr)
+  b = Conv(x, wk)  k = Reshape(b, sq)  c = Conv(x, wv)  vr = Reshape(c, sq)  v = {turn}(vr)
+  m = MatMul(q, k)  ms = Mul(m, s)  mb = Add(ms, bias)  t = Conv(mb, w1, b1)
+  p = Softmax<axis=-1>(t)  u = Conv(p, w2, b2)  o = MatMul(u, v)
+  ot = {turn}(o)  oc = Reshape(ot, so)  y = Conv(oc, wo) }}"""
+    rng, c = np.random.default_rng(0), channels
+    mixing = {f"w{i}": rng.normal(size=(heads, heads, 1, 1)) / np.sqrt(heads) for i in (1, 2)}
+    return with_constants(
+        text,
+        {
+            **{
+                w: rng.normal(size=(heads * deep, c, 1, 1)) / np.sqrt(c) for w in ("wq", "wk", "wv")
+            },
+            **mixing,
+            **{f"b{i}": rng.normal(size=heads) * 0.2 for i in (1, 2)},
+            "wo": rng.normal(size=(c, heads * deep, 1, 1)) / np.sqrt(heads * deep),
+            "s": np.array(deep**-0.5),
+            "bias": rng.normal(size=(heads, n, n)) * 0.5,
+            "sq": np.array([1, heads, deep, n]),
+            "so": np.array([1, heads * deep, side, side]),
+        },
+    )
+
+
+def encoder_layer(tokens: int, channels: int, heads: int) -> onnx.ModelProto:
+    """A layer of a ViT on (1, tokens, channels): norms, attention, MLP, two residual sums."""
+    b = Builder()
+    return b.model(b.encoder_layer(b.input(1, tokens, channels), heads))
+
+
 def rolled(side: int, channels: int, shift: int) -> onnx.ModelProto:
     """A normalised map, rolled along rows and columns as Swin shifts windows, on an image."""
     b = Builder()

@@ -23,6 +23,7 @@ CASES = {
     "before a table": (blocks.network("layer_norm", 13, after="table"), "layer_norm"),
     "of an input": (blocks.network("rms_norm", 13, before="input"), "rms_norm"),
     "attention": (attention_blocks.transformer(5, 12, 2), "softmax"),
+    "linear attention": (attention_blocks.divided(12, (3, 5), 2, 4), "divide"),
     "co-scheduled heads": (attention_blocks.cross(40, heads=3), "softmax"),
     "windows": (attention_blocks.windows(3, 7, 10, 2), "softmax"),
     "masked windows": (attention_blocks.windows(3, 17, 16, 2, masked=True), "softmax"),

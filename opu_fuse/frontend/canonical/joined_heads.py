@@ -67,22 +67,24 @@ def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
             )
         )
         first += shape[1]
-    value = concatenated(node, parts_made, joined)
-    *links, last = source.links
-    for number, link in enumerate(links):
-        shape = size_of(link.outputs[0])
-        inputs, name = [value, *link.inputs[1:]], f"{node.name}/link{number}"
+    arrange(node, concatenated(node, parts_made, joined), source.links)
+    return True
+
+
+def arrange(node: ir.Node, value: ir.Value, links: Sequence[ir.Node]) -> None:
+    """Let a node move a map as these links moved its operand."""
+    *before, last = links
+    for number, link in enumerate(before):
         value = insert_before(
             node,
             link.op_type,
-            inputs,
+            [value, *link.inputs[1:]],
             values_of(link),
-            name=name,
-            shape=shape,
-            quant=quant_of(result),
+            name=f"{node.name}/link{number}",
+            shape=size_of(link.outputs[0]),
+            quant=quant_of(node.outputs[0]),
         )
     rewrite(node, last.op_type, [value, *last.inputs[1:]], values_of(last))
-    return True
 
 
 def _sums_heads(node: ir.Node, source: Source, parts: Sequence[ir.Value]) -> bool:

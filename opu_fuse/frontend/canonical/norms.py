@@ -3,24 +3,29 @@
 ONNX normalises the last axes. Here a LayerNormalization or RMSNormalization of the last axis is
 between two Transposes, one from a map (1, c, h, w) and one to a map. The three are one operator of
 the data-flow graph (`model/composites.py`), so that its predecessors and successors have channels
-first. Tokens become pixels of an image (`tokens`).
+first. Tokens become pixels of an image (`tokens`). One token, such as a mean of all, becomes a row
+(1, c), which needs no Transposes.
 """
 
+import math
+
+import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.canonical.token_images import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     as_image,
-    image_shape,
     is_image,
     map_of,
     reshape_after,
 )
 from opu_fuse.frontend.editing import (
+    add_constant,
     insert_after,
     is_standard,
     move_before,
+    reshape_before,
     sole_reader,
     static_shape,
 )
@@ -32,6 +37,9 @@ def convert(graph: ir.Graph, node: ir.Node) -> bool:
     x = node.inputs[0]
     if x is None or not _is_of_last_axis(node, x):
         return False
+    shape = static_shape(x)
+    if shape is not None and math.prod(shape[:-1]) == 1:
+        return len(shape) > 2 and _as_row(graph, node, x, shape)
     is_new = not is_image(x)
     if is_new:
         x = map_of(x) or as_image(node, x)
@@ -61,12 +69,22 @@ def is_of_norm(node: ir.Node) -> bool:
 def _is_of_last_axis(node: ir.Node, x: ir.Value) -> bool:
     """Whether a node normalises several channels of several tokens, and has one result."""
     shape = static_shape(x)
-    if shape is None or image_shape(x) is None or shape[-1] == 1:
+    if shape is None or len(shape) < 2 or 0 in shape or shape[-1] == 1:
         return False
     if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
         return False
     is_last = node.attributes.get_int("axis", -1) % len(shape) == len(shape) - 1
     return is_last and node.outputs[0].dtype == x.dtype == ir.DataType.FLOAT
+
+
+def _as_row(graph: ir.Graph, node: ir.Node, x: ir.Value, shape: tuple[int, ...]) -> bool:
+    """Let a normalisation of one token read and write a row."""
+    row = (1, shape[-1])
+    node.replace_input_with(0, reshape_before(node, x, row, name=f"{node.name}/row"))
+    node.attributes["axis"] = ir.AttrInt64("axis", -1)
+    size = add_constant(graph, f"{node.name}/token_shape", np.asarray(shape, np.int64))
+    insert_after(node, node.outputs[0], "Reshape", (size,), name=f"{node.name}/token", shape=row)
+    return True
 
 
 def _transpose_operand(node: ir.Node, x: ir.Value) -> bool:

@@ -106,6 +106,11 @@ def located(values: Sequence[ir.Value], of: Matrices) -> tuple[Matrices, tuple[H
     return best
 
 
+def heads_of(value: ir.Value, of: Matrices, index: int) -> Heads | None:
+    """Where the heads of operand `index` are in a map; None where they are no parts of one."""
+    return _located(_origins(value), of, index)
+
+
 def _choices(of: Matrices) -> Iterator[tuple[int, ...]]:
     """Sets of batch axes that make few enough rows, small ones first."""
     axes = [axis for axis, size in enumerate(of.batch) if size > 1]

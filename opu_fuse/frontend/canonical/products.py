@@ -6,8 +6,9 @@
    one operand become the channels of the result. An operand whose pixels are summed is turned, and
    read as weights. Operands that are no maps are sliced and transposed as the model says, with all
    batch dimensions as rows if the other one permits.
-2. What only moves joined results, or is computed of them element by element or for each pixel:
-   `joined_heads.py`.
+2. Linear attention with a division: `linear_attention.py`.
+3. What only moves joined results, or is computed of them element by element or for each pixel:
+   `joined_heads.py`. Convolutions of all heads: `mixed_heads.py`.
 """
 
 import math
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
-from msgspec import Struct
 
+from opu_fuse.frontend.canonical import linear_attention
+from opu_fuse.frontend.canonical.head_maps import Factor, channels_of, part_of, product
 from opu_fuse.frontend.canonical.joined_heads import (
     Joined,
     concatenated,
@@ -24,11 +26,11 @@ from opu_fuse.frontend.canonical.joined_heads import (
     in_order,
     size_of,
 )
+from opu_fuse.frontend.canonical.mixed_heads import mix
 from opu_fuse.frontend.canonical.product_operands import Heads, Matrices, located, matrices_of
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
-    insert_before,
     is_standard,
     move_before,
     quant_of,
@@ -36,10 +38,9 @@ from opu_fuse.frontend.editing import (
     rewrite,
     standard_nodes,
     static_shape,
-    values_of,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
-from opu_fuse.model.products import PRODUCT, PRODUCT_BY_ROWS, TURN, is_product
+from opu_fuse.model.products import is_product
 from opu_fuse.quant import META_KEY
 
 MOST_HEADS = 256
@@ -49,29 +50,27 @@ MOST_CUT = 32
 _MOVES = ("Reshape", "Transpose")
 
 
-class _Factor(Struct, frozen=True, kw_only=True):
-    """A head of an operand: map (1, k, h, w) whose channels are summed. turned: its source has them
-    as pixels.
-    """
-
-    value: ir.Value
-    turned: bool
-
-    @property
-    def pixels(self) -> tuple[int, int]:
-        return self.value.shape[2], self.value.shape[3]  # type: ignore[index,return-value]  # made here
-
-
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     graph, joined = model.graph, Joined()
+    divided = linear_attention.find(graph)
+    inner = {node for found in divided.values() for node in found.products}
     rounded = any(META_KEY in v.meta for node in graph for v in node.outputs)
     changed = False
     for node in list(graph):
-        if is_standard(node, "MatMul", "Gemm"):
+        if node in inner:
+            continue
+        if node in divided:
+            found = divided[node]
+            whole = linear_attention.joined_quotients(graph, node, found, joined)
+            _arranged(graph, node, whole, found.matrices, swapped=found.swapped)
+            changed = True
+        elif is_standard(node, "MatMul", "Gemm"):
             changed |= _decompose(graph, node, joined, rounded=rounded)
         elif joined and is_standard(node, "Softmax", *ELEMENT_WISE):
             changed |= for_each_head(graph, node, joined)
+        elif joined and is_standard(node, "Conv"):
+            changed |= mix(graph, node, joined)
         elif joined and is_standard(node, *_MOVES):
             changed |= in_order(graph, node, joined)
     return changed
@@ -107,73 +106,18 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     for number, pair in enumerate(pairs):
         first, second = reversed(pair) if swapped else pair
         name = str(node.name) if len(pairs) == 1 else f"{node.name}/{number}"
-        parts.append(_product(node, matrices.row_count, first, second, name))
+        parts.append(product(node, matrices.row_count, first, second, name))
     _join(graph, node, parts, matrices, joined, swapped=swapped)
     return True
 
 
-def _taken(node: ir.Node, heads: Heads, index: int, rows: int, joined: Joined) -> list[_Factor]:
+def _taken(node: ir.Node, heads: Heads, index: int, rows: int, joined: Joined) -> list[Factor]:
     """The heads of an operand as maps, with so many rows if these are sequences."""
     name = f"{node.name}/{'ab'[index]}"
-    return [_part(node, heads, part, rows, joined, name) for part in heads.parts]
+    return [part_of(node, heads, part, rows, joined, name) for part in heads.parts]
 
 
-def _part(
-    node: ir.Node,
-    heads: Heads,
-    part: tuple[int, int, bool],
-    rows: int,
-    joined: Joined,
-    name: str,
-) -> _Factor:
-    """Channels of a map, functions of them, turned if need be."""
-    source, (first, count, turned) = heads.map, part
-    shape = static_shape(source)
-    assert shape is not None
-    channels, begun = shape[1], 0
-    for head in joined.get(source, ()):
-        size = size_of(head)[1]
-        if (begun, size) == (first, count):
-            source, channels, first = head, size, 0
-            break
-        begun += size
-    size = size_of(source)[2:]
-    value = reshape_before(node, source, (1, channels, *(1,) * (2 - len(size)), *size), name=name)
-    size = size_of(value)[2:]
-    if count != channels:
-        value = _channels(node, value, first, count, name=name, number=first)
-    if rows > 1:  # after the Slice, which cuts a map as it is stored
-        size = rows, math.prod(size) // rows
-        value = reshape_before(node, value, (1, count, *size), name=f"{name}/{first}/rows")
-    for number, function in enumerate(heads.functions):
-        inputs = [v if constant(v) is not None else value for v in function.inputs]
-        attributes, quant = values_of(function), quant_of(function.outputs[0])
-        own, shape = f"{name}/{first}/function{number}", size_of(value)
-        value = insert_before(
-            node, function.op_type, inputs, attributes, name=own, shape=shape, quant=quant
-        )
-    if turned:
-        value = reshape_before(
-            node, value, (1, count, rows, math.prod(size) // rows), name=f"{name}/{first}/row"
-        )
-        shape = (1, math.prod(size) // rows, rows, count)
-        perm, name = {"perm": TURN}, f"{name}/{first}/turned"
-        value = move_before(node, "Transpose", [value], perm, name=name, shape=shape)
-    return _Factor(value=value, turned=turned)
-
-
-def _channels(
-    node: ir.Node, value: ir.Value, first: int, count: int, *, name: str, number: int
-) -> ir.Value:
-    """`count` channels of a map from `first` on. number: of the part, for its name."""
-    assert node.graph is not None
-    ends = (np.array([first]), np.array([first + count]), np.array([1]))
-    numbers = [add_constant(node.graph, f"{name}/slice", end) for end in ends]
-    shape = (1, count, *size_of(value)[2:])
-    return move_before(node, "Slice", [value, *numbers], name=f"{name}/{number}", shape=shape)
-
-
-def _as_written(node: ir.Node, of: Matrices, index: int) -> list[_Factor]:
+def _as_written(node: ir.Node, of: Matrices, index: int) -> list[Factor]:
     """Heads of an operand that is no map, by Slice and Transpose."""
     source = node.inputs[index]
     assert source is not None
@@ -194,22 +138,22 @@ def _as_written(node: ir.Node, of: Matrices, index: int) -> list[_Factor]:
         np.arange(count).reshape(heads), tuple([of.batch[axis] for axis in of.heads])
     ).reshape(-1)
     swaps = of.transposed[index] != (index == 0)
-    known: dict[int, _Factor] = {}
+    known: dict[int, Factor] = {}
     for number in numbers.tolist():
         if number in known:
             continue
         value, part = whole, (1, rows, high, wide)
         if count > 1:
-            value = _channels(node, whole, number * rows, rows, name=name, number=number)
+            value = channels_of(node, whole, number * rows, rows, name=name, number=number)
         perm = (0, 3, 1, 2) if swaps else (0, 2, 1, 3)
         size = tuple(part[axis] for axis in perm)
         own_name = f"{name}/{number}/map"
         value = move_before(node, "Transpose", [value], {"perm": perm}, name=own_name, shape=size)
-        known[number] = _Factor(value=value, turned=False)
+        known[number] = Factor(value=value, turned=False)
     return [known[number] for number in numbers.tolist()]
 
 
-def _is_swapped(node: ir.Node, first: _Factor, second: _Factor) -> bool:
+def _is_swapped(node: ir.Node, first: Factor, second: Factor) -> bool:
     """Whether the columns are the pixels of the result, and the rows its channels.
 
     What is turned is read as weights, and so is the result of another product. A Softmax sums the
@@ -236,25 +180,6 @@ def _softmax_axis(value: ir.Value) -> int | None:
     return None
 
 
-def _product(node: ir.Node, rows: int, maps: _Factor, second: _Factor, name: str) -> ir.Value:
-    """The product of two maps of one head, by rows if it has several."""
-    size, weights, equation = size_of(second.value), second.value, PRODUCT_BY_ROWS
-    columns = size[3]
-    if rows == 1:
-        columns, equation = math.prod(size[2:]), PRODUCT
-        row = (1, size[1], 1, columns)
-        weights = reshape_before(node, weights, row, name=f"{name}/weights")
-    return insert_before(
-        node,
-        "Einsum",
-        [maps.value, weights],
-        {"equation": equation},
-        name=f"{name}/map",
-        shape=(1, columns, *maps.pixels),
-        quant=quant_of(node.outputs[0]),
-    )
-
-
 def _join(
     graph: ir.Graph,
     node: ir.Node,
@@ -265,7 +190,13 @@ def _join(
     swapped: bool,
 ) -> None:
     """Let a node give the results of its heads the shape that they had."""
-    whole = concatenated(node, parts, joined)
+    _arranged(graph, node, concatenated(node, parts, joined), of, swapped=swapped)
+
+
+def _arranged(
+    graph: ir.Graph, node: ir.Node, whole: ir.Value, of: Matrices, *, swapped: bool
+) -> None:
+    """Let a node give joined results the shape that they had."""
     batch = (*of.heads, *of.sequences)
     sizes, at = [of.batch[axis] for axis in batch], [batch.index(axis) for axis in sorted(batch)]
     channels, pixels = (of.rows, of.columns) if swapped else (of.columns, of.rows)

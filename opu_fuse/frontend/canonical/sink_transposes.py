@@ -11,6 +11,7 @@ that a machine could fuse.
    elementwise operator or Concat is channels-last, so are the others: they get a Transpose to
    channels-first.
    The Transposes around a normalisation of channels belong to it (`norms`) and stay.
+   A Reshape of the pixels of such a channels-last map, (1, h, w, c) to (1, y, x, c), moves, too.
 3. A Pad whose only reader is a Transpose moves after the Transpose, where the next operator (a Conv
    or a pool) may absorb it.
 
@@ -37,6 +38,7 @@ from opu_fuse.frontend.editing import (
     move_before,
     operand,
     quant_of,
+    reshape_before,
     rewrite,
     sole_reader,
     static_shape,
@@ -61,6 +63,7 @@ def run(model: ir.Model) -> bool:
                 changed |= transpose is not None
         elif is_standard(node, "Reshape"):
             changed |= _merge_reshape(node)  # Case 1
+            changed |= _move_pixels(node)  # Case 2
         else:
             changed |= _move_before_transposes(model.graph, node)  # Case 2
     return changed
@@ -113,6 +116,23 @@ def _merge_reshape(node: ir.Node) -> bool:
         return False
     node.replace_input_with(0, moved_before[0])
     drop_unread(intermediate)
+    return True
+
+
+def _move_pixels(node: ir.Node) -> bool:
+    """Let a Reshape of a channels-last map's pixels reshape the channels-first one (case 2)."""
+    x, size = node.inputs[0], static_shape(node.outputs[0])
+    before, shape = _transpose_before(x), static_shape(x)
+    if x is None or before is None or before[1] != CHANNELS_LAST or shape is None or size is None:
+        return False
+    if len(size) != len(shape) or (shape[0], shape[3]) != (size[0], size[3]) or size == shape:
+        return False
+    if quant_of(node.outputs[0]) not in {None, quant_of(x)}:
+        return False
+    first = [size[axis] for axis in CHANNELS_FIRST]
+    value = reshape_before(node, before[0], first, name=f"{node.name}/first")
+    rewrite(node, "Transpose", [value], {"perm": CHANNELS_LAST})
+    drop_unread(x)
     return True
 
 

@@ -27,6 +27,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.divisions import is_divisor
 
 _CHANNELS = 1
 _RANKS = {2, 4}
@@ -39,6 +40,8 @@ def run(model: ir.Model) -> bool:
     parts_of: dict[ir.Value, Parts] = defaultdict(list)
     changed = False
     for node in standard_nodes(model.graph, "Slice"):
+        if is_divisor(node):
+            continue
         shape, ranges = static_shape(node.inputs[0]), slice_ranges(node)
         if node.inputs[0] is None or shape is None or ranges is None:
             continue

@@ -10,7 +10,8 @@ pass in graph order moves them past all.
 3. Elementwise operators with an operand that a Reshape made of a channels-last map (1, h, w, c):
    the Reshape moves after them. Their other operands get the shape of the map: computed ones by a
    Reshape, constants that differ from token to token at compile time. If all constants are scalars,
-   the Reshape need not keep the last axis.
+   the Reshape need not keep the last axis. A map (1, c, h, w) whose pixels a Reshape put into a
+   row (1, c, h·w), with constants alone (positions): likewise.
 4. Split of the last axis of such an operand, Slice of it or of tokens (1, n, c), Gather of one
    token: likewise.
 5. Concat of tokens (1, n, c), one of which is such an operand: likewise.
@@ -20,7 +21,7 @@ pass in graph order moves them past all.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -97,6 +98,8 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     scalars = all(constant(v).size == 1 for v in constants)  # type: ignore[union-attr]  # they are constants
     maps = {v: m for v in computed if (m := map_of(v, any_axis=scalars)) is not None}
+    if not maps and computed and all(map(_is_flattened, computed)):
+        return _of_pixels(graph, node, computed, target)
     sizes = {static_shape(m) for m in maps.values()}
     if len(sizes) != 1:
         return False
@@ -112,6 +115,31 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
             image = maps.get(value) or _operand(graph, node, value, target, size)
             node.replace_input_with(index, image)
     reshape_after(graph, node, source)
+    return True
+
+
+def _of_pixels(
+    graph: ir.Graph, node: ir.Node, computed: Iterable[ir.Value], target: tuple[int, ...]
+) -> bool:
+    """Let an elementwise operator of rows of pixels read the maps, its constants as maps, too."""
+    maps = {v: source for v in computed if (source := _flattened(v)) is not None}
+    sizes = {static_shape(source) for source in maps.values()}
+    others = [v for v in node.inputs if v is not None and v not in maps]
+    if len(sizes) != 1 or any(
+        (q := quant_of(v)) is not None and q.axis is not None for v in others
+    ):
+        return False
+    (size,) = sizes
+    assert size is not None
+    for index, value in enumerate(node.inputs):
+        data = constant(value)
+        if value is None or (data is not None and data.size == 1):
+            continue
+        if data is not None:
+            whole = np.broadcast_to(data, target).reshape(size)
+            maps[value] = add_constant(graph, f"{value.name}/pixels", whole, quant_of(value))
+        node.replace_input_with(index, maps[value])
+    reshape_after(graph, node, next(iter(maps.values())))
     return True
 
 
@@ -258,12 +286,18 @@ def _transpose(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _is_flattened(value: ir.Value) -> bool:
-    """Whether a Reshape put the pixels of a map (1, c, h, w) into a row, (1, c, h·w)."""
+    return _flattened(value) is not None
+
+
+def _flattened(value: ir.Value) -> ir.Value | None:
+    """The map (1, c, h, w) whose pixels a Reshape put into a row, (1, c, h·w); None for others."""
     node, shape = value.producer(), static_shape(value)
     if node is None or shape is None or not is_standard(node, "Reshape"):
-        return False
-    size = static_shape(node.inputs[0])
-    return size is not None and len(size) == IMAGE_RANK and size[:2] == shape[:2]
+        return None
+    source, size = node.inputs[0], static_shape(node.inputs[0])
+    if size is None or len(size) != IMAGE_RANK or size[:2] != shape[:2] or len(shape) != 3:
+        return None
+    return source
 
 
 def _joins_constants(node: ir.Node) -> bool:

@@ -31,6 +31,7 @@ from opu_fuse.frontend.quantization.activation_ranges import CALIBRATION_SHARE, 
 from opu_fuse.frontend.quantization.calibration_methods import ends
 from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
 from opu_fuse.model.composites import PERMUTE, SHUFFLE, composites
+from opu_fuse.model.divisions import division
 from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
 from opu_fuse.model.products import is_product
 from opu_fuse.process.progress import report
@@ -151,8 +152,10 @@ def activation_quants(
 
 
 def _factors(graph: ir.Graph) -> set[str]:
-    """Operands of products of two maps. They have zero point 0: no constant makes up for it."""
-    products = (node for node in graph if is_product(node))
+    """Operands of products of two maps and of divisions by a channel. They have zero point 0: no
+    constant makes up for it.
+    """
+    products = (node for node in graph if is_product(node) or division(node))
     return {v.name or "" for node in products for v in node.inputs if v is not None}
 
 

@@ -72,7 +72,7 @@ package opu_pkg;
   localparam bit HAS_DEPTHWISE = 1'b1;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h644e1f0d355;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'hfd06c1874aa;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};

@@ -1,0 +1,58 @@
+"""Norms in the golden model: from registers and parameters of the unit to `normalisation.py`."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from opu_fuse import normalisation
+from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.integer import quant_of, settings
+from opu_fuse.normalisation import OutputScale
+from opu_fuse.units import STAGE_OF_OPERATOR
+from opu_fuse.units.base import Stage
+from opu_fuse.units.norm import epsilon_of
+from opu_fuse.units.operator import Numeric
+
+
+def softmax(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    """A softmax of the channels of each pixel."""
+    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
+    table, output = normalisation.exponentials(x.per_tensor), OutputScale.of(y.per_tensor)
+    rows = np.moveaxis(values[node.operands[0]], 1, -1)
+    return np.moveaxis(normalisation.softmax(rows, table, output, y.zero_point), -1, 1)
+
+
+def layer_norm(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:
+    """A LayerNorm or RMSNorm of the channels of each pixel."""
+    own = settings(dfg, node.index, Stage.NORM, numeric)
+    zero, epsilon = own.passes[0]["norm_zero"], epsilon_of(own.passes[0])
+    rows = np.moveaxis(values[node.operands[0]], 1, -1).astype(np.int64)
+    squares, count = ((rows - zero) ** 2).sum(-1, keepdims=True), rows.shape[-1]
+    if node.op == "rms_norm":
+        scaling = normalisation.rms_scaling(count, zero, squares, epsilon)
+    else:
+        total = rows.sum(-1, keepdims=True)
+        scaling = normalisation.norm_scaling(count, total, squares, epsilon)
+    record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
+    mult, bias, shift = (record[name].astype(np.int64) for name in ("gain", "offset", "places"))
+    zero = own.registers["norm_zero"]
+    result = normalisation.normalise(
+        rows, scaling, mult=mult, bias=bias, shift=shift, zero_point=zero
+    )
+    return np.moveaxis(result, -1, 1)
+
+
+def divide(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    """The channels of each pixel, divided by the first."""
+    own, x = settings(dfg, node.index, Stage.NORM, numeric), quant_of(dfg[node.operands[0]])
+    table = normalisation.divisors(x.per_tensor, float(node.attrs["epsilon"]))
+    assert own.per_channel is not None, "every channel has a record"
+    mult, shift = own.per_channel[0][:2]
+    rows = np.moveaxis(values[node.operands[0]], 1, -1)
+    zero = own.registers["norm_zero"]
+    result = normalisation.divide(rows, table, mult=int(mult), shift=int(shift), zero_point=zero)
+    return np.moveaxis(result, -1, 1)
