@@ -36,7 +36,7 @@ help:
 	@echo "make coverage   lines, toggles and stalls of the RTL that the RTL tier reaches"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
-	@echo "make board      the bitstream of the board ULX3S with its machine, out/ulx3s/ulx3s.bit (docs/ulx3s.md)"
+	@echo "make board      the bitstream of the board ULX3S with its machine, below out/ulx3s (docs/ulx3s.md)"
 	@echo "make formal     prove products, roundings, queues, handshakes and run control (docs/testing.md)"
 	@echo "make runtime    libopu and opu-run for this machine, in runtime/build (docs/run-on-a-board.md)"
 	@echo "make generate   write the checked-in generated files again"
@@ -115,10 +115,10 @@ pnr: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
 	$(BIN)/python -m rtl_sim.pnr $(SPEC) --target $(TARGET) $(PNR_FLAGS)
 
-# The bitstream of the board ULX3S, out/ulx3s/ulx3s.bit.
+# The bitstream of the board ULX3S, out/ulx3s/gateware/radiona_ulx3s.bit.
 board: venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
-	$(BIN)/python -m rtl_sim.boards.ulx3s.build $(BOARD_FLAGS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[litex,pnr]'
+	$(BIN)/python -m rtl_sim.litex.target --board radiona_ulx3s --hw opu-ulx3s --folder out/ulx3s --build $(BOARD_FLAGS)
 
 formal: venv
 	$(BIN)/python -m rtl_sim.formal

@@ -34,7 +34,7 @@ FOLDERS = {
     "scheduling.md": ("opu_fuse/schedule",),
     "testing.md": ("tests/fuzz",),
     "tutorial.md": ("examples/digits",),
-    "ulx3s.md": ("rtl_sim/boards/ulx3s", "rtl_sim/project"),
+    "ulx3s.md": ("rtl_sim/litex",),
     "your-model.md": ("examples/digits",),
 }
 # Files that are not in the project. Names in capitals (OUT.opu) stand for any file and need no row.
@@ -149,7 +149,7 @@ def test_the_messages_of_troubleshooting_are_in_the_sources():
 def test_options_named_alone_are_options_of_something():
     scripts = [
         path
-        for name in ("benchmarks", "examples", "rtl_sim", "rtl_sim/boards/ulx3s", "rtl_sim/litex")
+        for name in ("benchmarks", "examples", "rtl_sim", "rtl_sim/litex")
         for path in ROOT.glob(f"{name}/*.py")
     ]
     scripts += [ROOT / "tests/conftest.py", ROOT / "tests/fuzz/__main__.py"]

@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 COMPILER = "riscv64-unknown-elf-gcc"
 INCLUDE = (HERE.parent / "driver", HERE.parent / "gen")
 OPTIONS = (
+    "-march=rv32ic",
     "-mabi=ilp32",
     "-Os",
     "-ffreestanding",
@@ -35,24 +36,20 @@ def firmware(folder: Path, cases: str) -> Path:
     Raises RunError when the compiler is missing, InternalError when it refuses.
     """
     (folder / "cases.h").write_text(cases, encoding="utf-8")
-    data = compiled(folder, HERE, march="rv32ic")
+    data = _compiled(folder)
     words = (data[at : at + 4][::-1].hex() for at in range(0, len(data), 4))
     (folder / "firmware.hex").write_text("\n".join(words), encoding="utf-8")
     return folder / "firmware.hex"
 
 
-def compiled(folder: Path, source: Path, *, march: str) -> bytes:
-    """start.S and firmware.c of the folder `source`, laid out by its link.ld, in whole words; what
-    they include may be in `folder`.
-
-    Raises RunError when the compiler is missing, InternalError when it refuses.
-    """
+def _compiled(folder: Path) -> bytes:
+    """start.S and firmware.c, laid out by link.ld, in whole words."""
     if shutil.which(COMPILER) is None:
         help_ = "install it, for example with `apt-get install gcc-riscv64-unknown-elf`"
         raise RunError("firmware", f"{COMPILER} is not on the PATH", help_)
-    sources = [source / "start.S", source / "firmware.c", "-T", source / "link.ld"]
+    sources = [HERE / "start.S", HERE / "firmware.c", "-T", HERE / "link.ld"]
     include = [f"-I{path}" for path in (folder, *INCLUDE)]
-    options = (f"-march={march}", *OPTIONS, *STRICT, *include)
+    options = (*OPTIONS, *STRICT, *include)
     _call(COMPILER, *options, *sources, "-lgcc", "-o", folder / "firmware.elf")
     copy = COMPILER.replace("gcc", "objcopy")
     _call(copy, "-O", "binary", folder / "firmware.elf", folder / "firmware.bin")
