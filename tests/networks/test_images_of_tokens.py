@@ -1,4 +1,4 @@
-"""Tokens that become images and back, as TinyViT and RT-DETR write them, on a machine with norms."""
+"""Tokens that become images and back, as in TinyViT and RT-DETR, on a machine with norms."""
 
 import onnx
 import pytest
