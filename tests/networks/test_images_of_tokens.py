@@ -35,7 +35,7 @@ def positions(channels: int, rows: int, cols: int) -> onnx.ModelProto:
 
 def head(channels: int, rows: int, cols: int) -> onnx.ModelProto:
     """TinyViT: a norm of the mean of all pixels."""
-    b = Builder()
+    b = Builder(gemm=True)
     x = b.conv(b.input(1, 3, rows, cols), channels, 3, 1, 1)
     x = b.op("GlobalAveragePool", x, shape=(1, channels, 1, 1))
     x = b.layer_norm(b.transpose(x, 0, 2, 3, 1))
