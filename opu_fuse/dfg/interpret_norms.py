@@ -50,9 +50,9 @@ def divide(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Nume
     """The channels of each pixel, divided by the first."""
     own, x = settings(dfg, node.index, Stage.NORM, numeric), quant_of(dfg[node.operands[0]])
     table = normalisation.divisors(x.per_tensor, float(node.attrs["epsilon"]))
-    assert own.per_channel is not None, "every channel has a record"
-    mult, shift = own.per_channel[0][:2]
+    record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
+    mult, shift = int(record["gain"][0]), int(record["places"][0])
     rows = np.moveaxis(values[node.operands[0]], 1, -1)
     zero = own.registers["norm_zero"]
-    result = normalisation.divide(rows, table, mult=int(mult), shift=int(shift), zero_point=zero)
+    result = normalisation.divide(rows, table, mult=mult, shift=shift, zero_point=zero)
     return np.moveaxis(result, -1, 1)
