@@ -123,11 +123,11 @@ def _name_of_part(platform: Any) -> None:
 
 BOARDS = {
     "radiona_ulx3s": Board(
-        settings={"device": "LFE5U-85F", "sys_clk_freq": 60e6},
+        # The longest path is from the tags of the L2 cache to the writes of a hit: few tags, in LUTs.
+        settings={"device": "LFE5U-85F", "sys_clk_freq": 60e6, "l2_size": 1 << 11},
         defines=pnr.DEFINES,
         adjust=_registers_at_pads,
         nextpnr="ulx3s-85",
-        # From tags in block RAM to the writes of a hit, through the L2 cache, is the longest path.
         synthesis=('setattr -set ram_style "distributed" radiona_ulx3s/m:tag_mem',),
     ),
     # Zynq-7000: the processor is in the logic, and so is main memory; its console is at Pmod A.
