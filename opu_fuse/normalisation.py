@@ -30,17 +30,17 @@ INVERSE_MAX = (1 << INVERSE_BITS) - 1
 LINE_BITS = 7
 """128 lines an octave: their error is less than half a unit of the result."""
 LINE_GUARD = 4
-"""Bits of a line's ends behind the unit of the result."""
+"""Bits of a line's ends after the unit of the result."""
 HALF_UNIT = 1 << (LINE_GUARD - 1)
 """Of the result, in units of a line's ends."""
 RECIPROCAL_FRACTION = 19
 ROOT_FRACTION = 20
-"""Bits of an operand behind its leading one that are read: the line, then the place on it."""
+"""Bits of an operand after its leading one that are read: the line, then the place on it."""
 
 NORMALISED_FRACTION = 15
-"""Bits behind the point of (x - mean) / deviation, which is less than sqrt(n)."""
+"""Bits after the point of (x - mean) / deviation, which is less than sqrt(n)."""
 VARIANCE_FRACTION = 8
-"""Bits behind the point of n*S2 - S1**2: they hold epsilon where the variance is small."""
+"""Bits after the point of n*S2 - S1**2: they hold epsilon where the variance is small."""
 FACTOR_BITS = 24
 """Width of the factor and offset of a pixel: the wide port of a multiplier of 25 x 18 bits."""
 
@@ -96,7 +96,7 @@ def _exponent(x: np.ndarray) -> np.ndarray:
 
 
 def _fraction(x: np.ndarray, exponent: np.ndarray, bits: int) -> np.ndarray:
-    """`bits` bits behind the leading one; the rest is cut off."""
+    """`bits` bits after the leading one; the rest is cut off."""
     right = np.maximum(exponent - bits, 0)
     left = np.maximum(bits - exponent, 0)
     return ((x >> right) << left) - (1 << bits)
@@ -185,7 +185,7 @@ def softmax(x: np.ndarray, table: np.ndarray, output: OutputScale, zero_point: i
 
 
 DIVISOR_FRACTION = 16
-"""Bits of a divisor behind the unit of its steps."""
+"""Bits of a divisor after the unit of its steps."""
 DIVISOR_LEAST = 1 << (DIVISOR_FRACTION - 8)
 """Of a step: quotients of a step or more by it are beyond int8."""
 DIVISOR_SCALE = OutputScale(mantissa=1 << 16, exponent=DIVISOR_FRACTION + NORMALISED_FRACTION)
@@ -224,7 +224,7 @@ def divide(
 
 class Epsilon(Struct, frozen=True, kw_only=True):
     """A norm's epsilon in units of count**2 * variance of int8 steps, `VARIANCE_FRACTION` bits
-    behind the point, as mantissa * 2**shift.
+    after the point, as mantissa * 2**shift.
 
     It is at least 1 and count / 16. So a row of equal values has a deviation, and one so large that
     the rounding of factor and offset, whose difference it divides, is lost: 65 / 2**shift, at most

@@ -38,7 +38,7 @@ def layer_norm(
         total = rows.sum(-1, keepdims=True)
         scaling = normalisation.norm_scaling(count, total, squares, epsilon)
     record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
-    mult, bias, shift = (record[name].astype(np.int64) for name in ("gain", "offset", "places"))
+    mult, bias, shift = (record[name].astype(np.int64) for name in ("gain", "offset", "gain_shift"))
     zero = own.registers["norm_zero"]
     result = normalisation.normalise(
         rows, scaling, mult=mult, bias=bias, shift=shift, zero_point=zero
@@ -51,7 +51,7 @@ def divide(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Nume
     own, x = settings(dfg, node.index, Stage.NORM, numeric), quant_of(dfg[node.operands[0]])
     table = normalisation.divisors(x.per_tensor, float(node.attrs["epsilon"]))
     record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
-    mult, shift = int(record["gain"][0]), int(record["places"][0])
+    mult, shift = int(record["gain"][0]), int(record["gain_shift"][0])
     rows = np.moveaxis(values[node.operands[0]], 1, -1)
     zero = own.registers["norm_zero"]
     result = normalisation.divide(rows, table, mult=mult, shift=shift, zero_point=zero)

@@ -11,7 +11,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 MULTIPLIERS = (2, 32)
 """Of a unit."""
 LANES = 8
-"""Behind the array, at least."""
+"""After the array, at least."""
 
 # Powers of two, by their exponents. PARTS: units that add up a word; TURNS: of a word in the chain.
 WORD = (3, 6)

@@ -45,10 +45,10 @@ def is_turn(node: ir.Node) -> bool:
     if len(x) != 4 or min(x) < 1 or y != (x[0], x[3], x[2], x[1]) or x[0] != 1:
         return False
     if node.op_type == "Transpose":
-        turns = tuple(node.attributes.get_ints("perm", ())) == TURN
+        transposes = tuple(node.attributes.get_ints("perm", ())) == TURN
     else:  # of one channel or one pixel
-        turns = node.op_type == "Reshape" and x[2] == 1 and 1 in x[1::2] and x != y
-    return turns and node.domain in STANDARD and _only_for_products(node.outputs[0])
+        transposes = node.op_type == "Reshape" and x[2] == 1 and 1 in x[1::2] and x != y
+    return transposes and node.domain in STANDARD and _only_for_products(node.outputs[0])
 
 
 def _only_for_products(value: ir.Value) -> bool:

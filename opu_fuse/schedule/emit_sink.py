@@ -139,7 +139,7 @@ class EmitSink:
     def load_weights(self, layer: PlannedLayer, part: WeightChunk, image: int, words: Span) -> None:
         """`load.weight` of a map: a row of the array's mode is as many pixels as it has outputs.
 
-        Words behind the map's last pixel are not read: what is in their place reaches only lanes
+        Words after the map's last pixel are not read: what is in their place reaches only lanes
         that parameters set to zero. So segments whose last row is incomplete are loaded one by one.
         """
         assert layer.second is not None, "its weights are a map"

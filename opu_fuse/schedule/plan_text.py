@@ -28,7 +28,7 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
     memory = plan.memory
     yield (
         f"memory window: {plan.window_bytes} bytes; constants from 0x0, {plan.constants_bytes} "
-        f"bytes; feature maps behind them, {memory.total_bytes} bytes; programs from "
+        f"bytes; feature maps after them, {memory.total_bytes} bytes; programs from "
         f"{plan.program_offset:#x}"
     )
     placements = plan.placements

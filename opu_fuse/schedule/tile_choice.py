@@ -71,8 +71,8 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     def constants_at(self, space: Space) -> int:
         """Byte offset of the constants that a buffer holds."""
-        places = self.weights, self.params, self.pre, self.table, self.exponentials
-        return places[CONSTANTS.index(space)]
+        offsets = self.weights, self.params, self.pre, self.table, self.exponentials
+        return offsets[CONSTANTS.index(space)]
 
     @property
     def tile_count(self) -> int:

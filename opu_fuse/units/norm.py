@@ -59,10 +59,10 @@ class NormOp(IntEnum):
 RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE)
 """Passes that have results; the others write nothing."""
 _TABLES = (NormOp.EXPSUM, NormOp.SOFTMAX)
-RECORD = np.dtype([("gain", "<i2"), ("places", "u1"), ("unused", "u1"), ("offset", "<i4")])
-"""Constants of a channel: `rne((u * gain + offset) / 2**places)`."""
-PLACES_MASK = 63
-"""Bits of `places` that are read."""
+RECORD = np.dtype([("gain", "<i2"), ("gain_shift", "u1"), ("unused", "u1"), ("offset", "<i4")])
+"""Constants of a channel: `rne((u * gain + offset) / 2**gain_shift)`."""
+GAIN_SHIFT_MASK = 63
+"""Bits of `gain_shift` that are read."""
 EXPONENTIALS = 256
 """Norm memory words of one table: the low three bytes of a word are an entry."""
 ENTRY_BYTES = 3
@@ -125,13 +125,15 @@ def _division(operator: Operator) -> Settings:
     except ValueError as error:
         raise ModelError(name, str(error), "choose a scale that suits the divisor") from error
     one = np.ones(1)
-    gain, _, places = (int(v[0]) for v in normalisation.channel_records(one, 0 * one, y.per_tensor))
+    gain, _, gain_shift = (
+        int(v[0]) for v in normalisation.channel_records(one, 0 * one, y.per_tensor)
+    )
     scale = normalisation.DIVISOR_SCALE
     reciprocal = {"norm_scale": scale.mantissa - 1, "norm_shift": scale.exponent}
     return Settings(
         passes=({"norm_op": NormOp.MAX}, {"norm_op": NormOp.EXPSUM, **reciprocal}),
         registers={"norm_op": NormOp.NORMALISE, "norm_zero": y.zero_point},
-        per_channel=((gain, places, 0, 0),) * operator.result.shape[1],
+        per_channel=((gain, gain_shift, 0, 0),) * operator.result.shape[1],
     )
 
 
@@ -144,11 +146,13 @@ def _norm(operator: Operator) -> Settings:
         what = "choose a scale of its operand that suits its values"
         raise ModelError(operator.name, str(error), what) from error
     constants = [_constant(operator, index, channels) for index in (1, 2)]
-    gain, offset, places = normalisation.channel_records(constants[0], constants[1], y.per_tensor)
+    gain, offset, gain_shift = normalisation.channel_records(
+        constants[0], constants[1], y.per_tensor
+    )
     factor = {"norm_scale": epsilon.mantissa, "norm_shift": epsilon.shift}
     rms = operator.op == "rms_norm"
     first = {"norm_op": NormOp.SQUARES if rms else NormOp.MOMENTS, "norm_zero": x.zero_point * rms}
-    columns = (gain, places, np.zeros_like(gain), offset)
+    columns = (gain, gain_shift, np.zeros_like(gain), offset)
     return Settings(
         passes=({**first, **factor},),
         registers={"norm_op": NormOp.NORMALISE, "norm_zero": y.zero_point},
@@ -200,7 +204,7 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
                 _scaling_of(statistics.scaling, x),
                 mult=record["gain"].astype(np.int64),
                 bias=record["offset"].astype(np.int64),
-                shift=(record["places"] & PLACES_MASK).astype(np.int64),
+                shift=(record["gain_shift"] & GAIN_SHIFT_MASK).astype(np.int64),
                 zero_point=p["norm_zero"],
             )
             return np.where(present, result, np.int8(p["norm_zero"]))

@@ -118,7 +118,7 @@ class TokenNet(Net):
         return Feature(value=self._const(name, data), shape=data.shape, mean=mean, var=var)
 
     def encoder_layer(self, x: Feature, name: str, *, heads: int, hidden: int) -> Feature:
-        """Attention and an MLP with GELU, each behind a norm, each added to the residual stream."""
+        """Attention and an MLP with GELU, each after a norm, each added to the residual stream."""
         y = self.attention(self.layer_norm(x, f"{name}.norm1"), f"{name}.attn", heads=heads)
         x = self.add(x, y, f"{name}.add1")
         y = self.linear(self.layer_norm(x, f"{name}.norm2"), f"{name}.mlp.fc1", out=hidden)

@@ -58,11 +58,11 @@ def records(rng, count):
     """Of channels: results of many values, far shifts, extremes."""
     result = np.zeros(count, RECORD)
     result["gain"] = rng.integers(-(1 << 15), 1 << 15, count)
-    result["places"] = rng.integers(22, 27, count)
+    result["gain_shift"] = rng.integers(22, 27, count)
     result["offset"] = rng.integers(-(1 << 28), 1 << 28, count)
     result["unused"] = rng.integers(0, 256, count)
     odd = rng.random(count) < 0.05
-    result["places"][odd] = rng.integers(0, 256, count)[odd]
+    result["gain_shift"][odd] = rng.integers(0, 256, count)[odd]
     result["offset"][odd] = rng.choice([-(1 << 31), (1 << 31) - 1, 0], count)[odd]
     return result
 
@@ -276,7 +276,9 @@ class Bench:
         after = chain[chain.index(Stage.NORM) + 1 :]
         for b in range(p["blocks"]):
             idle = p["norm_idle"] * (b == p["blocks"] - 1)
-            own = [(int(r["gain"]), int(r["places"]), int(r["offset"])) for r in self.records[b]]
+            own = [
+                (int(r["gain"]), int(r["gain_shift"]), int(r["offset"])) for r in self.records[b]
+            ]
             for n, oy, ox in self.pixels(p):
                 v = self.norm.results(p, n, words[b, n, : W - idle].tolist(), own[: W - idle])
                 v = np.array(v + [p["norm_zero"]] * idle, np.int8)

@@ -1,7 +1,7 @@
 """Softmax, LayerNorm and RMSNorm over the channels of a pixel in Python's integers: the passes of
 the unit `norm` as docs/machine.md defines them. It shares no code with `opu_fuse.normalisation`.
 
-Rows are lists of int, the values of a pixel; a record is (gain, places, offset).
+Rows are lists of int, the values of a pixel; a record is (gain, gain_shift, offset).
 """
 
 from decimal import Decimal, localcontext
@@ -111,6 +111,6 @@ class Norm:
             return [clamp8(rne(t * factor, shift) + p["norm_zero"]) for t in terms]
         normal = [rne(x * factor - offset, shift) for x in row]
         return [
-            clamp8(rne(u * gain + add, places & 63) + p["norm_zero"])
-            for u, (gain, places, add) in zip(normal, records, strict=True)
+            clamp8(rne(u * gain + add, gain_shift & 63) + p["norm_zero"])
+            for u, (gain, gain_shift, add) in zip(normal, records, strict=True)
         ]

@@ -123,7 +123,7 @@ def _name_of_part(platform: Any) -> None:
 
 BOARDS = {
     "radiona_ulx3s": Board(
-        # The longest path is from the tags of the L2 cache to the writes of a hit: few tags, in LUTs.
+        # The longest path is from tags of the L2 cache to the writes of a hit: few tags, in LUTs.
         settings={"device": "LFE5U-85F", "sys_clk_freq": 60e6, "l2_size": 1 << 11},
         defines=pnr.DEFINES,
         adjust=_registers_at_pads,

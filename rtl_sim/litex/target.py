@@ -57,8 +57,8 @@ def write_board(options: argparse.Namespace, spec: HwSpec, loaded: Loaded | None
     files["firmware.bin"] = image.compile_firmware(folder), 0  # the BIOS starts the last one
     for name, (content, _) in files.items():
         (folder / name).write_bytes(content)
-    places = {str(folder / name): hex(base + offset) for name, (_, offset) in files.items()}
-    (folder / "boot.json").write_text(json.dumps(places, indent=2) + "\n")
+    addresses = {str(folder / name): hex(base + offset) for name, (_, offset) in files.items()}
+    (folder / "boot.json").write_text(json.dumps(addresses, indent=2) + "\n")
     print(f"{folder / 'boot.json'}: for litex_term --images")
     return soc
 

@@ -48,10 +48,10 @@ struct opu_statistics {
   int64_t maximum, factor, offset, shift, sum, squares;
 };
 
-/* Constants of a channel of a norm: rne((u * gain + offset) / 2^places). */
+/* Constants of a channel of a norm: rne((u * gain + offset) / 2^gain_shift). */
 struct opu_gain {
   int32_t gain, offset;
-  uint32_t places;
+  uint32_t gain_shift;
 };
 
 /* The state of an engine: at the start of the caller's memory, all else after it. */

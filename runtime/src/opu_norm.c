@@ -106,7 +106,7 @@ static void results(const struct opu_native *e, const int32_t *own, const struct
       y = rounded(product(exponential(e, own, s->maximum - value[l]), s->factor), s->shift);
     } else {
       y = rounded(sum(product(value[l], s->factor), -s->offset), s->shift);
-      y = rounded(sum(product(y, gains[l].gain), gains[l].offset), (int64_t)gains[l].places);
+      y = rounded(sum(product(y, gains[l].gain), gains[l].offset), (int64_t)gains[l].gain_shift);
     }
     value[l] = (int8_t)opu_limit(sum(y, OWN(ZERO)), -128, 127);
   }

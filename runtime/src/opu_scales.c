@@ -63,7 +63,7 @@ void opu_read_gains(const struct opu_native *e, size_t word, struct opu_gain *ga
   for (l = 0; l < e->machine.word_channels; l++) {
     const size_t at = (size_t)RECORD * l;
     gains[l].gain = int16_of(e, OPU_SPACE_PARAM, word, at);
-    gains[l].places = byte_of(e, OPU_SPACE_PARAM, word, at + 2u) & OPU_PLACES_MASK;
+    gains[l].gain_shift = byte_of(e, OPU_SPACE_PARAM, word, at + 2u) & OPU_GAIN_SHIFT_MASK;
     gains[l].offset = bias_of(e, OPU_SPACE_PARAM, word, at + 4u);
   }
 }

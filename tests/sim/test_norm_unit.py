@@ -85,7 +85,7 @@ def test_norms_take_two_passes(channels: int, rms: bool) -> None:
     mult, bias, shift = normalisation.channel_records(gain, offset, 2.0**-4)
     records = np.zeros((blocks, hw.word_channels), RECORD)
     flat = records.reshape(-1)[:channels]
-    flat["gain"], flat["offset"], flat["places"] = mult, bias, shift
+    flat["gain"], flat["offset"], flat["gain_shift"] = mult, bias, shift
     words = records.view(np.uint8).reshape(blocks * RECORD.itemsize, hw.word_channels)
     mem.param[: len(words), : hw.word_channels] = words
     epsilon = normalisation.Epsilon.of(1e-5, 0.05, channels)

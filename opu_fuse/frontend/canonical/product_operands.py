@@ -76,11 +76,11 @@ def matrices_of(node: ir.Node) -> Matrices | None:
     attrs = node.attributes
     if attrs.get_float("alpha", 1.0) != 1.0:
         return None
-    turns = (bool(attrs.get_int("transA", 0)), bool(attrs.get_int("transB", 0)))
-    n, k = first[:-3:-1] if turns[0] else first[-2:]
-    m = second[-2 if turns[1] else -1]
+    transposed = (bool(attrs.get_int("transA", 0)), bool(attrs.get_int("transB", 0)))
+    n, k = first[:-3:-1] if transposed[0] else first[-2:]
+    m = second[-2 if transposed[1] else -1]
     batch = np.broadcast_shapes(first[:-2], second[:-2])
-    return Matrices(batch=batch, rows=n, summed=k, columns=m, transposed=turns)
+    return Matrices(batch=batch, rows=n, summed=k, columns=m, transposed=transposed)
 
 
 def located(values: Sequence[ir.Value], of: Matrices) -> tuple[Matrices, tuple[Heads | None, ...]]:

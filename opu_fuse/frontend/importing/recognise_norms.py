@@ -161,11 +161,11 @@ def _axis(
 
 
 def _with_constant(
-    node: ir.Node, op_type: str, count: int, behind: int
+    node: ir.Node, op_type: str, count: int, after: int
 ) -> tuple[ir.Node, np.ndarray | None]:
     """The only reader of a node's result if it is a sum or product with a constant vector.
 
-    Returns that node and the vector [count], else the node itself and None. behind: axes of size 1
+    Returns that node and the vector [count], else the node itself and None. after: axes of size 1
     after the vector's.
     """
     reader = sole_reader(node.outputs[0])
@@ -176,8 +176,8 @@ def _with_constant(
         return node, None
     if static_shape(reader.outputs[0]) != static_shape(node.outputs[0]):
         return node, None
-    full = data.reshape((1,) * (1 + behind - data.ndim) + data.shape)
-    place = full.ndim - 1 - behind
+    full = data.reshape((1,) * (1 + after - data.ndim) + data.shape)
+    place = full.ndim - 1 - after
     if full.size != full.shape[place] or full.size not in {1, count}:
         return node, None
     return reader, np.ascontiguousarray(np.broadcast_to(full.reshape(-1), count))

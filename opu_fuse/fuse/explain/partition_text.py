@@ -87,7 +87,7 @@ def _attempt(context: MatchContext, attempt: Attempt) -> Iterator[str]:
     else:
         where = "" if attempt.group is None else f" in group {attempt.group}"
         at = "" if attempt.at is None else f" at {attempt.at}"
-        yield f"  behind {context.dfg[attempt.source].name}{where}{at}: {verdict}"
+        yield f"  after {context.dfg[attempt.source].name}{where}{at}: {verdict}"
     yield from (f"    {_trial(context, trial)}" for trial in attempt.trials)
 
 

@@ -36,8 +36,8 @@ from opu_fuse.units.memory import MEMORIES
 from opu_fuse.units.norm import (
     CHANNELS_MAX,
     EXPONENTIALS,
+    GAIN_SHIFT_MASK,
     OUTPUT_SHIFTS,
-    PLACES_MASK,
     NormOp,
 )
 from opu_fuse.units.pool import PoolKind
@@ -238,7 +238,7 @@ def tables_header() -> str:
         "VARIANCE_FRACTION": normalisation.VARIANCE_FRACTION,
         "FACTOR_BITS": normalisation.FACTOR_BITS,
         "LARGEST_NORM_SHIFT": normalisation.SHIFT_MAX,
-        "PLACES_MASK": PLACES_MASK,
+        "GAIN_SHIFT_MASK": GAIN_SHIFT_MASK,
         "LARGEST_EPSILON_SHIFT": normalisation.EPSILON_SHIFT_MAX,
         "LARGEST_OUTPUT_SHIFT": OUTPUT_SHIFTS[-1],
         "LOWEST_OUTPUT_SHIFT_NEGATED": -OUTPUT_SHIFTS[0],

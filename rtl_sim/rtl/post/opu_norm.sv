@@ -13,7 +13,7 @@
 // gain 1 and offset 0. A factor of 2**24 does not fit the signed port of a multiplier: -2**24 times -x does.
 //
 // load_*: one parameter word into one of the two banks of records: 8 bytes for each of an eighth of its channels: int16
-//         gain, uint8 places (its low six bits), an unused byte, int32 offset. A bank must not be loaded while items use it.
+//         gain, uint8 gain_shift (its low six bits), an unused byte, int32 offset. A bank must not be loaded while items use it.
 // re_o, addr_o, rdata_i: norm memory, 24 bits a lane, two cycles later.
 `include "opu_assert.svh"
 
@@ -113,14 +113,14 @@ module opu_norm
     // Records of the channels.
     logic [15:0] gains [RECORDS];
     logic [31:0] offsets [RECORDS];
-    logic [5:0] places [RECORDS];
+    logic [5:0] gain_shift [RECORDS];
     always_ff @(posedge clk_i) begin
       for (int unsigned b = 0; b < BEATS; b++) begin
         automatic int unsigned channel = b * LANES + 32'(l);
         automatic int unsigned place = channel % LOAD_LANES;
         if (load_we_i && 32'(load_word_i) == channel / LOAD_LANES) begin
           gains[record_of(load_bank_i, b)] <= load_data_i[64*place+:16];
-          places[record_of(load_bank_i, b)] <= load_data_i[64*place+16+:6];
+          gain_shift[record_of(load_bank_i, b)] <= load_data_i[64*place+16+:6];
           offsets[record_of(load_bank_i, b)] <= load_data_i[64*place+32+:32];
         end
       end
@@ -200,7 +200,7 @@ module opu_norm
     // Gain and offset of the channel.
     logic signed [15:0] gain_q;
     logic signed [31:0] add_q [2];
-    logic [5:0] places_q [3];
+    logic [5:0] gain_shift_q [3];
     logic signed [40:0] gained_q;
     logic signed [41:0] sum_q;
     logic [7:0] result;
@@ -210,7 +210,7 @@ module opu_norm
     always_ff @(posedge clk_i) begin
       gain_q <= softmaxes ? 16'd1 : gains[record];
       add_q <= '{softmaxes ? '0 : offsets[record], add_q[0]};
-      places_q <= '{softmaxes ? '0 : places[record], places_q[0], places_q[1]};
+      gain_shift_q <= '{softmaxes ? '0 : gain_shift[record], gain_shift_q[0], gain_shift_q[1]};
       gained_q <= u_q * gain_q;
       sum_q <= 42'(gained_q) + 42'(add_q[1]);
       y_q <= {y_q[1:0], result_present_q[l] ? result : zero_i};
@@ -221,7 +221,7 @@ module opu_norm
     ) u_round (
         .clk_i,
         .value_i (sum_q),
-        .shift_i (places_q[2]),
+        .shift_i (gain_shift_q[2]),
         .zero_i,
         .wraps_i (1'b0),
         .lo_i    ('0),

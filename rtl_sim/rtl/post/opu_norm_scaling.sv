@@ -119,7 +119,7 @@ module opu_norm_scaling
   logic [14:0] dropped_q;
   logic [21:0] start_q [2];
   logic [16:0] inverse_q;
-  /* verilator lint_off UNUSEDSIGNAL */  // bits behind the point
+  /* verilator lint_off UNUSEDSIGNAL */  // bits after the point
   logic [21:0] value;
   logic [26:0] fallen;
   /* verilator lint_on UNUSEDSIGNAL */

@@ -72,7 +72,7 @@ module opu_pool
     end
   end
 
-  // By the cycles since they were folded, less one. Behind item_q[1], valid: the window is complete.
+  // By the cycles since they were folded, less one. After item_q[1], valid: the window is complete.
   localparam int unsigned LATENCY = 8;
   item_t item_q [LATENCY];
   assign item_o = item_q[LATENCY-1];

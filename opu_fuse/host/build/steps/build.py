@@ -1,7 +1,7 @@
 """`host_steps`: the host segments of a program for libopu.
 
 The section has, in little-endian uint32 words: bytes of the work memory of an image (two words);
-for every port the places of its value and of its unrounded value in it; for every segment the
+for every port the slots of its value and of its unrounded value in it; for every segment the
 offset of its first step in the section and how many there are; steps; constants.
 """
 
@@ -63,7 +63,7 @@ class _Draft(Struct):
     steps: list[list[_Move | Nest | TopK]] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
+    slots: dict[str, str] = field(default_factory=dict)
     """Value of the program -> the value that holds it on the host."""
 
 
@@ -99,26 +99,26 @@ def _inputs(draft: _Draft) -> None:
 
 
 def _own(draft: _Draft, value: str, size: int) -> None:
-    draft.places[value] = value
+    draft.slots[value] = value
     draft.sizes[value] = size
 
 
 def _segment(draft: _Draft, number: int, segment: HostSegment) -> None:
     steps, local = draft.steps[-1], dict[str, str]()
     for name, value in segment.inputs:
-        if value not in draft.places:
+        if value not in draft.slots:
             tensor = next(t for t in draft.bundle.tensors if t.name == value)
             _own(draft, value, int(np.prod(tensor.shape)))
             steps.append(_Move(Step.LOAD, draft.maps[value], value))
-        local[name] = draft.places[value]
+        local[name] = draft.slots[value]
     for piece in segment.pieces:
         _piece(draft, number, lowered(piece, draft.bundle.hosts[piece.member]), local)
     for name, value in segment.results.items():
         if f"{number}/{name}:shown" in draft.sizes:
             name = f"{name}:shown"
-        draft.places[value] = local.get(name, f"{number}/{name}")
+        draft.slots[value] = local.get(name, f"{number}/{name}")
         if value in draft.maps:
-            steps.append(_Move(Step.STORE, draft.maps[value], draft.places[value]))
+            steps.append(_Move(Step.STORE, draft.maps[value], draft.slots[value]))
 
 
 def _piece(draft: _Draft, number: int, found: Lowered, local: Mapping[str, str]) -> None:
@@ -158,7 +158,7 @@ def _lifetimes(draft: _Draft) -> tuple[dict[str, int], dict[str, int]]:
     last: dict[str, int] = {}
     time = 0
     for port in draft.bundle.inputs:
-        for value in {port.value, port.unrounded} & draft.places.keys():
+        for value in {port.value, port.unrounded} & draft.slots.keys():
             first[value] = last[value] = 0
     for step in chain.from_iterable(draft.steps):
         time += 1
@@ -167,8 +167,8 @@ def _lifetimes(draft: _Draft) -> tuple[dict[str, int], dict[str, int]]:
                 first.setdefault(value, time)
                 last[value] = time
     for port in draft.bundle.outputs:
-        if port.value in draft.places:
-            last[draft.places[port.value]] = time + 1
+        if port.value in draft.slots:
+            last[draft.slots[port.value]] = time + 1
     return first, last
 
 
@@ -224,10 +224,10 @@ def _encoded(draft: _Draft) -> bytes:
 
 
 def _port_places(draft: _Draft, port: Port, offsets: Mapping[str, int]) -> tuple[int, int]:
-    places = [
-        offsets.get(draft.places.get(value, ""), NONE) for value in (port.value, port.unrounded)
+    slots = [
+        offsets.get(draft.slots.get(value, ""), NONE) for value in (port.value, port.unrounded)
     ]
-    return places[0], places[1]
+    return slots[0], slots[1]
 
 
 class _Constants:
@@ -261,8 +261,8 @@ def _step(
         return [step.kind, step.map, offsets[step.value]]
     if isinstance(step, TopK):
         words = [Step.TOPK, step.rows, step.count, step.k, NUMBER_OF_DTYPE[step.dtype]]
-        places = (offsets.get(name, NONE) for name in (step.source, step.values, step.indices))
-        return [*words, int(step.largest), *places]
+        slots = (offsets.get(name, NONE) for name in (step.source, step.values, step.indices))
+        return [*words, int(step.largest), *slots]
     operands = len(step.inputs) + len(step.results)
     for count, most, kind in (
         (operands, _OPERANDS, "operands"),

@@ -178,7 +178,7 @@ def _cast(site: Site) -> list[Nest] | None:
 
 
 def _triangle(site: Site) -> list[Nest] | None:
-    """Trilu: zero where the column is before (upper) or behind row + k."""
+    """Trilu: zero where the column is before (upper) or after row + k."""
     offset = site.constant(1) if site.has(1) else np.array(0)
     if offset is None:
         return None

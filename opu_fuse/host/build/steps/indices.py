@@ -116,35 +116,35 @@ def looked_up(site: Site) -> list[Nest] | None:
 
 
 def _gather(site: Site) -> list[Nest]:
-    """Loops: axes before, axes of the indices, axes behind."""
-    shape, places = site.shape(0), site.shape(1)
+    """Loops: axes before, axes of the indices, axes after."""
+    shape, index_shape = site.shape(0), site.shape(1)
     axis, rank = site.integer("axis", 0) % len(shape), len(site.result_shape)
-    behind = len(places) - 1
-    loops = [n if n < axis else -1 if n == axis else n + behind for n in range(len(shape))]
-    index_loops = range(axis, axis + len(places))
+    after = len(index_shape) - 1
+    loops = [n if n < axis else -1 if n == axis else n + after for n in range(len(shape))]
+    index_loops = range(axis, axis + len(index_shape))
     steps = row_major(shape)
     return _at(
-        site, loops, [whole(site.node.input[1], _int(site), places, index_loops, rank)],
+        site, loops, [whole(site.node.input[1], _int(site), index_shape, index_loops, rank)],
         [(shape[axis], steps[axis])],
     )  # fmt: skip
 
 
 def _gather_elements(site: Site) -> list[Nest]:
-    shape, places = site.shape(0), site.shape(1)
+    shape, index_shape = site.shape(0), site.shape(1)
     axis = site.integer("axis", 0) % len(shape)
     loops = [-1 if n == axis else n for n in range(len(shape))]
-    indices = plain(site.node.input[1], _int(site), places)
+    indices = plain(site.node.input[1], _int(site), index_shape)
     return _at(site, loops, [indices], [(shape[axis], row_major(shape)[axis])])
 
 
 def _gather_nd(site: Site) -> list[Nest]:
     """An operand for each of the axes that the last axis of the indices names."""
-    shape, places, batch = site.shape(0), site.shape(1), site.integer("batch_dims", 0)
-    named, rank = places[-1], len(site.result_shape)
-    steps, lead = row_major(shape), len(places) - 1
+    shape, index_shape, batch = site.shape(0), site.shape(1), site.integer("batch_dims", 0)
+    named, rank = index_shape[-1], len(site.result_shape)
+    steps, lead = row_major(shape), len(index_shape) - 1
     first = batch + named
     loops = [*range(batch), *[-1] * named, *(lead + n - first for n in range(first, len(shape)))]
-    operand = whole(site.node.input[1], _int(site), places, [*range(lead), -1], rank)
+    operand = whole(site.node.input[1], _int(site), index_shape, [*range(lead), -1], rank)
     operands = [
         Operand(value=operand.value, dtype=operand.dtype, offset=n, strides=operand.strides)
         for n in range(named)
@@ -196,9 +196,9 @@ def one_hot(site: Site) -> list[Nest] | None:
     kinds = [t for t in site.inputs if t is not None]
     if depth is None or len(kinds) != 3:
         return None
-    shape, places, dtype = site.result_shape, site.shape(0), site.result.dtype
+    shape, index_shape, dtype = site.result_shape, site.shape(0), site.result.dtype
     axis, rank = site.integer("axis", -1) % len(shape), len(shape)
-    loops = [n + (n >= axis) for n in range(len(places))]
+    loops = [n + (n >= axis) for n in range(len(index_shape))]
     off, on = (
         Operand(value=site.node.input[2], dtype=dtype, offset=n, strides=(0,) * rank)
         for n in (0, 1)
@@ -213,7 +213,7 @@ def one_hot(site: Site) -> list[Nest] | None:
     return [
         Nest(
             extents=shape,
-            inputs=(whole(site.node.input[0], kinds[0].dtype, places, loops, rank), off, on),
+            inputs=(whole(site.node.input[0], kinds[0].dtype, index_shape, loops, rank), off, on),
             results=(plain(site.node.output[0], dtype, shape),),
             body=body.instructions,
             yields=(value,),

@@ -99,8 +99,8 @@ def _summed(
     taps = max(1, int((weights != 0).sum(axis=1).max()))
     if taps > _TAPS:
         return None
-    places = np.argsort(weights == 0, axis=1, kind="stable")[:, :taps]
-    factors = np.take_along_axis(weights, places, axis=1).astype(dtype)
+    positions = np.argsort(weights == 0, axis=1, kind="stable")[:, :taps]
+    factors = np.take_along_axis(weights, positions, axis=1).astype(dtype)
     result = [len(weights) if n == axis else size for n, size in enumerate(shape)]
     steps = list(row_major(shape))
     step, steps[axis] = steps[axis], 0
@@ -110,7 +110,7 @@ def _summed(
     body = Payload([dtype] * (2 * taps + 1))
     total = -1
     for tap in range(taps):
-        table = tuple(int(x) * step for x in places[:, tap])
+        table = tuple(int(x) * step for x in positions[:, tap])
         name = f"{target}:weights {tap}"
         constants[name] = np.ascontiguousarray(factors[:, tap])
         inputs += [

@@ -36,7 +36,7 @@ def moves(
     constants: Mapping[str, np.ndarray],
     opsets: Mapping[str, int],
 ) -> list[Nest] | None:
-    """A nest for each result; None where the places depend on data or are no sum over the axes."""
+    """A nest for each result; None where positions depend on data or are no sum over the axes."""
     resized = node.op_type in ("Resize", "Upsample")
     source, others = node.input[0], [name for name in node.input[1:] if name]
     shape = types[source].shape
@@ -49,12 +49,14 @@ def moves(
         return None  # not all elements come from the operand
     numbers = np.arange(math.prod(shape), dtype=np.float32 if small else np.int64).reshape(shape)
     try:
-        places = _run(node, {source: numbers}, {name: constants[name] for name in others}, opsets)
+        positions = _run(
+            node, {source: numbers}, {name: constants[name] for name in others}, opsets
+        )
     except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
         log.info("%s: ONNX Runtime does not move %s: %s", node.name, numbers.dtype, error)
         return None
     nests: list[Nest] = []
-    for name, found in zip([n for n in node.output if n], places, strict=True):
+    for name, found in zip([n for n in node.output if n], positions, strict=True):
         dtype = types[source].dtype
         operand = _operand(source, dtype, found.astype(np.int64))
         if operand is None or 0 in found.shape:
@@ -108,21 +110,23 @@ def _run(
     return run_graph(graph, opsets, values)
 
 
-def _operand(value: str, dtype: str, places: np.ndarray) -> Operand | None:
-    """The operand whose places are a sum over the axes of a result."""
-    if places.size == 0:
+def _operand(value: str, dtype: str, positions: np.ndarray) -> Operand | None:
+    """The operand whose positions are a sum over the axes of a result."""
+    if positions.size == 0:
         return None
-    first, strides, tables = int(places.flat[0]), list[int](), dict[int, tuple[int, ...]]()
-    total = np.full(places.shape, first, np.int64)
-    for axis, size in enumerate(places.shape):
-        line = places[tuple(slice(None) if n == axis else 0 for n in range(places.ndim))] - first
+    first, strides, tables = int(positions.flat[0]), list[int](), dict[int, tuple[int, ...]]()
+    total = np.full(positions.shape, first, np.int64)
+    for axis, size in enumerate(positions.shape):
+        line = (
+            positions[tuple(slice(None) if n == axis else 0 for n in range(positions.ndim))] - first
+        )
         step = int(line[1]) if size > 1 else 0
         if np.array_equal(line, np.arange(size) * step):
             strides.append(step)
         else:
             strides.append(0)
             tables[axis] = tuple(int(x) for x in line)
-        total += line.reshape([-1 if n == axis else 1 for n in range(places.ndim)])
-    if not np.array_equal(total, places):
+        total += line.reshape([-1 if n == axis else 1 for n in range(positions.ndim)])
+    if not np.array_equal(total, positions):
         return None
     return Operand(value=value, dtype=dtype, offset=first, strides=tuple(strides), tables=tables)

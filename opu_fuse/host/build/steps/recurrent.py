@@ -45,7 +45,7 @@ class Unrolled(Struct):
 
 class _Cell(Struct, frozen=True):
     """What the steps of one direction share: weights (gates · H, I) and (gates · H, H), the biases
-    behind the products with the input and with the state, by gate.
+    after the products with the input and with the state, by gate.
     """
 
     u: Unrolled
@@ -142,7 +142,7 @@ def _lstm(cell: _Cell, x: str, state: Sequence[str]) -> list[str]:
 
 
 def _gru(cell: _Cell, x: str, state: Sequence[str]) -> list[str]:
-    """The reset gate works on the state before its product, or (linear_before_reset) behind it."""
+    """The reset gate works on the state before its product, or (linear_before_reset) after it."""
     u, hidden, h = cell.u, len(cell.r) // 3, state[0]
     parts = u.add("Split", x, results=3, axis=-1)
 
