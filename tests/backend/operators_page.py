@@ -28,9 +28,11 @@ HEADER = ("operator", "form", "runs as", "machines")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """becomes: operators of the machine, for the probe's own; machines: those that run them."""
+    """becomes: operators of the machine, for the probe's own, each way that some machine has;
+    machines: those that run them.
+    """
 
-    becomes: tuple[str, ...]
+    becomes: tuple[tuple[str, ...], ...]
     machines: tuple[str, ...]
 
 
@@ -39,25 +41,25 @@ def outcome(probe: Probe) -> Outcome:
     machine runs less than the probe says of its other operators.
     """
     machines, model = [], probe.model
-    becomes, elsewhere = set[tuple[str, ...]](), set[tuple[str, ...]]()  # without norms: floats
+    becomes, elsewhere = dict[tuple[str, ...], None](), dict[tuple[str, ...], None]()
     for name in spec_names():
         dfg, found = partition_model(model, load_hw(name))
         ran = Counter(node.op for node in dfg.nodes if node.op)
         others = Counter(probe.neighbours)
         assert others <= ran, (probe.operator, probe.form, ran)
         runs = becomes if not found.host else elsewhere
-        runs.add(tuple(dict.fromkeys((ran - others).elements())))
+        runs[tuple(dict.fromkeys((ran - others).elements()))] = None
         if not found.host:
             machines.append(name)
-    (same,) = becomes or elsewhere
-    return Outcome(becomes=same, machines=tuple(machines))
+    return Outcome(becomes=tuple(becomes or elsewhere), machines=tuple(machines))
 
 
 def rows(outcomes: Mapping[Probe, Outcome]) -> list[tuple[str, ...]]:
     """By operator; operators of which all is alike share a row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for probe, found in outcomes.items():
-        runs_as = " + ".join(f"`{op}`" for op in found.becomes) or NOTHING
+        ways = (" + ".join(f"`{op}`" for op in way) or NOTHING for way in found.becomes)
+        runs_as = " or ".join(ways)
         cells = (probe.form, runs_as, named(found.machines))
         alike.setdefault(cells, []).append(probe.operator)
     own = {cells: sorted(set(operators)) for cells, operators in alike.items()}
