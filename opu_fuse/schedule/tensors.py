@@ -41,7 +41,8 @@ def tensor_uses(
     """Every value that a machine group reads or writes, by DFG index (never a change of view).
 
     layers: group index -> layer;
-    same_step: groups that run in the same step as the group before them.
+    same_step: groups that run in the same step as the machine group before them. Views between
+    them take no step.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -50,8 +51,9 @@ def tensor_uses(
     step = BEFORE
     for segment in segments:
         for unit in segment.steps:
-            step += unit.group not in joined_steps
-            if unit.group is not None and unit.group in layers:
+            runs = unit.group in layers
+            step += (runs or not segment.machine) and unit.group not in joined_steps
+            if unit.group is not None and runs:
                 layer = layers[unit.group]
                 reads = list(layer.operands)
                 machine.update(reads, (layer.output,))

@@ -6,11 +6,14 @@ from msgspec.structs import replace
 
 from opu_fuse import pipeline
 from opu_fuse.dfg.build import build_dfg
+from opu_fuse.fuse.group_order import Step
 from opu_fuse.fuse.partition import members
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule import co_scheduled_norms
 from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.schedule.tensors import tensor_uses
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from opu_fuse.tiling.candidates import choose_tile
@@ -74,6 +77,25 @@ def test_both_are_in_one_bank_which_post_reads_when_the_array_leaves_it(found, m
         shared += len({group for group, _ in computed}) == 2
         computed = []
     assert shared >= 2
+
+
+def test_a_view_between_a_pair_leaves_both_in_one_step(machine, monkeypatch):
+    """Else the memory of an operand of the product is that of the norm's result."""
+    calls = []
+
+    def record(*call):
+        calls.append(call)
+        return tensor_uses(*call)
+
+    monkeypatch.setattr(co_scheduled_norms, "tensor_uses", record)
+    compile_model(HEADS, machine)
+    ((dfg, layers, segments, *others),) = calls
+    view = Step(group=1 + max(layers))
+    viewed = [
+        replace(s, steps=tuple(step for own in s.steps for step in (view, own))) if s.machine else s
+        for s in segments
+    ]
+    assert tensor_uses(dfg, layers, viewed, *others) == tensor_uses(dfg, layers, segments, *others)
 
 
 def test_a_pair_is_faster_than_its_groups_one_after_the_other(found, machine, monkeypatch):
