@@ -12,7 +12,7 @@ from msgspec import Struct
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.pixel_packing import can_fetch
-from opu_fuse.layout.shape import Shape
+from opu_fuse.layout.shape import POINT, Shape
 from opu_fuse.tiling.chunks import count_loads
 from opu_fuse.tiling.estimate import Estimate, estimate
 from opu_fuse.tiling.tile import (
@@ -27,6 +27,7 @@ from opu_fuse.tiling.tile import (
     pre_pool_size,
     undivided,
 )
+from opu_fuse.units.base import ModuleKind
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -60,10 +61,13 @@ class Overflow(Struct, frozen=True, kw_only=True):
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """A tile that fits, with its estimated cost."""
+    """A tile that fits, with its estimated cost. wait: cycles of a norm before for the pixels of
+    the first tile.
+    """
 
     tile: Tile
     cost: Estimate
+    wait: int = 0
 
     def rank(self, *, co_scheduled: bool) -> tuple[float, int]:
         """Sort key; the lowest tile is chosen.
@@ -73,7 +77,7 @@ class Fit(Struct, frozen=True, kw_only=True):
         """
         tile = self.tile
         size = tile.images * tile.rows * tile.cols * tile.blocks
-        return -size if co_scheduled else self.cost.total_cycles, -tile.cols
+        return -size if co_scheduled else self.cost.total_cycles + self.wait, -tile.cols
 
 
 class Refused(Struct, frozen=True, kw_only=True):
@@ -128,7 +132,21 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
                 images=images,
                 undivided=whole_buffers,
             )
-            yield Fit(tile=tile, cost=estimate(shape, hw, tile))
+            wait = _wait_for_norm(shape, hw, cols)
+            yield Fit(tile=tile, cost=estimate(shape, hw, tile), wait=wait)
+
+
+def _wait_for_norm(shape: Shape, hw: HwSpec, cols: int) -> int:
+    """Cycles of statistics and result of a norm for the first tile of a layer of tokens.
+
+    Post normalises the next tile while the array computes this one, if there are several. What
+    computes the operand is not known here; other layers lose little by narrower tiles.
+    """
+    norms = any(module.kind is ModuleKind.NORM for module in hw.dataflow.modules.values())
+    tokens = shape.out_rows * shape.images == 1 and shape.window == POINT
+    if not (norms and tokens and shape.array) or shape.computed or shape.passes:
+        return 0
+    return 2 * cols * ceil_div(shape.in_channels, hw.word_channels) * hw.cycles_per_word
 
 
 def choose_tile(

@@ -205,3 +205,10 @@ def test_the_host_makes_those_views_whose_bytes_do_not_lie_in_memory():
     inputs = noise(bundle)
     result = run(bundle, load_hw("opu-tiny"), inputs, capture=True)
     assert check(bundle, inputs, result).passed
+
+
+@pytest.mark.parametrize(("machine", "several"), [("opu-1024a", True), ("opu-1024t", False)])
+def test_a_layer_of_tokens_begins_before_a_norm_ends(machine, several):
+    hw = load_hw(machine)
+    sizes = {"channels": 192, "out_channels": 768, "rows": 1, "cols": 197, "kernel": (1, 1)}
+    assert (choose_tile("", make_shape(hw=hw, **sizes), hw)[0].cols < 197) is several
