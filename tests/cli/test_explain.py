@@ -47,7 +47,7 @@ def test_explain_with_a_name_tells_the_story_of_that_operator(opu_fuse, model):
     assert called.out.splitlines() == [
         "last (relu): group 1, module compare: last [compare]",
         "  runs on modules of kind comparator",
-        f"  behind squash: squash runs on the host ({HOST}); {HELP}",
+        f"  after squash: squash runs on the host ({HOST}); {HELP}",
         "  in a group of its own: it runs there",
         "    concat (mem_rd): not of its kind, data passes",
         "    pad (pad): not of its kind, data passes",

@@ -98,7 +98,7 @@ def test_what_the_scheduler_forbade_is_told_with_its_numbers():
     said = "its smallest tile needs 391 words, a bank holds 128; raise that"
     assert f"  forbidden by the scheduler: {' + '.join(names)}: {said}" in lines
     together = "conv + conv/bias + relu_1 + pool_1 together do not fit the machine"
-    assert f"  behind relu_1 in group 0 at compare: {together}: {said}" in lines
+    assert f"  after relu_1 in group 0 at compare: {together}: {said}" in lines
     assert "    pool (pool): taken" in lines
 
 
