@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real_models import CALIBRATED, NETWORKS, Sample, _samples
+from real_models import CALIBRATED, NETWORKS, Sample, samples_of
 
 import opu_fuse
 from opu_fuse.bundle.file import save
@@ -84,7 +84,7 @@ def _measured(
     commands: Mapping[str, Sequence[str]],
     folder: Path,
 ) -> dict[str, Any]:
-    model, samples = _samples(name, packages)
+    model, samples = samples_of(name, packages)
     sizes = {} if name == "digits" else {i: s.shape for i, s in samples[0].items()}
     calibration = {i: np.stack([s[i] for s in samples[:CALIBRATED]]) for i in samples[0]}
     hw = opu_fuse.load_hw(machine)

@@ -203,7 +203,7 @@ def main() -> int:
 def measure(name: str, packages: Path | None, *, rtl: bool) -> dict[str, Any]:
     """All figures of one network."""
     plain = name not in NETWORKS or NETWORKS[name].plain
-    model, samples = _samples(name, packages)
+    model, samples = samples_of(name, packages)
     sizes = {} if name == "digits" else {i: s.shape for i, s in samples[0].items()}
     calibration = {i: np.stack([s[i] for s in samples[:CALIBRATED]]) for i in samples[0]}
     measured = samples[CALIBRATED:]
@@ -224,7 +224,7 @@ def measure(name: str, packages: Path | None, *, rtl: bool) -> dict[str, Any]:
     return row
 
 
-def _samples(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sample]]:
+def samples_of(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sample]]:
     """The model and its inputs, those to calibrate on first."""
     count = CALIBRATED + MEASURED
     if name == "digits":

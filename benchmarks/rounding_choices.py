@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from quantisation import outputs, ratio
-from real_models import CALIBRATED, NETWORKS, _of_shape, _samples, _session
+from real_models import CALIBRATED, NETWORKS, _of_shape, _session, samples_of
 
 from opu_fuse.pipeline import Options, prepare_model
 
@@ -51,7 +51,7 @@ def main() -> int:
 
 def decibels(name: str, packages: Path | None, choices: list[str]) -> list[str]:
     """Of each choice: those with powers of two, those with free scales."""
-    model, samples = _samples(name, packages)
+    model, samples = samples_of(name, packages)
     calibration = {i: np.stack([s[i] for s in samples[:CALIBRATED]]) for i in samples[0]}
     measured = samples[CALIBRATED : CALIBRATED + MEASURED]
     sizes = {} if name == "digits" else {i: s.shape for i, s in samples[0].items()}

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct
 
-from opu_fuse.model.composites import const_array
+from opu_fuse.model.known_values import const_array, known_shape
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import META_KEY, QuantParams
 
@@ -83,7 +83,7 @@ def factor_of(node: ir.Node) -> int | None:
         return None
     if node.attributes.get_string("coordinate_transformation_mode", "half_pixel") not in _CENTRES:
         return None
-    source, target = (_sizes(v) for v in (node.inputs[0], node.outputs[0]))
+    source, target = (known_shape(v) for v in (node.inputs[0], node.outputs[0]))
     if len(source) != 4 or len(target) != 4 or source[:2] != target[:2] or source[0] != 1:
         return None
     if min(source[2:]) < 2 or not _scales_agree(node, source, target):
@@ -102,9 +102,3 @@ def _scales_agree(node: ir.Node, source: tuple[int, ...], target: tuple[int, ...
         return sizes is not None and const_array(sizes) is not None
     quotients = [t / s for s, t in zip(source, target, strict=True)]
     return data is not None and data.tolist() == quotients and "axes" not in node.attributes
-
-
-def _sizes(value: ir.Value | None) -> tuple[int, ...]:
-    """Static shape, () where it is not known."""
-    shape = None if value is None else value.shape
-    return () if shape is None or not shape.is_static() else shape.numpy()

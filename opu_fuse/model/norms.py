@@ -11,8 +11,9 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
 
-from opu_fuse.model.composites import Composite, const_array
+from opu_fuse.model.composites import Composite
 from opu_fuse.model.divisions import division
+from opu_fuse.model.known_values import const_array, known_shape
 from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
 from opu_fuse.model.opsets import STANDARD
 
@@ -48,7 +49,7 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
     if norm is None or norm.op_type not in _KINDS & {*operators} or norm.domain not in STANDARD:
         return None
     x = norm.inputs[0] if whole is None else whole.source
-    shape = _sizes(x)
+    shape = known_shape(x)
     if x is None or len(shape) not in {2, 4} or shape[0] != 1 or min(shape) <= 0:
         return None
     if const_array(x) is not None or {ir.DataType.FLOAT} != {x.dtype, node.outputs[0].dtype}:
@@ -59,12 +60,6 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
     if axis != len(shape) - 1 or (whole is None and len(shape) != 2):
         return None
     return _with_constants(norm, x, shape[1])
-
-
-def _sizes(value: ir.Value | None) -> tuple[int, ...]:
-    """Static shape, () where it is not known."""
-    shape = None if value is None else value.shape
-    return () if shape is None or not shape.is_static() else shape.numpy()
 
 
 def _with_constants(norm: ir.Node, x: ir.Value, channels: int) -> Norm | None:

@@ -66,7 +66,7 @@ def _faster(node: Node, hw: HwSpec) -> list[dict[str, Any]] | None:
     Only on machines with norms: those without keep their programs.
     """
     parts = small_windows(node)
-    if parts is None or not any(m.kind is ModuleKind.NORM for m in hw.dataflow.modules.values()):
+    if parts is None or not hw.has(ModuleKind.NORM):
         return None
     _, channels, *size = node.shape
     words = math.prod(size) * -(-channels // hw.word_channels) * hw.cycles_per_word

@@ -142,9 +142,8 @@ def _wait_for_norm(shape: Shape, hw: HwSpec, cols: int) -> int:
     Post normalises the next tile while the array computes this one, if there are several. What
     computes the operand is not known here; other layers lose little by narrower tiles.
     """
-    norms = any(module.kind is ModuleKind.NORM for module in hw.dataflow.modules.values())
     tokens = shape.out_rows * shape.images == 1 and shape.window == POINT
-    if not (norms and tokens and shape.array) or shape.computed or shape.passes:
+    if not (hw.has(ModuleKind.NORM) and tokens and shape.array) or shape.computed or shape.passes:
         return 0
     return 2 * cols * ceil_div(shape.in_channels, hw.word_channels) * hw.cycles_per_word
 

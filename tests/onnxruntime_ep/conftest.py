@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
@@ -21,7 +23,7 @@ FLAGS = "OPU_TEST_PROVIDER_FLAGS"
 """Of the environment: flags of the compiler for the provider."""
 # Two machine segments with Softmax between them; `skip` is written by the first machine segment
 # and read by the second, which have no memory in common.
-TWO_SEGMENTS = """
+_TWO_SEGMENTS = """
 <ir_version: 8, opset_import: ["" : 17]>
 two_segments (float[1, 3, 8, 8] image) => (float[1, 8, 8, 8] sum, float[1, 8, 8, 8] weights)
 <float[8, 3, 3, 3] w1, float[8, 8, 1, 1] w2> {
@@ -74,6 +76,17 @@ def session(devices):
 
 def compiled(model) -> Compilation:
     return compile_model(model, load_hw(MACHINE), Options())
+
+
+@pytest.fixture(scope="session")
+def two_segments() -> Compilation:
+    """Machine, host, machine."""
+    model = onnx.parser.parse_model(_TWO_SEGMENTS)
+    rng = np.random.default_rng(4)
+    for name, shape in (("w1", (8, 3, 3, 3)), ("w2", (8, 8, 1, 1))):
+        weights = rng.normal(0, 0.5, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    return compiled(model)
 
 
 def context(done: Compilation, **options):

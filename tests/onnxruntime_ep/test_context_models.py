@@ -28,23 +28,12 @@ from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.onnxruntime_ep.conftest import (
     MACHINE,
-    TWO_SEGMENTS,
     attribute,
     compiled,
     constant_files,
     context,
     node_of,
 )
-
-
-@pytest.fixture(scope="module")
-def two_segments():
-    model = onnx.parser.parse_model(TWO_SEGMENTS)
-    rng = np.random.default_rng(4)
-    for name, shape in (("w1", (8, 3, 3, 3)), ("w2", (8, 8, 1, 1))):
-        weights = rng.normal(0, 0.5, shape).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weights, name))
-    return compiled(model)
 
 
 def test_machine_segments_become_nodes_and_host_operators_stay_onnx(two_segments):

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
 
 from opu_fuse import zoo
 from opu_fuse.bundle.program import HostSegment
@@ -21,7 +19,7 @@ from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from tests.devices.register_model import CYCLES
 from tests.devices.served import served_model, served_rtl
-from tests.onnxruntime_ep.conftest import MACHINE, TWO_SEGMENTS, compiled, context
+from tests.onnxruntime_ep.conftest import MACHINE, compiled, context
 
 PROFILING, NOT_YET = ("1.25.0", "1.27.0"), "1.23.2"
 """Versions of ONNX Runtime with and without profilers of providers."""
@@ -40,16 +38,10 @@ print(session.end_profiling())
 
 
 @pytest.fixture(scope="module")
-def two_segments():
-    """(compilation, inputs, outputs): machine, host, machine."""
-    model = onnx.parser.parse_model(TWO_SEGMENTS)
-    rng = np.random.default_rng(4)
-    for name, shape in (("w1", (8, 3, 3, 3)), ("w2", (8, 8, 1, 1))):
-        weights = rng.normal(0, 0.5, shape).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weights, name))
-    done = compiled(model)
-    x = noise(done.bundle, seed=3)
-    return done, x, run(done.bundle, load_hw(MACHINE), x).outputs
+def two_segments(two_segments):
+    """(compilation, inputs, outputs)."""
+    x = noise(two_segments.bundle, seed=3)
+    return two_segments, x, run(two_segments.bundle, load_hw(MACHINE), x).outputs
 
 
 @pytest.fixture

@@ -68,10 +68,8 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         if constant(value) is None
     ]
     if constants:
-        constants_at = [
-            (v, start) for v, start in zip(values, starts, strict=False) if v in constants
-        ]
-        terms.append(_constant_map(graph, node, constants_at, axis, shape))
+        placed = [(v, start) for v, start in zip(values, starts, strict=False) if v in constants]
+        terms.append(_constant_map(graph, node, placed, axis, shape))
     total = terms[0]
     for number, term in enumerate(terms[1:-1], start=1):
         total = insert_before(
@@ -123,15 +121,15 @@ def _padded(
 def _constant_map(
     graph: ir.Graph,
     node: ir.Node,
-    constants_at: Sequence[tuple[ir.Value, int]],
+    placed: Sequence[tuple[ir.Value, int]],
     axis: int,
     shape: Sequence[int],
 ) -> ir.Value:
-    """All constant operands at their constants_at, zeros elsewhere."""
-    quant = quant_of(constants_at[0][0])
+    """All constant operands, each from its first index on, zeros elsewhere."""
+    quant = quant_of(placed[0][0])
     kind = np.float32 if quant is None else np.int8
     whole = np.full(shape, 0 if quant is None else quant.zero_point, kind)
-    for value, start in constants_at:
+    for value, start in placed:
         data = constant(value)
         assert data is not None
         there = [slice(None)] * 4

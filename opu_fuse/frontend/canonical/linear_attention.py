@@ -75,13 +75,9 @@ def _attention(node: ir.Node) -> LinearAttention | None:
         return None
     epsilon = constant(added.inputs[1])
     below = added.inputs[0].producer() if added.inputs[0] is not None else None
-    if (
-        above is None
-        or below is None
-        or epsilon is None
-        or epsilon.size != 1
-        or epsilon.item() <= 0
-    ):
+    if above is None or below is None:
+        return None
+    if epsilon is None or epsilon.size != 1 or epsilon.item() <= 0:
         return None
     second, swapped = _halves(above, below)
     if second is None or META_KEY in node.outputs[0].meta:
@@ -131,14 +127,12 @@ def _halves(above: ir.Node, below: ir.Node) -> tuple[ir.Node | None, bool]:
     for swapped in (False, True):
         axis = len(shape) - 1 - swapped
         whole, size = [range(n) for n in shape], shape[axis]
-        upper, lower = ([*whole[:axis], r, *whole[axis + 1 :]] for r in _ends(size))
+        upper, lower = (
+            [*whole[:axis], r, *whole[axis + 1 :]] for r in (range(size - 1), range(size - 1, size))
+        )
         if slice_ranges(above) == upper and slice_ranges(below) == lower:
             return product, swapped
     return None, False
-
-
-def _ends(size: int) -> tuple[range, range]:
-    return range(size - 1), range(size - 1, size)
 
 
 def _with_ones(pad: ir.Node, axis: int) -> ir.Value | None:
@@ -172,25 +166,16 @@ def _parts(
 ) -> tuple[Heads, Heads, Heads] | None:
     """Queries, keys and values in maps; None unless they are, the first two results of a Relu."""
     key, query = operand(first, 1 - padded), operand(second, 1 - padded)
-    before = replace(
-        before, **({"columns": before.columns - 1} if padded else {"rows": before.rows - 1})
-    )
     if key is None or query is None:
         return None
-    found = (
-        heads_of(query, after, 1 - padded),
-        heads_of(key, before, 1 - padded),
-        heads_of(value, before, padded),
-    )
-    turned = (False, True, True)
-    queries, keys, values = found
+    narrow = {"columns": before.columns - 1} if padded else {"rows": before.rows - 1}
+    before = replace(before, **narrow)
+    queries = heads_of(query, after, 1 - padded)
+    keys, values = heads_of(key, before, 1 - padded), heads_of(value, before, padded)
     if queries is None or keys is None or values is None:
         return None
-    if any(
-        part[2] != t
-        for h, t in zip((queries, keys, values), turned, strict=True)
-        for part in h.parts
-    ):
+    straight = not any(turned for _, _, turned in queries.parts)
+    if not straight or not all(turned for _, _, turned in (*keys.parts, *values.parts)):
         return None
     if not (_is_positive(queries) and _is_positive(keys)):
         return None

@@ -212,7 +212,7 @@ def _encoded(draft: _Draft) -> bytes:
     data = _Constants(4 * (head + sum(map(sum, counts))))
     words: list[int] = [total & NONE, total >> 32]
     for port in ports:
-        words += _port_places(draft, port, offsets)
+        words += _port_slots(draft, port, offsets)
     at = 4 * head
     for own in counts:
         words += [at, len(own)]
@@ -223,7 +223,7 @@ def _encoded(draft: _Draft) -> bytes:
     return np.array(words, np.int64).astype("<u4").tobytes() + bytes(data.data)
 
 
-def _port_places(draft: _Draft, port: Port, offsets: Mapping[str, int]) -> tuple[int, int]:
+def _port_slots(draft: _Draft, port: Port, offsets: Mapping[str, int]) -> tuple[int, int]:
     slots = [
         offsets.get(draft.slots.get(value, ""), NONE) for value in (port.value, port.unrounded)
     ]
