@@ -41,7 +41,7 @@ help:
 	@echo "make runtime    libopu and opu-run for this machine, in runtime/build (docs/run-on-a-board.md)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make docs       the documentation as a site, out/site/docs/index.html; every link is checked"
-	@echo "make wheel      build dist/*.whl, machines and RTL inside"
+	@echo "make wheel      build dist/*.whl: opu-fuse, and the provider for ONNX Runtime on this kind of processor"
 	@echo "make clean      remove products and caches; .venv stays"
 
 venv: $(STAMP)
@@ -138,7 +138,7 @@ docs: venv
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html -c docs . out/site
 
 wheel: venv
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./packages/onnxruntime-ep-opu
 
 clean:
 	rm -rf build dist out runtime/build .pytest_cache .ruff_cache .hypothesis
