@@ -15,7 +15,7 @@ from tests.backend.operators_page import NOTHING, PAGE, limit_rows, named, outco
 
 SHOWN = PAGE.read_text(encoding="utf-8")
 PROBED = {probe.operator for probe in PROBES}
-SHARE = 8
+SHARE = 16
 """One probe of so many is tried for every change, the others nightly."""
 
 

@@ -65,7 +65,7 @@ def node_models(share: int) -> list[tuple[str, onnx.ModelProto]]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_remedies_for_single_operators_name_what_is_in_their_models():
-    found = {name: wrong(model, "opu-light") for name, model in node_models(16 * SHARE)}
+    found = {name: wrong(model, "opu-light") for name, model in node_models(48 * SHARE)}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 

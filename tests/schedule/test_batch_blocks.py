@@ -74,7 +74,7 @@ def test_images_take_turns_where_maps_stay_on_chip_then_and_that_is_faster(monke
 
 
 @pytest.mark.parametrize("residual", [False, True], ids=["chain", "sums"])
-@pytest.mark.parametrize("batch", by_night([2, 3, 4], [2]))
+@pytest.mark.parametrize("batch", by_night([2, 3, 4], [2, 4]))
 @pytest.mark.parametrize("name", MACHINES)
 def test_rounds_have_the_same_bits_in_any_order(name, batch, residual, monkeypatch, rng):
     """Taken whatever they cost, of an odd size."""

@@ -42,6 +42,7 @@ from tests.sim.native_cases import (
     sanitized_replay,
 )
 from tests.sim.random_instructions import WINDOW_BYTES, instruction, post
+from tests.tiers import by_night
 
 BUILT = [name for name in spec_names() if load_hw(name).build]
 
@@ -244,11 +245,12 @@ def sanitized(tmp_path_factory):
     return sanitized_replay(tmp_path_factory.mktemp("sanitized"))
 
 
+@pytest.mark.parametrize("count", by_night([120, 2000], [2000]))
 @pytest.mark.parametrize("name", MACHINES)
-def test_odd_instructions_and_words_reach_nothing_outside(name, sanitized, tmp_path):
+def test_odd_instructions_and_words_reach_nothing_outside(name, count, sanitized, tmp_path):
     spec, rng = MACHINES[name], np.random.default_rng(12)
     programs = []
-    for number in range(400):
+    for number in range(count):
         body = [draw(rng, spec) for _ in range(2)]
         if number % 2:
             body.append(changed(rng, body[0]))

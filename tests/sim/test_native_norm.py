@@ -37,6 +37,7 @@ from tests.sim.random_instructions import (
     post,
     until_fits,
 )
+from tests.tiers import by_night
 
 ORDERS = (
     ["norm"],
@@ -172,11 +173,12 @@ def test_small_attention_networks_leave_the_same_window(name):
     same_runs(compile_model(SMALL[name](), spec).bundle, spec)
 
 
-def test_odd_passes_reach_nothing_outside(tmp_path):
+@pytest.mark.parametrize("count", by_night([100, 2000], [2000]))
+def test_odd_passes_reach_nothing_outside(count, tmp_path):
     sanitized = sanitized_replay(tmp_path)
     spec, rng = SPECS["norms"], np.random.default_rng(8)
     programs = []
-    for number in range(300):
+    for number in range(count):
         body = _passes(rng, spec, 3)
         if number % 2:
             body.append(changed(rng, body[0]))
