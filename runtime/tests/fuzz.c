@@ -104,9 +104,10 @@ static enum opu_status run(const struct opu_file *file) {
   work = exactly(file->work_bytes);
   window.data = (uint8_t *)exactly(file->window_bytes);
   status = opu_native_init(&engine, &file->machine, arena, arena_size);
-  if (status == OPU_OK) opu_native_backend(&backend, engine);
-  if (status == OPU_OK)
+  if (status == OPU_OK) {
+    opu_native_backend(&backend, engine);
     status = opu_session_init(&session, file, &backend, &window, work, (size_t)file->work_bytes);
+  }
   if (status == OPU_OK) {
     if (!sigsetjmp(late, 1)) {
       setitimer(ITIMER_REAL, &limit, 0);
