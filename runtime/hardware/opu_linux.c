@@ -78,10 +78,11 @@ static void *map_file(struct opu_linux *device, const char *path, int flags, siz
   const int descriptor = open(path, O_RDWR | O_CLOEXEC | flags);
   void *memory = descriptor < 0 ? 0 : map(descriptor, size, offset);
   if (!memory) (void)failed(device, path);
-  if (memory && kept)
+  if (memory && kept) {
     *kept = descriptor;
-  else if (descriptor >= 0)
-    close(descriptor);
+  } else {
+    if (descriptor >= 0) (void)close(descriptor);
+  }
   return memory;
 }
 
@@ -162,8 +163,9 @@ static enum opu_status open_mem(struct opu_linux *device, const char *name, cons
   int n;
   const char *text = name + 4;
   for (n = 0; n < 3; n++, text = next + (*next == ',')) {
+    errno = 0;
     numbers[n] = strtoull(text, &next, 0);
-    if (next == text || *next != (n < 2 ? ',' : 0)) return OPU_BAD_ARGUMENT;
+    if (errno != 0 || next == text || *next != (n < 2 ? ',' : 0)) return OPU_BAD_ARGUMENT;
   }
   join(path, root, "/dev/", "mem");
   device->words =

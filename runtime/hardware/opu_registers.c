@@ -111,7 +111,7 @@ static void look(const opu_device *device, struct opu_registers *r) {
     end_running(device, r, 0 != (opu_acknowledge(device) & OPU_IRQ_STATUS_ERROR));
     return;
   }
-  opu_acknowledge(device);
+  (void)opu_acknowledge(device);
   if (ended == 2 && r->queued) end_running(device, r, 0);
   end_running(device, r, !(status & OPU_STATUS_DONE));
   if (r->running) r->running->state = JOB_DROPPED;
@@ -149,7 +149,7 @@ static enum opu_status stop(const opu_device *device, struct opu_registers *r,
   opu_stop(device);
   if (opu_poll_for(device, POLLS) == OPU_RUNNING) {
     opu_abort(device);
-    opu_poll_for(device, POLLS);
+    (void)opu_poll_for(device, POLLS);
   }
   look(device, r);
   if (r->queued) r->queued->state = JOB_DROPPED;

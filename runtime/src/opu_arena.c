@@ -158,12 +158,12 @@ enum opu_status opu_native_init(struct opu_native **engine,
   return OPU_OK;
 }
 
-void *opu_native_memory(struct opu_native *e, uint32_t space, size_t *size) {
-  if (!e || space >= OPU_SPACES || !e->machine.memory_words[space]) {
+void *opu_native_memory(struct opu_native *engine, uint32_t space, size_t *size) {
+  if (!engine || space >= OPU_SPACES || !engine->machine.memory_words[space]) {
     if (size) *size = 0;
     return 0;
   }
-  if (size) *size = (size_t)e->machine.memory_words[space] * e->word_bytes[space];
-  e->packed.taps = 0; /* the caller may write weights */
-  return e->memory[space];
+  if (size) *size = (size_t)engine->machine.memory_words[space] * engine->word_bytes[space];
+  engine->packed.taps = 0; /* the caller may write weights */
+  return engine->memory[space];
 }

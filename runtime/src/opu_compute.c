@@ -172,7 +172,8 @@ static void pack(struct opu_native *e, const struct opu_sweep *s, uint32_t first
         sum += copy_weights(to + (size_t)tap * ic, row, ic);
       memset(to + (size_t)taps * ic, 0, (pitch - (size_t)taps * ic) * sizeof(opu_weight));
       to += pitch;
-      *corrections++ = -OPU_FEATURE_OFFSET * sum;
+      *corrections = -OPU_FEATURE_OFFSET * sum;
+      corrections++;
     }
 }
 
@@ -195,10 +196,10 @@ static void multiply(struct opu_native *e, const struct opu_sweep *s, const stru
   int32_t *psum = psum_of(e);
   int32_t sums[OPU_TILE][OPU_TILE];
   uint32_t o, i, k, j;
-  int whole;
   for (o = 0; o < channels; o += OPU_TILE) {
     const uint32_t width = opu_min(OPU_TILE, channels - o);
     size_t at[OPU_TILE];
+    int whole;
     for (j = 0; j < width; j++) {
       const uint32_t channel = s->first_group * s->oc + o + j;
       at[j] = (size_t)(channel / lanes) * COMPUTE(PSUM_BLOCK_PITCH) * lanes + channel % lanes;

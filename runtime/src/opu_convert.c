@@ -32,7 +32,8 @@ static uint32_t pass(struct cursor *c, uint32_t most) {
   c->at += (size_t)some * port->stride[n];
   while (n && c->index[n] == port->size[n]) {
     c->at -= (size_t)port->size[n] * port->stride[n];
-    c->index[n--] = 0;
+    c->index[n] = 0;
+    n--;
     c->at += port->stride[n];
     c->index[n]++;
   }

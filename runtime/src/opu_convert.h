@@ -19,11 +19,11 @@ struct opu_conversion_of opu_conversion(const struct opu_port_record *port);
 
 /* Elements of an input, from number `first` of the value on, from the caller's array to `values`.
  * 0: one is a NaN, 1: none is. */
-int opu_take(const struct opu_conversion_of *conversion, const struct opu_port_record *port,
+int opu_take(const struct opu_conversion_of *c, const struct opu_port_record *port,
              uint32_t first, uint32_t count, const uint8_t *data, uint8_t *values);
 
 /* Elements of an output, from `values` to the caller's array. */
-void opu_give(const struct opu_conversion_of *conversion, const struct opu_port_record *port,
+void opu_give(const struct opu_conversion_of *c, const struct opu_port_record *port,
               uint32_t first, uint32_t count, const uint8_t *values, uint8_t *data);
 
 #endif

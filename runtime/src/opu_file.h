@@ -14,7 +14,7 @@ struct opu_members {
 /* Check the archive, and the CRC of every member. Returns what is wrong, or a null pointer. */
 const char *opu_find_members(const uint8_t *data, size_t size, struct opu_members *members);
 
-uint32_t opu_crc32(const uint8_t *data, size_t size);
+uint32_t opu_crc32(const uint8_t *p, size_t n);
 
 enum opu_conversion { OPU_RAW, OPU_SAME, OPU_SHIFT, OPU_REAL, OPU_TABLE, OPU_CONVERSIONS };
 
@@ -54,19 +54,19 @@ uint64_t opu_map_elements(const struct opu_file *file, const struct opu_map *map
 
 /* One image of an input, from the caller's array to the window and the work memory; of an output,
  * back. data: the image's first element. OPU_NAN, or OPU_OK. */
-enum opu_status opu_pack(const struct opu_session *session, const struct opu_port_record *port,
+enum opu_status opu_pack(const struct opu_session *s, const struct opu_port_record *port,
                          uint32_t image, const uint8_t *data);
-void opu_unpack(const struct opu_session *session, const struct opu_port_record *port,
+void opu_unpack(const struct opu_session *s, const struct opu_port_record *port,
                 uint32_t image, uint8_t *data);
 
 /* Zeros for an image that the caller does not give. */
-void opu_pack_nothing(const struct opu_session *session, const struct opu_port_record *port,
+void opu_pack_nothing(const struct opu_session *s, const struct opu_port_record *port,
                       uint32_t image);
 
 /* One image of a map as int8 in the order of its elements: to or from the window. */
-void opu_load_map(const struct opu_session *session, const struct opu_map *map, uint32_t image,
+void opu_load_map(const struct opu_session *s, const struct opu_map *map, uint32_t image,
                   uint8_t *values);
-void opu_store_map(const struct opu_session *session, const struct opu_map *map, uint32_t image,
+void opu_store_map(const struct opu_session *s, const struct opu_map *map, uint32_t image,
                    const uint8_t *values);
 
 /* Check the steps of host segments, and size the work memory. Returns what is wrong, or a null
@@ -74,7 +74,7 @@ void opu_store_map(const struct opu_session *session, const struct opu_map *map,
 const char *opu_host_check(struct opu_file *file);
 
 /* Run host segment `number` for one image. */
-enum opu_status opu_host_run(const struct opu_session *session, uint32_t number, uint32_t image);
+enum opu_status opu_host_run(const struct opu_session *s, uint32_t number, uint32_t image);
 
 /* Offset in the work memory of a port: which 0 is the value inside, 1 the unrounded one. */
 uint32_t opu_host_port(const struct opu_file *file, uint32_t number, uint32_t which);

@@ -59,7 +59,7 @@ struct opu_topk {
 enum { OPU_TOPK_WORDS = 9 };
 
 struct opu_topk opu_topk_of(const struct opu_file *file, uint32_t at);
-int opu_topk_check(const struct opu_file *file, const struct opu_topk *topk);
-void opu_topk_run(const struct opu_topk *topk, uint8_t *work);
+int opu_topk_check(const struct opu_file *file, const struct opu_topk *t);
+void opu_topk_run(const struct opu_topk *t, uint8_t *work);
 
 #endif

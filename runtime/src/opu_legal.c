@@ -148,8 +148,8 @@ static uint32_t refuses_compute(const struct opu_native *e, uint32_t opcode) {
     if (mode_is_illegal(e, slot)) return OPU_ERR_ILLEGAL_INSTRUCTION;
     if (COMPUTE(PRE) && COMPUTE(GATE) && (!m->gates || COMPUTE(GATE_SHIFT) > OPU_MAX_SHIFT))
       return OPU_ERR_ILLEGAL_INSTRUCTION;
-  } else if (COMPUTE(PRE)) {
-    return OPU_ERR_ILLEGAL_INSTRUCTION;
+  } else {
+    if (COMPUTE(PRE)) return OPU_ERR_ILLEGAL_INSTRUCTION;
   }
   if (opcode == OPU_OP_COMPUTE_DEPTHWISE) {
     const uint32_t parts = ceil_div(lanes, m->units), n = COMPUTE(OC_STEPS);

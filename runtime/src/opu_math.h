@@ -30,10 +30,10 @@ static inline double opu_signed(double x, double s) {
 }
 
 static inline double opu_floor(double x) {
-  double whole;
+  double result;
   if (!(opu_abs(x) < 4503599627370496.0)) return x; /* whole already, or NaN */
-  whole = (double)(int64_t)x;
-  return opu_signed(whole > x ? whole - 1 : whole, x);
+  result = (double)(int64_t)x;
+  return opu_signed(result > x ? result - 1 : result, x);
 }
 
 static inline double opu_ceil(double x) { return -opu_floor(-x); }
@@ -41,10 +41,10 @@ static inline double opu_ceil(double x) { return -opu_floor(-x); }
 /* Halves to even. */
 static inline double opu_round(double x) {
   const double below = opu_floor(x), rest = x - below;
-  double whole = below;
+  double result = below;
   if (!(opu_abs(x) < 4503599627370496.0)) return x;
-  if (rest > 0.5 || (rest == 0.5 && (int64_t)below % 2)) whole = below + 1;
-  return opu_signed(whole, x);
+  if (rest > 0.5 || (rest == 0.5 && (int64_t)below % 2)) result = below + 1;
+  return opu_signed(result, x);
 }
 
 /* Newton's method: its result, rounded to float, is the root rounded to float. */
@@ -109,11 +109,11 @@ static inline double opu_erf(double x) {
 }
 
 static inline double opu_pow(double x, double y) {
-  const int whole = opu_floor(y) == y, odd = whole && opu_abs(y) < 9e15 && (int64_t)y % 2;
+  const int integer = opu_floor(y) == y, odd = integer && opu_abs(y) < 9e15 && (int64_t)y % 2;
   double size;
   if (y == 0 || x == 1) return 1;
   if (x != x || y != y) return opu_nan();
-  if (x < 0 && !whole) return opu_nan();
+  if (x < 0 && !integer) return opu_nan();
   size = opu_abs(x) == 1 ? 1 : opu_exp(y * opu_log(opu_abs(x)));
   return odd ? opu_signed(size, x) : size;
 }

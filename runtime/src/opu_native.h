@@ -154,40 +154,40 @@ static inline int32_t opu_wrapped(int32_t a, int32_t b) {
 
 /* opu_legal.c: OPU_ERR_* of an instruction that the machine refuses, else OPU_ERR_NONE; nothing of
  * a legal instruction reaches outside the memories. moved: see opu_retired. */
-uint32_t opu_refuses(const struct opu_native *engine, const struct opu_instruction *x,
+uint32_t opu_refuses(const struct opu_native *e, const struct opu_instruction *x,
                      uint64_t *moved);
-struct opu_sweep opu_sweep_of(const struct opu_native *engine, uint32_t opcode);
+struct opu_sweep opu_sweep_of(const struct opu_native *e, uint32_t opcode);
 
 /* Execute a legal instruction. OPU_ERR_PARAMETER where constants of channels are none. */
-void opu_execute_load(struct opu_native *engine, uint32_t opcode);
-void opu_execute_store(struct opu_native *engine);
-uint32_t opu_execute_compute(struct opu_native *engine, uint32_t opcode);
-uint32_t opu_execute_post(struct opu_native *engine);
+void opu_execute_load(struct opu_native *e, uint32_t opcode);
+void opu_execute_store(struct opu_native *e);
+uint32_t opu_execute_compute(struct opu_native *e, uint32_t opcode);
+uint32_t opu_execute_post(struct opu_native *e);
 
 /* opu_scales.c: whether all constants of `blocks` blocks from `word` on are such; those of a block.
  * pitch: words from block to block; space: PARAM after the array, PRE before it. */
-int opu_are_scales(const struct opu_native *engine, uint32_t space, size_t word, uint32_t blocks,
+int opu_are_scales(const struct opu_native *e, uint32_t space, size_t word, uint32_t blocks,
                    size_t pitch);
-void opu_read_scales(struct opu_native *engine, uint32_t space, size_t word, uint32_t first_lane,
+void opu_read_scales(struct opu_native *e, uint32_t space, size_t word, uint32_t first_lane,
                      uint32_t lanes);
 /* Constants of a block for a norm and for a PReLU. */
-void opu_read_gains(const struct opu_native *engine, size_t word, struct opu_gain *gains);
-void opu_read_slopes(const struct opu_native *engine, size_t word, int32_t *slopes);
+void opu_read_gains(const struct opu_native *e, size_t word, struct opu_gain *gains);
+void opu_read_slopes(const struct opu_native *e, size_t word, int32_t *slopes);
 
 /* opu_norm.c: a word of a block through a norm; the results of a pass that has some are in value.
  * pixel: of the output, row by row. start, finish: before the first and after the last word of a
  * pass. own: registers of the norm. */
-void opu_norm(const struct opu_native *engine, uint32_t unit, const struct opu_gain *gains,
+void opu_norm(const struct opu_native *e, uint32_t unit, const struct opu_gain *gains,
               uint32_t block, size_t pixel, int8_t *value);
-void opu_start_norm(const struct opu_native *engine, uint32_t unit);
-void opu_finish_norm(const struct opu_native *engine, uint32_t unit);
+void opu_start_norm(const struct opu_native *e, uint32_t unit);
+void opu_finish_norm(const struct opu_native *e, uint32_t unit);
 static inline int opu_norm_has_results(const int32_t *own) {
   const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
   return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE;
 }
 
 /* opu_chain.c: the chain of a pass, and whether the machine has its order. */
-struct opu_chain opu_chain_of(const struct opu_native *engine);
-int opu_has_order(const struct opu_native *engine, const struct opu_chain *chain);
+struct opu_chain opu_chain_of(const struct opu_native *e);
+int opu_has_order(const struct opu_native *e, const struct opu_chain *c);
 
 #endif

@@ -147,9 +147,10 @@ static void pixel(const struct opu_native *e, const struct opu_chain *c, uint32_
   const size_t word = POST(PSUM) + (size_t)block * POST(PSUM_BLOCK_PITCH) +
                       (size_t)(y * POST(PSUM_ROW_PITCH) + column);
   const int32_t *sums = (const int32_t *)(const void *)e->memory[OPU_SPACE_PSUM] + word * lanes;
-  uint32_t l;
-  if (!c->requant)
+  if (!c->requant) {
+    uint32_t l;
     for (l = 0; l < lanes; l++) value[l] = (int8_t)(((uint32_t)sums[l] & 255u) ^ 128u) - 128;
+  }
   run_stages(e, c, 0, end, block, at_y, at_x, sums, value);
 }
 

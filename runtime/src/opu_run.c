@@ -50,7 +50,7 @@ static void set_register(struct opu_native *e, uint32_t word) {
   const int32_t value = value_of(word, r);
   int32_t *target = &e->registers[engine][unit][index];
   if (unit && unit >= e->machine.stage_units[r->stage])
-    e->missing[engine] += (uint32_t)(value != 0) - (uint32_t)(*target != 0);
+    e->missing[engine] += (value ? 1u : 0u) - (*target ? 1u : 0u);
   *target = value;
 }
 
@@ -149,11 +149,11 @@ static enum opu_status failed(struct opu_report *report, enum opu_status status,
   return status;
 }
 
-enum opu_status opu_native_run(struct opu_native *e, const struct opu_program *program,
+enum opu_status opu_native_run(struct opu_native *engine, const struct opu_program *program,
                                const struct opu_window *window, struct opu_report *report) {
   struct opu_report unread;
   size_t i, number;
-  if (!e || !program || !window || (program->count && !program->words) ||
+  if (!engine || !program || !window || (program->count && !program->words) ||
       (window->size && !window->data))
     return OPU_BAD_ARGUMENT;
   if (!report) {
@@ -167,8 +167,8 @@ enum opu_status opu_native_run(struct opu_native *e, const struct opu_program *p
   if (i < program->count || !program->count)
     return failed(report, OPU_BAD_PROGRAM, OPU_ERR_ILLEGAL_INSTRUCTION,
                   program->count ? ENGINE(program->words[i]) : 0u, number, i);
-  e->window = *window;
-  reset(e);
+  engine->window = *window;
+  reset(engine);
   for (i = 0; i < program->count; i++) {
     const uint32_t word = program->words[i];
     const struct opu_instruction x = decoded(word);
@@ -176,10 +176,10 @@ enum opu_status opu_native_run(struct opu_native *e, const struct opu_program *p
     uint64_t moved;
     uint32_t wrong;
     if (!IS_INSTRUCTION(word)) {
-      set_register(e, word);
+      set_register(engine, word);
       continue;
     }
-    wrong = execute(e, &x, &moved);
+    wrong = execute(engine, &x, &moved);
     if (wrong) return failed(report, OPU_MACHINE_FAULT, wrong, x.engine, n, i);
     if (n < report->room) {
       report->retired[n].moved = moved;

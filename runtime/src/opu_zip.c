@@ -62,13 +62,19 @@ static const char *entry(const uint8_t *data, size_t size, uint64_t *at,
     return "ZIP member";
   body = data + start;
   if (opu_crc32(body, bytes) != opu_u32(e + 16)) return "CRC of a ZIP member";
-  if (named(name, length, "runtime.bin"))
-    members->section = body, members->section_bytes = bytes;
-  else if (named(name, length, "dram.bin"))
-    members->constants = body, members->constant_bytes = bytes,
+  if (named(name, length, "runtime.bin")) {
+    members->section = body;
+    members->section_bytes = bytes;
+  } else if (named(name, length, "dram.bin")) {
+    members->constants = body;
+    members->constant_bytes = bytes;
     members->constants_crc = opu_u32(e + 16);
-  else if (named(name, length, "program.bin"))
-    members->words = body, members->words_bytes = bytes;
+  } else if (named(name, length, "program.bin")) {
+    members->words = body;
+    members->words_bytes = bytes;
+  } else {
+    /* a member for Python alone */
+  }
   *at += ENTRY_BYTES + (uint64_t)length + opu_u16(e + 30) + opu_u16(e + 32);
   return 0;
 }

@@ -1,9 +1,10 @@
 /* Changes numbers of a program's members behind their CRCs, opens them and runs what opens on the
  * native engine, every memory of exactly its size. For the sanitizers of the compiler.
  *
- *   fuzz SEED COUNT runtime.bin dram.bin program.bin
+ *   fuzz SEED COUNT runtime.bin dram.bin program.bin [FOLDER]
  *
- * Prints how many were refused, ended with another status, and ran. */
+ * The programs of SEED, SEED + 1 and so on; each is written to FOLDER before it is opened. Prints how
+ * many were refused, ended with another status, and ran. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <signal.h>
@@ -28,6 +29,13 @@ static void alarmed(int number) {
   siglongjmp(late, 1);
 }
 
+/* Sanitizers call these when they begin a report. It holds locks: a jump out of it would lose it, or
+ * never end. */
+void __asan_on_error(void);
+void __ubsan_on_report(void);
+void __asan_on_error(void) { (void)signal(SIGALRM, SIG_IGN); }
+void __ubsan_on_report(void) { (void)signal(SIGALRM, SIG_IGN); }
+
 static struct member read_member(const char *path) {
   struct member m = {0, 0};
   FILE *file = fopen(path, "rb");
@@ -38,6 +46,14 @@ static struct member read_member(const char *path) {
   if (fread(m.data, 1, m.size, file) != m.size) exit(2);
   fclose(file);
   return m;
+}
+
+static void write_member(const char *folder, const char *name, const struct member *m) {
+  char path[4096];
+  FILE *file;
+  (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+  file = fopen(path, "wb");
+  if (!file || fwrite(m->data, 1, m->size, file) != m->size || fclose(file)) exit(2);
 }
 
 /* Numbers that are at an end of some range more often than not. */
@@ -104,9 +120,10 @@ static enum opu_status run(const struct opu_file *file) {
   work = exactly(file->work_bytes);
   window.data = (uint8_t *)exactly(file->window_bytes);
   status = opu_native_init(&engine, &file->machine, arena, arena_size);
-  if (status == OPU_OK) opu_native_backend(&backend, engine);
-  if (status == OPU_OK)
+  if (status == OPU_OK) {
+    opu_native_backend(&backend, engine);
     status = opu_session_init(&session, file, &backend, &window, work, (size_t)file->work_bytes);
+  }
   if (status == OPU_OK) {
     if (!sigsetjmp(late, 1)) {
       setitimer(ITIMER_REAL, &limit, 0);
@@ -125,19 +142,20 @@ static enum opu_status run(const struct opu_file *file) {
 }
 
 int main(int count, char **words) {
+  static const char *const names[MEMBERS] = {"runtime.bin", "dram.bin", "program.bin"};
   struct member whole[MEMBERS], changed[MEMBERS];
   unsigned refused = 0, ended = 0, ran = 0, n, k, changes;
   struct sigaction action;
-  if (count != 6) return 2;
+  if (count != 6 && count != 7) return 2;
   for (k = 0; k < MEMBERS; k++) whole[k] = read_member(words[3 + k]);
   memset(&action, 0, sizeof action);
   action.sa_handler = alarmed;
   sigaction(SIGALRM, &action, 0);
-  srand((unsigned)atoi(words[1]));
   for (n = 0; n < (unsigned)atoi(words[2]); n++) {
     struct opu_file file;
     enum opu_status status;
     uint32_t crc;
+    srand((unsigned)strtoul(words[1], 0, 10) + n);
     for (k = 0; k < MEMBERS; k++) {
       changed[k] = whole[k];
       changed[k].data = (uint8_t *)malloc(whole[k].size ? whole[k].size : 1);
@@ -147,6 +165,7 @@ int main(int count, char **words) {
     if (rand() % 4 == 0) change(changed + 2, 0);
     crc = opu_crc32(changed[0].data + 16, changed[0].size - 16);
     memcpy(changed[0].data + 12, &crc, 4);
+    for (k = 0; count == 7 && k < MEMBERS; k++) write_member(words[6], names[k], changed + k);
     status = opu_open_members(&file, changed[0].data, changed[0].size, changed[1].data,
                               changed[1].size, changed[2].data, changed[2].size);
     if (status == OPU_OK && !*file.refused)

@@ -215,7 +215,8 @@ int main(int count, char **words) {
   }
   if (!timeout_ms) return fail("-t", "is no whole number of seconds, 1 or more");
   if (first >= count) return fail("usage", "opu-run [-d DEVICE] [-t SECONDS] PROGRAM.opu IN... OUT...");
-  path = words[first++];
+  path = words[first];
+  first++;
   given = count - first;
   bytes = read_file(path, &size);
   if (!bytes) return fail(path, "cannot be read");

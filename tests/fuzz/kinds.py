@@ -19,6 +19,7 @@ HOMES = {
     "programs": "programs:KIND",
     "options": "options:KIND",
     "native": "native:KIND",
+    "runtime": "runtime:KIND",
 }
 
 

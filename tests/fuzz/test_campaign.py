@@ -29,8 +29,10 @@ def finds_of(**plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "cases"), [("networks", 5), ("careless", 3), ("native", 3)])
-def test_a_fixed_share_of_networks_is_right_or_refused(name, cases, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "cases"), [("networks", 5), ("careless", 3), ("native", 3), ("runtime", 4)]
+)
+def test_a_fixed_share_of_networks_and_programs_is_right_or_refused(name, cases, tmp_path):
     finds_of(kinds=[kind(name)], cases=cases, jobs=1, folder=tmp_path, shrink=False)
 
 

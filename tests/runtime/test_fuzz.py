@@ -1,55 +1,40 @@
 """Damage behind the checksums: nothing outside the caller's memory is touched."""
 
-import subprocess
-import zipfile
-
 import pytest
 
-from opu_fuse import zoo
-from opu_fuse.bundle.file import save
-from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.options import Options
-from opu_fuse.pipeline import compile_model
-from tests.runtime.built import SANITIZED, build
-from tests.runtime.test_host_segments import CLOSE, joined_model, lookup_model, model_of, top_model
+from tests.fuzz.runtime import BASES, KIND, MEMBERS, Case, change_and_run
+from tests.tiers import by_night
 
-MODELS = {
-    "joined": lambda: (joined_model(), {"batch": 2}),
-    "softmax": lambda: (model_of(*CLOSE["softmax"]), {"keep_float": ("only",)}),
-    "top": lambda: (top_model(1, largest=1), {}),
-    "looked up": lambda: (lookup_model("Gather<axis = 1>"), {}),
-    "machine": lambda: (zoo.build("tiny_residual", image=8), {}),
-}
+GATE = (0, 1, 20, 30, 40, len(BASES) - 2, len(BASES) - 1)
+"""Segments of the machine, of both kinds, and five operators of the host."""
 
 
-@pytest.fixture(scope="module")
-def fuzz(sanitized, tmp_path_factory):
-    target = tmp_path_factory.mktemp("fuzz") / "fuzz"
-    return build(target, "tests/fuzz.c", sanitized, options=("-std=c11", *SANITIZED))
-
-
-def _run(fuzz, name, seed, count, folder):
-    model, options = MODELS[name]()
-    bundle = compile_model(model, load_hw("opu-tiny"), Options(host="c", **options)).bundle
-    save(bundle, folder / "x.opu")
-    members = ("runtime.bin", "dram.bin", "program.bin")
-    with zipfile.ZipFile(folder / "x.opu") as archive:
-        archive.extractall(folder, members)
-    words = [fuzz, seed, count, *(folder / member for member in members)]
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+def _counts(case):
+    """Files that were refused, ended with another status, and ran."""
+    done = change_and_run(case)
     assert done.returncode == 0, done.stderr[-3000:]
     return [int(x) for x in done.stdout.split()]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_changed_numbers_reach_nothing_outside(name, fuzz, tmp_path):
-    refused, _, ran = _run(fuzz, name, 1, 300, tmp_path)
-    assert refused > 10
-    assert ran > 10
+@pytest.mark.parametrize("base", by_night(range(len(BASES)), set(range(len(BASES))) - {*GATE}))
+def test_changed_numbers_reach_nothing_outside(base):
+    refused, _, ran = _counts(Case(base=base, first=1, count=150))
+    assert refused > 5
+    assert ran > 5
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("name", MODELS)
-def test_many_changed_numbers_reach_nothing_outside(name, seed, fuzz, tmp_path):
-    assert sum(_run(fuzz, name, 100 + seed, 20000, tmp_path)) == 20000
+@pytest.mark.parametrize("base", range(len(BASES)))
+def test_many_changed_numbers_reach_nothing_outside(base):
+    assert sum(_counts(Case(base=base, first=100_000, count=5000))) == 5000
+
+
+def test_a_find_is_written_as_the_file_that_it_is(tmp_path):
+    """The last file of a case is that of its seed alone, and not the sound one."""
+    cases = {"of three": (5, 3), "alone": (7, 1), "another": (8, 1)}
+    written = {}
+    for name, (first, count) in cases.items():
+        (tmp_path / name).mkdir()
+        KIND.write(Case(base=1, first=first, count=count), tmp_path / name)
+        written[name] = [(tmp_path / name / member).read_bytes() for member in MEMBERS]
+    assert written["of three"] == written["alone"] != written["another"]

@@ -280,6 +280,9 @@ def test_linux_by_physical_memory(command, linux, case, tmp_path):
     (linux / "dev/mem").write_bytes(registers + bytes(1 << 22))
     done = _on_linux(command, linux, case, tmp_path, "mem:0,0x1000,0x400000")
     assert done.returncode == 0, done.stderr
+    done = _on_linux(command, linux, case, tmp_path, f"mem:0,0x1000,{1 << 64}")
+    assert done.returncode == 1
+    assert "is no name of a device" in done.stderr, "more than 64 bits"
 
 
 def test_linux_takes_the_buffer_of_the_same_number_or_the_one_that_is_named(

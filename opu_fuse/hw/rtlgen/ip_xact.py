@@ -82,7 +82,7 @@ def device_tree() -> str:
         interrupt-parent = <&gic>;
         interrupts = <0 89 4>; /* level, active high */
     }};
-    udmabuf@0 {{
+    udmabuf0 {{
         compatible = "ikwzm,u-dma-buf";
         device-name = "udmabuf0";
         size = <0x0 0x4000000>;

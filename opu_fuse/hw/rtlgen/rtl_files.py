@@ -131,6 +131,12 @@ def _core(spec: HwSpec, units: list[str], headers: list[str], prefix: str) -> st
                 "toplevel": prefix + TOP,
                 "parameters": ["SYNTHESIS=true"],
             },
+            "lint": {
+                "filesets": ["rtl"],
+                "toplevel": prefix + TOP,
+                "flow": "lint",
+                "flow_options": {"tool": "verilator", "verilator_options": ["-Wall"]},
+            },
         },
     }
     return "CAPI=2:\n" + yaml.safe_dump(core, sort_keys=False)
