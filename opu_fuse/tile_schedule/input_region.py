@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.im2row_window import IMAGE_SLOT
-from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.chunks import FeatureChunk, OutputRange
-from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, pre_pool_rect
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
+from opu_fuse.tiling.chunks import FeatureChunk
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -126,8 +126,9 @@ class PreviousTile(Struct, frozen=True, kw_only=True):
     rows: Span
 
     @classmethod
-    def by(cls, layer: TiledLayer, out: OutputRange, rect: Rect) -> "PreviousTile":
-        """The tile of a layer and an output range."""
+    def by(cls, layer: TiledLayer, tile: LayerTile) -> "PreviousTile":
+        """A tile of a layer."""
+        out, rect, _ = tile
         if layer.shape.permute is not None:
             rect = Rect(0, layer.writes.layout.rows, 0, layer.writes.layout.cols)  # anywhere
         up = layer.shape.upsample[0] * layer.phase.stride[0]
@@ -165,22 +166,21 @@ def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:
             yield first, end - first
 
 
-def parts(layer: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
+def parts(layer: TiledLayer, tile: LayerTile) -> Iterator[Part]:
     """The parts of its input that a tile reads, in the order of its schedule."""
-    pre_pool = pre_pool_rect(layer.shape, rect)
-    return (window(layer, chunk, pre_pool).part for chunk in out.features)
+    return (window(layer, chunk, tile.pre_pool).part for chunk in tile.out.features)
 
 
 def count_parts(layer: TiledLayer, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     results: set[Part] = set()
-    for out, rect in layer.tiles:
-        results.update(parts(layer, out, rect))
+    for tile in layer.tiles:
+        results.update(parts(layer, tile))
         if len(results) >= most:
             return most
     return len(results)
 
 
-def rows_read(layer: TiledLayer, out: OutputRange, rect: Rect) -> int:
+def rows_read(layer: TiledLayer, tile: LayerTile) -> int:
     """Rows of its input up to the last one that a tile reads."""
-    return max(sum(part.rows) for part in parts(layer, out, rect))
+    return max(sum(part.rows) for part in parts(layer, tile))

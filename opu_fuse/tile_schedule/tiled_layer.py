@@ -16,7 +16,15 @@ from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.polyphase import WHOLE, Phase
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk, output_ranges
-from opu_fuse.tiling.tile import Rect, Span, Tile, cols_per_iteration, spans
+from opu_fuse.tiling.tile import (
+    PrePoolRect,
+    Rect,
+    Span,
+    Tile,
+    cols_per_iteration,
+    pre_pool_rect,
+    spans,
+)
 
 
 class Maps(NamedTuple):
@@ -28,6 +36,14 @@ class Maps(NamedTuple):
     reads: Storage
     writes: Storage
     readers: int
+
+
+class LayerTile(NamedTuple):
+    """One tile of a layer: its output range, its final pixels, and the pre-pool ones under them."""
+
+    out: OutputRange
+    rect: Rect
+    pre_pool: PrePoolRect
 
 
 class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
@@ -90,8 +106,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
         return self.reads.layout.row_words if im2row is None else im2row.words
 
     @cached_property
-    def tiles(self) -> list[tuple[OutputRange, Rect]]:
-        """(output range, rectangle) of each tile, in schedule order."""
+    def tiles(self) -> list[LayerTile]:
+        """Its tiles, in schedule order."""
         shape, tile = self.shape, self.tile
         first, count = self.images or (0, shape.images)
         rects = [
@@ -100,9 +116,10 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
             for row, rows in spans(shape.out_rows, tile.rows)
             for col, cols in spans(shape.out_cols, tile.cols)
         ]
+        pairs = [(rect, pre_pool_rect(shape, rect)) for rect in rects]
         if tile.weights_outer:
-            return [(out, rect) for out in self.ranges for rect in rects]
-        return [(out, rect) for rect in rects for out in self.ranges]
+            return [LayerTile(out, *pair) for out in self.ranges for pair in pairs]
+        return [LayerTile(out, *pair) for pair in pairs for out in self.ranges]
 
     def words_until(self, rect: Rect) -> int:
         """Leading words of a channel block of the output that are stored with a tile."""
