@@ -44,6 +44,7 @@ from opu_fuse.lowering.handlers import (
     Draft,
     StageOf,
     chain_operand,
+    ends_before,
     lost_pad,
 )
 from opu_fuse.lowering.norm_passes import norm_sizes
@@ -144,10 +145,8 @@ def group_geometry(
     if draft.pool_pads != NO_PADS:
         raise lost_pad(nodes[-1])
     if draft.depthwise and draft.pre:
-        raise DoesNotFit(
-            nodes[draft.front].name,
-            "depthwise windows do not pass the pre chain",
-            "end the group before the convolution",
+        raise ends_before(
+            nodes[draft.front], "depthwise windows do not pass the pre chain", "the convolution"
         )
     return _finished(draft, read, nodes[-1], lanes)
 
@@ -200,21 +199,14 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     inside, outside = summed_lanes(draft, lanes), lanes[last.index].pieces
     anchored = draft.anchor is not None and not draft.depthwise
     word = draft.hw.word_channels
+    other_lanes = "its operands have their channels in different lanes"
     whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
     if not anchored and inside != outside:
-        raise DoesNotFit(
-            last.name,
-            "its operands have their channels in different lanes",
-            whole,
-        )
+        raise DoesNotFit(last.name, other_lanes, whole)
     sides = [item for item in draft.stages if item.side is not None]
     residuals = tuple([item.side for item in sides if item.side is not None])
     if any(lanes[node].pieces != outside for node in residuals):
-        raise DoesNotFit(
-            last.name,
-            "its operands have their channels in different lanes",
-            whole,
-        )
+        raise DoesNotFit(last.name, other_lanes, whole)
     if draft.gate is not None and lanes[draft.gate].pieces != inside:
         raise DoesNotFit(
             draft.dfg[draft.pre[0]].name,
@@ -355,18 +347,14 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
         if is_gate(draft.dfg, node.index):
             draft.gate = _gate(draft, nodes, node)
         elif node.op not in CLAMPS and not is_affine(draft.dfg, node.index):
-            raise DoesNotFit(
-                node.name,
-                f"{node.op} cannot pass before the array",
-                "end the group before the convolution",
-            )
+            raise ends_before(node, f"{node.op} cannot pass before the array", "the convolution")
     draft.pre = [node.index for node in nodes[:count]]
     units, limit = len(pre_slots(draft.dfg, draft.pre)), chain_of(draft.hw).pre_units
     if units > limit:
-        raise DoesNotFit(
-            nodes[0].name,
+        raise ends_before(
+            nodes[0],
             f"the operators before the array take {units} units of {limit}",
-            "end the group before the convolution",
+            "the convolution",
         )
     draft.value = nodes[count - 1].index
     return count
@@ -375,10 +363,10 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
 def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
     """The map that holds one value for each channel of the source."""
     if not chain_of(draft.hw).gates or node is not nodes[0]:
-        raise DoesNotFit(
-            node.name,
+        raise ends_before(
+            node,
             "a gate before the array comes first in its group, on a machine with gates there",
-            "end the group before the convolution",
+            "the convolution",
         )
     other = node.operands[1 - chain_operand(draft.dfg, node)]
     same_map(draft.dfg, node, other)
