@@ -111,36 +111,41 @@ class _Tiled(Struct, frozen=True, kw_only=True):
 class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
+    alias_roots: stored value -> its base allocation, for residual operands;
     fastest: memo key of a layer sequence -> (rows, parts) of its best row strips.
     """
 
-    def __init__(self, hw: HwSpec, images: int) -> None:
-        self.hw = hw
+    def __init__(self, hw: HwSpec, images: int, alias_roots: Mapping[int, int]) -> None:
+        self.hw, self.alias_roots = hw, alias_roots
         self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._line_buffers: dict[tuple[int, int, int, int], LineBuffer] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
-        self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
+        self._sized: dict[tuple[int, int, int, int], Sized | None] = {}
 
-    def size(self, layers: Sequence[TiledLayer], rows: int, parts: int = 1) -> Sized | str:
-        """Size a stack with `rows` output rows per row strip; return text if it overflows."""
+    def ordered(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> FusedStack | None:
+        """`size` with time slots; None if a buffer overflows, or a residual operand comes later
+        than the rows that it is added to.
+        """
+        sized = self.size(layers, rows, parts)
+        return sized and _interleaved(sized, self.alias_roots, self.hw)
+
+    def size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
+        """Size a stack with `rows` output rows per row strip, in `parts` tiles; None if a row
+        overflows a bank, or constants or line buffers their buffer.
+        """
         key = layers[0].output, layers[-1].output, rows, parts
         if key not in self._sized:
             self._sized[key] = self._size(layers, rows, parts)
         return self._sized[key]
 
-    def _size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | str:
+    def _size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         tail = self._tail(layers, rows, parts)
-        if tail is None:
-            return "a row overflows a bank"
-        if problem := _constants_overflow(tail.words, self.hw):
-            return problem
+        if tail is None or _constants_overflow(tail.words, self.hw):
+            return None
         fitting = self._fit_line_buffers(tail, parts)
-        if fitting is None:
-            return "the line buffers overflow the feature buffer"
-        line_buffers, narrow = fitting
-        return self._priced(replace(tail, line_buffers=line_buffers), narrow)
+        return fitting and self._priced(replace(tail, line_buffers=fitting[0]), fitting[1])
 
     def _tail(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Size the layers up to the last one, without line buffers; None if a row overflows a
@@ -251,11 +256,8 @@ class RowStrips:
         return replace(sized, cycles=cycles, dram_bytes=moved)
 
 
-def interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | str:
-    """Order the time slots of a sized stack; return text if no order exists.
-
-    alias_roots: stored value -> its base allocation, for residual operands.
-    """
+def _interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | None:
+    """Order the time slots of a sized stack; None if no order exists."""
     layers = sized.layers
     addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
     line_buffers = tuple(
@@ -264,7 +266,7 @@ def interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> Fus
     order = Order(layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
     scheduled = order.schedule()
     if scheduled is None:
-        return "a residual operand comes later than the rows that it is added to"
+        return None
     slots, cycles = scheduled
     return FusedStack(
         layers=layers,
@@ -352,9 +354,6 @@ def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
     )
 
 
-def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> str | None:
-    for space, needed in words.items():
-        buffer = getattr(hw.buffers, space.value)
-        if needed > (buffer.words if buffer else 0):
-            return f"its constants need {needed} words of the {space} buffer"
-    return None
+def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> bool:
+    buffers = {space: getattr(hw.buffers, space.value) for space in words}
+    return any(needed > (buffers[s].words if buffers[s] else 0) for s, needed in words.items())
