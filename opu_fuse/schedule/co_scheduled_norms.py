@@ -42,7 +42,7 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     order, known = _Dependences(dfg, partition, tiling), _Tiles()
     segments: list[SegmentSteps] = []
     changed: list[PlannedUnit] = []
-    for segment, units in zip(tiling.segments, planned_units(tiling, hw), strict=True):
+    for segment, units in zip(tiling.order, planned_units(tiling, hw), strict=True):
         now = _with_partners(units, order, known, hw)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
@@ -53,10 +53,10 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     tiling = replace(
         retiled(tiling, hw, new),
         co_scheduled={**tiling.co_scheduled, **fillers},
-        segments=tuple(segments),
+        order=tuple(segments),
     )
     layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
-    uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
+    uses = tensor_uses(dfg, layers, tiling.order, hw, tiling.layout, tiling.same_step)
     return replace(tiling, uses=uses)
 
 

@@ -40,7 +40,7 @@ def planned_units(
     not_first = {group for unit in several for group in unit.groups[1:]}
     co_scheduled = set(tiling.co_scheduled.values())
     by_segment: list[list[PlannedUnit]] = []
-    for segment in tiling.segments:
+    for segment in tiling.order:
         units: list[PlannedUnit] = []
         for group in (t.group for t in segment.steps):
             if group is None or group not in layers or group in co_scheduled or group in not_first:

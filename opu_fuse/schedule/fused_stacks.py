@@ -117,5 +117,5 @@ def apply_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     by_group = {g: layer for groups, part in parts for g, layer in zip(groups, part, strict=True)}
     tiling = retiled(tiling, hw, by_group)
     layers = {group: layer.layer for group, (layer, *_) in tiling.layers.items()}
-    uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
+    uses = tensor_uses(dfg, layers, tiling.order, hw, tiling.layout, tiling.same_step)
     return replace(tiling, uses=uses)

@@ -134,9 +134,9 @@ class StackTrial(Struct, frozen=True, kw_only=True):
 class Tiling(Struct, frozen=True, kw_only=True):
     """The tiles and the execution order of a model.
 
-    layers: group index -> tiled layers;
+    layers: group index -> tiled layers, one per phase (groups of views only have none);
     co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
-    segments, uses: execution order, and the live ranges that follow from it;
+    order, uses: execution order, and the live ranges that follow from it;
     layout: data layout of all values;
     constants_bytes: bytes of all constants;
     fused_stacks: fused stacks;
@@ -146,7 +146,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     co_scheduled: Mapping[int, int]
-    segments: tuple[SegmentSteps, ...]
+    order: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
     layout: DataLayout
     constants_bytes: int
@@ -231,7 +231,7 @@ def tile(
     return Tiling(
         layers=planned,
         co_scheduled=co_scheduled,
-        segments=segments,
+        order=segments,
         uses=uses,
         layout=layout,
         constants_bytes=offset,
