@@ -120,7 +120,6 @@ class RowStrips:
         self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
-        self._line_buffers: dict[tuple[int, int, int, int], LineBuffer] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | None] = {}
 
@@ -188,18 +187,6 @@ class RowStrips:
                 self._works[key] = _Tiled(layer=tiled_layer, cost=cost, words=words)
         return self._works[key]
 
-    def _line_buffer(self, layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
-        key = layer.output, layer.tile.rows, write_rows, prefetch
-        if key not in self._line_buffers:
-            layout, rows = layer.reads.layout, layer.tile.rows
-            self._line_buffers[key] = line_buffer(layout, layer.shape, rows, write_rows, prefetch)
-        return self._line_buffers[key]
-
-    def _line_buffers_of(self, tail: Sized, prefetch: int) -> list[LineBuffer]:
-        written = [tail.load_rows, *(layer.tile.rows for layer in tail.layers[:-1])]
-        pairs = zip(tail.layers, written, strict=True)
-        return [self._line_buffer(layer, rows, prefetch) for layer, rows in pairs]
-
     def _fit_line_buffers(
         self, tail: Sized, parts: int
     ) -> tuple[tuple[LineBuffer, ...], list[int]] | None:
@@ -207,10 +194,10 @@ class RowStrips:
 
         Prefetch space is dropped where it saves most words, until all line buffers fit.
         """
-        buffers, limit = self._line_buffers_of(tail, parts), self.hw.buffers.feature.words
+        buffers, limit = _line_buffers_of(tail, parts), self.hw.buffers.feature.words
         total, narrow = sum(buffer.words for buffer in buffers), []
         if total > limit:
-            small = self._line_buffers_of(tail, 0)
+            small = _line_buffers_of(tail, 0)
             saved = [a.words - b.words for a, b in zip(buffers, small, strict=True)]
             for i in sorted(range(len(buffers)), key=lambda i: -saved[i]):
                 if total > limit:
@@ -246,7 +233,7 @@ class RowStrips:
         cycles += fill / rate + im2row_cycles
         for number in sorted(narrow):
             rows = sized.layers[number - 1].tile.rows if number else sized.load_rows
-            if line_buffers[number].rows < self._line_buffer(sized.layers[number], rows, 1).rows:
+            if line_buffers[number].rows < _line_buffer(sized.layers[number], rows, 1).rows:
                 tile_rows = _rows_of_tiles(sized.layers[number])
                 wait = strips * (strip / rate + im2row_cycles)
                 if number:
@@ -254,6 +241,15 @@ class RowStrips:
                     wait = costs[number - 1].post_cycles * tile_rows / tiles
                 cycles += wait + tile_rows * HANDOVER
         return replace(sized, cycles=cycles, dram_bytes=moved)
+
+
+def _line_buffers_of(tail: Sized, prefetch: int) -> list[LineBuffer]:
+    written = [tail.load_rows, *(layer.tile.rows for layer in tail.layers[:-1])]
+    return [_line_buffer(*pair, prefetch) for pair in zip(tail.layers, written, strict=True)]
+
+
+def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
+    return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
 
 
 def _interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | None:

@@ -93,6 +93,7 @@ def new_rows(shape: Shape, rows: int) -> int:
     return min(rows * shape.pool_window.strides[0] * shape.window.strides[0], shape.in_rows)
 
 
+@lru_cache(maxsize=1024)
 def line_buffer(
     layout: Layout, shape: Shape, tile_rows: int, write_rows: int, prefetch: int
 ) -> LineBuffer:
