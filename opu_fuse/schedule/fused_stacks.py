@@ -40,7 +40,7 @@ def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackCh
             for chain in chains:
                 stacks += _longest(chain, strips)
         elif chains:
-            alone = cycles_by_output(units, [unit.resident for unit in units], hw)
+            alone = cycles_by_output(units, hw)
             search = StackSearch(units, alone, strips)
             for chain in chains:
                 trials += search.trials(chain)

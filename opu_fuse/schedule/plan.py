@@ -116,8 +116,7 @@ def schedule(
     not_stored = {value for unit in chain.from_iterable(units) for value in unit.not_stored}
     cycles: dict[int, float] = {}
     for segment_units in units:
-        residents = [unit.resident for unit in segment_units]
-        cycles |= cycles_by_output(segment_units, residents, hw)
+        cycles |= cycles_by_output(segment_units, hw)
     uses = {n: use for n, use in tiling.uses.items() if use.storage.alias_root not in not_stored}
     placements: dict[int, Placement] = {}
     for node in [node for node in uses if dfg[node].kind is Kind.CONST]:
@@ -191,7 +190,7 @@ def _emit(
     spec_hash = hw.spec_hash
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     sink.append(OUTSIDE, Engine.FETCH, "check", halves)
-    TileSchedule(hw, sink).units(units, [unit.resident for unit in units])
+    TileSchedule(hw, sink).units(units)
     sink.append(OUTSIDE, Engine.FETCH, "end", {})
     steps = sink.steps
     plain = [s.instruction for s in steps]

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
@@ -29,7 +30,7 @@ from opu_fuse.tile_schedule.input_region import (
 )
 from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
-from opu_fuse.tile_schedule.residency import ResidentMap
+from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
 from opu_fuse.tile_schedule.shared_banks import shared_slots
 from opu_fuse.tile_schedule.sink import (
@@ -57,16 +58,24 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
     """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
     group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
-    layers of a fused stack (`stack`).
+    layers of a fused stack (`stack`). resident: the map that its output is part of (one layer).
     """
 
     layers: tuple[Layer_co, ...]
     interleaved: bool = False
     stack: FusedStack | None = None
+    resident: ResidentMap | None = None
 
 
+AnyUnit = TypeVar("AnyUnit", bound=Unit[TiledLayer])
 Units = Sequence[Unit[TiledLayer]]
 """The units of a machine segment, in execution order."""
+
+
+def with_residents(units: Sequence[AnyUnit], hw: HwSpec) -> list[AnyUnit]:
+    """The units with the resident maps that their outputs are part of."""
+    residents = find_residents([() if unit.stack else unit.layers for unit in units], hw)
+    return [replace(unit, resident=x) for unit, x in zip(units, residents, strict=True)]
 
 
 class TileSchedule(Generic[Layer, Read]):
@@ -81,13 +90,10 @@ class TileSchedule(Generic[Layer, Read]):
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
         self._at_once: dict[Hashable, int] = {}
 
-    def units(self, units: Sequence[Unit[Layer]], residents: Sequence[ResidentMap | None]) -> None:
-        """Schedule all units of a machine segment.
-
-        residents: per unit, the resident map that its output is part of.
-        """
+    def units(self, units: Sequence[Unit[Layer]]) -> None:
+        """Schedule all units of a machine segment."""
         firsts = [None if unit.stack else unit.layers[0] for unit in units]
-        for unit, resident, successor in zip(units, residents, [*firsts, None][1:], strict=True):
+        for unit, successor in zip(units, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
             elif unit.interleaved and unit.layers[-1].shape.array:
@@ -97,7 +103,7 @@ class TileSchedule(Generic[Layer, Read]):
             else:
                 followers = [*unit.layers[1:], successor]
                 for layer, after in zip(unit.layers, followers, strict=True):
-                    self.layer(layer, resident, after)
+                    self.layer(layer, unit.resident, after)
 
     def layer(
         self, layer: Layer, resident: ResidentMap | None = None, successor: Layer | None = None
