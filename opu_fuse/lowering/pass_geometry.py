@@ -19,7 +19,6 @@ performs an upsample or a permutation of pixels at the end.
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
@@ -27,7 +26,7 @@ from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, shape_read
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
+from opu_fuse.hw.dram_layout import extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import (
@@ -36,6 +35,7 @@ from opu_fuse.layout.lanes import (
     begins_word,
     sharing_words,
 )
+from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.lowering.handlers import (
     HANDLERS,
@@ -58,38 +58,23 @@ from opu_fuse.units.pool import PoolKind
 _LAST = ("a permutation", "an upsample")
 
 
-class Geometry(Struct, frozen=True, kw_only=True):
-    """A pass of a group, independent of scales and tiles. Operators and values are DFG indices.
+class Geometry(Pass, frozen=True, kw_only=True):
+    """A pass of a group, independent of scales and tiles. Operators are DFG indices.
 
-    shape: its sizes, for tiling and cost;
-    source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
-        matrix, which is no value;
-    gate: the map that multiplies the channels of the source before the array, if any;
-    second: the map that the array reads as weights, if any;
-    output: the value that it stores;
     anchor: the operator that runs on the array; None on the copy path;
     pad: the explicit pad before it, if any;
     pre: operators of the pre chain;
     stages: the post chain;
     macs: multiplications of Conv and Gemm, without pixels that the pool after them leaves out;
-    phases: (phase, shape) of each pass, several for a transposed convolution;
-    in_pieces, out_pieces: lanes of the channels of source and output.
+    phases: (phase, shape) of each pass, several for a transposed convolution.
     """
 
-    shape: Shape
-    source: int
-    residuals: tuple[int, ...]
-    gate: int | None
-    output: int
     anchor: int | None
     pad: int | None
     pre: tuple[int, ...]
     stages: tuple[StageOf, ...]
     macs: int
     phases: tuple[tuple[Phase, Shape], ...]
-    in_pieces: Pieces
-    out_pieces: Pieces
-    second: int | None = None
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -97,11 +82,6 @@ class Geometry(Struct, frozen=True, kw_only=True):
         sources = () if self.source == UNIT else (self.source,)
         others = (node for node in (self.gate, self.second) if node is not None)
         return *sources, *self.residuals, *others
-
-    @property
-    def in_phases(self) -> bool:
-        """Whether several passes compute its output."""
-        return self.phases[0][0] != WHOLE
 
 
 def group_geometry(

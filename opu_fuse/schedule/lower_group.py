@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec.structs import fields, replace
+from msgspec.structs import asdict, replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
@@ -54,7 +54,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
             norm = _norm(dfg, item, own, module.bank, hw)
         parts |= {count: _unit_registers(more, module.bank) for count, more in own.by_count.items()}
     whole = Layer(
-        **{f.name: getattr(geometry, f.name) for f in fields(geometry)},
+        **asdict(geometry),
         group=group.index,
         name=" + ".join(
             dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])

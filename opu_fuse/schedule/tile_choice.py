@@ -341,17 +341,12 @@ def with_tile(
     halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
-        shape=shape,
-        source=layer.source,
-        residuals=layer.residuals,
-        output=layer.output,
+        **layer.fields,
         tile=tile,
         ranges=ranges,
         cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
         **maps._asdict(),
         phase=layer.phase,
-        gate=layer.gate,
-        second=layer.second,
         layer=layer,
         estimate=cost,
         weights=offset,

@@ -7,13 +7,12 @@ from collections.abc import Hashable, Iterator
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
-from opu_fuse.layout.shape import Shape
+from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.lowering.polyphase import WHOLE, Phase
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk, output_ranges
 from opu_fuse.tiling.tile import (
@@ -46,12 +45,9 @@ class LayerTile(NamedTuple):
     pre_pool: PrePoolRect
 
 
-class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
+class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
-    shape: sizes of the pass;
-    source, residuals, gate, second: DFG indices of the maps that it reads (`Geometry`);
-    output: DFG index of the map that it computes;
     tile, ranges: its tile size and output ranges;
     cols_per_iteration: kernel columns per column iteration of compute (`tiling/tile.py`);
     reads, writes: storage of source and output;
@@ -60,10 +56,6 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     images: (first, count) of the batch's images; None: all.
     """
 
-    shape: Shape
-    source: int
-    residuals: tuple[int, ...]
-    output: int
     tile: Tile
     ranges: tuple[OutputRange, ...]
     cols_per_iteration: int
@@ -71,8 +63,6 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     writes: Storage
     readers: int
     phase: Phase = WHOLE
-    gate: int | None = None
-    second: int | None = None
     images: Span | None = None
 
     @property
