@@ -75,22 +75,15 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
         return offsets[CONSTANTS.index(space)]
 
     @property
-    def tile_count(self) -> int:
-        """Spatial tiles of all images."""
-        shape, tile = self.shape, self.tile
-        rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
-        return ceil_div(shape.images, tile.images) * rows * cols
-
-    @property
     def pieces(self) -> int:
         """Tiles times output ranges: the array computes one piece between two post instructions."""
-        return self.tile_count * len(self.ranges)
+        return self.tile.count(self.shape) * len(self.ranges)
 
     @property
     def instructions(self) -> int:
         """Lower bound of compute and post instructions; a piece may be split by part or image."""
         steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
-        return self.tile_count * (steps + len(self.ranges))
+        return self.tile.count(self.shape) * (steps + len(self.ranges))
 
 
 class StackGroups(Struct, frozen=True, kw_only=True):

@@ -227,7 +227,7 @@ class RowStrips:
             cost.post_cycles * (1 + (line_buffer.again / line_buffer.rows if line_buffer else 0))
             for cost, line_buffer in zip(costs, (*line_buffers[1:], None), strict=True)
         )
-        array = sum(_array(layer, cost) for layer, cost in _layers_and_costs(sized))
+        array = sum(_array(sized))
         rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * im2row_cycles)
         cycles += fill / rate + im2row_cycles
@@ -278,9 +278,8 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
     tile_counts = [len(layer.tiles) for layer in sized.layers]
     rate = hw.dram.rate
     strip, im2row_cycles = _strip_load(sized, hw)
-    array = [_array(layer, cost) for layer, cost in _layers_and_costs(sized)]
     return Pace(
-        array=tuple(cycles / n for cycles, n in zip(array, tile_counts, strict=True)),
+        array=tuple(cycles / n for cycles, n in zip(_array(sized), tile_counts, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
         load=strip / rate + hw.dram.latency + im2row_cycles,
     )
@@ -294,19 +293,19 @@ def _strip_load(sized: Sized, hw: HwSpec) -> tuple[int, int]:
     return sized.load_rows * sized.line_buffers[0].pitch * hw.word_bytes, 0
 
 
-def _layers_and_costs(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
-    return zip(sized.layers, sized.costs, strict=True)
-
-
 def _rows_of_tiles(layer: TiledLayer) -> int:
     """Rows of tiles in all images of the batch."""
     return layer.shape.images * ceil_div(layer.shape.out_rows, layer.tile.rows)
 
 
-def _array(layer: TiledLayer, cost: Estimate) -> float:
-    """Array cycles of a layer whose weights are resident."""
-    tiles = _rows_of_tiles(layer) * ceil_div(layer.shape.out_cols, layer.tile.cols)
-    steps = tiles * sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
+def _array(sized: Sized) -> list[float]:
+    """Array cycles of every layer, whose weights are resident."""
+    return [_cycles(*pair) for pair in zip(sized.layers, sized.costs, strict=True)]
+
+
+def _cycles(layer: TiledLayer, cost: Estimate) -> float:
+    chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
+    steps = layer.tile.count(layer.shape) * chunks
     return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
 
 
