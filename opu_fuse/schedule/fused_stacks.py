@@ -10,8 +10,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, StackSearch, stack_groups
-from opu_fuse.schedule.tensors import tensor_uses
-from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled
+from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled, with_uses
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips
 from opu_fuse.tile_schedule.residency import first_blocks
 from opu_fuse.timing.segment_cycles import cycles_by_output
@@ -115,7 +114,4 @@ def apply_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     parts = [(stack.groups, stack.stack.layers) for stack in tiling.fused_stacks]
     parts += [(block.groups, block.layers) for block in tiling.batch_blocks]
     by_group = {g: layer for groups, part in parts for g, layer in zip(groups, part, strict=True)}
-    tiling = retiled(tiling, hw, by_group)
-    layers = {group: layer.layer for group, (layer, *_) in tiling.layers.items()}
-    uses = tensor_uses(dfg, layers, tiling.order, hw, tiling.layout, tiling.same_step)
-    return replace(tiling, uses=uses)
+    return with_uses(dfg, retiled(tiling, hw, by_group), hw)

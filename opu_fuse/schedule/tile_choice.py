@@ -206,10 +206,11 @@ def tile(
             source, writes = storages_of(dfg, layout, part, hw)
             maps = Maps(im2row_storage(source, part.shape), writes, reads[writes.alias_root])
             try:
-                parts.append(_tile_layer(part, maps, hw, offset, cache))
+                chosen = _tile_of(part.name, part.shape, hw, cache)
             except DoesNotFit as error:
                 misfits.append(misfit_of(dfg, partition.groups[index], error))
                 break
+            parts.append(with_tile(part, maps, hw, offset, *chosen))
             offset = parts[-1].end
         planned[index] = tuple(parts)
     if misfits:
@@ -217,8 +218,8 @@ def tile(
     co_scheduled = _co_schedule(dfg, partition, segments, planned, hw)
     for index in co_scheduled.values():
         (part,) = planned[index]
-        again = _tile_layer(part.layer, part.maps, hw, part.weights, cache, co_scheduled=True)
-        planned[index] = (again,)
+        chosen = _tile_of(part.layer.name, part.shape, hw, cache, co_scheduled=True)
+        planned[index] = (with_tile(part.layer, part.maps, hw, part.weights, *chosen),)
     segments = tuple(pair_co_scheduled(s, co_scheduled) for s in segments)
     uses = tensor_uses(dfg, layers, segments, hw, layout, co_scheduled.values())
     return Tiling(
@@ -306,19 +307,6 @@ def _tile_of(
     return tile, estimate(shape, hw, tile) if shape.further else cost
 
 
-def _tile_layer(
-    layer: Layer,
-    maps: Maps,
-    hw: HwSpec,
-    offset: int,
-    cache: TileCache,
-    *,
-    co_scheduled: bool = False,
-) -> PlannedLayer:
-    tile, cost = _tile_of(layer.name, layer.shape, hw, cache, co_scheduled=co_scheduled)
-    return with_tile(layer, maps, hw, offset, tile, cost)
-
-
 def with_tile(
     layer: Layer, maps: Maps, hw: HwSpec, offset: int, tile: Tile, cost: Estimate
 ) -> PlannedLayer:
@@ -351,6 +339,13 @@ def with_tile(
         halo=halo,
         end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
     )
+
+
+def with_uses(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """Derive the live ranges again, from the layers and their order."""
+    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
+    uses = tensor_uses(dfg, layers, tiling.order, hw, tiling.layout, tiling.same_step)
+    return replace(tiling, uses=uses)
 
 
 def retiled(tiling: Tiling, hw: HwSpec, new_layers: Mapping[int, TiledLayer]) -> Tiling:
