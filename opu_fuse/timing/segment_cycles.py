@@ -26,7 +26,7 @@ def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
 def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float]:
     """`cycles_by_output` with new resident maps, and cycles in which memory moves bytes."""
     times = _timed(with_residents(units, hw), hw)
-    return times.spent, times.memory_used
+    return times.spent, times.memory.used
 
 
 def _timed(units: Units, hw: HwSpec) -> TimeSink:
