@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
-from opu_fuse.dfg.views import feature_shape
+from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, map_lanes
@@ -121,7 +121,7 @@ class GroupCosts:
                 key = self._form(self._dfg[index])
                 form = self._forms[index] = self._interned.setdefault(key, len(self._interned))
             results.append(form)
-            for operand in _leaves(self._dfg, self._dfg[index]):
+            for operand in elements(self._dfg, index):
                 source = self._dfg.base(operand)
                 results.append(numbers.setdefault(source, len(numbers)))
             numbers[index] = len(numbers)
@@ -130,7 +130,7 @@ class GroupCosts:
     def _form(self, node: Node) -> Hashable:
         dfg = self._dfg
         operands = tuple(
-            (dfg[i].kind, dfg[i].shape, dfg[dfg.base(i)].shape) for i in _leaves(dfg, node)
+            (dfg[i].kind, dfg[i].shape, dfg[dfg.base(i)].shape) for i in elements(dfg, node.index)
         )
         attrs = tuple(sorted(node.attrs.items()))
         return node.op, node.owner is None, node.shape, node.access, attrs, operands
@@ -171,7 +171,7 @@ class GroupCosts:
         inside = {n.index for n in nodes}
         read: dict[int, None] = {}
         for node in nodes:
-            for operand in _leaves(self._dfg, node):
+            for operand in elements(self._dfg, node.index):
                 source = self._dfg.base(operand)
                 if self._dfg[source].kind is not Kind.CONST and source not in inside:
                     read[source] = None
@@ -214,9 +214,3 @@ def _fits_once(node: Node, kind: str, core: Sequence[Node], taken: set[str]) -> 
     if node.op == "multiply":
         return Access.FULL in node.access and len(set(node.operands)) == len(node.operands)
     return node.op != "add" or all(access is Access.FULL for access in node.access)
-
-
-def _leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:
-    if node.op != "concat":
-        return node.operands
-    return tuple(j for i in node.operands for j in dfg[i].operands)
