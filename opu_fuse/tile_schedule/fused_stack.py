@@ -100,14 +100,6 @@ class Sized(Struct, frozen=True, kw_only=True):
         return (*(layer.readers > 1 for layer in self.layers[:-1]), True)
 
 
-class _Tiled(Struct, frozen=True, kw_only=True):
-    """A tiled layer, its estimated cost and its constant words per buffer."""
-
-    layer: TiledLayer
-    cost: Estimate
-    words: Mapping[Space, int]
-
-
 class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
@@ -119,7 +111,7 @@ class RowStrips:
         self.hw, self.alias_roots = hw, alias_roots
         self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._images = images
-        self._works: dict[tuple[int, int], _Tiled | None] = {}
+        self._alone: dict[tuple[int, int], Sized | None] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | None] = {}
 
@@ -162,30 +154,20 @@ class RowStrips:
         """Size the stack of a layer and its successors; None if a row overflows a bank."""
         shape = split_images(layer.shape, self._images)
         strip = min(successors.load_rows, shape.out_rows)
-        tiled = self._tiled(layer, shape, ceil_div(strip, parts))
-        if tiled is None:
+        key = layer.output, ceil_div(strip, parts)
+        if key not in self._alone:
+            self._alone[key] = _alone(layer, shape, key[1], self.hw)
+        alone = self._alone[key]
+        if alone is None:
             return None
-        words = Counter(tiled.words)
+        words = Counter(alone.words)
         words.update(successors.words)
         return Sized(
-            layers=(tiled.layer, *successors.layers),
-            costs=(tiled.cost, *successors.costs),
+            layers=(*alone.layers, *successors.layers),
+            costs=(*alone.costs, *successors.costs),
             words=words,
-            load_rows=new_rows(shape, strip if parts > 1 else tiled.layer.tile.rows),
+            load_rows=new_rows(shape, strip) if parts > 1 else alone.load_rows,
         )
-
-    def _tiled(self, layer: TiledLayer, shape: Shape, rows: int) -> _Tiled | None:
-        key = layer.output, rows
-        if key not in self._works:
-            hw, tile = self.hw, _strip(shape, rows, self.hw)
-            if tile is None:
-                self._works[key] = None
-            else:
-                tiled_layer = replace(layer, shape=shape).with_tile(tile, hw)
-                words = {space: sum(parts.values()) for space, parts in _constants(tiled_layer)}
-                cost = estimate(shape, hw, tile)
-                self._works[key] = _Tiled(layer=tiled_layer, cost=cost, words=words)
-        return self._works[key]
 
     def _fit_line_buffers(
         self, tail: Sized, parts: int
@@ -307,6 +289,20 @@ def _cycles(layer: TiledLayer, cost: Estimate) -> float:
     chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
     steps = layer.tile.count(layer.shape) * chunks
     return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
+
+
+def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | None:
+    """Size a layer, with a shape and up to `rows` rows per tile; None if a row overflows a bank."""
+    tile = _strip(shape, rows, hw)
+    if tile is None:
+        return None
+    tiled = replace(layer, shape=shape).with_tile(tile, hw)
+    return Sized(
+        load_rows=new_rows(shape, tile.rows),
+        layers=(tiled,),
+        costs=(estimate(shape, hw, tile),),
+        words={space: sum(parts.values()) for space, parts in _constants(tiled)},
+    )
 
 
 def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
