@@ -179,14 +179,12 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     inside, outside = summed_lanes(draft, lanes), lanes[last.index].pieces
     anchored = draft.anchor is not None and not draft.depthwise
     word = draft.hw.word_channels
-    other_lanes = "its operands have their channels in different lanes"
     whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
-    if not anchored and inside != outside:
-        raise DoesNotFit(last.name, other_lanes, whole)
-    sides = [item for item in draft.stages if item.side is not None]
-    residuals = tuple([item.side for item in sides if item.side is not None])
-    if any(lanes[node].pieces != outside for node in residuals):
-        raise DoesNotFit(last.name, other_lanes, whole)
+    residuals = tuple([item.side for item in draft.stages if item.side is not None])
+    operands = [lanes[node].pieces for node in residuals]
+    if any(pieces != outside for pieces in (operands if anchored else [inside, *operands])):
+        what = "its operands have their channels in different lanes"
+        raise DoesNotFit(last.name, what, whole)
     if draft.gate is not None and lanes[draft.gate].pieces != inside:
         raise DoesNotFit(
             draft.dfg[draft.pre[0]].name,
