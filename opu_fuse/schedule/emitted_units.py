@@ -34,14 +34,12 @@ def planned_units(
     layers = tiling.layers
     stacks = {stack.groups[0]: stack for stack in tiling.fused_stacks}
     blocks = {block.groups[0]: block for block in tiling.batch_blocks}
-    several = (*tiling.fused_stacks, *tiling.batch_blocks)
-    not_first = {group for unit in several for group in unit.groups[1:]}
-    co_scheduled = set(tiling.co_scheduled.values())
+    joined = set(tiling.same_step)
     by_segment: list[list[PlannedUnit]] = []
     for segment in tiling.order:
         units: list[PlannedUnit] = []
         for group in (t.group for t in segment.steps):
-            if group is None or group not in layers or group in co_scheduled or group in not_first:
+            if group is None or group not in layers or group in joined:
                 continue
             if group in blocks:
                 units += _batch_blocked(tiling, blocks[group])
