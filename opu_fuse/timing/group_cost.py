@@ -7,9 +7,11 @@ passes: they cost the bytes by which they widen what is read or stored, at the m
 """
 
 import math
+import operator
 from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
@@ -27,7 +29,7 @@ STAGES = OPERATORS - {*LAYOUT, "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
-class Cost(Struct, frozen=True, kw_only=True, order=True):
+class Cost(Struct, frozen=True, order=True):
     """Cost of groups, compared field by field in this order.
 
     misfits: groups that fit no tile, each worse than any number of cycles;
@@ -43,22 +45,10 @@ class Cost(Struct, frozen=True, kw_only=True, order=True):
     groups: int = 0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            misfits=self.misfits + other.misfits,
-            host=self.host + other.host,
-            cycles=self.cycles + other.cycles,
-            dram_bytes=self.dram_bytes + other.dram_bytes,
-            groups=self.groups + other.groups,
-        )
+        return Cost(*map(operator.add, astuple(self), astuple(other)))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        return Cost(
-            misfits=self.misfits - other.misfits,
-            host=self.host - other.host,
-            cycles=self.cycles - other.cycles,
-            dram_bytes=self.dram_bytes - other.dram_bytes,
-            groups=self.groups - other.groups,
-        )
+        return Cost(*map(operator.sub, astuple(self), astuple(other)))
 
     def runs_more_than(self, other: "Cost") -> bool:
         """Whether fewer groups fit no tile or, if as many, fewer operators run on the host."""
