@@ -133,11 +133,9 @@ def schedule(
     at = program_offset
     for segment, segment_units in zip(tiling.order, units, strict=True):
         if not segment.machine:
-            emitted.append(
-                HostWork(nodes=tuple(t.node for t in segment.steps if t.node is not None))
-            )
-            continue
-        if segment_units:
+            nodes = tuple(t.node for t in segment.steps if t.node is not None)
+            emitted.append(HostWork(nodes=nodes))
+        elif segment_units:
             program = _emit(segment_units, placements, hw, at)
             emitted.append(program)
             at = align(at + 4 * len(program.words))

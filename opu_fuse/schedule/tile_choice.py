@@ -240,13 +240,9 @@ def misfits_by_structure(
     misfits = []
     fitting: set[Hashable] = set()
     for group in partition.groups:
-        modules = tuple([m.module for m in group.matches])
-        rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
-        form = (
-            modules,
-            rounding,
-            structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels),
-        )
+        nodes = [m.node for m in group.matches]
+        modules = tuple([(m.module, rescales(dfg, dfg[m.node])) for m in group.matches])
+        form = modules, structure(dfg, nodes, lanes, hw.word_channels)
         if form in fitting:
             continue
         try:
