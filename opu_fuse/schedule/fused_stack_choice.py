@@ -6,7 +6,7 @@ stack are chosen by the cycles of its time slots, then by the timed tile schedul
 unfused groups.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -75,14 +75,16 @@ class StackSearch:
 
     units: all units of the segment;
     alone: DFG index of a group's output -> predicted cycles of the unfused group;
-    moved: likewise, DRAM bytes.
+    moved: likewise, DRAM bytes;
+    strips: row strips of the layers, which all segments share.
     """
 
     def __init__(
         self, units: Sequence[PlannedUnit], alone: Mapping[int, float], strips: RowStrips
     ) -> None:
         self.units, self.alone, self.strips, self.hw = units, alone, strips, strips.hw
-        self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in _pairs(units)}
+        pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
+        self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
     def trials(self, chain: Sequence[PlannedUnit]) -> Iterator[StackTrial]:
         """Yield the fused stacks tried for a chain, accepted or rejected."""
@@ -172,10 +174,6 @@ class StackSearch:
             if last is not None:
                 cut.append((end, last))
         return cut
-
-
-def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
-    return zip([None, *units], units, strict=False)  # the first has no predecessor
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
