@@ -8,7 +8,7 @@ transposition of values multiplies by a unit matrix, which has zeros, too.
     keys    │ head 0, zeros  │ zeros, head 1 │ head 2, zeros │ …
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import readers_of
@@ -22,7 +22,9 @@ def product_lanes(dfg: Dfg, splits: Collection[int], width: int) -> dict[int, Pi
     """Lanes of each split map, by the split: parts begin words, except queries and values that
     share words, and keys in the lanes of their queries. width: lanes of a word.
     """
-    parts = {_base(dfg, n): (i, n.attrs["index"]) for i in splits for n in _results(dfg, i)}
+    results = [(i, dfg[n]) for i in splits for n in dfg.users[i]]
+    results = [(i, node) for i, node in results if node.kind is Kind.TUPLE_GET]
+    parts = {dfg.base(node.index): (i, node.attrs["index"]) for i, node in results}
     readers = {part: readers_of(dfg, part) for part in parts}
     queries = {part: _others(dfg, part, readers[part], 0) for part in parts}
     keys = {part: _others(dfg, part, readers[part], 1) for part in parts}
@@ -77,14 +79,6 @@ def _firsts(
 def _word(lane: int, width: int) -> int:
     """The first word that begins at a lane or after it."""
     return -(-lane // width) * width
-
-
-def _results(dfg: Dfg, split: int) -> Iterator[Node]:
-    return (dfg[i] for i in dfg.users[split] if dfg[i].kind is Kind.TUPLE_GET)
-
-
-def _base(dfg: Dfg, node: Node) -> int:
-    return dfg.base(node.index)
 
 
 def _others(dfg: Dfg, part: int, readers: Collection[Node], at: int) -> tuple[int, ...]:

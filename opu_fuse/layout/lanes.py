@@ -138,17 +138,14 @@ def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int
         return ()
     shared: list[int] = []
     for operand in node.operands:
-        sources = {dfg.base(n.index) for n in lane_sources(dfg, operand) if _is_stored(n)}
+        nodes = (n for n in lane_sources(dfg, operand) if n.kind is not Kind.TUPLE)
+        sources = {dfg.base(n.index) for n in nodes if n.op != "split"}
         dirty = {i for i in sources if not _ends_word(i, lanes, width)}
         if not dirty and ends_in_zeros(dfg, operand):
             return ()
         parts = {i for i in sources if dfg[i].kind is Kind.TUPLE_GET}
         shared += sorted(dirty | {i for i in parts if not in_a_word(i, lanes, width)})
     return tuple(shared)
-
-
-def _is_stored(node: Node) -> bool:
-    return node.kind is not Kind.TUPLE and node.op != "split"
 
 
 def _ends_word(index: int, lanes: LaneMap, width: int) -> bool:
@@ -309,7 +306,7 @@ def _lanes(
     ]
     if not same_channels or not _keeps_lanes(dfg, hw, node):
         return own_lanes
-    pieces = max(same_channels, key=_holes)
+    pieces = max(same_channels, key=lambda pieces: (len(pieces), extent(pieces)))  # most holes
     return replace(own_lanes, pieces=pieces, span=extent(pieces))
 
 
@@ -350,7 +347,3 @@ def _part(dfg: Dfg, hw: HwSpec, known: list[Lanes], node: Node) -> Lanes:
     runs = np.split(channels - block * hw.word_channels, breaks)
     pieces = tuple((int(run[0]), len(run)) for run in runs)
     return Lanes(base=whole.base, block=whole.block + block, pieces=pieces, span=extent(pieces))
-
-
-def _holes(pieces: Pieces) -> tuple[int, int]:
-    return len(pieces), extent(pieces)

@@ -84,16 +84,14 @@ class Permutation(Struct, frozen=True, kw_only=True):
         across = list(_parts(self.cols, col, col + cols))
         for part in range(strided.size):
             source, target = part * rows * cols, part * strided.stride
-            down = _parts((images, *self.rows), row, row + rows)
-            if len(across) > 1:  # the rows of a part of the columns are no neighbours
-                down = (
-                    part_of for y in range(row, row + rows) for part_of in _row(self, images, y)
-                )
-            for first, nest in down:
-                for begin, inner in across:
-                    whole = *nest, *inner
-                    yield from _split(source, target + first + begin, _merged(whole))
-                    source += math.prod(axis.size for axis in whole)
+            # The rows of a part of the columns are no neighbours.
+            at_once = rows if len(across) == 1 else 1
+            for y in range(row, row + rows, at_once):
+                for first, nest in _parts((images, *self.rows), y, y + at_once):
+                    for begin, inner in across:
+                        whole = *nest, *inner
+                        yield from _split(source, target + first + begin, _merged(whole))
+                        source += math.prod(axis.size for axis in whole)
 
     def transfers(self, rect: tuple[int, int, int, int]) -> Transfers:
         """What the stores of a rectangle move."""
@@ -167,10 +165,6 @@ def _transfers(found: Permutation, rect: tuple[int, int, int, int]) -> Transfers
         instructions += 1
         count, words = count + times, words + times * ((length - 1) * step + 1)
     return Transfers(instructions, count, words)
-
-
-def _row(found: Permutation, images: Axis, row: int) -> Iterator[tuple[int, Nest]]:
-    return _parts((images, *found.rows), row, row + 1)
 
 
 def _parts(axes: Nest, first: int, end: int) -> Iterator[tuple[int, Nest]]:

@@ -14,8 +14,9 @@ violates a condition, until nothing changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind
@@ -29,32 +30,31 @@ MIN_SLOT = 4
 """Fewest bytes of a pixel of a packed network input."""
 
 
-class Pass(Protocol):
-    """The view of a group that packing needs.
+class Pass(Struct, frozen=True, kw_only=True):
+    """A pass through the machine: its sizes and the maps that it reads and writes (DFG indices).
 
-    source, residuals, gate, second: DFG indices of the maps it reads; output: DFG index of the map
-    it stores; in_pieces, out_pieces: lanes of the channels of source and output; in_phases: several
-    passes compute the output.
+    shape: its sizes, for tiling and cost;
+    source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
+        matrix, which is no value (`lowering/handlers.py`);
+    gate: the map that multiplies the channels of the source before the array, if any;
+    second: the map that the array reads as weights, if any;
+    output: the value that it stores;
+    in_pieces, out_pieces: lanes of the channels of source and output.
     """
 
+    shape: Shape
+    source: int
+    residuals: tuple[int, ...]
+    output: int
+    in_pieces: Pieces
+    out_pieces: Pieces
+    gate: int | None = None
+    second: int | None = None
+
     @property
-    def shape(self) -> Shape: ...
-    @property
-    def source(self) -> int: ...
-    @property
-    def residuals(self) -> tuple[int, ...]: ...
-    @property
-    def gate(self) -> int | None: ...
-    @property
-    def second(self) -> int | None: ...
-    @property
-    def output(self) -> int: ...
-    @property
-    def in_pieces(self) -> Pieces: ...
-    @property
-    def out_pieces(self) -> Pieces: ...
-    @property
-    def in_phases(self) -> bool: ...
+    def fields(self) -> dict[str, Any]:
+        """These fields, for a record that adds others."""
+        return {name: getattr(self, name) for name in Pass.__struct_fields__}
 
 
 def choose_slots(
@@ -140,7 +140,7 @@ def _most(layer: Pass, hw: HwSpec) -> int:
     packable = shape.array and not whole
     if (
         not packable
-        or layer.in_phases
+        or shape.phased
         or shape.upsample != (1, 1)
         or shape.permute
         or not _pools_slots(shape)

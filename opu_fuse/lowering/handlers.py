@@ -97,19 +97,24 @@ class Draft(Struct, kw_only=True):
         number of units.
         """
         if BY_STAGE[stage].windows and any(item.stage is stage for item in self.stages):
-            raise DoesNotFit(
-                node.name,
-                "a pass pools once, and its group does already",
-                "end the group before it",
-            )
+            raise ends_before(node, "a pass pools once, and its group does already")
         crops = self.pad is not None and min(self.dfg[self.pad].attrs["pads"]) < 0
         if stage is Stage.REQUANT and (self.stages or crops):  # its padding would show what is cut
-            raise DoesNotFit(
-                node.name, "the array comes first in a pass", "end the group before it"
-            )
+            raise ends_before(node, "the array comes first in a pass")
         self.stages.append(
             StageOf(stage=stage, node=node.index, side=side, broadcast=broadcast, swapped=swapped)
         )
+
+    def on_array(self, node: Node) -> None:
+        """Run an operator on the array, whose partial sums are its result."""
+        self.anchor = node.index
+        self.pre_pool = feature_shape(node.shape)
+        self.stage(Stage.REQUANT, node)
+
+
+def ends_before(node: Node, what: str, which: str = "it") -> DoesNotFit:
+    """The error for an operator that a group cannot go on with. which: where the group ends."""
+    return DoesNotFit(node.name, what, f"end the group before {which}")
 
 
 def chain_operand(dfg: Dfg, node: Node) -> int:
@@ -132,10 +137,8 @@ def _pad(draft: Draft, node: Node) -> None:
         draft.pool_pads = node.attrs["pads"]
         return
     if draft.pad is not None:
-        raise DoesNotFit(
-            node.name,
-            f"a pass pads once before its first stage, and {draft.dfg[draft.pad].name} does",
-            "end the group before it",
+        raise ends_before(
+            node, f"a pass pads once before its first stage, and {draft.dfg[draft.pad].name} does"
         )
     draft.window = replace(draft.window, pads=node.attrs["pads"])
     draft.pad = node.index
@@ -144,11 +147,7 @@ def _pad(draft: Draft, node: Node) -> None:
 
 def lost_pad(node: Node) -> DoesNotFit:
     """The error for a pad after the array that no max pool takes."""
-    return DoesNotFit(
-        node.name,
-        "after the array only a max pool can take padding",
-        "end the group before the padding",
-    )
+    return ends_before(node, "after the array only a max pool can take padding", "the padding")
 
 
 def _conv(draft: Draft, node: Node) -> None:
@@ -166,10 +165,8 @@ def _conv(draft: Draft, node: Node) -> None:
 
 def _transposed(draft: Draft, node: Node) -> None:
     if draft.window.pads != NO_PADS:
-        raise DoesNotFit(
-            node.name,
-            "a transposed convolution reads its input in phases, without a padding before",
-            "end the group before it",
+        raise ends_before(
+            node, "a transposed convolution reads its input in phases, without a padding before"
         )
     draft.transposed = node
     draft.groups = node.attrs["group"]
@@ -179,9 +176,7 @@ def _transposed(draft: Draft, node: Node) -> None:
 
 def _shuffle(draft: Draft, node: Node) -> None:
     """A permutation of channels: a convolution with ones and zeros."""
-    draft.anchor = node.index
-    draft.pre_pool = feature_shape(node.shape)
-    draft.stage(Stage.REQUANT, node)
+    draft.on_array(node)
 
 
 def _dense(draft: Draft, node: Node) -> None:
@@ -194,14 +189,10 @@ def _matmul(draft: Draft, node: Node) -> None:
     """The second operand's pixels are the output channels of a dense layer."""
     dfg = draft.dfg
     if dfg.base(node.operands[0]) != dfg.base(draft.value) or draft.window.pads != NO_PADS:
-        raise DoesNotFit(
-            node.name,
-            "a product of two maps reads both from memory, as they are",
-            "end the group before it",
-        )
+        raise ends_before(node, "a product of two maps reads both from memory, as they are")
     draft.second = dfg.base(node.operands[1])
     draft.sequences = feature_shape(dfg[node.operands[1]].shape)[1]
-    _product(draft, node)
+    draft.on_array(node)
     channels, *pixels = feature_shape(node.shape)
     draft.macs = dfg[node.operands[0]].shape[1] * channels * pixels[0] * pixels[1]
 
@@ -209,32 +200,20 @@ def _matmul(draft: Draft, node: Node) -> None:
 def _transpose(draft: Draft, node: Node) -> None:
     """Each row of the map times the unit matrix: its pixels are the output channels."""
     if draft.dfg.base(node.operands[0]) != draft.dfg.base(draft.value):
-        raise DoesNotFit(
-            node.name, "what it exchanges comes from memory", "end the group before it"
-        )
+        raise ends_before(node, "what it exchanges comes from memory")
     draft.second = draft.dfg.base(node.operands[0])
     draft.source = UNIT
     draft.sequences = feature_shape(node.shape)[1]
-    _product(draft, node)
-
-
-def _product(draft: Draft, node: Node) -> None:
-    if draft.anchor is not None or draft.stages:
-        raise DoesNotFit(node.name, "the array comes first in a pass", "end the group before it")
-    draft.anchor = node.index
-    draft.pre_pool = feature_shape(node.shape)
-    draft.stage(Stage.REQUANT, node)
+    draft.on_array(node)
 
 
 def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> None:
     """size: rows and columns by which all weights are multiplied; None: those of the result."""
     weight = draft.dfg[node.operands[1]].const
     assert weight is not None
-    draft.anchor = node.index
-    draft.pre_pool = feature_shape(node.shape)
+    draft.on_array(node)
     rows, cols = size or draft.pre_pool[1:]
     draft.macs = 0 if "choice" in node.attrs else weight.size * rows * cols
-    draft.stage(Stage.REQUANT, node)
 
 
 def _by_value(draft: Draft, node: Node) -> None:
@@ -259,10 +238,8 @@ def _pool(draft: Draft, node: Node) -> None:
         _pool_on_array(draft, node, window)
         return
     if beyond:
-        raise DoesNotFit(
-            node.name,
-            "its window exceeds every pool module, and the array is busy in its group",
-            "end the group before it",
+        raise ends_before(
+            node, "its window exceeds every pool module, and the array is busy in its group"
         )
     draft.stage(Stage.POOL, node)
     (_, rows, cols), out = draft.pre_pool, feature_shape(node.shape)[1:]
@@ -292,12 +269,10 @@ def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
             "array divides by powers of two only",
             f"{larger}, or set numeric.multiplier_bits",
         )
-    draft.anchor = node.index
     draft.window = replace(window, pads=_sum_pads(draft.window.pads, window.pads))
     draft.groups = draft.pre_pool[0]
     draft.depthwise = draft.sums = draft.hw.array.depthwise
-    draft.pre_pool = feature_shape(node.shape)
-    draft.stage(Stage.REQUANT, node)
+    draft.on_array(node)
 
 
 def _upsample(draft: Draft, node: Node) -> None:
@@ -342,10 +317,9 @@ def _add(draft: Draft, node: Node) -> None:
 
 def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators
     """One that leads its group is the pre chain's (`geometry`)."""
-    raise DoesNotFit(
-        node.name,
+    raise ends_before(
+        node,
         "before the array a channel affine comes first, its group has begun with another operator",
-        "end the group before it",
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces
-from opu_fuse.lowering.handlers import Draft
+from opu_fuse.lowering.handlers import Draft, ends_before
 from opu_fuse.units import BY_STAGE
 
 
@@ -18,10 +18,8 @@ def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
         return {}
     node = draft.dfg[norms[0].node]
     if len(norms) > 1:
-        raise DoesNotFit(
-            draft.dfg[norms[1].node].name,
-            f"a pass normalises once, and {node.name} does already",
-            "end the group before it",
+        raise ends_before(
+            draft.dfg[norms[1].node], f"a pass normalises once, and {node.name} does already"
         )
     if any(BY_STAGE[item.stage].windows for item in draft.stages):
         raise DoesNotFit(

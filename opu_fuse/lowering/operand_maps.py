@@ -9,7 +9,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
 from opu_fuse.layout.lanes import LaneMap, alone, in_a_word, sharing_words
 from opu_fuse.layout.pixel_packing import Pass
-from opu_fuse.lowering.handlers import UNIT, Draft
+from opu_fuse.lowering.handlers import UNIT, Draft, ends_before
 from opu_fuse.units import BY_STAGE
 
 
@@ -46,10 +46,9 @@ def sequences(draft: Draft) -> int:
     reader = next(whole, None)
     if draft.sequences > 1 and reader is not None:
         assert draft.anchor is not None, "a product has sequences"
-        raise DoesNotFit(
-            draft.dfg[reader.node].name,
+        raise ends_before(
+            draft.dfg[reader.node],
             f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
-            "end the group before it",
         )
     return draft.sequences
 

@@ -19,7 +19,6 @@ performs an upsample or a permutation of pixels at the end.
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
@@ -27,7 +26,7 @@ from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, shape_read
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
+from opu_fuse.hw.dram_layout import extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import (
@@ -36,6 +35,7 @@ from opu_fuse.layout.lanes import (
     begins_word,
     sharing_words,
 )
+from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.lowering.handlers import (
     HANDLERS,
@@ -44,6 +44,7 @@ from opu_fuse.lowering.handlers import (
     Draft,
     StageOf,
     chain_operand,
+    ends_before,
     lost_pad,
 )
 from opu_fuse.lowering.norm_passes import norm_sizes
@@ -57,38 +58,23 @@ from opu_fuse.units.pool import PoolKind
 _LAST = ("a permutation", "an upsample")
 
 
-class Geometry(Struct, frozen=True, kw_only=True):
-    """A pass of a group, independent of scales and tiles. Operators and values are DFG indices.
+class Geometry(Pass, frozen=True, kw_only=True):
+    """A pass of a group, independent of scales and tiles. Operators are DFG indices.
 
-    shape: its sizes, for tiling and cost;
-    source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
-        matrix, which is no value;
-    gate: the map that multiplies the channels of the source before the array, if any;
-    second: the map that the array reads as weights, if any;
-    output: the value that it stores;
     anchor: the operator that runs on the array; None on the copy path;
     pad: the explicit pad before it, if any;
     pre: operators of the pre chain;
     stages: the post chain;
     macs: multiplications of Conv and Gemm, without pixels that the pool after them leaves out;
-    phases: (phase, shape) of each pass, several for a transposed convolution;
-    in_pieces, out_pieces: lanes of the channels of source and output.
+    phases: (phase, shape) of each pass, several for a transposed convolution.
     """
 
-    shape: Shape
-    source: int
-    residuals: tuple[int, ...]
-    gate: int | None
-    output: int
     anchor: int | None
     pad: int | None
     pre: tuple[int, ...]
     stages: tuple[StageOf, ...]
     macs: int
     phases: tuple[tuple[Phase, Shape], ...]
-    in_pieces: Pieces
-    out_pieces: Pieces
-    second: int | None = None
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -96,11 +82,6 @@ class Geometry(Struct, frozen=True, kw_only=True):
         sources = () if self.source == UNIT else (self.source,)
         others = (node for node in (self.gate, self.second) if node is not None)
         return *sources, *self.residuals, *others
-
-    @property
-    def in_phases(self) -> bool:
-        """Whether several passes compute its output."""
-        return self.phases[0][0] != WHOLE
 
 
 def group_geometry(
@@ -144,10 +125,8 @@ def group_geometry(
     if draft.pool_pads != NO_PADS:
         raise lost_pad(nodes[-1])
     if draft.depthwise and draft.pre:
-        raise DoesNotFit(
-            nodes[draft.front].name,
-            "depthwise windows do not pass the pre chain",
-            "end the group before the convolution",
+        raise ends_before(
+            nodes[draft.front], "depthwise windows do not pass the pre chain", "the convolution"
         )
     return _finished(draft, read, nodes[-1], lanes)
 
@@ -201,20 +180,11 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     anchored = draft.anchor is not None and not draft.depthwise
     word = draft.hw.word_channels
     whole = f"give what a Concat or Split before it joins or cuts multiples of {word} channels"
-    if not anchored and inside != outside:
-        raise DoesNotFit(
-            last.name,
-            "its operands have their channels in different lanes",
-            whole,
-        )
-    sides = [item for item in draft.stages if item.side is not None]
-    residuals = tuple([item.side for item in sides if item.side is not None])
-    if any(lanes[node].pieces != outside for node in residuals):
-        raise DoesNotFit(
-            last.name,
-            "its operands have their channels in different lanes",
-            whole,
-        )
+    residuals = tuple([item.side for item in draft.stages if item.side is not None])
+    operands = [lanes[node].pieces for node in residuals]
+    if any(pieces != outside for pieces in (operands if anchored else [inside, *operands])):
+        what = "its operands have their channels in different lanes"
+        raise DoesNotFit(last.name, what, whole)
     if draft.gate is not None and lanes[draft.gate].pieces != inside:
         raise DoesNotFit(
             draft.dfg[draft.pre[0]].name,
@@ -355,18 +325,14 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
         if is_gate(draft.dfg, node.index):
             draft.gate = _gate(draft, nodes, node)
         elif node.op not in CLAMPS and not is_affine(draft.dfg, node.index):
-            raise DoesNotFit(
-                node.name,
-                f"{node.op} cannot pass before the array",
-                "end the group before the convolution",
-            )
+            raise ends_before(node, f"{node.op} cannot pass before the array", "the convolution")
     draft.pre = [node.index for node in nodes[:count]]
     units, limit = len(pre_slots(draft.dfg, draft.pre)), chain_of(draft.hw).pre_units
     if units > limit:
-        raise DoesNotFit(
-            nodes[0].name,
+        raise ends_before(
+            nodes[0],
             f"the operators before the array take {units} units of {limit}",
-            "end the group before the convolution",
+            "the convolution",
         )
     draft.value = nodes[count - 1].index
     return count
@@ -375,10 +341,10 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
 def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
     """The map that holds one value for each channel of the source."""
     if not chain_of(draft.hw).gates or node is not nodes[0]:
-        raise DoesNotFit(
-            node.name,
+        raise ends_before(
+            node,
             "a gate before the array comes first in its group, on a machine with gates there",
-            "end the group before the convolution",
+            "the convolution",
         )
     other = node.operands[1 - chain_operand(draft.dfg, node)]
     same_map(draft.dfg, node, other)

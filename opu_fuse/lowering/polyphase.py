@@ -9,6 +9,7 @@ border row several times. They are phases of their own, with the sum of those ke
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -108,18 +109,13 @@ def _at_edges(
     p: int, taps: Taps, before: int, count: int, size: int
 ) -> Iterator[tuple[int, Taps, int, int]]:
     """Runs of a phase's results that repeat the same rows of the border."""
-    start = 0
-    while start < count:
-        outside = _outside(start - before, taps.count, size)
-        end = start + 1
-        while end < count and _outside(end - before, taps.count, size) == outside:
-            end += 1
-        over, under = outside
+
+    def outside(result: int) -> tuple[int, int]:
+        """Taps of a result before the first input row, and after the last."""
+        begin, most = result - before, taps.count - 1
+        return min(max(-begin, 0), most), min(max(begin + taps.count - size, 0), most)
+
+    for (over, under), run in groupby(range(count), outside):
+        start, *others = run
         folded = structs.replace(taps, before=over, after=under)
-        yield p + start * taps.step, folded, before - over - start, end - start
-        start = end
-
-
-def _outside(begin: int, count: int, size: int) -> tuple[int, int]:
-    """How many of `count` input rows from `begin` on are before the first, and after the last."""
-    return min(max(-begin, 0), count - 1), min(max(begin + count - size, 0), count - 1)
+        yield p + start * taps.step, folded, before - over - start, 1 + len(others)

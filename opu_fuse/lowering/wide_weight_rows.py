@@ -7,6 +7,7 @@ accumulate in the same partial sums. Of one-hot weights (`Shape.needed`) the fir
 passed without its zero rows.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -138,7 +139,8 @@ def _best_cut(rows: np.ndarray) -> tuple[int, int] | None:
     best, least = None, rows.size - _STEP_ROWS
     for axis, size in enumerate(rows.shape):
         for at in range(1, size):
-            left = sum(_volume(_bounds(part)) for part in np.split(rows, [at], axis))
+            halves = (_bounds(part) for part in np.split(rows, [at], axis))
+            left = sum(math.prod(n for _, n in half) for half in halves if half is not None)
             if left < least:
                 best, least = (axis, at), left
     return best
@@ -154,7 +156,3 @@ def _bounds(rows: np.ndarray) -> tuple[Span, ...] | None:
             return None
         results.append((int(indices[0]), int(indices[-1] - indices[0] + 1)))
     return tuple(results)
-
-
-def _volume(bounds: Sequence[Span] | None) -> int:
-    return 0 if bounds is None else int(np.prod([count for _, count in bounds]))

@@ -6,7 +6,7 @@ depthwise ones, where the memory has spare cycles for the weights.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, groupby, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -82,14 +82,11 @@ def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
 
 def _chains(units: Sequence[PlannedUnit], images: int) -> Iterator[tuple[int, int]]:
     """Yield (first, end) of runs of consecutive layers that compute whole rows of whole images."""
-    at = 0
-    while at < len(units):
-        end = at
-        while end < len(units) and _computes_whole_rows(units[end], images):
-            end += 1
-        if end - at > 1:
-            yield at, end
-        at = end + 1
+    whole_rows = [_computes_whole_rows(unit, images) for unit in units]
+    for whole, run in groupby(range(len(units)), whole_rows.__getitem__):
+        first, *others = run
+        if whole and others:
+            yield first, others[-1] + 1
 
 
 def _computes_whole_rows(unit: PlannedUnit, images: int) -> bool:

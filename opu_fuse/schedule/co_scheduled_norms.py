@@ -20,8 +20,7 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.segment_order import SegmentSteps
-from opu_fuse.schedule.tensors import tensor_uses
-from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling, retiled
+from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling, retiled, with_uses
 from opu_fuse.tiling.shared_banks import shared_tiles
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import saved
@@ -42,7 +41,7 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     order, known = _Dependences(dfg, partition, tiling), _Tiles()
     segments: list[SegmentSteps] = []
     changed: list[PlannedUnit] = []
-    for segment, units in zip(tiling.segments, planned_units(tiling, hw), strict=True):
+    for segment, units in zip(tiling.order, planned_units(tiling, hw), strict=True):
         now = _with_partners(units, order, known, hw)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
@@ -53,11 +52,9 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     tiling = replace(
         retiled(tiling, hw, new),
         co_scheduled={**tiling.co_scheduled, **fillers},
-        segments=tuple(segments),
+        order=tuple(segments),
     )
-    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
-    uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
-    return replace(tiling, uses=uses)
+    return with_uses(dfg, tiling, hw)
 
 
 def _in_order(segment: SegmentSteps, units: Sequence[PlannedUnit]) -> SegmentSteps:

@@ -115,9 +115,8 @@ class EmitSink:
         """`load.image` and `load.unfold`."""
         rows, (_, run), im2row = (piece.first, piece.count), load.words, layer.shape.im2row
         assert im2row is not None, "its input is an im2row map"
-        self._load_part(
-            layer, Space.IMAGE, self._placement_of(layer), image, (0, 1), rows, load.words
-        )
+        placement = self._placement_of(layer)
+        self._load_part(layer, Space.IMAGE, placement, image, (0, 1), rows, load.words)
         registers = {
             "dst": load.word + piece.done * im2row.row_words(run),
             "run": run,
@@ -143,10 +142,8 @@ class EmitSink:
         that parameters set to zero. So segments whose last row is incomplete are loaded one by one.
         """
         assert layer.second is not None, "its weights are a map"
-        placement, outputs = (
-            self._placements[layer.second],
-            self._hw.array.modes[layer.tile.mode].oc,
-        )
+        placement = self._placements[layer.second]
+        outputs = self._hw.array.modes[layer.tile.mode].oc
         lane, layout = layer.shape.first_lane, placement.layout
         pixels = layer.shape.pre_pool_channels - lane
         per_word = self._hw.word_bytes // self._hw.buffers.weight.width
@@ -231,12 +228,8 @@ class EmitSink:
 
     def read(self, layer: PlannedLayer, source: FeatureSource) -> Read:
         """Registers of the geometry."""
-        shape, layout, pre_pool, chunk = (
-            layer.shape,
-            layer.reads.layout,
-            source.pre_pool,
-            source.chunk,
-        )
+        shape, layout = layer.shape, layer.reads.layout
+        pre_pool, chunk = source.pre_pool, source.chunk
         read, base = source.window or window(layer, chunk, pre_pool), source.bank
         if source.line_buffer is not None:
             where = read.of_rows(layout)
@@ -247,7 +240,10 @@ class EmitSink:
             base += chunk.block * layout.row_words + above * where["row_pitch"]
         else:
             where = read.of_part()
-        pitch, pixels = read.rows * where["row_pitch"], shape.words(pre_pool.rows, pre_pool.cols)
+        pitch, pixels = (
+            shape.in_rows * where["row_pitch"],
+            shape.words(pre_pool.rows, pre_pool.cols),
+        )
         registers = {
             **where,
             "stride_y": shape.window.strides[0],
@@ -356,10 +352,8 @@ class EmitSink:
     def _common_of_post(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
         """Registers that are the same for all parts of a tile."""
         shape, lowered, pre_pool, rect = layer.shape, layer.layer, step.pre_pool, step.rect
-        cols, pre_pool_cols = (
-            ceil_div(rect.cols, shape.stored_px),
-            ceil_div(pre_pool.cols, shape.px),
-        )
+        cols = ceil_div(rect.cols, shape.stored_px)
+        pre_pool_cols = ceil_div(pre_pool.cols, shape.px)
         pixels, at = shape.words(pre_pool.rows, pre_pool.cols), step.blocks[0] - step.tile_block
         operands: dict[str, int] = {}
         for unit, word, (_, rows), (_, run) in _sides(layer, step):
@@ -416,11 +410,8 @@ class EmitSink:
 
     def store_halo(self, layer: PlannedLayer, step: PostStep, bank: int) -> None:
         """`post.run` of the pooling halo for the tile below, and its `store.store`."""
-        (row, rows, col, cols), pre_pool, common = (
-            step.rect,
-            step.pre_pool,
-            self._common_of_post(layer, step),
-        )
+        (row, rows, col, cols), pre_pool = step.rect, step.pre_pool
+        common = self._common_of_post(layer, step)
         part = TilePart(y=rows, rows=1, cols=cols)
         registers = {
             **common,

@@ -6,15 +6,13 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, StackGroups, Tiling
-from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
-from opu_fuse.tile_schedule.traversal import Unit
+from opu_fuse.tile_schedule.traversal import Unit, with_residents
 
 
 class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
-    """A unit with its groups and the resident map that its output is part of, if any."""
+    """A unit with its groups."""
 
     groups: tuple[int, ...]
-    resident: ResidentMap | None = None
 
     @property
     def not_stored(self) -> tuple[int, ...]:
@@ -36,14 +34,12 @@ def planned_units(
     layers = tiling.layers
     stacks = {stack.groups[0]: stack for stack in tiling.fused_stacks}
     blocks = {block.groups[0]: block for block in tiling.batch_blocks}
-    several = (*tiling.fused_stacks, *tiling.batch_blocks)
-    not_first = {group for unit in several for group in unit.groups[1:]}
-    co_scheduled = set(tiling.co_scheduled.values())
+    joined = set(tiling.same_step)
     by_segment: list[list[PlannedUnit]] = []
-    for segment in tiling.segments:
+    for segment in tiling.order:
         units: list[PlannedUnit] = []
         for group in (t.group for t in segment.steps):
-            if group is None or group not in layers or group in co_scheduled or group in not_first:
+            if group is None or group not in layers or group in joined:
                 continue
             if group in blocks:
                 units += _batch_blocked(tiling, blocks[group])
@@ -56,11 +52,11 @@ def planned_units(
                 together.append(tiling.co_scheduled[together[-1]])
             parts, several = tuple(part for g in together for part in layers[g]), len(together) > 1
             units.append(PlannedUnit(layers=parts, interleaved=several, groups=tuple(together)))
-        residents = find_residents([() if unit.stack else unit.layers for unit in units], hw)
+        units = with_residents(units, hw)
         if store_all:
-            residents = [resident and replace(resident, stored=True) for resident in residents]
-        pairs = zip(units, residents, strict=True)
-        by_segment.append([replace(unit, resident=resident) for unit, resident in pairs])
+            stored = [unit.resident and replace(unit.resident, stored=True) for unit in units]
+            units = [replace(u, resident=x) for u, x in zip(units, stored, strict=True)]
+        by_segment.append(units)
     return by_segment
 
 

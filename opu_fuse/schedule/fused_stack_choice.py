@@ -6,14 +6,13 @@ stack are chosen by the cycles of its time slots, then by the timed tile schedul
 unfused groups.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.emitted_units import PlannedUnit
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial
-from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized, interleaved
+from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.tiling.tile import ceil_div
@@ -71,94 +70,110 @@ def stack_groups(units: Sequence[PlannedUnit], stack: FusedStack) -> StackGroups
     return StackGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
 
 
-def try_stacks(
-    units: Sequence[PlannedUnit],
-    chain: Sequence[PlannedUnit],
-    alone: Mapping[int, float],
-    strips: RowStrips,
-    alias_roots: Mapping[int, int],
-) -> Iterator[StackTrial]:
-    """Yield the fused stacks tried for a chain, accepted or rejected.
+class StackSearch:
+    """The search for fused stacks in a segment.
 
     units: all units of the segment;
     alone: DFG index of a group's output -> predicted cycles of the unfused group;
-    alias_roots: stored value -> its base allocation.
+    moved: likewise, DRAM bytes;
+    strips: row strips of the layers, which all segments share.
     """
-    moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in _pairs(units)}
 
-    def score(part: Sequence[PlannedUnit], sized: Sized) -> _Scored | None:
-        return _score(units, part, sized.dram_bytes, alone, moved, strips, alias_roots)
+    def __init__(
+        self, units: Sequence[PlannedUnit], alone: Mapping[int, float], strips: RowStrips
+    ) -> None:
+        self.units, self.alone, self.strips, self.hw = units, alone, strips, strips.hw
+        pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
+        self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
-    for first, proposed in _proposed(chain, alone, moved, strips, LONGEST):
-        part = chain[first : first + len(proposed.layers)]
-        whole = score(part, proposed)
-        # The closed form underestimates stalls between the layers of a long stack.
-        shorter = [
-            scored
-            for at, sized in _proposed(part, alone, moved, strips, ceil_div(len(part), 2))
-            if (scored := score(part[at : at + len(sized.layers)], sized))
-        ]
-        if whole is not None and sum(stack.merit for stack in shorter) <= whole.merit:
-            shorter = [whole]
-        yield from (stack.trial for stack in shorter)
+    def trials(self, chain: Sequence[PlannedUnit]) -> Iterator[StackTrial]:
+        """Yield the fused stacks tried for a chain, accepted or rejected."""
+        for first, proposed in self._proposed(chain, LONGEST):
+            part = chain[first : first + len(proposed.layers)]
+            whole = self._score(part, proposed.dram_bytes)
+            # The closed form underestimates stalls between the layers of a long stack.
+            shorter = [
+                scored
+                for at, sized in self._proposed(part, ceil_div(len(part), 2))
+                if (scored := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
+            ]
+            if whole is not None and sum(stack.merit for stack in shorter) <= whole.merit:
+                shorter = [whole]
+            yield from (stack.trial for stack in shorter)
 
+    def _score(self, part: Sequence[PlannedUnit], dram_bytes: int) -> _Scored | None:
+        """Score the fastest fused stack of all groups of a part; None if none fits."""
+        rate, stack = self.hw.dram.rate, _timed([unit.layers[0] for unit in part], self.strips)
+        if stack is None:
+            return None
+        gain, near = self._saved(part, stack)
+        slots = len(stack.slots) - sum(len(unit.layers[0].tiles) for unit in part)
+        gain -= slots * SLOT_BYTES / rate
+        outputs = [unit.layers[0].output for unit in part]
+        cycles_alone = sum(self.alone[output] for output in outputs)
+        bytes_alone = sum(self.moved[output] for output in outputs)
+        merit = gain + BYTES * (bytes_alone - dram_bytes) / rate
+        chosen = merit > RESOLUTION * near
+        trial = StackTrial(
+            fused=stack_groups(part, stack),
+            chosen=chosen,
+            cycles_alone=round(cycles_alone),
+            cycles=round(cycles_alone - gain),
+            bytes_alone=bytes_alone,
+            bytes=dram_bytes,
+        )
+        return _Scored(merit=merit * chosen, trial=trial)
 
-def _score(
-    units: Sequence[PlannedUnit],
-    part: Sequence[PlannedUnit],
-    dram_bytes: int,
-    alone: Mapping[int, float],
-    moved: Mapping[int, int],
-    strips: RowStrips,
-    alias_roots: Mapping[int, int],
-) -> _Scored | None:
-    """Score the fastest fused stack of all groups of a part; None if none fits."""
-    hw = strips.hw
-    stack = _timed([unit.layers[0] for unit in part], strips, alias_roots)
-    if stack is None:
-        return None
-    gain, near = _saved(units, part, stack, alone, hw)
-    slots = len(stack.slots) - sum(len(unit.layers[0].tiles) for unit in part)
-    gain -= slots * SLOT_BYTES / hw.dram.rate
-    outputs = [unit.layers[0].output for unit in part]
-    cycles_alone = sum(alone[output] for output in outputs)
-    bytes_alone = sum(moved[output] for output in outputs)
-    merit = gain + BYTES * (bytes_alone - dram_bytes) / hw.dram.rate
-    chosen = merit > RESOLUTION * near
-    trial = StackTrial(
-        fused=stack_groups(part, stack),
-        chosen=chosen,
-        cycles_alone=round(cycles_alone),
-        cycles=round(cycles_alone - gain),
-        bytes_alone=bytes_alone,
-        bytes=dram_bytes,
-    )
-    return _Scored(merit=merit * chosen, trial=trial)
+    def _saved(self, part: Sequence[PlannedUnit], stack: FusedStack) -> tuple[float, float]:
+        """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included.
 
+        The first and last timed group are left out: they include pipeline fill and the final
+        stores.
+        """
+        units, alone = self.units, self.alone
+        at = next(n for n, unit in enumerate(units) if unit is part[0])
+        first, end = max(at - MARGIN, 0), at + len(part)
+        unit = Unit(layers=stack.layers, stack=stack)
+        near = [*units[first:at], unit, *units[end : end + MARGIN + 1]]
+        spent, _ = cycles_and_memory(near, self.hw)
+        counted = units[first + (first > 0) : end + MARGIN]
+        before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
+        return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
 
-def _saved(
-    units: Sequence[PlannedUnit],
-    part: Sequence[PlannedUnit],
-    stack: FusedStack,
-    alone: Mapping[int, float],
-    hw: HwSpec,
-) -> tuple[float, float]:
-    """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included.
+    def _proposed(self, chain: Sequence[PlannedUnit], longest: int) -> list[tuple[int, Sized]]:
+        """List (number of the first layer, fused stack), from the end of the chain backwards.
 
-    The first and last timed group are left out: they include pipeline fill and the final stores.
-    """
-    at = next(n for n, unit in enumerate(units) if unit is part[0])
-    first, end = max(at - MARGIN, 0), at + len(part)
-    unit = Unit(layers=stack.layers, stack=stack)
-    near = [*units[first:at], unit, *units[end : end + MARGIN + 1]]
-    spent, _ = cycles_and_memory(near, hw)
-    counted = units[first + (first > 0) : end + MARGIN]
-    before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
-    return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
-
-
-def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
-    return zip([None, *units], units, strict=False)  # the first has no predecessor
+        Layers whose maps are all resident anyway are skipped: fusing them gains nothing.
+        """
+        weight = BYTES / self.hw.dram.rate
+        layers = [unit.layers[0] for unit in chain]
+        merits = [self.alone[x.output] + weight * self.moved[x.output] for x in layers]
+        best = [_Best(merit=0.0)]
+        for end, merit in enumerate(merits, 1):
+            best.append(_Best(merit=best[-1].merit + merit))
+            left = STRIPS  # strips that overflow a buffer also do so with one more layer
+            for first in range(end - 2, max(end - longest, 0) - 1, -1):
+                if all(unit.resident for unit in chain[first : end - 1]):
+                    continue
+                tried = ((strip, self.strips.size(layers[first:end], *strip)) for strip in left)
+                sized = {strip: stack for strip, stack in tried if stack is not None}
+                left = tuple(sized)
+                if not left:
+                    break
+                costs = (
+                    best[first].merit + s.cycles + weight * s.dram_bytes for s in sized.values()
+                )
+                total, last = min(zip(costs, sized.values(), strict=True), key=lambda pair: pair[0])
+                if total < best[end].merit:
+                    best[end] = _Best(merit=total, last=last)
+        cut: list[tuple[int, Sized]] = []
+        end = len(merits)
+        while end:
+            last = best[end].last
+            end -= 1 if last is None else len(last.layers)
+            if last is not None:
+                cut.append((end, last))
+        return cut
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
@@ -172,20 +187,14 @@ def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
     return max(moved, 0)
 
 
-def _timed(
-    layers: Sequence[TiledLayer], strips: RowStrips, alias_roots: Mapping[int, int]
-) -> FusedStack | None:
+def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None:
     """The fastest fused stack of the layers; None if none fits.
 
     Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them.
     """
-    memo_key = _memo_key(layers, alias_roots)
-    fitting: list[tuple[FusedStack, tuple[int, int]]] = []
-    for strip in strips.fastest.get(memo_key, STRIPS):
-        sized = strips.size(layers, *strip)
-        stack = sized if isinstance(sized, str) else interleaved(sized, alias_roots, strips.hw)
-        if not isinstance(stack, str):
-            fitting.append((stack, strip))
+    memo_key = _memo_key(layers, strips.alias_roots)
+    tried = ((strips.ordered(layers, *s), s) for s in strips.fastest.get(memo_key, STRIPS))
+    fitting = [(stack, strip) for stack, strip in tried if stack is not None]
     fitting.sort(key=lambda pair: pair[0].cycles)
     near = [pair for pair in fitting[:TIMED] if pair[0].cycles <= NEAR * fitting[0][0].cycles]
     if len(near) > 1:
@@ -208,45 +217,3 @@ def _memo_key(layers: Sequence[TiledLayer], alias_roots: Mapping[int, int]) -> H
         )
         for layer in layers
     )
-
-
-def _proposed(
-    chain: Sequence[PlannedUnit],
-    alone: Mapping[int, float],
-    moved: Mapping[int, int],
-    strips: RowStrips,
-    longest: int,
-) -> list[tuple[int, Sized]]:
-    """List (number of the first layer, fused stack), from the end of the chain backwards.
-
-    Layers whose maps are all resident anyway are skipped: fusing them gains nothing.
-    """
-    weight = BYTES / strips.hw.dram.rate
-    layers = [unit.layers[0] for unit in chain]
-    merits = [alone[layer.output] + weight * moved[layer.output] for layer in layers]
-    best = [_Best(merit=0.0)]
-    for end, merit in enumerate(merits, 1):
-        best.append(_Best(merit=best[-1].merit + merit))
-        left = STRIPS  # strips that overflow a buffer also do so with one more layer
-        for first in range(end - 2, max(end - longest, 0) - 1, -1):
-            if all(unit.resident for unit in chain[first : end - 1]):
-                continue
-            tried = ((strip, strips.size(layers[first:end], *strip)) for strip in left)
-            sized = {strip: stack for strip, stack in tried if isinstance(stack, Sized)}
-            left = tuple(sized)
-            if not left:
-                break
-            total, last = min(
-                ((best[first].merit + s.cycles + weight * s.dram_bytes, s) for s in sized.values()),
-                key=lambda pair: pair[0],
-            )
-            if total < best[end].merit:
-                best[end] = _Best(merit=total, last=last)
-    cut: list[tuple[int, Sized]] = []
-    end = len(merits)
-    while end:
-        last = best[end].last
-        end -= 1 if last is None else len(last.layers)
-        if last is not None:
-            cut.append((end, last))
-    return cut

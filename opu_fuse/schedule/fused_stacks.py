@@ -1,6 +1,6 @@
 """Selection of the groups that form fused stacks (`tile_schedule/fused_stack.py`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -9,10 +9,9 @@ from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
-from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, stack_groups, try_stacks
-from opu_fuse.schedule.tensors import tensor_uses
-from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled
-from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, interleaved
+from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, StackSearch, stack_groups
+from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled, with_uses
+from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips
 from opu_fuse.tile_schedule.residency import first_blocks
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
@@ -31,49 +30,45 @@ def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackCh
     if choice is FusedStackChoice.NEVER or not hw.post.keep:
         return tiling
     alias_roots = {node: use.storage.alias_root for node, use in tiling.uses.items()}
-    strips = RowStrips(hw, tiling.layout.images)
+    strips = RowStrips(hw, tiling.layout.images, alias_roots)
     stacks: list[StackGroups] = []
     trials: list[StackTrial] = []
     for units in planned_units(tiling, hw):
         chains = [c for c in _chains(units, tiling.layout.images) if len(c) > 1]
         if choice is FusedStackChoice.ALWAYS:
             for chain in chains:
-                stacks += _longest(chain, strips, alias_roots)
+                stacks += _longest(chain, strips)
         elif chains:
-            alone = cycles_by_output(units, [unit.resident for unit in units], hw)
+            alone = cycles_by_output(units, hw)
+            search = StackSearch(units, alone, strips)
             for chain in chains:
-                trials += try_stacks(units, chain, alone, strips, alias_roots)
+                trials += search.trials(chain)
     stacks += [trial.fused for trial in trials if trial.chosen]
     tiling = replace(tiling, stack_trials=tuple(trials))
     return apply_tiles(dfg, replace(tiling, fused_stacks=tuple(stacks)), hw) if stacks else tiling
 
 
-def _longest(
-    chain: Sequence[PlannedUnit], strips: RowStrips, alias_roots: Mapping[int, int]
-) -> Iterator[StackGroups]:
+def _longest(chain: Sequence[PlannedUnit], strips: RowStrips) -> Iterator[StackGroups]:
     """Cut a chain into the longest fused stacks that fit, from its first layer on."""
     at = 0
     while at + 1 < len(chain):
         lengths = range(min(LONGEST, len(chain) - at), 1, -1)
-        tried = ((n, _first_fit(chain[at : at + n], strips, alias_roots)) for n in lengths)
+        tried = ((n, _first_fit(chain[at : at + n], strips)) for n in lengths)
         length, best = next(((n, c) for n, c in tried if c is not None), (1, None))
         if best is not None:
             yield stack_groups(chain[at : at + length], best)
         at += length
 
 
-def _first_fit(
-    units: Sequence[PlannedUnit], strips: RowStrips, alias_roots: Mapping[int, int]
-) -> FusedStack | None:
+def _first_fit(units: Sequence[PlannedUnit], strips: RowStrips) -> FusedStack | None:
     """The fused stack of the narrowest row strips, whose line buffers wrap most often.
 
     Very tall maps use the first strip height with few enough strips, or the largest.
     """
     best: FusedStack | None = None
     for rows, parts in reversed(STRIPS):
-        sized = strips.size([unit.layers[0] for unit in units], rows, parts)
-        stack = sized if isinstance(sized, str) else interleaved(sized, alias_roots, strips.hw)
-        if isinstance(stack, str):
+        stack = strips.ordered([unit.layers[0] for unit in units], rows, parts)
+        if stack is None:
             continue
         best = stack
         last = stack.layers[-1]
@@ -119,7 +114,4 @@ def apply_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     parts = [(stack.groups, stack.stack.layers) for stack in tiling.fused_stacks]
     parts += [(block.groups, block.layers) for block in tiling.batch_blocks]
     by_group = {g: layer for groups, part in parts for g, layer in zip(groups, part, strict=True)}
-    tiling = retiled(tiling, hw, by_group)
-    layers = {group: layer.layer for group, (layer, *_) in tiling.layers.items()}
-    uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
-    return replace(tiling, uses=uses)
+    return with_uses(dfg, retiled(tiling, hw, by_group), hw)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec.structs import fields, replace
+from msgspec.structs import asdict, replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
@@ -17,7 +17,7 @@ from opu_fuse.hw.isa.table import HEAD_NAME, unit_register
 from opu_fuse.hw.spec.chain import PostModule, chain_of, stage_name
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
-from opu_fuse.lowering.handlers import StageOf, chain_operand
+from opu_fuse.lowering.handlers import StageOf, chain_operand, ends_before
 from opu_fuse.lowering.pass_geometry import Geometry, group_geometry, moves_nothing
 from opu_fuse.schedule.layer import Interior, Layer, NormPasses
 from opu_fuse.schedule.wide_weights import with_cells
@@ -54,7 +54,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
             norm = _norm(dfg, item, own, module.bank, hw)
         parts |= {count: _unit_registers(more, module.bank) for count, more in own.by_count.items()}
     whole = Layer(
-        **{f.name: getattr(geometry, f.name) for f in fields(geometry)},
+        **asdict(geometry),
         group=group.index,
         name=" + ".join(
             dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])
@@ -126,11 +126,8 @@ def _order(dfg: Dfg, group: Group, geometry: Geometry, hw: HwSpec) -> tuple[Post
         name = stage_name(module, uses[module])
         uses[module] += 1
         if name not in chain.by_name or chain.by_name[name].stage is not item.stage:
-            raise DoesNotFit(
-                dfg[item.node].name,
-                f"it was matched on module {name}, which is no stage {item.stage.name}",
-                "end the group before it",
-            )
+            what = f"it was matched on module {name}, which is no stage {item.stage.name}"
+            raise ends_before(dfg[item.node], what)
         names.append(name)
     mistake = chain.mistake(chain.pack(names))
     if mistake is not None:

@@ -5,6 +5,7 @@ from itertools import chain
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import DoesNotFit
@@ -12,7 +13,6 @@ from opu_fuse.hw.isa.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa.instruction import Instruction
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.data_layout import DataLayout
 from opu_fuse.schedule.batch_blocks import with_fused_stacks_and_batch_blocks
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
@@ -23,7 +23,7 @@ from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
-from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, StackGroups, StackTrial, Tiling
+from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
@@ -55,36 +55,22 @@ class HostWork(Struct, frozen=True, kw_only=True):
     nodes: tuple[int, ...]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """A complete schedule.
+class Plan(Tiling, frozen=True, kw_only=True):
+    """A complete schedule: a tiling with its memory and its programs.
 
-    layers: group index -> tiled layers, one per phase (groups of views only have none);
-    co_scheduled: group -> co-scheduled group, whose instructions are interleaved with its own;
-    fused_stacks: fused stacks;
-    stack_trials: fused stacks that were tried;
-    batch_blocks: groups that run batch block by batch block;
-    uses: live ranges of all tensors;
     placements: DFG index -> DRAM placement, without values that are not stored to DRAM;
-    layout, memory: the layout and memory plan that they follow from;
+    memory: the memory plan that they follow from;
     segments: machine programs and host segments, in execution order;
     cycles: DFG index of a group's output -> predicted cycles;
-    constants_bytes: bytes of all constants, maps included, which are stored first;
+    constants_bytes: maps included; constants are stored first;
     program_offset: byte offset of the first program;
     window_bytes: bytes of the whole memory window.
     """
 
-    layers: Mapping[int, tuple[PlannedLayer, ...]]
-    co_scheduled: Mapping[int, int]
-    fused_stacks: tuple[StackGroups, ...]
-    stack_trials: tuple[StackTrial, ...]
-    batch_blocks: tuple[BatchBlock, ...]
-    uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
-    layout: DataLayout
     segments: tuple[MachineProgram | HostWork, ...]
     memory: MemoryPlan
     cycles: Mapping[int, float]
-    constants_bytes: int
     program_offset: int
     window_bytes: int
 
@@ -130,8 +116,7 @@ def schedule(
     not_stored = {value for unit in chain.from_iterable(units) for value in unit.not_stored}
     cycles: dict[int, float] = {}
     for segment_units in units:
-        residents = [unit.resident for unit in segment_units]
-        cycles |= cycles_by_output(segment_units, residents, hw)
+        cycles |= cycles_by_output(segment_units, hw)
     uses = {n: use for n, use in tiling.uses.items() if use.storage.alias_root not in not_stored}
     placements: dict[int, Placement] = {}
     for node in [node for node in uses if dfg[node].kind is Kind.CONST]:
@@ -146,31 +131,22 @@ def schedule(
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset
-    for segment, segment_units in zip(tiling.segments, units, strict=True):
+    for segment, segment_units in zip(tiling.order, units, strict=True):
         if not segment.machine:
-            emitted.append(
-                HostWork(nodes=tuple(t.node for t in segment.steps if t.node is not None))
-            )
-            continue
-        if segment_units:
+            nodes = tuple(t.node for t in segment.steps if t.node is not None)
+            emitted.append(HostWork(nodes=nodes))
+        elif segment_units:
             program = _emit(segment_units, placements, hw, at)
             emitted.append(program)
             at = align(at + 4 * len(program.words))
     window = align(at, 4096)
     _require_room(dfg, hw, "weights, feature maps and program", window)
     return Plan(
-        layers=tiling.layers,
-        co_scheduled=tiling.co_scheduled,
-        fused_stacks=tiling.fused_stacks,
-        stack_trials=tiling.stack_trials,
-        batch_blocks=tiling.batch_blocks,
-        uses=tiling.uses,
+        **asdict(replace(tiling, constants_bytes=constants)),
         placements=placements,
-        layout=tiling.layout,
         segments=tuple(emitted),
         memory=memory,
         cycles=cycles,
-        constants_bytes=constants,
         program_offset=program_offset,
         window_bytes=window,
     )
@@ -212,7 +188,7 @@ def _emit(
     spec_hash = hw.spec_hash
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     sink.append(OUTSIDE, Engine.FETCH, "check", halves)
-    TileSchedule(hw, sink).units(units, [unit.resident for unit in units])
+    TileSchedule(hw, sink).units(units)
     sink.append(OUTSIDE, Engine.FETCH, "end", {})
     steps = sink.steps
     plain = [s.instruction for s in steps]

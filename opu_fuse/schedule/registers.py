@@ -1,6 +1,7 @@
 """Register values that follow from geometry alone: transfer shapes, parts of a post tile."""
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -151,12 +152,11 @@ def _equal_counts(
     """Runs of outputs whose window has equally many positions inside 0 .. extent: (start,
     length, positions).
     """
-    inside = [
-        min(begin + kernel, extent) - max(begin, 0)
-        for begin in ((first + i) * stride - pad for i in range(count))
-    ]
-    start = 0
-    for i in range(1, count + 1):
-        if i == count or inside[i] != inside[start]:
-            yield start, i - start, inside[start]
-            start = i
+
+    def inside(output: int) -> int:
+        begin = (first + output) * stride - pad
+        return min(begin + kernel, extent) - max(begin, 0)
+
+    for positions, run in groupby(range(count), inside):
+        start, *others = run
+        yield start, 1 + len(others), positions

@@ -6,7 +6,9 @@ busier may hide its traffic. The timed tile schedule decides which tile is faste
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import replace as with_fields
+
+from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
@@ -14,7 +16,6 @@ from opu_fuse.schedule.emitted_units import planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import saved
@@ -26,13 +27,10 @@ def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
     if not others:
         return tiling
     taken: dict[int, TiledLayer] = {}
-    for planned in planned_units(tiling, hw):
-        units: list[Unit[TiledLayer]] = [
-            Unit(layers=unit.layers, interleaved=unit.interleaved) for unit in planned
-        ]
-        for at, (group, *co_scheduled) in enumerate(unit.groups for unit in planned):
+    for units in planned_units(tiling, hw):
+        for at, (group, *co_scheduled) in enumerate(unit.groups for unit in units):
             for tile in () if co_scheduled else others.get(group, ()):
-                other = Unit(layers=(units[at].layers[0].with_tile(tile, hw),))
+                other = replace(units[at], layers=(units[at].layers[0].with_tile(tile, hw),))
                 changed = [*units[:at], other, *units[at + 1 :]]
                 gain, near = saved(units, changed, hw)
                 if gain > RESOLUTION * near:
@@ -44,7 +42,7 @@ def _alternatives(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
     """Group -> its tiles for faster memories, where they differ."""
     by_group: dict[int, list[Tile]] = {}
     for rate in _faster(hw):
-        fast = replace(hw, dram=replace(hw.dram, bytes_per_cycle=rate))
+        fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
         known: dict[Shape, Tile] = {}
         for group, (part, *phases) in tiling.layers.items():
             shape = part.layer.shape

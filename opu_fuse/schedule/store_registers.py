@@ -1,6 +1,6 @@
 """Registers of the stores of a tile: the DRAM addresses of its output words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from opu_fuse.hw.isa.instruction import split_address
@@ -44,11 +44,11 @@ def _store(
     blocks: int,
     skips: tuple[int, int],
 ) -> dict[str, int]:
-    shape, phase, layout = layer.shape, layer.phase, to.layout
-    (up_y, up_x), px = shape.upsample, shape.stored_px
+    phase, layout = layer.phase, to.layout
+    (up_y, up_x), px = layer.shape.upsample, layer.shape.stored_px
     row, rows, col, cols = rect
-    image, row = divmod(row, shape.out_rows)
-    image_rows = layer.writes.layout.rows // shape.images
+    image, row = divmod(row, layer.shape.out_rows)
+    image_rows = layer.writes.layout.rows // layer.shape.images
     first = layout.word_at(
         block,
         image * image_rows + row * up_y * phase.stride[0] + phase.first[0],
@@ -56,16 +56,9 @@ def _store(
     )
     pitch = phase.stride[0] * layout.row_words
     transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
-    return {
-        **split_address(to.offset + first * layout.word),
-        "src": src,
-        **transfer_shape(*transfer, joins=(up_y, up_x) == phase.stride == (1, 1)),
-        "word_gap": phase.stride[1] - 1,
-        "repeat_rows": up_y - 1,
-        "repeat_cols": up_x - 1,
-        "skip_low": skips[0],
-        "skip_high": skips[1],
-    }
+    shape = transfer_shape(*transfer, joins=(up_y, up_x) == phase.stride == (1, 1))
+    registers = _registers(to.offset + first * layout.word, src, shape, phase.stride[1], skips)
+    return registers | {"repeat_rows": up_y - 1, "repeat_cols": up_x - 1}
 
 
 def _permuted(
@@ -75,16 +68,27 @@ def _permuted(
     layout, first = to.layout, to.layout.word_at(block)
     for source, target, nest in permute.runs(rect):
         (blocks, block_pitch), (rows, row_pitch), (run, step) = *((1, 0),) * (3 - len(nest)), *nest
-        yield {
-            **split_address(to.offset + (first + target) * layout.word),
-            "src": src + source,
-            **transfer_shape(run, rows, row_pitch, blocks, block_pitch, joins=step == 1),
-            "word_gap": step - 1,
-            "repeat_rows": 0,
-            "repeat_cols": 0,
-            "skip_low": skips[0],
-            "skip_high": skips[1],
-        }
+        shape = transfer_shape(run, rows, row_pitch, blocks, block_pitch, joins=step == 1)
+        offset = to.offset + (first + target) * layout.word
+        yield _registers(offset, src + source, shape, step, skips)
+
+
+def _registers(
+    offset: int, src: int, shape: Mapping[str, int], step: int = 1, skips: tuple[int, int] = (0, 0)
+) -> dict[str, int]:
+    """All registers of a store. step: words from one to the next in a run; skips: bytes of the
+    first and last word that are not stored.
+    """
+    return {
+        **split_address(offset),
+        "src": src,
+        **shape,
+        "word_gap": step - 1,
+        "repeat_rows": 0,
+        "repeat_cols": 0,
+        "skip_low": skips[0],
+        "skip_high": skips[1],
+    }
 
 
 def halo_words(layer: PlannedLayer, rect: Rect, block: int) -> int:
@@ -103,13 +107,5 @@ def halo_store(
     """Registers of the store of the pooling halo for the tile below."""
     row, rows, col, cols = rect
     first = halo_words(layer, Rect(row + rows, 1, col, cols), block)
-    return {
-        **split_address(layer.halo + first * layer.writes.layout.word),
-        "src": src,
-        **transfer_shape(cols, 1, 0, blocks, layer.shape.out_cols),
-        "word_gap": 0,
-        "repeat_rows": 0,
-        "repeat_cols": 0,
-        "skip_low": 0,
-        "skip_high": 0,
-    }
+    shape = transfer_shape(cols, 1, 0, blocks, layer.shape.out_cols)
+    return _registers(layer.halo + first * layer.writes.layout.word, src, shape)

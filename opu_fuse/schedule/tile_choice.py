@@ -75,22 +75,15 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
         return offsets[CONSTANTS.index(space)]
 
     @property
-    def tile_count(self) -> int:
-        """Spatial tiles of all images."""
-        shape, tile = self.shape, self.tile
-        rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
-        return ceil_div(shape.images, tile.images) * rows * cols
-
-    @property
     def pieces(self) -> int:
         """Tiles times output ranges: the array computes one piece between two post instructions."""
-        return self.tile_count * len(self.ranges)
+        return self.tile.count(self.shape) * len(self.ranges)
 
     @property
     def instructions(self) -> int:
         """Lower bound of compute and post instructions; a piece may be split by part or image."""
         steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
-        return self.tile_count * (steps + len(self.ranges))
+        return self.tile.count(self.shape) * (steps + len(self.ranges))
 
 
 class StackGroups(Struct, frozen=True, kw_only=True):
@@ -134,9 +127,9 @@ class StackTrial(Struct, frozen=True, kw_only=True):
 class Tiling(Struct, frozen=True, kw_only=True):
     """The tiles and the execution order of a model.
 
-    layers: group index -> tiled layers;
+    layers: group index -> tiled layers, one per phase (groups of views only have none);
     co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
-    segments, uses: execution order, and the live ranges that follow from it;
+    order, uses: execution order, and the live ranges that follow from it;
     layout: data layout of all values;
     constants_bytes: bytes of all constants;
     fused_stacks: fused stacks;
@@ -146,7 +139,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     co_scheduled: Mapping[int, int]
-    segments: tuple[SegmentSteps, ...]
+    order: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
     layout: DataLayout
     constants_bytes: int
@@ -213,10 +206,11 @@ def tile(
             source, writes = storages_of(dfg, layout, part, hw)
             maps = Maps(im2row_storage(source, part.shape), writes, reads[writes.alias_root])
             try:
-                parts.append(_tile_layer(part, maps, hw, offset, cache))
+                chosen = _tile_of(part.name, part.shape, hw, cache)
             except DoesNotFit as error:
                 misfits.append(misfit_of(dfg, partition.groups[index], error))
                 break
+            parts.append(with_tile(part, maps, hw, offset, *chosen))
             offset = parts[-1].end
         planned[index] = tuple(parts)
     if misfits:
@@ -224,14 +218,14 @@ def tile(
     co_scheduled = _co_schedule(dfg, partition, segments, planned, hw)
     for index in co_scheduled.values():
         (part,) = planned[index]
-        again = _tile_layer(part.layer, part.maps, hw, part.weights, cache, co_scheduled=True)
-        planned[index] = (again,)
+        chosen = _tile_of(part.layer.name, part.shape, hw, cache, co_scheduled=True)
+        planned[index] = (with_tile(part.layer, part.maps, hw, part.weights, *chosen),)
     segments = tuple(pair_co_scheduled(s, co_scheduled) for s in segments)
     uses = tensor_uses(dfg, layers, segments, hw, layout, co_scheduled.values())
     return Tiling(
         layers=planned,
         co_scheduled=co_scheduled,
-        segments=segments,
+        order=segments,
         uses=uses,
         layout=layout,
         constants_bytes=offset,
@@ -246,13 +240,9 @@ def misfits_by_structure(
     misfits = []
     fitting: set[Hashable] = set()
     for group in partition.groups:
-        modules = tuple([m.module for m in group.matches])
-        rounding = tuple([rescales(dfg, dfg[m.node]) for m in group.matches])
-        form = (
-            modules,
-            rounding,
-            structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels),
-        )
+        nodes = [m.node for m in group.matches]
+        modules = tuple([(m.module, rescales(dfg, dfg[m.node])) for m in group.matches])
+        form = modules, structure(dfg, nodes, lanes, hw.word_channels)
         if form in fitting:
             continue
         try:
@@ -313,19 +303,6 @@ def _tile_of(
     return tile, estimate(shape, hw, tile) if shape.further else cost
 
 
-def _tile_layer(
-    layer: Layer,
-    maps: Maps,
-    hw: HwSpec,
-    offset: int,
-    cache: TileCache,
-    *,
-    co_scheduled: bool = False,
-) -> PlannedLayer:
-    tile, cost = _tile_of(layer.name, layer.shape, hw, cache, co_scheduled=co_scheduled)
-    return with_tile(layer, maps, hw, offset, tile, cost)
-
-
 def with_tile(
     layer: Layer, maps: Maps, hw: HwSpec, offset: int, tile: Tile, cost: Estimate
 ) -> PlannedLayer:
@@ -341,17 +318,12 @@ def with_tile(
     halo = align(unit + maps.reads.layout.size_bytes * shape.unit)
     outputs = blocks * shape.out_cols
     return PlannedLayer(
-        shape=shape,
-        source=layer.source,
-        residuals=layer.residuals,
-        output=layer.output,
+        **layer.fields,
         tile=tile,
         ranges=ranges,
         cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
         **maps._asdict(),
         phase=layer.phase,
-        gate=layer.gate,
-        second=layer.second,
         layer=layer,
         estimate=cost,
         weights=offset,
@@ -363,6 +335,13 @@ def with_tile(
         halo=halo,
         end=align(halo + 2 * outputs * hw.word_bytes * shape.stores_halo(tile.rows)),
     )
+
+
+def with_uses(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """Derive the live ranges again, from the layers and their order."""
+    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
+    uses = tensor_uses(dfg, layers, tiling.order, hw, tiling.layout, tiling.same_step)
+    return replace(tiling, uses=uses)
 
 
 def retiled(tiling: Tiling, hw: HwSpec, new_layers: Mapping[int, TiledLayer]) -> Tiling:

@@ -47,12 +47,12 @@ def explain_tiles(
         if index in partner:
             ours = plan.layers[partner[index]][0].layer.name
             yield f"  it runs between the tiles of {ours}, hence the largest cut"
-        yield from (f"  {line}" for line in _stack_lines(plan, index))
+        alone = "in no fused stack: none with its neighbours fits, gains or was asked for"
+        yield from (f"  {line}" for line in [*_stack_lines(plan, index)] or [alone])
 
 
 def _stack_lines(plan: Plan, group: int) -> Iterator[str]:
-    """Explain why a group is in a fused stack or in batch blocks, or not."""
-    explained = False
+    """Explain why a group is in a fused stack or in batch blocks, or was tried in one."""
     for stack in plan.fused_stacks:
         if group in stack.groups:
             strip = stack.stack.layers[-1].tile.rows
@@ -61,19 +61,14 @@ def _stack_lines(plan: Plan, group: int) -> Iterator[str]:
                 f"in a fused stack: {group_names(plan, stack)}{comparison(plan, stack)}; its last "
                 f"layer computes {strip} rows at a time, line buffers take {words} feature words"
             )
-            explained = True
     for block in plan.batch_blocks:
         if group in block.groups:
             yield batch_block_text(plan, block)
-            explained = True
     for trial in plan.stack_trials:
         if group in trial.fused.groups and not trial.chosen:
             why = "; the batch is better without fused stacks" if trial.outdone else ""
             names = group_names(plan, trial.fused)
             yield f"alone, not in a fused stack of {names}: {trial_text(trial)}{why}"
-            explained = True
-    if not explained:
-        yield "in no fused stack: none with its neighbours fits, gains or was asked for"
 
 
 def _layer(

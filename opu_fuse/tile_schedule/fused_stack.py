@@ -100,47 +100,43 @@ class Sized(Struct, frozen=True, kw_only=True):
         return (*(layer.readers > 1 for layer in self.layers[:-1]), True)
 
 
-class _Tiled(Struct, frozen=True, kw_only=True):
-    """A tiled layer, its estimated cost and its constant words per buffer."""
-
-    layer: TiledLayer
-    cost: Estimate
-    words: Mapping[Space, int]
-
-
 class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
+    alias_roots: stored value -> its base allocation, for residual operands;
     fastest: memo key of a layer sequence -> (rows, parts) of its best row strips.
     """
 
-    def __init__(self, hw: HwSpec, images: int) -> None:
-        self.hw = hw
+    def __init__(self, hw: HwSpec, images: int, alias_roots: Mapping[int, int]) -> None:
+        self.hw, self.alias_roots = hw, alias_roots
         self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._images = images
-        self._works: dict[tuple[int, int], _Tiled | None] = {}
-        self._line_buffers: dict[tuple[int, int, int, int], LineBuffer] = {}
+        self._alone: dict[tuple[int, int], Sized | None] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
-        self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
+        self._sized: dict[tuple[int, int, int, int], Sized | None] = {}
 
-    def size(self, layers: Sequence[TiledLayer], rows: int, parts: int = 1) -> Sized | str:
-        """Size a stack with `rows` output rows per row strip; return text if it overflows."""
+    def ordered(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> FusedStack | None:
+        """`size` with time slots; None if a buffer overflows, or a residual operand comes later
+        than the rows that it is added to.
+        """
+        sized = self.size(layers, rows, parts)
+        return sized and _interleaved(sized, self.alias_roots, self.hw)
+
+    def size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
+        """Size a stack with `rows` output rows per row strip, in `parts` tiles; None if a row
+        overflows a bank, or constants or line buffers their buffer.
+        """
         key = layers[0].output, layers[-1].output, rows, parts
         if key not in self._sized:
             self._sized[key] = self._size(layers, rows, parts)
         return self._sized[key]
 
-    def _size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | str:
+    def _size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         tail = self._tail(layers, rows, parts)
-        if tail is None:
-            return "a row overflows a bank"
-        if problem := _constants_overflow(tail.words, self.hw):
-            return problem
+        if tail is None or _constants_overflow(tail.words, self.hw):
+            return None
         fitting = self._fit_line_buffers(tail, parts)
-        if fitting is None:
-            return "the line buffers overflow the feature buffer"
-        line_buffers, narrow = fitting
-        return self._priced(replace(tail, line_buffers=line_buffers), narrow)
+        return fitting and self._priced(replace(tail, line_buffers=fitting[0]), fitting[1])
 
     def _tail(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Size the layers up to the last one, without line buffers; None if a row overflows a
@@ -158,42 +154,20 @@ class RowStrips:
         """Size the stack of a layer and its successors; None if a row overflows a bank."""
         shape = split_images(layer.shape, self._images)
         strip = min(successors.load_rows, shape.out_rows)
-        tiled = self._tiled(layer, shape, ceil_div(strip, parts))
-        if tiled is None:
+        key = layer.output, ceil_div(strip, parts)
+        if key not in self._alone:
+            self._alone[key] = _alone(layer, shape, key[1], self.hw)
+        alone = self._alone[key]
+        if alone is None:
             return None
-        words = Counter(tiled.words)
+        words = Counter(alone.words)
         words.update(successors.words)
         return Sized(
-            layers=(tiled.layer, *successors.layers),
-            costs=(tiled.cost, *successors.costs),
+            layers=(*alone.layers, *successors.layers),
+            costs=(*alone.costs, *successors.costs),
             words=words,
-            load_rows=new_rows(shape, strip if parts > 1 else tiled.layer.tile.rows),
+            load_rows=new_rows(shape, strip) if parts > 1 else alone.load_rows,
         )
-
-    def _tiled(self, layer: TiledLayer, shape: Shape, rows: int) -> _Tiled | None:
-        key = layer.output, rows
-        if key not in self._works:
-            hw, tile = self.hw, _strip(shape, rows, self.hw)
-            if tile is None:
-                self._works[key] = None
-            else:
-                tiled_layer = replace(layer, shape=shape).with_tile(tile, hw)
-                words = {space: sum(parts.values()) for space, parts in _constants(tiled_layer)}
-                cost = estimate(shape, hw, tile)
-                self._works[key] = _Tiled(layer=tiled_layer, cost=cost, words=words)
-        return self._works[key]
-
-    def _line_buffer(self, layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
-        key = layer.output, layer.tile.rows, write_rows, prefetch
-        if key not in self._line_buffers:
-            layout, rows = layer.reads.layout, layer.tile.rows
-            self._line_buffers[key] = line_buffer(layout, layer.shape, rows, write_rows, prefetch)
-        return self._line_buffers[key]
-
-    def _line_buffers_of(self, tail: Sized, prefetch: int) -> list[LineBuffer]:
-        written = [tail.load_rows, *(layer.tile.rows for layer in tail.layers[:-1])]
-        pairs = zip(tail.layers, written, strict=True)
-        return [self._line_buffer(layer, rows, prefetch) for layer, rows in pairs]
 
     def _fit_line_buffers(
         self, tail: Sized, parts: int
@@ -202,10 +176,10 @@ class RowStrips:
 
         Prefetch space is dropped where it saves most words, until all line buffers fit.
         """
-        buffers, limit = self._line_buffers_of(tail, parts), self.hw.buffers.feature.words
+        buffers, limit = _line_buffers_of(tail, parts), self.hw.buffers.feature.words
         total, narrow = sum(buffer.words for buffer in buffers), []
         if total > limit:
-            small = self._line_buffers_of(tail, 0)
+            small = _line_buffers_of(tail, 0)
             saved = [a.words - b.words for a, b in zip(buffers, small, strict=True)]
             for i in sorted(range(len(buffers)), key=lambda i: -saved[i]):
                 if total > limit:
@@ -235,13 +209,13 @@ class RowStrips:
             cost.post_cycles * (1 + (line_buffer.again / line_buffer.rows if line_buffer else 0))
             for cost, line_buffer in zip(costs, (*line_buffers[1:], None), strict=True)
         )
-        array = sum(_array(layer, cost) for layer, cost in _layers_and_costs(sized))
+        array = sum(_array(sized))
         rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * im2row_cycles)
         cycles += fill / rate + im2row_cycles
         for number in sorted(narrow):
             rows = sized.layers[number - 1].tile.rows if number else sized.load_rows
-            if line_buffers[number].rows < self._line_buffer(sized.layers[number], rows, 1).rows:
+            if line_buffers[number].rows < _line_buffer(sized.layers[number], rows, 1).rows:
                 tile_rows = _rows_of_tiles(sized.layers[number])
                 wait = strips * (strip / rate + im2row_cycles)
                 if number:
@@ -251,11 +225,17 @@ class RowStrips:
         return replace(sized, cycles=cycles, dram_bytes=moved)
 
 
-def interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | str:
-    """Order the time slots of a sized stack; return text if no order exists.
+def _line_buffers_of(tail: Sized, prefetch: int) -> list[LineBuffer]:
+    written = [tail.load_rows, *(layer.tile.rows for layer in tail.layers[:-1])]
+    return [_line_buffer(*pair, prefetch) for pair in zip(tail.layers, written, strict=True)]
 
-    alias_roots: stored value -> its base allocation, for residual operands.
-    """
+
+def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
+    return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
+
+
+def _interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | None:
+    """Order the time slots of a sized stack; None if no order exists."""
     layers = sized.layers
     addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
     line_buffers = tuple(
@@ -264,7 +244,7 @@ def interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> Fus
     order = Order(layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
     scheduled = order.schedule()
     if scheduled is None:
-        return "a residual operand comes later than the rows that it is added to"
+        return None
     slots, cycles = scheduled
     return FusedStack(
         layers=layers,
@@ -280,9 +260,8 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
     tile_counts = [len(layer.tiles) for layer in sized.layers]
     rate = hw.dram.rate
     strip, im2row_cycles = _strip_load(sized, hw)
-    array = [_array(layer, cost) for layer, cost in _layers_and_costs(sized)]
     return Pace(
-        array=tuple(cycles / n for cycles, n in zip(array, tile_counts, strict=True)),
+        array=tuple(cycles / n for cycles, n in zip(_array(sized), tile_counts, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
         load=strip / rate + hw.dram.latency + im2row_cycles,
     )
@@ -296,20 +275,34 @@ def _strip_load(sized: Sized, hw: HwSpec) -> tuple[int, int]:
     return sized.load_rows * sized.line_buffers[0].pitch * hw.word_bytes, 0
 
 
-def _layers_and_costs(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
-    return zip(sized.layers, sized.costs, strict=True)
-
-
 def _rows_of_tiles(layer: TiledLayer) -> int:
     """Rows of tiles in all images of the batch."""
     return layer.shape.images * ceil_div(layer.shape.out_rows, layer.tile.rows)
 
 
-def _array(layer: TiledLayer, cost: Estimate) -> float:
-    """Array cycles of a layer whose weights are resident."""
-    tiles = _rows_of_tiles(layer) * ceil_div(layer.shape.out_cols, layer.tile.cols)
-    steps = tiles * sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
+def _array(sized: Sized) -> list[float]:
+    """Array cycles of every layer, whose weights are resident."""
+    return [_cycles(*pair) for pair in zip(sized.layers, sized.costs, strict=True)]
+
+
+def _cycles(layer: TiledLayer, cost: Estimate) -> float:
+    chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
+    steps = layer.tile.count(layer.shape) * chunks
     return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
+
+
+def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | None:
+    """Size a layer, with a shape and up to `rows` rows per tile; None if a row overflows a bank."""
+    tile = _strip(shape, rows, hw)
+    if tile is None:
+        return None
+    tiled = replace(layer, shape=shape).with_tile(tile, hw)
+    return Sized(
+        load_rows=new_rows(shape, tile.rows),
+        layers=(tiled,),
+        costs=(estimate(shape, hw, tile),),
+        words={space: sum(parts.values()) for space, parts in _constants(tiled)},
+    )
 
 
 def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
@@ -352,9 +345,6 @@ def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
     )
 
 
-def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> str | None:
-    for space, needed in words.items():
-        buffer = getattr(hw.buffers, space.value)
-        if needed > (buffer.words if buffer else 0):
-            return f"its constants need {needed} words of the {space} buffer"
-    return None
+def _constants_overflow(words: Mapping[Space, int], hw: HwSpec) -> bool:
+    buffers = {space: getattr(hw.buffers, space.value) for space in words}
+    return any(needed > (buffers[s].words if buffers[s] else 0) for s, needed in words.items())

@@ -6,9 +6,10 @@ from msgspec import Struct
 
 from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.im2row_window import IMAGE_SLOT
-from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.chunks import FeatureChunk, OutputRange
-from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, pre_pool_rect
+from opu_fuse.layout.shape import Shape
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
+from opu_fuse.tiling.chunks import FeatureChunk
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -29,41 +30,38 @@ class Window(Struct, frozen=True, kw_only=True):
     """A part of a map and the position in it from which compute reads.
 
     y, x: row and column in the image of the first pixel read, negative in the padding;
+    shape: of the layer that reads;
     above: rows of the map before the image;
-    rows: rows of an image;
     images: images that are read alike, stacked along the rows;
-    in_cols: columns of the map;
     pixels: pixels of a word;
-    column: columns that compute counts per pixel;
     pitch: feature words of a row of the part.
     """
 
     part: Part
     y: int
     x: int
+    shape: Shape
     above: int
-    rows: int
     images: int
-    in_cols: int
     pixels: int
-    column: int
     pitch: int
 
     def of_part(self) -> dict[str, int]:
         """Compute registers where the part was loaded alone, its words without gaps."""
         (row, rows), (word, words), px = self.part.rows, self.part.words, self.pixels
+        cols, column = self.shape.in_cols, self.shape.column
         return {
             "row_pitch": self.pitch,
             "block_pitch": rows * self.pitch,
             "in_rows": rows // self.images,
-            "in_cols": (min(self.in_cols, (word + words) * px) - word * px) * self.column,
+            "in_cols": (min(cols, (word + words) * px) - word * px) * column,
             "origin_y": self.above + self.y - row,
-            "origin_x": (self.x - word * px) * self.column,
+            "origin_x": (self.x - word * px) * column,
         }
 
     def of_map(self, layout: Layout) -> dict[str, int]:
         """Compute registers where a bank holds the whole map, row by row with all its blocks."""
-        return self._by_rows(layout, 0, self.rows)
+        return self._by_rows(layout, 0, self.shape.in_rows)
 
     def of_rows(self, layout: Layout) -> dict[str, int]:
         """Compute registers for part rows stored as in the whole map, from its first row on."""
@@ -75,9 +73,9 @@ class Window(Struct, frozen=True, kw_only=True):
             "row_pitch": layout.blocks * layout.row_words,
             "block_pitch": layout.row_words,
             "in_rows": rows,
-            "in_cols": self.in_cols * self.column,
+            "in_cols": self.shape.in_cols * self.shape.column,
             "origin_y": self.y - first,
-            "origin_x": self.x * self.column,
+            "origin_x": self.x * self.shape.column,
         }
 
 
@@ -92,10 +90,7 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
         0, first, pre_pool.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
     read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
-    left, right = (
-        chunk.kx[0] * layer.cols_per_iteration,
-        (chunk.kx[0] + chunk.kx[1]) * layer.cols_per_iteration,
-    )
+    left, right = (kx * layer.cols_per_iteration for kx in (chunk.kx[0], sum(chunk.kx)))
     x0, x1, x = kernel.part_span(
         1, pre_pool.col, pre_pool.cols, shape.in_cols, left, min(right, kernel.kernel[1])
     )
@@ -108,12 +103,10 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
         ),
         y=y + y0,
         x=x + x0,
+        shape=shape,
         above=above,
-        rows=shape.in_rows,
         images=images,
-        in_cols=shape.in_cols,
         pixels=layout.word // slot,
-        column=shape.column,
         pitch=words if shape.im2row is None else shape.im2row.row_words(words),
     )
 
@@ -126,8 +119,9 @@ class PreviousTile(Struct, frozen=True, kw_only=True):
     rows: Span
 
     @classmethod
-    def by(cls, layer: TiledLayer, out: OutputRange, rect: Rect) -> "PreviousTile":
-        """The tile of a layer and an output range."""
+    def by(cls, layer: TiledLayer, tile: LayerTile) -> "PreviousTile":
+        """A tile of a layer."""
+        out, rect, _ = tile
         if layer.shape.permute is not None:
             rect = Rect(0, layer.writes.layout.rows, 0, layer.writes.layout.cols)  # anywhere
         up = layer.shape.upsample[0] * layer.phase.stride[0]
@@ -165,22 +159,21 @@ def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:
             yield first, end - first
 
 
-def parts(layer: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
+def parts(layer: TiledLayer, tile: LayerTile) -> Iterator[Part]:
     """The parts of its input that a tile reads, in the order of its schedule."""
-    pre_pool = pre_pool_rect(layer.shape, rect)
-    return (window(layer, chunk, pre_pool).part for chunk in out.features)
+    return (window(layer, chunk, tile.pre_pool).part for chunk in tile.out.features)
 
 
 def count_parts(layer: TiledLayer, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     results: set[Part] = set()
-    for out, rect in layer.tiles:
-        results.update(parts(layer, out, rect))
+    for tile in layer.tiles:
+        results.update(parts(layer, tile))
         if len(results) >= most:
             return most
     return len(results)
 
 
-def rows_read(layer: TiledLayer, out: OutputRange, rect: Rect) -> int:
+def rows_read(layer: TiledLayer, tile: LayerTile) -> int:
     """Rows of its input up to the last one that a tile reads."""
-    return max(sum(part.rows) for part in parts(layer, out, rect))
+    return max(sum(part.rows) for part in parts(layer, tile))

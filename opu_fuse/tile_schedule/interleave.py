@@ -193,31 +193,21 @@ class Order(Struct):
 
         write_rows: rows per writing slot.
         """
-        line_buffer, shape, count = (
-            self.line_buffers[number],
-            reader.shape,
-            len(self.lines[number].needs),
-        )
+        line_buffer, shape = self.line_buffers[number], reader.shape
         firsts = [
             line_buffer.sequence_number(image * line_buffer.image_rows + first)
             for image in range(shape.images)
             for first, _ in reach(shape, reader.tile.rows)
         ]
-        reads_per_row = len(self.lines[number + 1].needs) // len(firsts)
-        writes_per_row = count // (shape.images * ceil_div(line_buffer.image_rows, write_rows))
         lasts = [
-            image * line_buffer.image_rows + row + rows - 1
+            line_buffer.sequence_number(image * line_buffer.image_rows + row + rows - 1)
             for image in range(shape.images)
             for row, rows in spans(line_buffer.image_rows, write_rows)
         ]
-        frees: list[int] = []
-        for last in lasts:
-            complete = (
-                bisect_left(firsts, line_buffer.sequence_number(last) + 1 - line_buffer.rows)
-                * reads_per_row
-            )
-            frees += [complete] * writes_per_row
-        return frees
+        reads_per_row = len(self.lines[number + 1].needs) // len(firsts)
+        writes_per_row = len(self.lines[number].needs) // len(lasts)
+        rows_read = (bisect_left(firsts, last + 1 - line_buffer.rows) for last in lasts)
+        return [rows * reads_per_row for rows in rows_read for _ in range(writes_per_row)]
 
 
 def _columns(shape: Shape, col: int, cols: int) -> int:

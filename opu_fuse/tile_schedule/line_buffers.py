@@ -1,6 +1,6 @@
 """Line buffers: circular row buffers in the feature buffer, for the maps of a fused stack."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 from msgspec import Struct
@@ -93,6 +93,7 @@ def new_rows(shape: Shape, rows: int) -> int:
     return min(rows * shape.pool_window.strides[0] * shape.window.strides[0], shape.in_rows)
 
 
+@lru_cache(maxsize=1024)
 def line_buffer(
     layout: Layout, shape: Shape, tile_rows: int, write_rows: int, prefetch: int
 ) -> LineBuffer:
@@ -108,7 +109,7 @@ def line_buffer(
     rows, again = ceil_div(needed, step) * step, 0
     first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
     if rows < image_rows:
-        again = _overhang(read, rows, first)
+        again = max(0, *((row + first) % rows + count - rows for row, count in read))
     if rows + again >= image_rows:  # the whole map fits in as many rows
         rows, again, first = image_rows * min(shape.images, 2 if prefetch else 1), 0, 0
     return LineBuffer(
@@ -119,7 +120,3 @@ def line_buffer(
         again=again,
         first=first,
     )
-
-
-def _overhang(read: Sequence[Span], rows: int, first: int) -> int:
-    return max(max((row + first) % rows + count - rows, 0) for row, count in read)

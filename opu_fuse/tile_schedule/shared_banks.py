@@ -3,24 +3,22 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.chunks import OutputRange
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
 from opu_fuse.tiling.shared_banks import due
-from opu_fuse.tiling.tile import Rect, pre_pool_rect
 
 Layer = TypeVar("Layer", bound=TiledLayer)
 
 
 def shared_slots(
     layers: Sequence[Layer], bank_words: int
-) -> Iterator[list[tuple[Layer, OutputRange, Rect, int]]]:
+) -> Iterator[list[tuple[Layer, LayerTile, int]]]:
     """Yield the tiles of each bank, with their first words in it: one of the norm, which is the
     last layer, and some of the others. Tiles that are left have banks of their own.
     """
     norm, done = layers[-1], 0
-    others = [(layer, *tile) for layer in layers[:-1] for tile in layer.tiles]
+    others = [(layer, tile) for layer in layers[:-1] for tile in layer.tiles]
     for slot, tile in enumerate(norm.tiles, 1):
-        together, used = [(norm, *tile, 0)], _words(norm, *tile)
+        together, used = [(norm, tile, 0)], _words(norm, tile)
         for other in others[done : due(slot, len(others), len(norm.tiles))]:
             if used + _words(*other) > bank_words:
                 break
@@ -31,7 +29,6 @@ def shared_slots(
     yield from ([(*other, 0)] for other in others[done:])
 
 
-def _words(layer: TiledLayer, out: OutputRange, rect: Rect) -> int:
+def _words(layer: TiledLayer, tile: LayerTile) -> int:
     """Words of partial sums of a tile."""
-    pre_pool = pre_pool_rect(layer.shape, rect)
-    return layer.shape.words(pre_pool.rows, pre_pool.cols) * out.blocks
+    return layer.shape.words(tile.pre_pool.rows, tile.pre_pool.cols) * tile.out.blocks

@@ -7,16 +7,23 @@ from collections.abc import Hashable, Iterator
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
-from opu_fuse.layout.shape import Shape
+from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.lowering.polyphase import WHOLE, Phase
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk, output_ranges
-from opu_fuse.tiling.tile import Rect, Span, Tile, cols_per_iteration, spans
+from opu_fuse.tiling.tile import (
+    PrePoolRect,
+    Rect,
+    Span,
+    Tile,
+    cols_per_iteration,
+    pre_pool_rect,
+    spans,
+)
 
 
 class Maps(NamedTuple):
@@ -30,12 +37,17 @@ class Maps(NamedTuple):
     readers: int
 
 
-class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
+class LayerTile(NamedTuple):
+    """One tile of a layer: its output range, its final pixels, and the pre-pool ones under them."""
+
+    out: OutputRange
+    rect: Rect
+    pre_pool: PrePoolRect
+
+
+class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
-    shape: sizes of the pass;
-    source, residuals, gate, second: DFG indices of the maps that it reads (`Geometry`);
-    output: DFG index of the map that it computes;
     tile, ranges: its tile size and output ranges;
     cols_per_iteration: kernel columns per column iteration of compute (`tiling/tile.py`);
     reads, writes: storage of source and output;
@@ -44,10 +56,6 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     images: (first, count) of the batch's images; None: all.
     """
 
-    shape: Shape
-    source: int
-    residuals: tuple[int, ...]
-    output: int
     tile: Tile
     ranges: tuple[OutputRange, ...]
     cols_per_iteration: int
@@ -55,8 +63,6 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     writes: Storage
     readers: int
     phase: Phase = WHOLE
-    gate: int | None = None
-    second: int | None = None
     images: Span | None = None
 
     @property
@@ -90,8 +96,8 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
         return self.reads.layout.row_words if im2row is None else im2row.words
 
     @cached_property
-    def tiles(self) -> list[tuple[OutputRange, Rect]]:
-        """(output range, rectangle) of each tile, in schedule order."""
+    def tiles(self) -> list[LayerTile]:
+        """Its tiles, in schedule order."""
         shape, tile = self.shape, self.tile
         first, count = self.images or (0, shape.images)
         rects = [
@@ -100,9 +106,10 @@ class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
             for row, rows in spans(shape.out_rows, tile.rows)
             for col, cols in spans(shape.out_cols, tile.cols)
         ]
+        pairs = [(rect, pre_pool_rect(shape, rect)) for rect in rects]
         if tile.weights_outer:
-            return [(out, rect) for out in self.ranges for rect in rects]
-        return [(out, rect) for rect in rects for out in self.ranges]
+            return [LayerTile(out, *pair) for out in self.ranges for pair in pairs]
+        return [LayerTile(out, *pair) for pair in pairs for out in self.ranges]
 
     def words_until(self, rect: Rect) -> int:
         """Leading words of a channel block of the output that are stored with a tile."""

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
@@ -29,7 +30,7 @@ from opu_fuse.tile_schedule.input_region import (
 )
 from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
-from opu_fuse.tile_schedule.residency import ResidentMap
+from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
 from opu_fuse.tile_schedule.shared_banks import shared_slots
 from opu_fuse.tile_schedule.sink import (
@@ -42,10 +43,10 @@ from opu_fuse.tile_schedule.sink import (
     TileSink,
     ToBank,
 )
-from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
+from opu_fuse.tiling.chunks import FeatureChunk, WeightChunk
 from opu_fuse.tiling.im2row import pieces
-from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of, pre_pool_rect, spans
+from opu_fuse.tiling.tile import PrePoolRect, Span, ceil_div, images_of, spans
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
@@ -57,16 +58,24 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
     """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
     group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
-    layers of a fused stack (`stack`).
+    layers of a fused stack (`stack`). resident: the map that its output is part of (one layer).
     """
 
     layers: tuple[Layer_co, ...]
     interleaved: bool = False
     stack: FusedStack | None = None
+    resident: ResidentMap | None = None
 
 
+AnyUnit = TypeVar("AnyUnit", bound=Unit[TiledLayer])
 Units = Sequence[Unit[TiledLayer]]
 """The units of a machine segment, in execution order."""
+
+
+def with_residents(units: Sequence[AnyUnit], hw: HwSpec) -> list[AnyUnit]:
+    """The units with the resident maps that their outputs are part of."""
+    residents = find_residents([() if unit.stack else unit.layers for unit in units], hw)
+    return [replace(unit, resident=x) for unit, x in zip(units, residents, strict=True)]
 
 
 class TileSchedule(Generic[Layer, Read]):
@@ -78,16 +87,13 @@ class TileSchedule(Generic[Layer, Read]):
         self._hw, self._word = hw, hw.word_bytes
         self._sink, self._undivided = sink, False
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
-        self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the previous tile
+        self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
         self._at_once: dict[Hashable, int] = {}
 
-    def units(self, units: Sequence[Unit[Layer]], residents: Sequence[ResidentMap | None]) -> None:
-        """Schedule all units of a machine segment.
-
-        residents: per unit, the resident map that its output is part of.
-        """
+    def units(self, units: Sequence[Unit[Layer]]) -> None:
+        """Schedule all units of a machine segment."""
         firsts = [None if unit.stack else unit.layers[0] for unit in units]
-        for unit, resident, successor in zip(units, residents, [*firsts, None][1:], strict=True):
+        for unit, successor in zip(units, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
             elif unit.interleaved and unit.layers[-1].shape.array:
@@ -97,7 +103,7 @@ class TileSchedule(Generic[Layer, Read]):
             else:
                 followers = [*unit.layers[1:], successor]
                 for layer, after in zip(unit.layers, followers, strict=True):
-                    self.layer(layer, resident, after)
+                    self.layer(layer, unit.resident, after)
 
     def layer(
         self, layer: Layer, resident: ResidentMap | None = None, successor: Layer | None = None
@@ -116,11 +122,10 @@ class TileSchedule(Generic[Layer, Read]):
         own_weights: set[Hashable] = set()
         in_bank = banks.find(layer.held) is not None
         if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
-            first = rows_read(layer, *tiles[0])
+            first = rows_read(layer, tiles[0])
             self._load_rows(layer, start, first)
-        for left, (out, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
-            pre_pool = pre_pool_rect(layer.shape, rect)
-            psum = self._accumulate(layer, out, rect, pre_pool, shares_port=resident is not None)
+        for left, tile in zip(range(len(tiles), 0, -1), tiles, strict=True):
+            psum = self._accumulate(layer, tile, shares_port=resident is not None)
             if first < end:  # now: post will need the write port of the buffer
                 self._load_rows(layer, first, end)
                 first = end
@@ -134,19 +139,18 @@ class TileSchedule(Generic[Layer, Read]):
             if resident is not None:
                 bank, _ = banks.take(layer.bank_of(resident.node, resident.layout))
                 to = ToBank(bank, resident)
-            stored = resident is None or resident.stored
-            self._post(layer, out, rect, pre_pool, psum, to, stored=stored)
+            self._post(layer, tile, psum, to, stored=resident is None or resident.stored)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """Schedule all tiles of two layers, the filler's spread evenly between the other's."""
         self._divide_as(layer)
         ours, theirs = layer.tiles, filler.tiles
         done = 0
-        for number, (out, rect) in enumerate(ours, 1):
-            self._tile(layer, out, rect)
+        for number, tile in enumerate(ours, 1):
+            self._post(layer, tile, self._accumulate(layer, tile))
             due = min(ceil_div(number * len(theirs), len(ours) - 1), len(theirs))
-            for filler_out, filler_rect in theirs[done:due]:
-                self._tile(filler, filler_out, filler_rect)
+            for tile in theirs[done:due]:
+                self._post(filler, tile, self._accumulate(filler, tile))
             done = due
 
     def share_banks(self, *layers: Layer) -> None:
@@ -158,12 +162,10 @@ class TileSchedule(Generic[Layer, Read]):
         banks = self._banks[Space.PSUM]
         for tiles in shared_slots(layers, banks.bank_words):
             bank = banks.take_oldest()
-            for layer, out, rect, word in tiles:
-                pre_pool = pre_pool_rect(layer.shape, rect)
-                self._accumulate(layer, out, rect, pre_pool, psum=bank + word)
-            for layer, out, rect, word in reversed(tiles):
-                pre_pool = pre_pool_rect(layer.shape, rect)
-                self._post(layer, out, rect, pre_pool, bank + word, None, stored=True)
+            for layer, tile, word in tiles:
+                self._accumulate(layer, tile, psum=bank + word)
+            for layer, tile, word in reversed(tiles):
+                self._post(layer, tile, bank + word)
 
     def fused_stack(self, stack: FusedStack, layers: Sequence[Layer]) -> None:
         """Schedule all slots of a fused stack.
@@ -179,10 +181,10 @@ class TileSchedule(Generic[Layer, Read]):
             if slot.layer == LOAD:
                 self._load_strip(layers[0], stack.line_buffers[0], *stack.strip(slot.number))
                 continue
-            layer, (out, rect) = layers[slot.layer], tiles[slot.layer][slot.number]
-            pre_pool, (line_buffer, to) = pre_pool_rect(layer.shape, rect), pairs[slot.layer]
-            psum = self._accumulate(layer, out, rect, pre_pool, line_buffer)
-            self._post(layer, out, rect, pre_pool, psum, to, stored=stack.stored[slot.layer])
+            layer, tile = layers[slot.layer], tiles[slot.layer][slot.number]
+            line_buffer, to = pairs[slot.layer]
+            psum = self._accumulate(layer, tile, line_buffer)
+            self._post(layer, tile, psum, to, stored=stack.stored[slot.layer])
         self._sink.slot(None)
         self._scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS)
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
@@ -196,17 +198,10 @@ class TileSchedule(Generic[Layer, Read]):
         self._scratchpads |= scratchpads(hw, (Space.WEIGHT,))
         self._sink.change_banks()
 
-    def _tile(self, layer: Layer, out: OutputRange, rect: Rect) -> None:
-        pre_pool = pre_pool_rect(layer.shape, rect)
-        psum = self._accumulate(layer, out, rect, pre_pool)
-        self._post(layer, out, rect, pre_pool, psum, None, stored=True)
-
     def _accumulate(
         self,
         layer: Layer,
-        out: OutputRange,
-        rect: Rect,
-        pre_pool: PrePoolRect,
+        tile: LayerTile,
         line_buffer: LineBuffer | None = None,
         *,
         psum: int | None = None,
@@ -217,7 +212,8 @@ class TileSchedule(Generic[Layer, Read]):
         line_buffer: the line buffer that holds its input, if any;
         psum: this word; None: that of the bank used least recently.
         """
-        shape, sink, images = layer.shape, self._sink, images_of(layer.shape, rect.rows)
+        shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
+        images = images_of(shape, rect.rows)
         if psum is None:
             psum = self._banks[Space.PSUM].take_oldest()
         image = pre_pool.row // shape.pre_pool_rows if shape.computed else 0
@@ -337,16 +333,14 @@ class TileSchedule(Generic[Layer, Read]):
     def _post(
         self,
         layer: Layer,
-        out: OutputRange,
-        rect: Rect,
-        pre_pool: PrePoolRect,
+        tile: LayerTile,
         psum: int,
-        to: Destination,
+        to: Destination = None,
         *,
-        stored: bool,
+        stored: bool = True,
     ) -> None:
         """Schedule post and stores of a tile, as many channel blocks at once as the banks hold."""
-        shape, sink = layer.shape, self._sink
+        shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables, exponentials = shape.param_words, None, None, None
         if words:
@@ -356,7 +350,7 @@ class TileSchedule(Generic[Layer, Read]):
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
         if shape.exponentials:
             exponentials = self._constants(layer, Space.NORM, 0, EXPONENTIALS)
-        for at, count in spans(out.blocks, self._blocks_at_once(layer, rect, pre_pool)):
+        for at, count in spans(out.blocks, self._blocks_at_once(layer, tile)):
             output, residual, halo = outputs.take_oldest(), None, None
             if shape.sides:
                 residual = residuals.take_oldest()
@@ -375,11 +369,11 @@ class TileSchedule(Generic[Layer, Read]):
                 sink.store(layer, step)
             if shape.pools_with_halo and shape.reads_halo(rect.row + rect.rows):
                 sink.store_halo(layer, step, outputs.take_oldest())
-        self._before = layer, out, rect
+        self._before = layer, tile
 
-    def _blocks_at_once(self, layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> int:
+    def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
         """Channel blocks of a tile that the output and residual banks hold."""
-        shape = layer.shape
+        shape, (_, rect, pre_pool) = layer.shape, tile
         key = id(layer), rect if shape.pool else (rect.rows, rect.cols)
         if key in self._at_once:  # nearly all tiles of a layer are alike
             return self._at_once[key]

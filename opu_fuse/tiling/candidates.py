@@ -248,11 +248,8 @@ def _in_chunk(
     block_words = feature_words(shape, hw, *pre_pool, kernel, images)
     needed = block_words * blocks
     if not shape.array or (shape.depthwise and (needed <= limit or blocks > 1)):
-        return (
-            (blocks, kernel)
-            if needed <= limit
-            else Overflow(buffer="feature", needed=needed, limit=limit)
-        )
+        over = Overflow(buffer="feature", needed=needed, limit=limit)
+        return over if over.gap > 0 else (blocks, kernel)
     if block_words <= limit:
         most = limit // block_words
         if shape.pre and hw.buffers.pre is not None:

@@ -140,9 +140,8 @@ def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
     channels counted as the first.
     """
     hw, lanes = tile.sees(hw), hw.word_channels
-    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
-    tiles *= ceil_div(shape.images, tile.images)
-    tiles *= ceil_div(ceil_div(shape.pre_pool_channels, lanes), tile.blocks)
+    ranges = ceil_div(ceil_div(shape.pre_pool_channels, lanes), tile.blocks)
+    tiles = tile.count(shape) * ranges
     (rows, cols), kernel = tile.kernel, shape.window.kernel
     parts = [(y, x) for _, y in spans(kernel[0], rows) for _, x in spans(kernel[1], cols)]
     if shape.depthwise:

@@ -65,9 +65,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     hw, mode = tile.sees(hw), hw.array.modes[tile.mode]
     lanes, word = hw.word_channels, hw.word_bytes
     blocks = ceil_div(shape.pre_pool_channels, lanes)
-    tiles = ceil_div(shape.images, tile.images)
-    tiles *= ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
-    ranges = ceil_div(blocks, tile.blocks)
+    tiles, ranges = tile.count(shape), ceil_div(blocks, tile.blocks)
     pool = shape.pool_window
     pre_pool_rows, pre_pool_cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     if shape.pools_with_halo:

@@ -63,9 +63,8 @@ def shared_tiles(
 
 def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
     """Most words of partial sums of a layer in a slot."""
-    return (
-        ceil_div(_pieces(shape, tile, hw), slots) * shape.words(tile.rows, tile.cols) * tile.blocks
-    )
+    words = shape.words(tile.rows, tile.cols) * tile.blocks
+    return ceil_div(_pieces(shape, tile, hw), slots) * words
 
 
 def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
@@ -95,9 +94,8 @@ def _others(shape: Shape, hw: HwSpec, words: int) -> tuple[Tile, ...]:
 
 def _pieces(shape: Shape, tile: Tile, hw: HwSpec) -> int:
     """Tiles of a layer, those of all channel blocks."""
-    spatial = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
-    ranges = ceil_div(ceil_div(shape.pre_pool_channels, hw.word_channels), tile.blocks)
-    return ceil_div(shape.images, tile.images) * spatial * ranges
+    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    return tile.count(shape) * ceil_div(blocks, tile.blocks)
 
 
 def _cycles(layers: Sequence[Tiled], slots: int, hw: HwSpec) -> float:

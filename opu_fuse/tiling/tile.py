@@ -78,6 +78,11 @@ class Tile(Struct, frozen=True, kw_only=True):
         """The machine with the banks that its instructions may use."""
         return undivided(hw) if self.undivided else hw
 
+    def count(self, shape: Shape) -> int:
+        """Tiles of a layer, of all images, for each range of output channels."""
+        rows, cols = ceil_div(shape.out_rows, self.rows), ceil_div(shape.out_cols, self.cols)
+        return ceil_div(shape.images, self.images) * rows * cols
+
 
 UNDIVIDED = ("feature", "weight", "residual", "psum", "output")
 """Buffers of which an undivided tile uses all words."""

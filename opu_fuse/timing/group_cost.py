@@ -7,13 +7,15 @@ passes: they cost the bytes by which they widen what is read or stored, at the m
 """
 
 import math
+import operator
 from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
-from opu_fuse.dfg.views import feature_shape
+from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, map_lanes
@@ -27,7 +29,7 @@ STAGES = OPERATORS - {*LAYOUT, "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
-class Cost(Struct, frozen=True, kw_only=True, order=True):
+class Cost(Struct, frozen=True, order=True):
     """Cost of groups, compared field by field in this order.
 
     misfits: groups that fit no tile, each worse than any number of cycles;
@@ -43,22 +45,10 @@ class Cost(Struct, frozen=True, kw_only=True, order=True):
     groups: int = 0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            misfits=self.misfits + other.misfits,
-            host=self.host + other.host,
-            cycles=self.cycles + other.cycles,
-            dram_bytes=self.dram_bytes + other.dram_bytes,
-            groups=self.groups + other.groups,
-        )
+        return Cost(*map(operator.add, astuple(self), astuple(other)))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        return Cost(
-            misfits=self.misfits - other.misfits,
-            host=self.host - other.host,
-            cycles=self.cycles - other.cycles,
-            dram_bytes=self.dram_bytes - other.dram_bytes,
-            groups=self.groups - other.groups,
-        )
+        return Cost(*map(operator.sub, astuple(self), astuple(other)))
 
     def runs_more_than(self, other: "Cost") -> bool:
         """Whether fewer groups fit no tile or, if as many, fewer operators run on the host."""
@@ -121,7 +111,7 @@ class GroupCosts:
                 key = self._form(self._dfg[index])
                 form = self._forms[index] = self._interned.setdefault(key, len(self._interned))
             results.append(form)
-            for operand in _leaves(self._dfg, self._dfg[index]):
+            for operand in elements(self._dfg, index):
                 source = self._dfg.base(operand)
                 results.append(numbers.setdefault(source, len(numbers)))
             numbers[index] = len(numbers)
@@ -130,7 +120,7 @@ class GroupCosts:
     def _form(self, node: Node) -> Hashable:
         dfg = self._dfg
         operands = tuple(
-            (dfg[i].kind, dfg[i].shape, dfg[dfg.base(i)].shape) for i in _leaves(dfg, node)
+            (dfg[i].kind, dfg[i].shape, dfg[dfg.base(i)].shape) for i in elements(dfg, node.index)
         )
         attrs = tuple(sorted(node.attrs.items()))
         return node.op, node.owner is None, node.shape, node.access, attrs, operands
@@ -171,7 +161,7 @@ class GroupCosts:
         inside = {n.index for n in nodes}
         read: dict[int, None] = {}
         for node in nodes:
-            for operand in _leaves(self._dfg, node):
+            for operand in elements(self._dfg, node.index):
                 source = self._dfg.base(operand)
                 if self._dfg[source].kind is not Kind.CONST and source not in inside:
                     read[source] = None
@@ -214,9 +204,3 @@ def _fits_once(node: Node, kind: str, core: Sequence[Node], taken: set[str]) -> 
     if node.op == "multiply":
         return Access.FULL in node.access and len(set(node.operands)) == len(node.operands)
     return node.op != "add" or all(access is Access.FULL for access in node.access)
-
-
-def _leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:
-    if node.op != "concat":
-        return node.operands
-    return tuple(j for i in node.operands for j in dfg[i].operands)

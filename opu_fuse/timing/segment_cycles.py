@@ -1,10 +1,7 @@
 """Predicted cycles of a machine segment: its tile schedule, timed."""
 
-from collections.abc import Sequence
-
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
-from opu_fuse.tile_schedule.traversal import TileSchedule, Units
+from opu_fuse.tile_schedule.traversal import TileSchedule, Units, with_residents
 from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2
@@ -15,32 +12,26 @@ program.
 
 def cycles(units: Units, hw: HwSpec) -> float:
     """Cycles of a machine segment, from the first load to the last store."""
-    return _timed(units, _residents(units, hw), hw).end
+    return _timed(with_residents(units, hw), hw).end
 
 
-def cycles_by_output(
-    units: Units, residents: Sequence[ResidentMap | None], hw: HwSpec
-) -> dict[int, float]:
+def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
     """DFG index of an output -> cycles from the array's last tile before it to its own last tile.
 
-    The last output counts to the end. residents: resident map of every unit.
+    The last output counts to the end. units: with their resident maps.
     """
-    return _timed(units, residents, hw).spent
+    return _timed(units, hw).spent
 
 
 def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float]:
-    """`cycles_by_output`, and cycles in which memory moves bytes."""
-    times = _timed(units, _residents(units, hw), hw)
-    return times.spent, times.memory_used
+    """`cycles_by_output` with new resident maps, and cycles in which memory moves bytes."""
+    times = _timed(with_residents(units, hw), hw)
+    return times.spent, times.memory.used
 
 
-def _residents(units: Units, hw: HwSpec) -> list[ResidentMap | None]:
-    return find_residents([() if unit.stack else unit.layers for unit in units], hw)
-
-
-def _timed(units: Units, residents: Sequence[ResidentMap | None], hw: HwSpec) -> TimeSink:
+def _timed(units: Units, hw: HwSpec) -> TimeSink:
     times = TimeSink(hw)
-    TileSchedule(hw, times).units(units, residents)
+    TileSchedule(hw, times).units(units)
     if units:
         times.spent[units[-1].layers[-1].output] += times.end - times.counted
     return times

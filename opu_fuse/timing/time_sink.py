@@ -14,6 +14,7 @@ from opu_fuse.hw import unit_rates
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
+from opu_fuse.layout.shape import Shape
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
@@ -28,11 +29,11 @@ from opu_fuse.tile_schedule.sink import (
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
+from opu_fuse.tiling.depthwise import depthwise_cycles
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress
-from opu_fuse.timing.sweeps import sweep_cycles
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 
@@ -61,6 +62,7 @@ class Read(NamedTuple):
 class TimeSink:
     """Cycles of the engines.
 
+    memory: bandwidth, and cycles in which bytes moved;
     end: cycle of the last store;
     spent: DFG index of an output -> cycles, counted until the array completes it.
     """
@@ -69,8 +71,8 @@ class TimeSink:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
-        self._memory = Memory(hw.dram.rate)
-        self._memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self.memory = Memory(hw.dram.rate)
+        self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)
@@ -96,11 +98,6 @@ class TimeSink:
         self._finished: list[list[float]] = []
         self._slot: TimeSlot | None = None
         self._needed = self._reusable = 0.0  # when the slot may read, and overwrite
-
-    @property
-    def memory_used(self) -> float:
-        """Cycles in which bytes moved."""
-        return self._memory.used
 
     def stack(self, stack: FusedStack) -> None:
         """Start a fused stack: reset the completion cycles of its layers."""
@@ -171,7 +168,7 @@ class TimeSink:
     def _move(self, size: int, after: float) -> float:
         """Load bytes from DRAM, not before `after`; return when they are complete."""
         start = ISSUE + max(self._load_ready, after)
-        moved = self._memory.move(start, size)
+        moved = self.memory.move(start, size)
         self._load_ready = max(start, moved - 1)  # addresses are issued before the data arrives
         return moved + self._latency
 
@@ -248,9 +245,21 @@ class TimeSink:
         ready = max(ready, weights.ready[step.weights[0]], psum, self._compute_ready)
         if step.pre is not None:
             ready = max(ready, self._constants[Space.PRE].ready[step.pre[0]])
-        start = ISSUE + ready
+        start, dense = ISSUE + ready, not layer.shape.depthwise
+        key = id(step.part), size
+        if key not in self._sweeps:
+            self._sweeps[key] = self._sweep(layer.shape, step, size)
+        setup, length, early = self._sweeps[key]
         for _ in range(images):
-            self._sweep(layer, step, size, start, waits=images > 1 and step.part.accumulate)
+            first = max(start + setup, self._swept)
+            if dense:
+                first = max(first, self._next_row)
+            if images > 1 and step.part.accumulate:
+                first = max(first, self._swept + self._drain - 1)
+            self._swept = first + length
+            self._compute_ready = self._swept - early
+            if dense:
+                self._next_row = self._compute_ready - 1 + unit_rates.MIN_ROW_CYCLES
             start = max(start, self._compute_ready + ISSUE)
         done = self._swept + self._drain
         self._buffers[Space.FEATURE].reusable[bank] = done
@@ -259,33 +268,23 @@ class TimeSink:
             self._constants[Space.PRE].use(step.pre, done)
 
     def _sweep(
-        self,
-        layer: TiledLayer,
-        step: ComputeStep,
-        size: tuple[int, int],
-        start: float,
-        *,
-        waits: bool,
-    ) -> None:
-        setup, length, early = self._sweep_of(layer, step, size)
-        first = max(start + setup, self._swept)
-        if not layer.shape.depthwise:
-            first = max(first, self._next_row)
-        if waits:
-            first = max(first, self._swept + self._drain - 1)
-        self._swept = first + length
-        self._compute_ready = self._swept - early
-        if not layer.shape.depthwise:
-            self._next_row = self._compute_ready - 1 + unit_rates.MIN_ROW_CYCLES
-
-    def _sweep_of(
-        self, layer: TiledLayer, step: ComputeStep, size: tuple[int, int]
+        self, shape: Shape, step: ComputeStep, size: tuple[int, int]
     ) -> tuple[int, int, int]:
-        """`sweep_cycles`, memoised."""
-        key = id(step.part), size
-        if key not in self._sweeps:
-            self._sweeps[key] = sweep_cycles(layer.shape, self._hw, step, size)
-        return self._sweeps[key]
+        """(setup cycles, cycles of all sweeps, overlap) of a compute instruction.
+
+        size: rows and columns of partial sums; overlap: cycles before the end at which the next
+        instruction may start.
+        """
+        hw, part, pixels = self._hw, step.part, prod(size)
+        if shape.depthwise:
+            kernel = part.ky[1], part.kx[1]
+            length = depthwise_cycles(shape, hw, size, part.segments, kernel, part.at_once)
+            return max(hw.row_words, unit_rates.SWEEP_SETUP_CYCLES), length, hw.array.window_side
+        px = hw.array.modes[step.out.mode].px
+        setup = unit_rates.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
+        rows = part.segments * part.ky[1] * part.kx[1] * part.groups
+        last = pixels // px
+        return setup, (rows - 1) * unit_rates.row_cycles(hw, pixels, px) + last, last - 1
 
     def post(self, layer: TiledLayer, step: PostStep) -> None:
         """Run the post instructions of a tile, one after the other."""
@@ -395,6 +394,6 @@ class TimeSink:
     def _store(self, bank: int, words: int, least: float = 0.0) -> None:
         """Store words of an output bank to DRAM, in so many cycles at least."""
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
-        moved = max(self._memory.move(start, words * self._word), start + least)
+        moved = max(self.memory.move(start, words * self._word), start + least)
         self._store_ready = max(start, moved - 1)
         self._buffers[Space.OUTPUT].reusable[bank] = moved

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule import fused_stack_choice, fused_stacks
+from opu_fuse.schedule import fused_stack_choice
+from opu_fuse.schedule.fused_stack_choice import StackSearch
 from opu_fuse.tile_schedule.fused_stack import FusedStack
+from opu_fuse.tile_schedule.interleave import Order
 from opu_fuse.zoo.builder import Net
 from tests.schedule.test_fused_stacks import TINY, inverted, slow
 from tests.some import some
@@ -24,31 +26,33 @@ def no_shorter_one(*_):
 
 
 def chain_of(model, hw, monkeypatch):
-    """What `try_stacks` is given for the first chain of a network."""
+    """The search in a network's first segment with a chain, and that chain."""
     given = []
-    real = fused_stacks.try_stacks
+    real = StackSearch.trials
 
-    def noted(*arguments):
-        given.append(arguments)
-        return real(*arguments)
+    def noted(search, chain):
+        given.append((search, chain))
+        return real(search, chain)
 
-    monkeypatch.setattr(fused_stacks, "try_stacks", noted)
-    compile_model(model, hw, Options())
+    with monkeypatch.context() as patched:
+        patched.setattr(StackSearch, "trials", noted)
+        compile_model(model, hw, Options())
     return given[0]
 
 
-def merits(chain, alone, moved, strips):
+def merits(search, chain):
     """(first, end) -> what these layers cost as a cascade in its best strips, or one alone."""
-    dram = strips.hw.dram
+    dram, strips = search.hw.dram, search.strips
     price = CYCLES_A_BYTE / min(dram.bytes_per_cycle, dram.bus_bytes)
     works = [unit.layers[0] for unit in chain]
-    found = {(i, i + 1): alone[w.output] + price * moved[w.output] for i, w in enumerate(works)}
+    single = [search.alone[w.output] + price * search.moved[w.output] for w in works]
+    found = {(i, i + 1): cost for i, cost in enumerate(single)}
     for first, end in combinations(range(len(chain) + 1), 2):
         kept = all(unit.resident for unit in chain[first : end - 1])
         if end - first == 1 or kept:
             continue
         sized = (strips.size(works[first:end], *strip) for strip in fused_stack_choice.STRIPS)
-        costs = [s.cycles + price * s.dram_bytes for s in sized if not isinstance(s, str)]
+        costs = [s.cycles + price * s.dram_bytes for s in sized if s is not None]
         if costs:
             found[first, end] = min(costs)
     return found
@@ -62,17 +66,15 @@ def cuts(end):
         yield from ((*before, (first, end)) for before in cuts(first))
 
 
-def assert_best(chain, alone, moved, strips):
+def assert_best(search, chain):
     """That no other way to cut the chain costs less; the stretches proposed."""
-    found = merits(chain, alone, moved, strips)
+    found = merits(search, chain)
     best = min(
         sum(found[stretch] for stretch in cut)
         for cut in cuts(len(chain))
         if all(stretch in found for stretch in cut)
     )
-    found_by_it = fused_stack_choice._proposed(
-        chain, alone, moved, strips, fused_stack_choice.LONGEST
-    )
+    found_by_it = search._proposed(chain, fused_stack_choice.LONGEST)
     proposed = [(at, at + len(s.layers)) for at, s in found_by_it]
     inside = {layer for first, end in proposed for layer in range(first, end)}
     single = [(i, i + 1) for i in range(len(chain)) if i not in inside]
@@ -84,12 +86,7 @@ def assert_best(chain, alone, moved, strips):
 @pytest.mark.parametrize("size", [(21, 17), (13, 11), (9, 7)])
 def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, monkeypatch):
     hw = slow(TINY, bytes_per_cycle)
-    units, chain, alone, strips, _ = chain_of(inverted(size=size), hw, monkeypatch)
-    moved = {
-        unit.layers[0].output: fused_stack_choice._bytes(unit, b)
-        for b, unit in fused_stack_choice._pairs(units)
-    }
-    assert_best(chain, alone, moved, strips)
+    assert_best(*chain_of(inverted(size=size), hw, monkeypatch))
 
 
 def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
@@ -99,19 +96,15 @@ def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
     for name in ("half", "quarter"):
         x = net.conv(x, name, out=8, kernel=2, stride=2)
     x = net.conv(net.conv(x, "small", out=8, kernel=1), "last", out=8, kernel=1)
-    units, chain, alone, strips, _ = chain_of(net.finish(x), slow(TINY, 2), monkeypatch)
+    search, chain = chain_of(net.finish(x), slow(TINY, 2), monkeypatch)
     assert [unit.resident is not None for unit in chain] == [False, False, True, True, False]
-    moved = {
-        unit.layers[0].output: fused_stack_choice._bytes(unit, b)
-        for b, unit in fused_stack_choice._pairs(units)
-    }
-    assert assert_best(chain, alone, moved, strips) == [(0, 5)]
+    assert assert_best(search, chain) == [(0, 5)]
 
 
 def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
     monkeypatch.setattr(fused_stack_choice, "ceil_div", no_shorter_one)
-    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    outputs = [work.output for unit in given[0] for work in unit.layers]
+    search, chain = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    outputs = [work.output for unit in search.units for work in unit.layers]
     timed = []
 
     def noted(units, _):
@@ -119,7 +112,7 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
         return defaultdict(float), 0.0
 
     monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", noted)
-    tried = [*fused_stack_choice.try_stacks(*given)]
+    tried = [*search.trials(chain)]
     assert len(timed) == len(tried) > 0
     for units in timed:
         near = [work.output for unit in units for work in unit.layers]
@@ -151,8 +144,8 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
     """By itself a layer takes 12 cycles, in the walk 10. The outermost layers of the walk begin
     with nothing loaded and end with stores that they do not wait for otherwise.
     """
-    units, *_ = chain_of(in_a_row(10), slow(TINY, 2), monkeypatch)
-    outputs = [unit.layers[0].output for unit in units]
+    search, _ = chain_of(in_a_row(10), slow(TINY, 2), monkeypatch)
+    outputs = [unit.layers[0].output for unit in search.units]
 
     def walked(near, _):
         found = [work.output for unit in near for work in unit.layers]
@@ -160,10 +153,11 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
         return dict.fromkeys(found, 10.0), 0.0
 
     monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", walked)
-    part = units[first:end]
+    part = search.units[first:end]
     layers = tuple(unit.layers[0] for unit in part)
     stack = FusedStack(layers=layers, stored=(), line_buffers=(), load_rows=1, slots=())
-    found = fused_stack_choice._saved(units, part, stack, dict.fromkeys(outputs, 12.0), TINY)
+    search.alone = dict.fromkeys(outputs, 12.0)
+    found = search._saved(part, stack)
     count = counted[1] - counted[0]
     assert found == (2.0 * count, 12.0 * count)
 
@@ -178,21 +172,21 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
 )
 def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monkeypatch):
     """The clock of each strip is given, the walk finds the second that it times the fastest."""
-    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    search, _ = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     clock, tried = iter(clocks), []
 
     def walked(units, _):
         tried.append(units[0].stack.cycles)
         return float(len(tried) != 2)
 
-    def interleaved(sized, alias_roots, hw):
-        return SimpleNamespace(layers=sized.layers, cycles=next(clock))
+    def ordered(layers, *_):
+        return SimpleNamespace(layers=layers, cycles=next(clock))
 
-    monkeypatch.setattr(given[3], "size", lambda works, *_: SimpleNamespace(layers=works))
-    monkeypatch.setattr(fused_stack_choice, "interleaved", interleaved)
+    monkeypatch.setattr(search.strips, "ordered", ordered)
     monkeypatch.setattr(fused_stack_choice, "cycles", walked)
-    given[3].fastest.clear()
-    chosen = fused_stack_choice._timed([unit.layers[0] for unit in given[0]], given[3], given[4])
+    search.strips.fastest.clear()
+    works = [unit.layers[0] for unit in search.units]
+    chosen = fused_stack_choice._timed(works, search.strips)
     assert tried == timed
     assert some(chosen).cycles == (timed[1] if timed else 100)
 
@@ -200,18 +194,18 @@ def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monke
 def test_layers_like_others_before_are_cut_as_those(monkeypatch):
     """Which strips are best is asked once of layers that differ by nothing but their weights."""
     hw = slow(TINY, 2)
-    units, _, _, strips, alias_roots = chain_of(inverted(), hw, monkeypatch)
-    works = [unit.layers[0] for unit in units[:2]]
+    search, _ = chain_of(inverted(), hw, monkeypatch)
+    works, strips = [unit.layers[0] for unit in search.units[:2]], search.strips
     tried = []
     real = strips.size
     monkeypatch.setattr(strips, "size", lambda w, *s: tried.append(s) or real(w, *s))
     strips.fastest.clear()
-    first = fused_stack_choice._timed(works, strips, alias_roots)
+    first = fused_stack_choice._timed(works, strips)
     assert len(tried) == len(fused_stack_choice.STRIPS)
-    again = fused_stack_choice._timed(works, strips, alias_roots)
+    again = fused_stack_choice._timed(works, strips)
     assert len(tried) == len(fused_stack_choice.STRIPS) + 1
     assert again == first
-    fused_stack_choice._timed(works[:1], strips, alias_roots)
+    fused_stack_choice._timed(works[:1], strips)
     assert len(tried) == 2 * len(fused_stack_choice.STRIPS) + 1
 
 
@@ -220,31 +214,33 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
     gain_of_half, taken, monkeypatch
 ):
     """The long one gains 200 cycles."""
-    units, chain, *rest = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    search, chain = chain_of(inverted(), slow(TINY, 2), monkeypatch)
 
-    def proposed(chain, alone, moved, strips, longest):
+    def proposed(chain, longest):
         works = [unit.layers[0] for unit in chain]
         cuts = [(0, 4)] if longest == fused_stack_choice.LONGEST else [(2, 4), (0, 2)]
         return [(a, SimpleNamespace(layers=works[a:b], dram_bytes=0)) for a, b in cuts]
 
-    def gain(units, part, stack, alone, hw):
+    def gain(part, stack):
         return (200.0 if len(stack.layers) == 4 else gain_of_half), 1.0
 
     monkeypatch.setattr(fused_stack_choice, "BYTES", 0.0)
     monkeypatch.setattr(fused_stack_choice, "SLOT_BYTES", 0)
-    monkeypatch.setattr(fused_stack_choice, "_proposed", proposed)
+    monkeypatch.setattr(search, "_proposed", proposed)
     monkeypatch.setattr(
         fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(layers=w, slots=())
     )
-    monkeypatch.setattr(fused_stack_choice, "_saved", gain)
-    found = [w for w in fused_stack_choice.try_stacks(units, chain, *rest) if w.chosen]
+    monkeypatch.setattr(search, "_saved", gain)
+    found = [w for w in search.trials(chain) if w.chosen]
     assert [len(w.fused.groups) for w in found] == taken
 
 
 def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
-    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    monkeypatch.setattr(fused_stack_choice, "interleaved", lambda *_: "a ring is too small")
-    assert not [*fused_stack_choice.try_stacks(*given)]
+    search, chain = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    assert [*search.trials(chain)]
+    search.strips.fastest.clear()
+    monkeypatch.setattr(Order, "schedule", lambda _: None)
+    assert not [*search.trials(chain)]
 
 
 def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
@@ -253,10 +249,9 @@ def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
     x = net.input("x", (1, 8, 6, 5))
     for name in ("first", "second", "third"):
         x = net.conv(x, name, out=8, kernel=1)
-    units, *_ = chain_of(net.finish(x), TINY, monkeypatch)
+    search, _ = chain_of(net.finish(x), TINY, monkeypatch)
     weights, image = 8 * 8, 6 * 5 * 8
-    pairs = fused_stack_choice._pairs(units)
-    moved = [fused_stack_choice._bytes(unit, before) for before, unit in pairs]
+    moved = [search.moved[unit.layers[0].output] for unit in search.units]
     assert moved == [image + weights, weights, weights + image]
 
 
@@ -269,18 +264,16 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
     """
     monkeypatch.setattr(fused_stack_choice, "ceil_div", no_shorter_one)
     near, rate = 1000.0, 2
-    given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
-    monkeypatch.setattr(fused_stack_choice, "_saved", lambda *_: (0.0, near))
-    tried = list(fused_stack_choice.try_stacks(*given))
+    search, chain = chain_of(inverted(), slow(TINY, rate), monkeypatch)
+    monkeypatch.setattr(search, "_saved", lambda *_: (0.0, near))
+    tried = list(search.trials(chain))
     assert tried
     for at, found in enumerate(tried):
         stack = found.fused.stack
         outputs = {work.output for work in stack.layers}
-        alone = (u.layers[0] for u in given[0] if u.layers[0].output in outputs)
+        alone = (u.layers[0] for u in search.units if u.layers[0].output in outputs)
         turns = len(stack.slots) - sum(len(work.tiles) for work in alone)
         saved_bytes = found.bytes_alone - found.bytes
         enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
-        monkeypatch.setattr(
-            fused_stack_choice, "_saved", lambda *_, gain=enough + more: (gain, near)
-        )
-        assert list(fused_stack_choice.try_stacks(*given))[at].chosen == taken
+        monkeypatch.setattr(search, "_saved", lambda *_, gain=enough + more: (gain, near))
+        assert list(search.trials(chain))[at].chosen == taken

@@ -179,7 +179,7 @@ def test_a_cascade_that_gains_nothing_is_not_taken():
 
 
 def test_a_cascade_that_would_be_slower_is_told_and_not_taken(monkeypatch):
-    monkeypatch.setattr(fused_stack_choice, "_saved", lambda *_: (-1e9, 1.0))
+    monkeypatch.setattr(fused_stack_choice.StackSearch, "_saved", lambda *_: (-1e9, 1.0))
     found, _ = compiled(inverted(), slow(TINY, 2), Options())
     assert found.plan.stack_trials
     assert not found.plan.fused_stacks

@@ -6,6 +6,8 @@ scheduler would run them. Only shapes and graph structure are read, no weights.
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
 from opu_fuse.fuse.group_order import order_units
@@ -110,10 +112,7 @@ class Plans:
             shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
             tile, _, ranges = self._tiled(shape, co_scheduled=co_scheduled)
             layer = TiledLayer(
-                shape=shape,
-                source=geometry.source,
-                residuals=geometry.residuals,
-                output=geometry.output,
+                **replace(geometry, shape=shape).fields,
                 tile=tile,
                 ranges=ranges,
                 cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
@@ -121,8 +120,6 @@ class Plans:
                 writes=writes,
                 readers=read[writes.alias_root],
                 phase=phase,
-                gate=geometry.gate,
-                second=geometry.second,
             )
             layers.append(layer)
         return tuple(layers)
