@@ -87,11 +87,12 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
     kernel = shape.window
     image, first = divmod(pre_pool.row, shape.pre_pool_rows)
     images = max(1, pre_pool.rows // shape.pre_pool_rows)
+    stacked = 1 if shape.unit else images  # all images read one unit matrix
     above = 0 if shape.unit else image * shape.in_rows
     y0, y1, y = kernel.part_span(
         0, first, pre_pool.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
-    read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
+    read = (above + y0, y1 - y0) if stacked == 1 else (above, images * shape.in_rows)
     left, right = (
         chunk.kx[0] * layer.cols_per_iteration,
         (chunk.kx[0] + chunk.kx[1]) * layer.cols_per_iteration,
@@ -110,7 +111,7 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
         x=x + x0,
         above=above,
         rows=shape.in_rows,
-        images=images,
+        images=stacked,
         in_cols=shape.in_cols,
         pixels=layout.word // slot,
         column=shape.column,

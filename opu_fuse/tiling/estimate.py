@@ -94,8 +94,10 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
-        own = shape.images if shape.computed else 1  # weights of each image
-        weight_bytes = weights * (own if resident or tiles == 1 else tiles)
+        loaded = 1 if resident else tiles
+        if shape.computed:  # weights of each image
+            loaded = shape.images * (1 if resident else ceil_div(tiles * tile.images, shape.images))
+        weight_bytes = weights * loaded
     else:
         compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0
@@ -120,7 +122,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if shape.stores_halo(tile.rows):  # stored and loaded
         halo_bytes = 2 * tiles * blocks * tile.cols * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + halo_bytes
-    post = tiles * tile.images * _post_of_tile(shape, hw, tile, blocks)
+    post = tiles * _post_of_tile(shape, hw, tile, blocks)
     dram = total_bytes / hw.dram.rate
     total = max(
         compute,
@@ -198,7 +200,7 @@ def _read(
 
 def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
     """Post cycles for all channel blocks of a tile. Instructions of a norm wait for each other."""
-    count = _post_cycles(shape, hw, tile)
+    count = tile.images * _post_cycles(shape, hw, tile)
     if not shape.passes:
         return blocks * count
     words = max(shape.param_words, PARAM_WORDS)
