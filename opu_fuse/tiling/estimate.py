@@ -94,10 +94,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
-        loaded = 1 if resident else tiles
-        if shape.computed:  # weights of each image
-            loaded = shape.images * (1 if resident else ceil_div(tiles * tile.images, shape.images))
-        weight_bytes = weights * loaded
+        own, each = (shape.images, tile.images) if shape.computed else (1, 1)  # of each image
+        weight_bytes = weights * (own if resident or tiles == 1 else tiles * each)
     else:
         compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0
