@@ -136,8 +136,15 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
-        total_cycles=_with_stores(total, shape, hw, tile, blocks) + post / pieces,
+        total_cycles=_with_stores(total, shape, hw, tile, blocks) + _end(shape, post / pieces),
     )
+
+
+def _end(shape: Shape, post: float) -> float:
+    """Cycles in which only post works, on the last tile: not for heads of windows, of which the
+    next one follows. post: cycles of a tile.
+    """
+    return 0.0 if shape.computed and shape.images > 1 else post
 
 
 def _with_stores(total: float, shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> float:
