@@ -42,6 +42,7 @@ from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.model.interpolation import INTERPOLATION
 from opu_fuse.model.operator_sets import NORM_OPERATORS
+from opu_fuse.model.rolls import ROLL
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
@@ -140,12 +141,14 @@ def prepare_model(
 
 
 def norms_of(hw: HwSpec) -> frozenset[str]:
-    """ONNX operators of `model/norms.py` and `model/interpolation.py` that a machine runs: a
-    prepared model suits all machines that have the same.
+    """ONNX operators of `model/norms.py`, `model/interpolation.py` and `model/rolls.py` that a
+    machine runs: a prepared model suits all machines that have the same.
     """
     norms = frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
     windows = hw.array.depthwise and "transposed_conv" in hw.dataflow.operators
-    return norms | {INTERPOLATION} if norms and windows else norms
+    moves = {INTERPOLATION} if windows else set()
+    moves |= {ROLL} if "permute" in hw.dataflow.operators else set()
+    return norms | moves if norms else norms
 
 
 def in_layout(data: "Calibration", layout: str) -> "Calibration":

@@ -262,7 +262,13 @@ def _permute(
 ) -> np.ndarray:
     tied_quant(dfg, node.index)
     x, axes = values[node.operands[0]], (0, 1, *[2 + axis for axis in node.attrs["order"]])
-    return x.reshape(*x.shape[:2], *node.attrs["extents"]).transpose(axes).reshape(node.shape)
+    x = _rolled_back(x, node.attrs.get("before"))
+    result = x.reshape(*x.shape[:2], *node.attrs["extents"]).transpose(axes).reshape(node.shape)
+    return _rolled_back(result, node.attrs.get("after"))
+
+
+def _rolled_back(x: np.ndarray, by: tuple[int, int] | None) -> np.ndarray:
+    return x if by is None else np.roll(x, (-by[0], -by[1]), (2, 3))
 
 
 def _reshape(

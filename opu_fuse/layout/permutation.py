@@ -12,7 +12,9 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 MOST_STEP = 4
 """Largest stride of a run: the words between are beats without data, which cost less than a burst
@@ -58,11 +60,16 @@ class Permutation(Struct, frozen=True, kw_only=True):
     rows, cols: digits of row and column; the last ones of `cols` are `strided`; strided: the digit
     over which the copy path iterates outermost: it reads columns with a stride, so that neighbours
     of the result are stored one after the other.
+    before, after: rows and columns by which the map, and the result, are rolled back.
+    result_cols: columns of a result that is rolled.
     """
 
     rows: Nest
     cols: Nest
     strided: Axis | None = None
+    before: tuple[int, int] = (0, 0)
+    after: tuple[int, int] = (0, 0)
+    result_cols: int = 0
 
     @property
     def pixels(self) -> int:
@@ -71,12 +78,20 @@ class Permutation(Struct, frozen=True, kw_only=True):
         return own * math.prod(axis.size for axis in (*self.rows, *self.cols))
 
     @property
+    def is_rolled(self) -> bool:
+        """Whether the map or the result is rolled."""
+        return self.before != (0, 0) or self.after != (0, 0)
+
+    @property
     def step(self) -> int:
         """Words of the result between two neighbours of a row."""
         return self.cols[-1].stride if self.cols else 1
 
     def runs(self, rect: tuple[int, int, int, int]) -> Iterator[Run]:
         """The stores of a rectangle (row, rows, column, columns), rows counted across images."""
+        if self.is_rolled:
+            yield from compressed(rolled_targets(self, rect))
+            return
         row, rows, col, cols = rect
         images = Axis(_ANY, self.pixels)
         strided = self.strided or Axis(1, 0)
@@ -105,7 +120,7 @@ class Permutation(Struct, frozen=True, kw_only=True):
     def complete(self, pixels: int) -> int:
         """Leading pixels of the result that are stored when as many of the map are."""
         whole = self.pixels
-        for count, stride in (*self.rows, *self.cols):
+        for count, stride in () if self.is_rolled else (*self.rows, *self.cols):
             if whole // count != stride:
                 break
             whole = stride
@@ -142,10 +157,72 @@ def with_strided_reads(found: Permutation, most: int) -> Permutation:
     """
     if len(found.cols) < 2 or found.step <= MOST_STEP or found.cols[-1].size > most:
         return found
+    if found.is_rolled:
+        return found
     *cols, strided = found.cols
     if cols[-1].stride > 1:
         return found
     return Permutation(rows=found.rows, cols=tuple(cols), strided=strided)
+
+
+def rolled(
+    found: Permutation, before: tuple[int, int], after: tuple[int, int], cols: int
+) -> Permutation:
+    """The permutation of a map that is rolled back `before`, whose result, of so many columns, is
+    rolled back `after` it.
+    """
+    return replace(found, before=before, after=after, result_cols=cols)
+
+
+def rolled_targets(found: Permutation, rect: tuple[int, int, int, int]) -> np.ndarray:
+    """Words of the result of the pixels of a rectangle, in their order."""
+    row, rows, col, cols = rect
+    height, width = (math.prod(axis.size for axis in axes) for axes in (found.rows, found.cols))
+    image, y = np.divmod(np.arange(row, row + rows), height)
+    down = _strides(found.rows, (y - found.before[0]) % height)
+    across = _strides(found.cols, (np.arange(col, col + cols) - found.before[1]) % width)
+    y, x = np.divmod(np.add.outer(down, across), found.result_cols)
+    y, x = y - found.after[0], (x - found.after[1]) % found.result_cols
+    within = y % (found.pixels // found.result_cols) * found.result_cols + x
+    return (image[:, None] * found.pixels + within).reshape(-1)
+
+
+def _strides(axes: Nest, numbers: np.ndarray) -> np.ndarray:
+    """Words of the result of numbers whose digits are axes."""
+    words = np.zeros_like(numbers)
+    for count, stride in reversed(axes):
+        numbers, digits = np.divmod(numbers, count)
+        words += digits * stride
+    return words
+
+
+def compressed(targets: np.ndarray) -> Iterator[Run]:
+    """Stores of consecutive words to these words of a result: runs of neighbours, rows of runs and
+    blocks of rows with equal strides, each as long as possible.
+    """
+    starts = np.flatnonzero(np.diff(targets, prepend=targets[0] - 2) != 1).tolist()
+    sizes = np.diff([*starts, targets.size]).tolist()
+    nests = [(int(targets[at]), (Axis(n, 1),)) for at, n in zip(starts, sizes, strict=True)]
+    for _ in range(2):
+        nests = [*_joined(nests)]
+    source = 0
+    for target, nest in nests:
+        yield Run(source, target, _merged(nest[:-1]) + nest[-1:])
+        source += math.prod(axis.size for axis in nest)
+
+
+def _joined(nests: Sequence[tuple[int, Nest]]) -> Iterator[tuple[int, Nest]]:
+    """Equal nests at equal distances, as one with one more loop."""
+    at = 0
+    while at < len(nests):
+        (first, nest), count, stride = nests[at], 1, 0
+        for target, other in nests[at + 1 :]:
+            distance = target - first - (count - 1) * stride
+            if other != nest or distance < 1 or distance != (stride or distance):
+                break
+            count, stride = count + 1, distance
+        yield first, (Axis(count, stride), *nest)
+        at += count
 
 
 def _suffixes(axes: Nest, size: int) -> list[int]:

@@ -3,7 +3,13 @@
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import same_storage
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.layout.permutation import MOST_STEP, Permutation, permutation, with_strided_reads
+from opu_fuse.layout.permutation import (
+    MOST_STEP,
+    Permutation,
+    permutation,
+    rolled,
+    with_strided_reads,
+)
 
 _MOST_STRIDED = 16
 """Instructions in which the copy path reads the columns of a tile."""
@@ -16,6 +22,8 @@ def permuted(node: Node, cols: int, *, alone: bool) -> Permutation:
     post do not. Raises DoesNotFit.
     """
     found = permutation(node.attrs["extents"], node.attrs["order"], cols)
+    if found is not None and "before" in node.attrs:
+        found = rolled(found, node.attrs["before"], node.attrs["after"], node.shape[3])
     if found is None:
         raise DoesNotFit(
             node.name,

@@ -6,7 +6,8 @@ Where on a comparison. No node outside the subgraph may read its inner values. A
 whole channels of one map, or inserts channels of zeros: a Reshape, Transpose, Reshape that
 interleaves groups of channels, a Gather or Slice of channels, a Pad by channels that a rewrite has
 inserted. A *permutation* exchanges pixels of a map: a Reshape that views them in further axes, a
-Transpose of these, a Reshape to the rows and columns of the result. A *norm* is a normalisation of
+Transpose of these, a Reshape to the rows and columns of the result; rolls before and after it
+belong to it where the machine runs them (`rolls.py`). A *norm* is a normalisation of
 the last axis between two Transposes, so that its operand and result have channels first, or a
 division by the first channel (`divisions.py`); the host runs it. The quantiser rounds only the
 results of tables, shuffles and permutations. Each composite is one node of the data-flow graph.
@@ -16,7 +17,7 @@ in 0..1, sums and products with a scalar. Inside the subgraph of a table they be
 sums and products with a scalar immediately before or after it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.model.divisions import division
-from opu_fuse.model.known_values import const_array
+from opu_fuse.model.known_values import const_array, slice_ranges
 from opu_fuse.model.known_values import known_shape as _dims
 from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, NORMS, TRUTHS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes
+from opu_fuse.model.rolls import Roll, roll_of, rolls
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE, PERMUTE = "table", "shuffle", "permute"
@@ -46,7 +48,8 @@ class Composite(Struct, frozen=True, kw_only=True):
     nodes: its nodes in graph order. The last one writes the result.
     attrs: `functions` of a table (operator types in order); `order` of a shuffle (for each channel
     of the result the index of the source channel, -1 for zeros); `extents` of a permutation (axes
-    in which it views the pixels) and `order` of these in the result; those of a pad; none of a
+    in which it views the pixels) and `order` of these in the result, and `before` and `after`, the
+    rows and columns by which map and result are rolled back, if any; those of a pad; none of a
     norm.
     """
 
@@ -75,7 +78,9 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
         if node in at_ports:
             continue
         tables.visit(node)
-        if (whole := _shuffle(node) or permutation(node) or _norm(node)) is not None:
+        if (whole := _shuffle(node) or _permutation(node) or _norm(node)) is not None:
+            for inner in whole.nodes:
+                by_result.pop(inner, None)  # what its rolls are next to
             by_result[node] = whole
         if (divided := division(node)) is not None:
             nodes = divided.nodes
@@ -91,22 +96,6 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
 def is_slope(alpha: float) -> bool:
     """Whether a comparator of the machine can compute a LeakyRelu of slope `alpha`."""
     return 0.0 <= alpha <= 1.0
-
-
-def slice_ranges(node: ir.Node) -> list[range] | None:
-    """Range of indices that a Slice takes along each axis; None if it is not static."""
-    numbers = [const_array(v) for v in node.inputs[1:]]
-    starts, ends, axes, steps = (*numbers, *[None] * (4 - len(numbers)))
-    static = [data is not None or not v for data, v in zip(numbers, node.inputs[1:], strict=True)]
-    shape = _dims(node.inputs[0]) if node.inputs[0] is not None else ()
-    if starts is None or ends is None or not shape or not all(static):
-        return None
-    axes = np.arange(starts.size) if axes is None else axes
-    steps = np.ones(starts.size, np.int64) if steps is None else steps
-    taken = [range(size) for size in shape]
-    for axis, *part in np.stack([axes, starts, ends, steps], axis=1).tolist():
-        taken[axis] = range(shape[axis])[slice(*part)]
-    return taken
 
 
 def real_array(value: ir.Value | None) -> np.ndarray | None:
@@ -373,6 +362,52 @@ def interleaving(last: ir.Node) -> Composite | None:
     numbers = np.arange(shape[1]).reshape(split[lead], -1)
     order = {"order": tuple(numbers.T.reshape(-1).tolist())}
     return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=order)
+
+
+def _permutation(last: ir.Node) -> Composite | None:
+    """Permutation with the rolls before and after it, or rolls alone, else None."""
+    if not rolls(last.graph):
+        return permutation(last)
+    after = [*_rolls(last.outputs[0], None)]
+    value = after[-1].source if after else last.outputs[0]
+    producer = value.producer()
+    alone = not after or _read_only_by(value, {*after[-1].nodes})
+    inner = permutation(producer) if producer is not None and alone else None
+    before = [*_rolls(inner.source, {inner.nodes[0]})] if inner is not None else []
+    source = (before or ([] if inner is None else [inner]) or after or [None])[-1]
+    if source is None or not (before or after):
+        return inner
+    if source.source.is_graph_input() or last.outputs[0].is_graph_output():
+        return permutation(last)  # the port does it
+    if inner is None:
+        shape, attrs = _dims(source.source), {"order": (0, 1)}
+        attrs |= {"extents": shape[2:], "before": _sum(after), "after": (0, 0)}
+        after, before = [], after
+    else:
+        attrs = {**inner.attrs, "before": _sum(before), "after": _sum(after)}
+    between = () if inner is None else inner.nodes
+    nodes = (*_nodes(before), *between, *_nodes(after))
+    return Composite(op=PERMUTE, source=source.source, nodes=nodes, attrs=attrs)
+
+
+def _rolls(value: ir.Value, readers: set[ir.Node] | None) -> Iterator[Roll]:
+    """The rolls that compute a value, the last one first, each read by the next one alone. readers:
+    of the value; None: any.
+    """
+    while (node := value.producer()) is not None and (roll := roll_of(node)) is not None:
+        if readers is not None and not _read_only_by(value, readers):
+            return
+        yield roll
+        value, readers = roll.source, {*roll.nodes}
+
+
+def _nodes(found: Sequence[Roll]) -> list[ir.Node]:
+    return [node for roll in reversed(found) for node in roll.nodes]
+
+
+def _sum(found: Sequence[Roll]) -> tuple[int, int]:
+    """Rows and columns of all rolls."""
+    return sum(roll.back[0] for roll in found), sum(roll.back[1] for roll in found)
 
 
 def permutation(last: ir.Node) -> Composite | None:

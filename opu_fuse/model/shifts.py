@@ -10,9 +10,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from opu_fuse.model.composites import Composite, const_array, slice_ranges
-from opu_fuse.model.known_values import known_shape
+from opu_fuse.model.composites import Composite, const_array
+from opu_fuse.model.known_values import known_shape, slice_ranges
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.unused import is_alive
 from opu_fuse.quant import META_KEY
 
 PAD = "pad"
@@ -34,7 +35,7 @@ def shift_of(node: ir.Node) -> Composite | None:
     if crop.op_type != "Slice" or crop.domain not in STANDARD or crop.inputs[0] is None:
         return None
     quants = [v.meta.get(META_KEY) for v in (crop.inputs[0], middle, node.outputs[0])]
-    readers = {use.node for use in middle.uses() if _is_alive(use.node)}
+    readers = {use.node for use in middle.uses() if is_alive(use.node)}
     if readers != {node} or middle.is_graph_output() or any(q != quants[0] for q in quants):
         return None
     pads = _amounts(crop, amounts.tolist())
@@ -42,11 +43,6 @@ def shift_of(node: ir.Node) -> Composite | None:
         return None
     attrs: Mapping[str, Any] = {"pads": pads, "channels": (0, 0), "value": 0.0}
     return Composite(op=PAD, source=crop.inputs[0], nodes=(crop, node), attrs=attrs)
-
-
-def _is_alive(node: ir.Node) -> bool:
-    """Whether a node has a reader; nodes that a rewrite replaced have none."""
-    return any(v.uses() or v.is_graph_output() for v in node.outputs)
 
 
 def _amounts(crop: ir.Node, pads: list[int]) -> tuple[int, ...] | None:

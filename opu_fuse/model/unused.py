@@ -29,3 +29,8 @@ def anything_unused(model: ir.Model) -> bool:
 
 def _unread(value: ir.Value, shown: frozenset[ir.Value]) -> bool:
     return not value.uses() and value not in shown
+
+
+def is_alive(node: ir.Node) -> bool:
+    """Whether a node has a reader; nodes that a rewrite replaced have none."""
+    return any(v.uses() or v.is_graph_output() for v in node.outputs)

@@ -32,12 +32,16 @@ _MOST = 4
 
 _WIDTHS = 4
 """Tiles of a norm and a partner that are timed."""
+_EARLIER = 3
+"""Places by which a norm without partners is tried earlier."""
 
 _Tiles = dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]]
 
 
 def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
-    """Put layers into units with norms where that is faster, with their tiles and order."""
+    """Put layers into units with norms, or norms earlier, where that is faster, with their tiles
+    and order.
+    """
     order, known = _Dependences(dfg, partition, tiling), _Tiles()
     segments: list[SegmentSteps] = []
     changed: list[PlannedUnit] = []
@@ -45,7 +49,7 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
         now = _with_partners(units, order, known, hw)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
-    if not changed:
+    if segments == [*tiling.segments]:
         return tiling
     new = {g: x for unit in changed for g, x in zip(unit.groups, unit.layers, strict=True)}
     fillers = {a: b for unit in changed for a, b in pairwise(unit.groups)}
@@ -110,6 +114,7 @@ def _with_partners(
             if better is None:
                 break
             now, norm = better
+    now = _norms_first(now, order, hw)
     gain, near = saved(units, now, hw) if now != units else (0.0, 0.0)
     return now if gain > RESOLUTION * near else units
 
@@ -124,6 +129,24 @@ def _transposes_first(units: Sequence[PlannedUnit], order: _Dependences) -> list
             at = now.index(unit)
             first = order.between(now, at).start
             now.insert(first, now.pop(at)) if first < at else None
+    return now
+
+
+def _norms_first(
+    units: Sequence[PlannedUnit], order: _Dependences, hw: HwSpec
+) -> Sequence[PlannedUnit]:
+    """The units with norms a few places earlier where that is faster: the array computes the
+    product of the next head while post computes the softmax of this one.
+    """
+    now = units
+    for norm in [unit for unit in units if _is_norm(unit)]:
+        at, best, most = now.index(norm), now, 0.0
+        for to in range(max(order.between(now, at).start, at - _EARLIER), at):
+            changed = [*now[:to], norm, *now[to:at], *now[at + 1 :]]
+            gain, near = saved(now, changed, hw)
+            if gain > max(most, RESOLUTION * near):
+                best, most = changed, gain
+        now = best
     return now
 
 

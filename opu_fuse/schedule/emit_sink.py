@@ -240,22 +240,20 @@ class EmitSink:
             base += chunk.block * layout.row_words + above * where["row_pitch"]
         else:
             where = read.of_part()
-        pitch, pixels = (
-            shape.in_rows * where["row_pitch"],
-            shape.words(pre_pool.rows, pre_pool.cols),
-        )
+        pitch = 0 if shape.unit else shape.in_rows * where["row_pitch"]
+        pixels = shape.words(pre_pool.rows, pre_pool.cols)
         registers = {
             **where,
             "stride_y": shape.window.strides[0],
             "stride_x": shape.window.strides[1] * shape.column,
-            "out_rows": pre_pool.rows // read.images,
+            "out_rows": pre_pool.rows // source.images,
             "out_cols": ceil_div(pre_pool.cols, shape.px) * shape.px,
             "psum_block_pitch": pixels,
             "pad_value": layer.layer.pad_value,
             "slot_log2": shape.column_bytes.bit_length() - 1,
         }
-        bases = [base + image * pitch for image in range(read.images)]
-        return Read(bases, registers, pixels // read.images)
+        bases = [base + image * pitch for image in range(source.images)]
+        return Read(bases, registers, pixels // source.images)
 
     def copy(self, layer: PlannedLayer, out: OutputRange, psum: int, read: Read) -> None:
         """`compute.copy` of each image, one for each column of a strided read."""
@@ -271,13 +269,15 @@ class EmitSink:
                 self.append(layer.layer.group, Engine.COMPUTE, "copy", common | own)
 
     def compute(self, layer: PlannedLayer, step: ComputeStep, read: Read) -> None:
-        """`compute.conv` or `compute.depthwise` of each image."""
+        """`compute.conv` or `compute.depthwise` of each image, or of the step's."""
         mode, depthwise = self._hw.array.modes[step.out.mode], layer.shape.depthwise
         unit = self._hw.word_parts if depthwise else segments_per_block(mode, self._hw)
         block = step.part.segment // unit - step.chunk.block
         common = self._common_of_compute(layer, step, read.registers)
         common["ic_first"] = step.part.segment % unit
         for number, base in enumerate(read.bases):
+            if step.image not in (None, number):
+                continue
             registers = {
                 **common,
                 "feature": base + block * common["block_pitch"],

@@ -85,11 +85,12 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
     kernel = shape.window
     image, first = divmod(pre_pool.row, shape.pre_pool_rows)
     images = max(1, pre_pool.rows // shape.pre_pool_rows)
+    stacked = 1 if shape.unit else images  # all images read one unit matrix
     above = 0 if shape.unit else image * shape.in_rows
     y0, y1, y = kernel.part_span(
         0, first, pre_pool.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
-    read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
+    read = (above + y0, y1 - y0) if stacked == 1 else (above, images * shape.in_rows)
     left, right = (kx * layer.cols_per_iteration for kx in (chunk.kx[0], sum(chunk.kx)))
     x0, x1, x = kernel.part_span(
         1, pre_pool.col, pre_pool.cols, shape.in_cols, left, min(right, kernel.kernel[1])
@@ -105,7 +106,7 @@ def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Win
         x=x + x0,
         shape=shape,
         above=above,
-        images=images,
+        images=stacked,
         pixels=layout.word // slot,
         pitch=words if shape.im2row is None else shape.im2row.row_words(words),
     )

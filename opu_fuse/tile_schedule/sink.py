@@ -59,10 +59,11 @@ class FeatureSource(Struct, frozen=True):
 
 
 class ComputeStep(Struct, frozen=True):
-    """The computation of one weight chunk for a tile, for all its images.
+    """The computation of one weight chunk for a tile.
 
     weights, pre: (first, count) of the words in the weight and pre buffers;
-    psum: first word of the partial-sum bank.
+    psum: first word of the partial-sum bank;
+    image: the image of the tile whose weights these are, None for all images.
     """
 
     out: OutputRange
@@ -71,6 +72,7 @@ class ComputeStep(Struct, frozen=True):
     weights: Span
     pre: Span | None
     psum: int
+    image: int | None = None
 
 
 class ToBank(Struct, frozen=True):

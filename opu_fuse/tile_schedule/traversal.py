@@ -10,7 +10,7 @@ the next layer.
 """
 
 from collections.abc import Collection, Hashable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -216,7 +216,8 @@ class TileSchedule(Generic[Layer, Read]):
         images = images_of(shape, rect.rows)
         if psum is None:
             psum = self._banks[Space.PSUM].take_oldest()
-        image = pre_pool.row // shape.pre_pool_rows if shape.computed else 0
+        first = pre_pool.row // shape.pre_pool_rows
+        own = [(i, first + i) for i in range(images)] if shape.computed else [(None, 0)]
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
             if line_buffer is None:
@@ -231,9 +232,10 @@ class TileSchedule(Generic[Layer, Read]):
             if shape.pre:
                 blocks = chunk.block, chunk.blocks
                 pre = self._pre(layer, blocks, (pre_pool.row // shape.pre_pool_rows, images))
-            for weights in chunk.weights:
-                words = self._weights(layer, weights, image)
-                sink.compute(layer, ComputeStep(out, chunk, weights, words, pre, psum), read)
+            for weights, (image, map_image) in product(chunk.weights, own):
+                words = self._weights(layer, weights, map_image)
+                step = ComputeStep(out, chunk, weights, words, pre, psum, image)
+                sink.compute(layer, step, read)
         return psum
 
     def _features(

@@ -219,8 +219,6 @@ def _image_cuts(shape: Shape) -> list[int]:
     """Candidate images per tile, more than one."""
     if shape.phased or shape.im2row or any(side.broadcast for side in shape.sides):
         return []  # rows of images are not contiguous; a gate is one pixel for a whole tile
-    if shape.computed:
-        return []  # each image has its own weights
     return [images for images in _cuts(shape.images) if images > 1]
 
 

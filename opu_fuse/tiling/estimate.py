@@ -92,8 +92,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
-        own = shape.images if shape.computed else 1  # weights of each image
-        weight_bytes = weights * (own if resident or tiles == 1 else tiles)
+        own, each = (shape.images, tile.images) if shape.computed else (1, 1)  # of each image
+        weight_bytes = weights * (own if resident or tiles == 1 else tiles * each)
     else:
         compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0
@@ -118,7 +118,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if shape.stores_halo(tile.rows):  # stored and loaded
         halo_bytes = 2 * tiles * blocks * tile.cols * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + halo_bytes
-    post = tiles * tile.images * _post_of_tile(shape, hw, tile, blocks)
+    post = tiles * _post_of_tile(shape, hw, tile, blocks)
     dram = total_bytes / hw.dram.rate
     total = max(
         compute,
@@ -134,8 +134,15 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
-        total_cycles=_with_stores(total, shape, hw, tile, blocks) + post / pieces,
+        total_cycles=_with_stores(total, shape, hw, tile, blocks) + _end(shape, post / pieces),
     )
+
+
+def _end(shape: Shape, post: float) -> float:
+    """Cycles in which only post works, on the last tile: not for heads of windows, of which the
+    next one follows. post: cycles of a tile.
+    """
+    return 0.0 if shape.computed and shape.images > 1 else post
 
 
 def _with_stores(total: float, shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> float:
@@ -196,7 +203,7 @@ def _read(
 
 def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
     """Post cycles for all channel blocks of a tile. Instructions of a norm wait for each other."""
-    count = _post_cycles(shape, hw, tile)
+    count = tile.images * _post_cycles(shape, hw, tile)
     if not shape.passes:
         return blocks * count
     words = max(shape.param_words, PARAM_WORDS)

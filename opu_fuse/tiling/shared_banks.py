@@ -10,7 +10,7 @@ computes tiles of other layers into each bank, both are busy:
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec.structs import replace
 
@@ -63,21 +63,24 @@ def shared_tiles(
 
 def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
     """Most words of partial sums of a layer in a slot."""
-    words = shape.words(tile.rows, tile.cols) * tile.blocks
+    words = tile.images * shape.words(tile.rows, tile.cols) * tile.blocks
     return ceil_div(_pieces(shape, tile, hw), slots) * words
 
 
 def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
-    """Tiles of a norm of other widths, the widest that fit."""
+    """Tiles of a norm of other widths, the widest that fit: several whole rows, or parts of one."""
+    images = {ceil_div(norm.images, parts): None for parts in range(1, norm.images)}
+    several = (replace(tile, images=count, rows=1, cols=norm.out_cols) for count in images)
     least = ceil_div(norm.out_cols * tile.blocks, hw.buffers.psum.bank_words - 1)
     widths = {ceil_div(norm.out_cols, parts): None for parts in range(least, norm.out_cols + 1)}
-    tiles = (replace(tile, rows=1, cols=cols) for cols in widths)
+    tiles = chain(several, (replace(tile, images=1, rows=1, cols=cols) for cols in widths))
     yield from islice((each for each in tiles if _fits(norm, each, hw)), _WIDTHS)
 
 
 def _fits(norm: Shape, tile: Tile, hw: HwSpec) -> bool:
-    size = tile.rows, tile.cols
-    words = feature_words(norm, hw, *size, tile.kernel) * tile.in_blocks
+    size = tile.images * tile.rows, tile.cols
+    words = feature_words(norm, hw, tile.rows, tile.cols, tile.kernel, tile.images)
+    words *= tile.in_blocks
     fits = overflow(norm, hw, size, size, tile.blocks) is None
     return fits and words <= hw.buffers.feature.bank_words
 

@@ -296,7 +296,7 @@ def feature_words(
     """
     w = shape.window
     in_rows = min((rows - 1) * w.strides[0] + (kernel[0] - 1) * w.dilations[0] + 1, shape.in_rows)
-    if images > 1:
+    if images > 1 and not shape.unit:
         in_rows = images * shape.in_rows
     in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
     slot, word = shape.slot, hw.word_bytes

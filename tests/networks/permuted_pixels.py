@@ -37,6 +37,18 @@ BACK = {
 """From d to e, as a was."""
 
 
+def roll(source: str, result: str, *axes: int) -> str:
+    """A roll by two along axes of a map with channels first: two parts, exchanged."""
+    text = ""
+    for axis in axes:
+        made = result if axis == axes[-1] else f"{result}{axis}"
+        text += f"""
+  {made}l = Slice({source}, two, end, ax{axis}) {made}f = Slice({source}, zero, two, ax{axis})
+  {made} = Concat<axis={axis}>({made}l, {made}f)"""
+        source = made
+    return text
+
+
 def network(
     spelling: str,
     channels: int,
@@ -45,14 +57,17 @@ def network(
     *,
     before: str = "a = Conv(x, w0)",
     between: str = "d = Conv(b, w1)",
+    after: str = "",
 ) -> onnx.ModelProto:
-    """`before` of x (1, 5, h, w); there and back, with `between`, and a sum with a convolution.
+    """`before` of x (1, 5, h, w); there and back, with `between`; `after` from e0 to e; and a sum
+    with a convolution.
 
     counts, sides: windows down and across, and their rows and columns.
     """
     (i, j), (h, w), c = counts, sides, channels
     rows, cols, n = i * h, j * w, i * j
     back = BACK["patches" if spelling == "patches" else "windows"]
+    back = back.replace(" e =", " e0 =") + after if after else back
     size = f"float[1,5,{rows},{cols}]"
     text = f"""{_HEADER} g ({size} x) => (float[1,{c},{rows},{cols}] y) {{
   {before} {SPELLINGS[spelling]} {between} {back} k = Conv(x, w2) y = Add(e, k) }}"""
@@ -63,6 +78,10 @@ def network(
             "w0": rng.normal(size=(c, 5, 1, 1)),
             "w1": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
             "w2": rng.normal(size=(c, 5, 1, 1)),
+            "zero": np.array([0]),
+            "two": np.array([2]),
+            "end": np.array([1 << 40]),
+            **{f"ax{axis}": np.array([axis]) for axis in (2, 3)},
             "s6": np.array([1, i, h, j, w, c]),
             "s5": np.array([i, h, j, w, c]),
             "sm": np.array([1, n, h * w, c]),

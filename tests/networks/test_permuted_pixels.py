@@ -9,7 +9,7 @@ from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.cycle.run import run_cycle
 from tests.hw.norm_machine import norm_machine
 from tests.networks.attention_blocks import with_constants
-from tests.networks.permuted_pixels import SPELLINGS, network
+from tests.networks.permuted_pixels import SPELLINGS, network, roll
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -21,6 +21,20 @@ CASES = {
     "turned": network("patches", 17, (5, 3), (1, 4)),
     "after a function": network(
         "patches", 9, (5, 3), (2, 2), before="c0 = Conv(x, w0) a = Relu(c0)"
+    ),
+    "rolled before": network(
+        "windows", 12, (2, 3), (3, 2), before=f"c0 = Conv(x, w0) {roll('c0', 'a', 2, 3)}"
+    ),
+    "rolled before and after": network(
+        "windows",
+        70,
+        (3, 2),
+        (3, 4),
+        before=f"c0 = Conv(x, w0) {roll('c0', 'a', 2, 3)}",
+        after=roll("e0", "e", 3, 2),
+    ),
+    "rolled alone": network(
+        "windows", 9, (2, 2), (3, 3), between=f"d0 = Conv(b, w1) {roll('d0', 'd', 3)}"
     ),
 }
 
@@ -53,6 +67,12 @@ def test_stores_permute_without_a_pass_of_their_own_where_neighbours_remain_near
     assert groups(opu_fuse.compile(CASES["windows"], "opu-1024a"))[:2] == [["conv", "permute"]] * 2
     patches = groups(opu_fuse.compile(CASES["patches"], "opu-1024a"))
     assert patches[:3] == [["conv"], ["permute"], ["conv", "permute"]]
+
+
+def test_rolls_are_part_of_the_permutations_next_to_them():
+    found = groups(opu_fuse.compile(CASES["rolled before and after"], "opu-1024a"))
+    assert found[:2] == [["conv", "permute"]] * 2
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize("spelling", ["windows", "patches"])

@@ -111,8 +111,9 @@ def test_the_prediction_of_pairs_is_near_the_cycle_engine(found, machine):
     assert sum(group.cycles for group in found.bundle.groups) == pytest.approx(cycles, rel=0.05)
 
 
-def test_images_of_a_batch_have_the_bits_of_each(found, machine, rng):
-    together = compile_model(HEADS, machine, Options(batch=2))
+def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
+    model = blocks.cross(100, heads=3)
+    found, together = (compile_model(model, machine, Options(batch=n)) for n in (1, 2))
     assert together.plan.co_scheduled
     (port,) = found.bundle.inputs
     x = {port.name: rng.normal(size=(2, *port.shape[1:])).astype(np.float32)}

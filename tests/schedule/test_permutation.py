@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opu_fuse.layout.permutation import MOST_STEP, Permutation, permutation, with_strided_reads
+from opu_fuse.layout.permutation import (
+    MOST_STEP,
+    Permutation,
+    permutation,
+    rolled,
+    with_strided_reads,
+)
 
 WINDOWS = ((8, 7, 8, 7), (0, 2, 1, 3))
 PATCHES = ((16, 2, 16, 2), (1, 3, 0, 2))
@@ -62,6 +68,35 @@ def test_every_pixel_of_a_rectangle_is_stored_where_numpy_puts_it(case):
     parts = where[row : row + rows].reshape(rows, cols // count, count)
     expected = np.moveaxis(parts, -1, 0).reshape(-1)
     np.testing.assert_array_equal(stored(strided, (row, rows, 0, cols)), expected)
+
+
+@given(cases(), st.tuples(*[st.integers(0, 5)] * 4), st.data())
+def test_rolls_before_and_after_are_those_of_numpy(case, by, data):
+    extents, order, images, cols, (row, rows, col, width) = case
+    found = permutation(extents, order, cols)
+    if found is None:
+        return
+    pixels = math.prod(extents)
+    result_cols = data.draw(st.sampled_from([n for n in range(1, pixels + 1) if pixels % n == 0]))
+    found = rolled(found, by[:2], by[2:], result_cols)
+    source = np.arange(pixels).reshape(-1, cols)
+    moved = np.roll(source, (-by[0], -by[1]), (0, 1)).reshape(extents).transpose(order)
+    result = np.roll(moved.reshape(-1, result_cols), (-by[2], -by[3]), (0, 1)).reshape(-1)
+    one = np.empty(pixels, int)
+    one[result] = np.arange(pixels)
+    where = np.concatenate([image * pixels + one for image in range(images)]).reshape(-1, cols)
+    expected = where[row : row + rows, col : col + width].reshape(-1)
+    np.testing.assert_array_equal(stored(found, (row, rows, col, width)), expected)
+    assert with_strided_reads(found, 16) == found or by == (0, 0, 0, 0)
+    assert found.complete(pixels - 1) == 0 or by == (0, 0, 0, 0)
+
+
+def test_a_row_of_shifted_windows_is_three_instructions_for_each_of_its_rows():
+    found = permutation(*WINDOWS, 56)
+    assert found is not None
+    found = rolled(found, (3, 3), (0, 0), 49)
+    nests = [run.nest for run in found.runs((3, 7, 0, 56))]
+    assert nests == [((3, 1),), ((7, 49), (7, 1)), ((4, 1),)] * 7
 
 
 @given(cases(), st.integers(0, 600))

@@ -28,6 +28,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
+from opu_fuse.model.rolls import roll_of, rolls
 from opu_fuse.quant import REWRITE_KEY
 
 _WHY = "a sum of the padded maps: a machine joins channels, not rows or columns"
@@ -48,6 +49,8 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if any(is_standard(use.node, "Transpose") for use in result.uses()):
         return False  # channels are last: it joins when the Transpose has moved before it
+    if rolls(graph) and roll_of(node) is not None:
+        return False  # the machine rolls it as it stores
     axis %= 4
     values = [v for v in node.inputs if v is not None]
     sizes = [static_shape(v) for v in values]

@@ -15,6 +15,7 @@ from opu_fuse.frontend.canonical.gather_as_conv import convolve
 from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import quant_of, standard_nodes, static_shape
 from opu_fuse.frontend.unrounded import moves_an_input
+from opu_fuse.model.rolls import is_rolled, rolls
 from opu_fuse.model.shifts import shift_of
 
 
@@ -31,6 +32,8 @@ def run(model: ir.Model) -> bool:
             continue
         if any(shift_of(use.node) for use in y.uses()):
             continue  # one operator with the Pad
+        if rolls(model.graph) and is_rolled(y):
+            continue  # one operator with the Concat
         if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
             continue
         ones = np.ones((shape[1], 1, 1, 1), np.int8)

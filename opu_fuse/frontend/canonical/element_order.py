@@ -11,7 +11,7 @@ import onnx_ir as ir
 from msgspec import Struct
 
 from opu_fuse.frontend.editing import constant, is_standard, operand, quant_of, static_shape
-from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.known_values import slice_ranges
 
 LARGEST = 1 << 25
 """Largest number of elements that are traced: 128 MiB of indices. The scores of 12 heads and 1500

@@ -27,7 +27,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.operator_sets import ELEMENT_WISE, WINDOWS_OF_OPERAND
 
 Cut = tuple[int, int, int, int]

@@ -18,7 +18,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
-from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.operator_sets import SELECTS
 from opu_fuse.model.preprocessing import after_bytes
 

@@ -32,7 +32,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.quant import CHOICE_KEY, DIVISION_KEY, META_KEY, NORMS_KEY, REWRITE_KEY
 
 _WHY = "a head's channels, which share words with others, moved by a convolution with ones"

@@ -26,8 +26,8 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.composites import slice_ranges
 from opu_fuse.model.divisions import is_divisor
+from opu_fuse.model.known_values import slice_ranges
 
 _CHANNELS = 1
 _RANKS = {2, 4}

@@ -47,7 +47,7 @@ from opu_fuse.frontend.editing import (
     rewrite,
     static_shape,
 )
-from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS, SELECTS
 
 _CASES = (*ELEMENT_WISE, *NORMS, *SELECTS, "Concat", "Gemm", "MatMul", "Transpose")
