@@ -36,6 +36,7 @@ from opu_fuse.frontend.canonical import (
     resize_linear,
     row_splits,
     scalar_factors,
+    separable_attention,
     sink_transposes,
     slices,
     space_depth_as_conv,
@@ -95,6 +96,7 @@ REWRITES: Mapping[str, Step] = {
     "branches": pools_before_concat.run,  # after padding: pools have their pads
     "resizes": resize_linear.run,
     "shrinking": resize_down.run,
+    "weighted_sums": separable_attention.run,  # before sums: else the host weights them
     "sums": reductions_as_conv.run,  # before averages: it inserts some
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.
