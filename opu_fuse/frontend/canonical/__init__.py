@@ -22,6 +22,7 @@ from opu_fuse.frontend.canonical import (
     fold_affine,
     fold_crops,
     fold_pads,
+    group_norms,
     identities,
     image_channels,
     lift_1d,
@@ -73,6 +74,7 @@ def _remove_unused(model: ir.Model) -> bool:
 STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # first: other steps match adjacent operators
+    "group_norms": group_norms.run,  # before views: it matches Reshapes
     "einsums": einsums.run,  # before the steps that convert its results
     "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
     "lines": lift_1d.run,  # before pools: they expect images

@@ -43,15 +43,15 @@ def _weighted_sum(total: ir.Node) -> bool:
     weighted, shape = total.inputs[0], static_shape(total.inputs[0])
     if weighted is None or shape is None or len(shape) != 4 or shape[0] != 1 or 0 in shape:
         return False
-    found = _factors(weighted)
-    if found is None or reduced_axes(total) != {_COLUMNS}:
+    found, axes = _factors(weighted), reduced_axes(total)
+    if found is None or axes != frozenset({_COLUMNS}):
         return False
     if static_shape(total.outputs[0]) != (*shape[:_COLUMNS], 1):
         return False
     scores, keys = found
     rows, name = shape[2], f"{total.name}/weighted"
     turned = turned_map(total, scores, rows, name=f"{name}/scores")
-    size = static_shape(turned)
+    size = (1, shape[_COLUMNS], rows, 1)
     weights = insert_before(
         total, "Softmax", [turned], {"axis": 1}, name=f"{name}/softmax", shape=size
     )

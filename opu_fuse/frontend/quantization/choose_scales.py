@@ -152,8 +152,8 @@ def activation_quants(
 
 
 def _factors(graph: ir.Graph) -> set[str]:
-    """Operands of products of two maps, of turns and of divisions by a channel. They have zero point
-    0: no constant makes up for it.
+    """Operands of products of two maps, of turns and of divisions by a channel. They have zero
+    point 0: no constant makes up for it.
     """
     products = (n for n in graph if is_product(n) or is_turn(n) or division(n))
     return {v.name or "" for node in products for v in node.inputs if v is not None}
