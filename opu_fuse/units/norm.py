@@ -329,7 +329,7 @@ NORM = Unit(
     registers=(
         Field(
             *(58, "norm_op", 3),
-            "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; of a map: 6 moments, "
+            "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, "
             "7 normalise",
         ),
         Field(59, "norm_table", 22, "norm memory word of the exponential of 0"),

@@ -1,4 +1,6 @@
-"""Softmax, LayerNorm and RMSNorm as exporters write them, after what machines run before them."""
+"""Softmax, LayerNorm, RMSNorm and GroupNorm as exporters write them, after what machines run before
+them.
+"""
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ NORMS = {
     f" n = Transpose<{_FIRST}>(m)",
     "rms_norm": f"t = Transpose<{_LAST}>(b) m = RMSNormalization<axis=-1,epsilon=1e-6>(t, g)"
     f" n = Transpose<{_FIRST}>(m)",
+    "group_norm": "n = GroupNormalization<num_groups=1,epsilon=1e-6>(b, g, o)",
 }
 """On the map b."""
 
