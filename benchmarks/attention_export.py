@@ -66,6 +66,7 @@ NETWORKS: Mapping[str, Callable[[], Model]] = {
     "mobilenetv4_hybrid": partial(_timm, "mobilenetv4_hybrid_medium", 224),
     "efficientformerv2_s0": partial(_timm, "efficientformerv2_s0", 224),
     "tiny_vit_5m": partial(_timm, "tiny_vit_5m_224", 224),
+    "mobilevitv2_050": partial(_timm, "mobilevitv2_050", 256),
     "mobilevitv2": partial(_timm, "mobilevitv2_100", 256),
     "yolo12n": partial(_yolo, "yolo12n", 320),
     "rtdetr_encoder": partial(_rtdetr_encoder, 320),

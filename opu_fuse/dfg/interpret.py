@@ -324,6 +324,7 @@ RULES: dict[str, Rule] = {
     "softmax": softmax,
     "layer_norm": layer_norm,
     "rms_norm": layer_norm,
+    "group_norm": layer_norm,
     "divide": divide,
     "add": _add,
     "multiply": _multiply,

@@ -27,15 +27,17 @@ def softmax(
 def layer_norm(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
 ) -> np.ndarray:
-    """A LayerNorm or RMSNorm of the channels of each pixel."""
+    """A LayerNorm or RMSNorm of the channels of each pixel, or a GroupNorm of each map."""
     own = settings(dfg, node.index, Stage.NORM, numeric)
     zero, epsilon = own.passes[0]["norm_zero"], epsilon_of(own.passes[0])
     rows = np.moveaxis(values[node.operands[0]], 1, -1).astype(np.int64)
-    squares, count = ((rows - zero) ** 2).sum(-1, keepdims=True), rows.shape[-1]
+    axes = (1, 2, 3) if node.op == "group_norm" else -1
+    squares = ((rows - zero) ** 2).sum(axes, keepdims=True)
+    count = rows.size // squares.size
     if node.op == "rms_norm":
         scaling = normalisation.rms_scaling(count, zero, squares, epsilon)
     else:
-        total = rows.sum(-1, keepdims=True)
+        total = rows.sum(axes, keepdims=True)
         scaling = normalisation.norm_scaling(count, total, squares, epsilon)
     record = np.array(list(own.per_channel or ()), STAGE_OF_OPERATOR[node.op].record)
     mult, bias, shift = (record[name].astype(np.int64) for name in ("gain", "offset", "gain_shift"))

@@ -24,7 +24,7 @@ def batched(shape: Shape, images: int) -> Shape:
     window = _stacked(shape.window, shape.in_rows, shape.pre_pool_rows)
     pool = _stacked(shape.pool_window, shape.pre_pool_rows, shape.out_rows)
     gated = shape.gated or any(side.broadcast for side in shape.sides)  # one pixel for an image
-    if window is None or pool is None or gated or shape.phased:
+    if window is None or pool is None or gated or shape.phased or shape.whole_map:
         return replace(shape, images=images)
     return replace(
         shape,

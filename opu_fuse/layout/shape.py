@@ -182,6 +182,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     from all channels."""
     exponentials: bool = False
     """A post stage looks up exponentials."""
+    whole_map: bool = False
+    """The statistics of these passes are of a whole map (of each image), so that a tile is one."""
     permute: Permutation | None = None
     """The store permutes the pixels."""
     im2row: Im2row | None = None

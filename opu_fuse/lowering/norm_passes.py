@@ -1,11 +1,15 @@
-"""A norm in a pass: statistics of a pixel come from all of its channels, in passes of their own."""
+"""A norm in a pass: statistics of a pixel come from all of its channels, those of a map from all of
+its pixels, in passes of their own.
+"""
 
 from typing import Any
 
+from opu_fuse.dfg.graph import Node
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.lowering.handlers import Draft, ends_before
 from opu_fuse.units import BY_STAGE
+from opu_fuse.units.norm import CHANNELS_MAX
 
 
 def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
@@ -41,4 +45,29 @@ def norm_sizes(draft: Draft, pieces: Pieces) -> dict[str, Any]:
             f"it has {draft.pre_pool[0]} channels, a word has {draft.hw.word_channels}",
             "give it fewer channels",
         )
-    return {"passes": unit.passes[node.op], "exponentials": node.op in unit.looks_up}
+    whole_map = node.op in unit.of_map
+    if whole_map:
+        _require_one_pass(draft, node)
+    return {
+        "passes": unit.passes[node.op],
+        "exponentials": node.op in unit.looks_up,
+        "whole_map": whole_map,
+    }
+
+
+def _require_one_pass(draft: Draft, node: Node) -> None:
+    """Raise DoesNotFit unless a pass computes the whole map of a norm, and its sums hold it."""
+    if draft.transposed is not None or draft.sequences > 1:
+        raise DoesNotFit(
+            node.name,
+            "it normalises a whole map, and the operator before it computes parts of one",
+            "end the group before it",
+        )
+    channels, rows, cols = draft.pre_pool
+    values = rows * cols * -(-channels // draft.hw.word_channels) * draft.hw.word_channels
+    if values > CHANNELS_MAX:
+        raise DoesNotFit(
+            node.name,
+            f"its map has {values} values with those of unused lanes, sums hold {CHANNELS_MAX}",
+            "give it a smaller map",
+        )

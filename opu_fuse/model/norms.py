@@ -1,9 +1,10 @@
-"""Softmax and layer normalisations of the channels of a pixel, which some machines run.
+"""Softmax and normalisations of the channels of a pixel, or of a map, which some machines run.
 
 The others leave them to the host, in floats. The front end marks a model with the operators that
 the machine runs (`quant.NORMS_KEY`); it then rounds their operands and results.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,15 +19,17 @@ from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
 from opu_fuse.model.opsets import STANDARD
 
 _EPSILON = 1e-5
+_GROUP = "GroupNormalization"
 _KINDS = NORMS | {"Softmax"}
 
 
 class Norm(Struct, frozen=True, kw_only=True):
     """A norm that a machine runs.
 
-    op: operator of the hardware spec; source: the map; constants: scale and, of a LayerNorm that
+    op: operator of the hardware spec; source: the map; constants: scale and, of a norm that
     has one, the offset, each one number or one for each channel; attrs: epsilon, not of a Softmax.
-    A division by the first channel counts as one.
+    A division by the first channel counts as one. A GroupNorm of one group is written as a
+    LayerNormalization from axis 1 on.
     """
 
     op: str
@@ -46,7 +49,7 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
         attrs = {"epsilon": divided.epsilon}
         return Norm(op=NORM_OPERATORS["Div"], source=divided.source, attrs=attrs)
     norm = node if whole is None else next((n for n in whole.nodes if n.op_type in NORMS), None)
-    if norm is None or norm.op_type not in _KINDS & {*operators} or norm.domain not in STANDARD:
+    if norm is None or norm.op_type not in _KINDS or norm.domain not in STANDARD:
         return None
     x = norm.inputs[0] if whole is None else whole.source
     shape = known_shape(x)
@@ -55,14 +58,19 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
     if const_array(x) is not None or {ir.DataType.FLOAT} != {x.dtype, node.outputs[0].dtype}:
         return None
     axis = norm.attributes.get_int("axis", -1) % len(shape)
+    of_map = norm.op_type == "LayerNormalization" and (whole, axis, len(shape)) == (None, 1, 4)
+    if of_map and math.prod(shape) > 1 and _GROUP in operators:
+        return _with_constants(norm, NORM_OPERATORS[_GROUP], x, shape[1])
+    if norm.op_type not in operators:
+        return None
     if norm.op_type == "Softmax":
         return Norm(op="softmax", source=x) if axis == 1 else None
     if axis != len(shape) - 1 or (whole is None and len(shape) != 2):
         return None
-    return _with_constants(norm, x, shape[1])
+    return _with_constants(norm, NORM_OPERATORS[norm.op_type], x, shape[1])
 
 
-def _with_constants(norm: ir.Node, x: ir.Value, channels: int) -> Norm | None:
+def _with_constants(norm: ir.Node, op: str, x: ir.Value, channels: int) -> Norm | None:
     """A norm with a constant scale, and offset if it has one."""
     constants = tuple(v for v in norm.inputs[1:] if v is not None)
     data = [const_array(v) for v in constants]
@@ -71,4 +79,4 @@ def _with_constants(norm: ir.Node, x: ir.Value, channels: int) -> Norm | None:
     if not all(d is not None and d.size in {1, channels} and np.isfinite(d).all() for d in data):
         return None
     attrs = {"epsilon": norm.attributes.get_float("epsilon", _EPSILON)}
-    return Norm(op=NORM_OPERATORS[norm.op_type], source=x, constants=constants, attrs=attrs)
+    return Norm(op=op, source=x, constants=constants, attrs=attrs)

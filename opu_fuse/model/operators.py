@@ -137,7 +137,7 @@ OPERATORS: Mapping[str, Operator] = {
         pattern=Pattern.BROADCAST, traits=Trait.TRUTH, host=HostReason.NOT_REAL
     ),
     "GridSample": Operator(host=HostReason.COMPUTED_ADDRESSES),
-    "GroupNormalization": Operator(host=HostReason.ACROSS_CHANNELS),
+    "GroupNormalization": Operator(host=HostReason.ACROSS_CHANNELS, norm="group_norm"),
     "HammingWindow": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.MAKES_NUMBERS),
     "HannWindow": Operator(traits=Trait.SIZED_BY_NUMBERS, host=HostReason.MAKES_NUMBERS),
     "HardSigmoid": Operator(pattern=Pattern.ELEM_WISE, traits=Trait.FUNCTION),

@@ -52,7 +52,9 @@ def is_turn(node: ir.Node) -> bool:
 
 
 def _only_for_products(value: ir.Value) -> bool:
-    """Whether products alone read a value, or what a Pad and constants make of it."""
+    """Whether products alone read a value, or what a Pad, constants and a Softmax of the channels
+    make of it.
+    """
     uses = value.uses()
     return (
         bool(uses)
@@ -62,6 +64,7 @@ def _only_for_products(value: ir.Value) -> bool:
 
 
 def _is_for_products(node: ir.Node) -> bool:
-    """Whether a node pads a value for products or adds a constant to it."""
+    """Whether a node pads a value for products, adds a constant to it or is a Softmax of it."""
     added = node.op_type == "Add" and any(const_array(v) is not None for v in node.inputs)
-    return (added or node.op_type == "Pad") and _only_for_products(node.outputs[0])
+    softmax = node.op_type == "Softmax" and node.attributes.get_int("axis", -1) == 1
+    return (added or softmax or node.op_type == "Pad") and _only_for_products(node.outputs[0])

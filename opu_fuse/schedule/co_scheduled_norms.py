@@ -185,7 +185,8 @@ def _is_norm(unit: PlannedUnit) -> bool:
     layer = unit.layers[0]
     shape, cost = layer.shape, layer.estimate
     bound = cost.post_cycles > cost.compute_cycles
-    return _alone(unit) and shape.array and bool(shape.passes) and shape.out_rows == 1 and bound
+    of_pixels = bool(shape.passes) and not shape.whole_map
+    return _alone(unit) and shape.array and of_pixels and shape.out_rows == 1 and bound
 
 
 def _keeps_array_busy(unit: PlannedUnit) -> bool:

@@ -310,6 +310,8 @@ def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
 
     All channels and columns are preferred, then as many rows as fit, in even parts.
     """
+    if shape.whole_map:
+        return None  # its strips are no maps
     total = ceil_div(shape.pre_pool_channels, hw.word_channels)
     wide = ceil_div(shape.out_cols, shape.px)
     for parts in range(1, wide + 1):

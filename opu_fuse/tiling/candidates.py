@@ -157,7 +157,10 @@ def choose_tile(
     """
     fits: list[Fit] = []
     nearest: Overflow | None = None
-    for c in candidates(shape, hw):
+    tried = candidates(shape, hw)
+    if shape.whole_map:
+        tried = chain(tried, candidates(shape, hw, whole_buffers=True))
+    for c in tried:
         if isinstance(c, Fit):
             fits.append(c)
         elif nearest is None or c.why.gap < nearest.gap or shape.passes:
@@ -199,6 +202,9 @@ def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) 
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
     """Candidate (images, rows, blocks, cols), each an even cut of its extent, largest first."""
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    if shape.whole_map:
+        yield 1, shape.out_rows, blocks, shape.out_cols
+        return
     block_cuts = [blocks] if shape.passes else _cuts(blocks)
     col_cuts, row_cuts = _cuts(ceil_div(shape.out_cols, shape.px)), _cuts(shape.out_rows)
     if shape.passes:  # few pixels fit: each counts

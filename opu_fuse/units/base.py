@@ -237,6 +237,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     lanes_read: of operators of one word whose passes of statistics read its first lanes alone: how
     many each pass reads
     looks_up: those operators that read a table of the memory
+    of_map: those operators whose statistics are of all pixels of a map together
     record: constants of a channel, one parameter word a channel block for each of its bytes
     cycles: latency that they add, the register before the unit included
     run(value, own registers, site): what a stage does to int8 (blocks, ys, xs, lanes)
@@ -269,6 +270,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     passes: Mapping[str, int] = field(default_factory=dict)
     lanes_read: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     looks_up: frozenset[str] = frozenset()
+    of_map: frozenset[str] = frozenset()
     record: np.dtype | None = None
     cycles: int = 0
     run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None

@@ -1,4 +1,5 @@
-"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first.
+"""NORM: Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first, and
+GroupNorm of one group, over a map.
 
 A layer takes two or three passes over the same partial sums. Those before the last one compute
 statistics of every pixel, which stay in the unit, and write nothing.
@@ -6,12 +7,14 @@ statistics of every pixel, which stay in the unit, and write nothing.
     Softmax    MAX -> EXPSUM -> SOFTMAX
     LayerNorm  MOMENTS -> NORMALISE
     RMSNorm    SQUARES -> NORMALISE
+    GroupNorm  MAP_MOMENTS -> MAP_NORMALISE: of all pixels of the pass together
     division   MAX of the divisor -> EXPSUM of it and a zero -> NORMALISE
 
 The exponentials of a division are divisors: the first entry, of the divisor itself, and the entry
 of a zero so many steps below it add up to the divisor.
 """
 
+import math
 from collections.abc import Iterator
 from enum import IntEnum
 
@@ -54,9 +57,13 @@ class NormOp(IntEnum):
     MOMENTS = 3
     SQUARES = 4
     NORMALISE = 5
+    MAP_MOMENTS = 6
+    MAP_NORMALISE = 7
 
 
-RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE)
+_MAPS = (NormOp.MAP_MOMENTS, NormOp.MAP_NORMALISE)
+"""Passes whose pixels have statistics in common."""
+RESULTS = (NormOp.SOFTMAX, NormOp.NORMALISE, NormOp.MAP_NORMALISE)
 """Passes that have results; the others write nothing."""
 _TABLES = (NormOp.EXPSUM, NormOp.SOFTMAX)
 RECORD = np.dtype([("gain", "<i2"), ("gain_shift", "u1"), ("unused", "u1"), ("offset", "<i4")])
@@ -69,7 +76,7 @@ ENTRY_BYTES = 3
 OUTPUT_SHIFTS = range(-32, 32)
 """Exponents of 1 / scale of a softmax: its products keep 64 bits."""
 CHANNELS_MAX = 1 << 16
-"""Of a pixel: sums have the widths for so many."""
+"""Of a pixel, or values of a map: sums have the widths for so many."""
 
 
 def exponential_words(scale: float) -> np.ndarray:
@@ -138,10 +145,12 @@ def _division(operator: Operator) -> Settings:
 
 
 def _norm(operator: Operator) -> Settings:
-    """LayerNorm and RMSNorm. operands: the map, gains, and of LayerNorm the offsets."""
+    """LayerNorm, RMSNorm, GroupNorm. operands: the map, gains, and, but of RMSNorm, offsets."""
     x, y, channels = operator.x, operator.y, operator.result.shape[1]
+    of_map = operator.op == "group_norm"
+    count = math.prod(operator.result.shape[1:]) if of_map else channels
     try:
-        epsilon = Epsilon.of(float(operator.attrs["epsilon"]), x.per_tensor, channels)
+        epsilon = Epsilon.of(float(operator.attrs["epsilon"]), x.per_tensor, count)
     except ValueError as error:
         what = "choose a scale of its operand that suits its values"
         raise ModelError(operator.name, str(error), what) from error
@@ -151,11 +160,13 @@ def _norm(operator: Operator) -> Settings:
     )
     factor = {"norm_scale": epsilon.mantissa, "norm_shift": epsilon.shift}
     rms = operator.op == "rms_norm"
-    first = {"norm_op": NormOp.SQUARES if rms else NormOp.MOMENTS, "norm_zero": x.zero_point * rms}
+    sums = NormOp.SQUARES if rms else NormOp.MAP_MOMENTS if of_map else NormOp.MOMENTS
+    result = NormOp.MAP_NORMALISE if of_map else NormOp.NORMALISE
+    first = {"norm_op": sums, "norm_zero": x.zero_point * rms}
     columns = (gain, gain_shift, np.zeros_like(gain), offset)
     return Settings(
         passes=({**first, **factor},),
-        registers={"norm_op": NormOp.NORMALISE, "norm_zero": y.zero_point},
+        registers={"norm_op": result, "norm_zero": y.zero_point},
         per_channel=tuple(zip(*(column.tolist() for column in columns), strict=True)),
     )
 
@@ -191,17 +202,17 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
             output = OutputScale(mantissa=p["norm_scale"] + 1, exponent=p["norm_shift"])
             scaling = normalisation.softmax_scaling(terms.sum(axis=(0, 3)), output)
             _remember(statistics.scaling, scaling)
-        case NormOp.MOMENTS | NormOp.SQUARES:
+        case NormOp.MOMENTS | NormOp.SQUARES | NormOp.MAP_MOMENTS:
             _remember(statistics.scaling, _deviation(np.where(present, x, 0), p, present))
         case NormOp.SOFTMAX:
             pixel = _scaling_of(statistics.scaling, x)
             scaled = rne_shift(_terms(x, p, site) * pixel.factor, pixel.shift)
             return np.where(present, clamp8(scaled + p["norm_zero"]), np.int8(p["norm_zero"]))
-        case NormOp.NORMALISE:
+        case NormOp.NORMALISE | NormOp.MAP_NORMALISE:
             record = site.parameters(RECORD)
             result = normalisation.normalise(
                 x,
-                _scaling_of(statistics.scaling, x),
+                _scaling_of(statistics.scaling, x[:, :1, :1] if op in _MAPS else x),
                 mult=record["gain"].astype(np.int64),
                 bias=record["offset"].astype(np.int64),
                 shift=(record["gain_shift"] & GAIN_SHIFT_MASK).astype(np.int64),
@@ -219,14 +230,19 @@ def _terms(x: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
 
 
 def _deviation(x: np.ndarray, p: PostParams, present: np.ndarray) -> Scaling:
-    """Scaling by the deviation of each pixel; x: 0 where there is no channel."""
-    count = int(present.sum())
+    """Scaling by the deviation of each pixel or of all, as one pixel; x: 0 where there is no
+    channel.
+    """
+    axes, count = (0, 3), int(present.sum())
+    if p["norm_op"] in _MAPS:
+        x = x.reshape(x.shape[0], 1, 1, -1)
+        count *= p["out_rows"] * p["out_cols"]
     epsilon = Epsilon(mantissa=p["norm_scale"], shift=p["norm_shift"]).value
     if p["norm_op"] == NormOp.SQUARES:
         centred = np.where(present, x - p["norm_zero"], 0)
-        squares = (centred**2).sum(axis=(0, 3))
+        squares = (centred**2).sum(axis=axes)
         return normalisation.rms_scaling(count, p["norm_zero"], squares, epsilon)
-    total, squares = x.sum(axis=(0, 3)), (x**2).sum(axis=(0, 3))
+    total, squares = x.sum(axis=axes), (x**2).sum(axis=axes)
     return normalisation.norm_scaling(count, total, squares, epsilon)
 
 
@@ -259,9 +275,6 @@ def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
 
 def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
     """Statistics are of the pixels of one pass, in its order."""
-    if p["norm_op"] > max(NormOp):
-        yield f"has norm_op = {p['norm_op']}, {context.module} has {len(NormOp)} passes"
-        return
     if p["norm_idle"] >= context.lanes:
         yield f"has norm_idle = {p['norm_idle']}, words have {context.lanes} lanes"
     if context.pools or p["win_rows"] * p["win_cols"] > 1 or p["spread"]:
@@ -269,18 +282,21 @@ def _mistakes(p: PostParams, context: StageContext) -> Iterator[str]:
     shifts = _shifts(p["norm_op"])
     if shifts and p["norm_shift"] not in shifts:
         yield f"has norm_shift = {p['norm_shift']}, it must be {shifts[0]} to {shifts[-1]}"
-    pixels = p["out_rows"] * p["out_cols"]
-    if pixels > context.pixels:
+    pixels, of_map = p["out_rows"] * p["out_cols"], p["norm_op"] in _MAPS
+    if pixels > context.pixels and not of_map:
         yield f"has {pixels} pixels, {context.module} keeps statistics of {context.pixels}"
     if p["blocks"] * context.lanes > CHANNELS_MAX:
         yield f"has {p['blocks']} blocks, {context.module} sums up {CHANNELS_MAX} channels"
+    elif p["norm_op"] == NormOp.MAP_MOMENTS and pixels * p["blocks"] * context.lanes > CHANNELS_MAX:
+        words = pixels * p["blocks"]
+        yield f"has {words} words, {context.module} sums up {CHANNELS_MAX} values of a map"
 
 
 def _shifts(op: int) -> range | None:
     """Values of `norm_shift` in a pass, None where it has no meaning."""
     if op == NormOp.EXPSUM:
         return OUTPUT_SHIFTS
-    if op in (NormOp.MOMENTS, NormOp.SQUARES):
+    if op in (NormOp.MOMENTS, NormOp.SQUARES, NormOp.MAP_MOMENTS):
         return range(normalisation.EPSILON_SHIFT_MAX + 1)
     return None
 
@@ -291,12 +307,13 @@ def _writes(p: PostParams) -> bool:
 
 NORM = Unit(
     module="opu_norm",
-    doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, and division by the first of "
-    "them, in passes over partial sums",
-    runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm", "divide")},
+    doc="Softmax, LayerNorm and RMSNorm over the channels of a pixel, division by the first of "
+    "them, and GroupNorm over a map, in passes over partial sums",
+    runs={ModuleKind.NORM: ("softmax", "layer_norm", "rms_norm", "divide", "group_norm")},
     pattern=Pattern.OUT_EWISE_FUSABLE,
     forms={
         "Div": f"{KNOWN}, of linear attention: a product with keys and values, one of them a sum",
+        "GroupNormalization": f"{KNOWN}, of one group of all channels, constant scale and bias",
         "Softmax": f"{KNOWN}, over the channels of a pixel or the last axis of tokens",
         "LayerNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "
         "constant scale and bias",
@@ -310,7 +327,11 @@ NORM = Unit(
     stage=Stage.NORM,
     prefix="norm",
     registers=(
-        Field(58, "norm_op", 3, "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise"),
+        Field(
+            *(58, "norm_op", 3),
+            "0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, "
+            "7 normalise",
+        ),
         Field(59, "norm_table", 22, "norm memory word of the exponential of 0"),
         Field(60, "norm_idle", 8, "lanes of the last block that hold no channel"),
         Field(61, "norm_zero", -8, "zero point of the result; squares: of the operand"),
@@ -318,7 +339,8 @@ NORM = Unit(
         Field(63, "norm_shift", -7, "expsum: exponent of 1/scale; moments: of epsilon"),
     ),
     memory=Space.NORM,
-    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1, "divide": 2},
+    passes={"softmax": 2, "layer_norm": 1, "rms_norm": 1, "divide": 2, "group_norm": 1},
+    of_map=frozenset({"group_norm"}),
     lanes_read={"divide": (1, 2)},
     looks_up=frozenset({"softmax", "divide"}),
     record=RECORD,

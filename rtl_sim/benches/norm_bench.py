@@ -32,6 +32,7 @@ PASSES = {
     "softmax": (norm_model.MAX, norm_model.EXPSUM, norm_model.SOFTMAX),
     "layer_norm": (norm_model.MOMENTS, norm_model.NORMALISE),
     "rms_norm": (norm_model.SQUARES, norm_model.NORMALISE),
+    "group_norm": (norm_model.MAP_MOMENTS, norm_model.MAP_NORMALISE),
 }
 PIXELS = SPEC.buffers.psum.bank_words
 
@@ -145,11 +146,12 @@ class Bench:
         await self.fill(p, chain, halves=halves)
         words = self.words(p, chain)
         channels = p["blocks"] * W - p["norm_idle"]
+        count = channels * (p["out_block_pitch"] if name == "group_norm" else 1)
         *statistics, result = PASSES[name]
         runs, ties = [], name == "softmax" and rng.random() < 0.3
         p["norm_table"] = self.small_table if ties else 0
         for op in statistics:
-            own = {"norm_op": op, **(self.ties() if ties else self.scale(name, channels))}
+            own = {"norm_op": op, **(self.ties() if ties else self.scale(name, count))}
             if halves:
                 own |= self.half_of_a_step(channels)
             if op == norm_model.MAX:
@@ -179,11 +181,11 @@ class Bench:
         compare("output", self.output[at : at + count], got, [(RUN, run) for run in runs])
         self.seen[name] += channels * p["out_block_pitch"]
 
-    def scale(self, name, channels):
+    def scale(self, name, count):
         """Registers of the pass that scales."""
         if name == "softmax":
             return draw(self.rng, norm_scale=(0, 65535), norm_shift=(0, 10))
-        least = channels // 16 + 1
+        least = count // 16 + 1
         shift = int(self.rng.integers(0, 42))
         mantissa = int(self.rng.integers(max(1, -(-least >> shift)), 1 << 16))
         if self.rng.random() < 0.3:  # the least epsilon
@@ -336,9 +338,13 @@ async def passes_that_the_unit_cannot_do_are_refused_and_change_nothing(dut):
     p |= bench.shape(pixels=2, blocks=1) | {"win_rows": 1, "win_cols": 1, "spread": 0, "keep": 0}
     p |= {"norm_op": norm_model.MAX, "norm_idle": 0}
     many = {"out_rows": 2, "in_rows": 2, "out_cols": PIXELS // 2 + 1, "in_cols": PIXELS}
+    words = CHANNELS_MAX // W
+    of_map = {"norm_op": norm_model.MAP_MOMENTS, "norm_scale": 1, "norm_shift": 0}
     wrong = [
-        {"norm_op": 6},
-        {"norm_op": 7},
+        of_map | {"blocks": 2, "out_cols": words // 2 + 1},
+        of_map | {"out_rows": 2, "out_cols": words // 2 + 1},
+        of_map | {"out_rows": 3, "blocks": words // 3 + 1},
+        of_map | {"norm_shift": 42},
         {"norm_idle": W},
         many,
         {"blocks": CHANNELS_MAX // W + 1},

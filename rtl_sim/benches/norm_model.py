@@ -1,5 +1,6 @@
-"""Softmax, LayerNorm and RMSNorm over the channels of a pixel in Python's integers: the passes of
-the unit `norm` as docs/machine.md defines them. It shares no code with `opu_fuse.normalisation`.
+"""Softmax, LayerNorm and RMSNorm over the channels of a pixel and GroupNorm over a map in Python's
+integers: the passes of the unit `norm` as docs/machine.md defines them. It shares no code with
+`opu_fuse.normalisation`.
 
 Rows are lists of int, the values of a pixel; a record is (gain, gain_shift, offset).
 """
@@ -7,8 +8,8 @@ Rows are lists of int, the values of a pixel; a record is (gain, gain_shift, off
 from decimal import Decimal, localcontext
 from itertools import pairwise
 
-MAX, EXPSUM, SOFTMAX, MOMENTS, SQUARES, NORMALISE = range(6)
-RESULTS = (SOFTMAX, NORMALISE)
+MAX, EXPSUM, SOFTMAX, MOMENTS, SQUARES, NORMALISE, MAP_MOMENTS, MAP_NORMALISE = range(8)
+RESULTS = (SOFTMAX, NORMALISE, MAP_NORMALISE)
 ENTRIES = 256
 
 
@@ -75,6 +76,8 @@ class Norm:
         """A pass that writes nothing. rows: of each pixel, all of its channels."""
         op, x_zero = p["norm_op"], p["norm_zero"]
         epsilon = p["norm_scale"] << max(p["norm_shift"], 0)
+        if op == MAP_MOMENTS:
+            rows = [[x for row in rows for x in row]]
         for pixel, row in enumerate(rows):
             n = len(row)
             if op == MAX:
@@ -84,7 +87,7 @@ class Norm:
                 factor = inverse * (p["norm_scale"] + 1) + (1 << 15) >> 16
                 shift = min(exponent + 17 - p["norm_shift"], 63)
                 self.scaling[pixel] = factor, 0, shift
-            elif op == MOMENTS:
+            elif op in (MOMENTS, MAP_MOMENTS):
                 total = sum(row)
                 spread = n * sum(x * x for x in row) - total * total
                 self.scaling[pixel] = self.deviation(n, total, (spread << 8) + epsilon)
@@ -105,7 +108,7 @@ class Norm:
 
     def results(self, p, pixel, row, records):
         """Of channels of one pixel, each with its record."""
-        factor, offset, shift = self.scaling[pixel]
+        factor, offset, shift = self.scaling[0 if p["norm_op"] == MAP_NORMALISE else pixel]
         if p["norm_op"] == SOFTMAX:
             terms = self.terms(p, pixel, row)
             return [clamp8(rne(t * factor, shift) + p["norm_zero"]) for t in terms]

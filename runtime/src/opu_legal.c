@@ -234,16 +234,18 @@ static int residual_is_illegal(const struct opu_machine_config *m, const int32_t
 static int norm_is_illegal(const struct opu_native *e, const int32_t *own) {
   const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP], lanes = e->machine.word_channels;
   const int32_t shift = own[OPU_REG_POST_NORM_SHIFT];
-  if (op > OPU_NORM_NORMALISE || (uint32_t)own[OPU_REG_POST_NORM_IDLE] >= lanes) return 1;
+  const uint64_t pixels = (uint64_t)POST(OUT_ROWS) * POST(OUT_COLS);
+  if ((uint32_t)own[OPU_REG_POST_NORM_IDLE] >= lanes) return 1;
   if (POST(WIN_ROWS) > 1u || POST(WIN_COLS) > 1u || POST(SPREAD)) return 1;
   if (op == OPU_NORM_EXPSUM && (shift < -(int32_t)OPU_LOWEST_OUTPUT_SHIFT_NEGATED ||
                                 shift > (int32_t)OPU_LARGEST_OUTPUT_SHIFT))
     return 1;
-  if ((op == OPU_NORM_MOMENTS || op == OPU_NORM_SQUARES) &&
+  if ((op == OPU_NORM_MOMENTS || op == OPU_NORM_SQUARES || op == OPU_NORM_MAP_MOMENTS) &&
       (shift < 0 || shift > (int32_t)OPU_LARGEST_EPSILON_SHIFT))
     return 1;
-  if ((uint64_t)POST(OUT_ROWS) * POST(OUT_COLS) > e->machine.norm_pixels) return 1;
-  return (uint64_t)POST(BLOCKS) * lanes > OPU_CHANNELS_MAX;
+  if (pixels > e->machine.norm_pixels && !opu_norm_is_of_map(own)) return 1;
+  if ((uint64_t)POST(BLOCKS) * lanes > OPU_CHANNELS_MAX) return 1;
+  return op == OPU_NORM_MAP_MOMENTS && pixels * POST(BLOCKS) > OPU_CHANNELS_MAX / lanes;
 }
 
 static int norm_looks_up(const int32_t *own) {

@@ -183,7 +183,12 @@ void opu_start_norm(const struct opu_native *e, uint32_t unit);
 void opu_finish_norm(const struct opu_native *e, uint32_t unit);
 static inline int opu_norm_has_results(const int32_t *own) {
   const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
-  return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE;
+  return op == OPU_NORM_SOFTMAX || op == OPU_NORM_NORMALISE || op == OPU_NORM_MAP_NORMALISE;
+}
+/* Whether all pixels of a pass have statistics in common. */
+static inline int opu_norm_is_of_map(const int32_t *own) {
+  const uint32_t op = (uint32_t)own[OPU_REG_POST_NORM_OP];
+  return op == OPU_NORM_MAP_MOMENTS || op == OPU_NORM_MAP_NORMALISE;
 }
 
 /* opu_chain.c: the chain of a pass, and whether the machine has its order. */

@@ -1,4 +1,4 @@
-/* Softmax, LayerNorm and RMSNorm over the channels of a pixel: the arithmetic of
+/* Softmax, LayerNorm and RMSNorm over the channels of a pixel, GroupNorm: the arithmetic of
  * opu_fuse/normalisation.py in the passes of opu_fuse/units/norm.py. */
 #include "opu_native.h"
 
@@ -117,7 +117,7 @@ void opu_norm(const struct opu_native *e, uint32_t unit, const struct opu_gain *
   const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   const uint32_t idle = block + 1u == POST(BLOCKS) ? (uint32_t)OWN(IDLE) : 0u;
   const uint32_t lanes = e->machine.word_channels - idle;
-  struct opu_statistics *s = statistics_of(e, unit) + pixel;
+  struct opu_statistics *s = statistics_of(e, unit) + (opu_norm_is_of_map(own) ? 0u : pixel);
   if (opu_norm_has_results(own)) {
     results(e, own, s, gains, lanes, value);
     memset(value + lanes, OWN(ZERO), idle);
@@ -135,7 +135,7 @@ static void finish_softmax(const int32_t *own, struct opu_statistics *s) {
   s->shift = shift < (int64_t)OPU_LARGEST_NORM_SHIFT ? shift : (int64_t)OPU_LARGEST_NORM_SHIFT;
 }
 
-/* count: of channels. The variance is below 2^58. */
+/* count: of values. The variance is below 2^58. */
 static void finish_deviation(const int32_t *own, int64_t count, struct opu_statistics *s) {
   const int rms = (uint32_t)OWN(OP) == OPU_NORM_SQUARES;
   const int64_t total = rms ? count * OWN(ZERO) : s->sum;
@@ -152,14 +152,15 @@ static void finish_deviation(const int32_t *own, int64_t count, struct opu_stati
              (int64_t)OPU_NORMALISED_FRACTION - narrowed;
 }
 
-static uint32_t pixels_of(const struct opu_native *e) {
-  return POST(OUT_ROWS) * POST(OUT_COLS);
+/* Records that a pass writes. */
+static uint32_t records_of(const struct opu_native *e, const int32_t *own) {
+  return opu_norm_is_of_map(own) ? 1u : POST(OUT_ROWS) * POST(OUT_COLS);
 }
 
 void opu_start_norm(const struct opu_native *e, uint32_t unit) {
   const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   struct opu_statistics *s = statistics_of(e, unit);
-  const uint32_t pixels = pixels_of(e);
+  const uint32_t pixels = records_of(e, own);
   const int is_max = (uint32_t)OWN(OP) == OPU_NORM_MAX;
   uint32_t i;
   if (opu_norm_has_results(own)) return;
@@ -172,8 +173,10 @@ void opu_start_norm(const struct opu_native *e, uint32_t unit) {
 void opu_finish_norm(const struct opu_native *e, uint32_t unit) {
   const int32_t *own = e->registers[OPU_ENGINE_POST][unit];
   const uint32_t op = (uint32_t)OWN(OP);
-  const int64_t count = (int64_t)POST(BLOCKS) * e->machine.word_channels - OWN(IDLE);
-  const uint32_t pixels = pixels_of(e);
+  const int64_t channels = (int64_t)POST(BLOCKS) * e->machine.word_channels - OWN(IDLE);
+  const int64_t of_record = opu_norm_is_of_map(own) ? (int64_t)POST(OUT_ROWS) * POST(OUT_COLS) : 1;
+  const int64_t count = channels * of_record;
+  const uint32_t pixels = records_of(e, own);
   struct opu_statistics *s = statistics_of(e, unit);
   uint32_t i;
   if (op == OPU_NORM_MAX || opu_norm_has_results(own)) return;

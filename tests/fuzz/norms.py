@@ -1,5 +1,8 @@
-"""Softmax, LayerNorm and RMSNorm over the channels of a map, in the spellings of exporters."""
+"""Softmax, LayerNorm and RMSNorm over the channels of a map, GroupNorm over the map, in the
+spellings of exporters.
+"""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,9 +14,11 @@ _LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 def norm(s: Sketch, x: Value) -> Value:
     """One of them: channels first, or between Transposes."""
-    kinds = [_softmax, _softmax, _spelt]
+    kinds = [_softmax, _softmax, _spelt, _instance_norm]
     if s.opset >= 17:
         kinds += [_layer_norm, _layer_norm]
+    if s.opset >= 21:
+        kinds.append(_group_norm)
     if s.opset >= 23:
         kinds.append(_rms_norm)
     return kinds[s.number(0, len(kinds) - 1)](s, x)
@@ -37,6 +42,24 @@ def _layer_norm(s: Sketch, x: Value) -> Value:
 def _rms_norm(s: Sketch, x: Value) -> Value:
     scale = s.numbers((x.channels,), 0.4, 1.6)
     return _between(s, x, lambda t: s.same("RMSNormalization", t, scale, axis=-1, epsilon=1e-5))
+
+
+def _group_norm(s: Sketch, x: Value) -> Value:
+    constants = s.numbers((x.channels,), 0.4, 1.6), s.numbers((x.channels,), -0.5, 0.5)
+    return s.same("GroupNormalization", x, *constants, num_groups=1, epsilon=1e-5)
+
+
+def _instance_norm(s: Sketch, x: Value) -> Value:
+    """A GroupNorm of one group as PyTorch exports it, with or without constants of channels."""
+    flat = 1, 1, x.channels * math.prod(x.size)
+    one, zero = (s.constant(np.array([number], np.float32)) for number in (1, 0))
+    row = s.node("Reshape", (x, s.ints(*flat)), flat)
+    y = s.node("InstanceNormalization", (row, one, zero), flat, epsilon=1e-5)
+    y = s.node("Reshape", (y, s.ints(*x.shape)), x.shape)
+    if s.chance(0.3):
+        return y
+    y = s.same("Mul", y, s.numbers((x.channels, 1, 1), 0.4, 1.6))
+    return s.same("Add", y, s.numbers((x.channels, 1, 1), -0.5, 0.5))
 
 
 def _spelt(s: Sketch, x: Value) -> Value:

@@ -11,6 +11,7 @@ PASSES = (
     (NormOp.MAX, NormOp.EXPSUM, NormOp.SOFTMAX),
     (NormOp.MOMENTS, NormOp.NORMALISE),
     (NormOp.SQUARES, NormOp.NORMALISE),
+    (NormOp.MAP_MOMENTS, NormOp.MAP_NORMALISE),
 )
 """Of each kind of layer."""
 
@@ -39,6 +40,7 @@ dataflow:
     layer_norm: [norm]
     rms_norm:   [norm]
     divide:     [norm]
+    group_norm: [norm]
     table:      [table]
     permute:    [mem_wr]
 """

@@ -218,6 +218,34 @@ def divided(
     )
 
 
+def separable(channels: int, size: tuple[int, int], *, patch: int = 2) -> onnx.ModelProto:
+    """Separable attention of MobileViTv2: scores of a row weight its keys, whose sum multiplies the
+    values. patch: rows and columns of a patch; each of its pixels has a row of its own.
+    """
+    c, (high, wide) = channels, size
+    rows, cols = patch * patch, high * wide // patch**2
+    text = f"""{_HEADER} g (float[1,{c},{high},{wide}] x) => (float[1,{c},{rows},{cols}] y) {{
+  e = Conv(x, we)  s6 = Reshape(e, six)  st = Transpose<perm=[0,1,3,5,2,4]>(s6)
+  p = Reshape(st, four)  qkv = Conv(p, wqkv, bqkv)  q, k, v = Split<axis=1>(qkv, parts)
+  a = Softmax<axis=-1>(q)  w = Mul(k, a)  s = ReduceSum<keepdims=1>(w, last)
+  r = Relu(v)  sw = Expand(s, four)  m = Mul(r, sw)  o = Conv(m, wo, bo)  y = Add(p, o) }}"""
+    rng = np.random.default_rng(channels)
+    return with_constants(
+        text,
+        {
+            "we": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
+            "wqkv": rng.normal(size=(2 * c + 1, c, 1, 1)) / np.sqrt(c),
+            "bqkv": rng.normal(size=2 * c + 1) * 0.3,
+            "wo": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
+            "bo": rng.normal(size=c) * 0.3,
+            "six": np.array([1, c, high // patch, patch, wide // patch, patch]),
+            "four": np.array([1, c, rows, cols]),
+            "parts": np.array([1, c, c]),
+            "last": np.array([-1]),
+        },
+    )
+
+
 _ENDS = {"zero": 0, "last": -1, "end": np.iinfo(np.int64).max, "two": 2, "three": 3}
 
 

@@ -1,4 +1,6 @@
-"""Softmax, LayerNorm and RMSNorm as exporters write them, after what machines run before them."""
+"""Softmax, LayerNorm, RMSNorm and GroupNorm as exporters write them, after what machines run before
+them.
+"""
 
 import numpy as np
 import onnx
@@ -6,7 +8,6 @@ import onnx
 from tests.networks.attention_blocks import with_constants
 
 _HEADER = '<ir_version: 11, opset_import: ["" : 23]>'
-_SIDE = 5
 _LAST, _FIRST = "perm=[0,2,3,1]", "perm=[0,3,1,2]"
 
 NORMS = {
@@ -15,6 +16,7 @@ NORMS = {
     f" n = Transpose<{_FIRST}>(m)",
     "rms_norm": f"t = Transpose<{_LAST}>(b) m = RMSNormalization<axis=-1,epsilon=1e-6>(t, g)"
     f" n = Transpose<{_FIRST}>(m)",
+    "group_norm": "n = GroupNormalization<num_groups=1,epsilon=1e-6>(b, g, o)",
 }
 """On the map b."""
 
@@ -43,11 +45,11 @@ AFTER = {
 
 
 def network(
-    norm: str, channels: int, *, before: str = "conv", after: str = "conv"
+    norm: str, channels: int, *, before: str = "conv", after: str = "conv", side: int = 5
 ) -> onnx.ModelProto:
-    """x (1, 6, 5, 5), the input (1, channels, 5, 5) where it is normalised itself."""
+    """x (1, 6, side, side), the input (1, channels, side, side) where it is normalised itself."""
     c, wide = channels, channels if before == "input" else 6
-    text = f"""{_HEADER} g (float[1,{wide},{_SIDE},{_SIDE}] x) => (float[1,c,h,w] y) {{
+    text = f"""{_HEADER} g (float[1,{wide},{side},{side}] x) => (float[1,c,h,w] y) {{
   {BEFORE[before].format(c=c)} {NORMS[norm]} {AFTER[after]} }}"""
     rng = np.random.default_rng(channels)
     return with_constants(
@@ -57,7 +59,7 @@ def network(
             "v": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
             "d": rng.normal(size=(c, 1, 3, 3)) / 2,
             "u": rng.normal(size=(6, c, 2, 2)),
-            "k": rng.normal(size=(1, c, _SIDE, _SIDE)),
+            "k": rng.normal(size=(1, c, side, side)),
             "g": rng.normal(1, 0.4, c),
             "o": rng.normal(0, 0.5, c),
             "scales": np.array([1, 1, 2, 2], np.float32),

@@ -34,8 +34,11 @@ def assert_normalised(program, checked, norm, *, times=1):
 @pytest.mark.parametrize("norm", blocks.NORMS)
 def test_any_number_of_channels_is_normalised(norm, channels, machine):
     program, _, checked = run(blocks.network(norm, channels), machine)
-    if channels == 1 and norm != "softmax":  # one value has no deviation: the host has it
+    alone = channels == 1 and norm in {"layer_norm", "rms_norm"}  # it has no deviation
+    wide = channels == 197 and norm == "group_norm"  # no bank holds 625 words
+    if alone or wide:
         assert checked.passed
+        assert len(on_host(program)) > 0
         return
     assert_normalised(program, checked, norm)
     assert on_host(program) == []
@@ -44,7 +47,10 @@ def test_any_number_of_channels_is_normalised(norm, channels, machine):
 @pytest.mark.parametrize("before", blocks.BEFORE)
 @pytest.mark.parametrize("norm", blocks.NORMS)
 def test_a_norm_follows_whatever_computes_its_operand(norm, before, machine):
-    program, _, checked = run(blocks.network(norm, 13, before=before), machine)
+    whole = (norm, before) == ("group_norm", "transposed")  # a map of 200 words
+    program, _, checked = run(
+        blocks.network(norm, 13, before=before), "opu-1024a" if whole else machine
+    )
     assert_normalised(program, checked, norm)
     assert on_host(program) == []
 
@@ -154,6 +160,7 @@ HOST = {
     "softmax": "Softmax",
     "layer_norm": "LayerNormalization",
     "rms_norm": "RMSNormalization",
+    "group_norm": "GroupNormalization",
 }
 
 

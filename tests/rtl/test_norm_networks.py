@@ -24,6 +24,8 @@ CASES = {
     "of an input": (blocks.network("rms_norm", 13, before="input"), "rms_norm"),
     "attention": (attention_blocks.transformer(5, 12, 2), "softmax"),
     "linear attention": (attention_blocks.divided(12, (3, 5), 2, 4), "divide"),
+    "separable attention": (attention_blocks.separable(9, (4, 6)), "softmax"),
+    "a map of 121 words": (blocks.network("group_norm", 5, side=11, after="table"), "group_norm"),
     "co-scheduled heads": (attention_blocks.cross(40, heads=3), "softmax"),
     "windows": (attention_blocks.windows(3, 7, 10, 2), "softmax"),
     "masked windows": (attention_blocks.windows(3, 17, 16, 2, masked=True), "softmax"),

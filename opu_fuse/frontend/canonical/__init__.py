@@ -22,6 +22,7 @@ from opu_fuse.frontend.canonical import (
     fold_affine,
     fold_crops,
     fold_pads,
+    group_norms,
     identities,
     image_channels,
     lift_1d,
@@ -36,6 +37,7 @@ from opu_fuse.frontend.canonical import (
     resize_linear,
     row_splits,
     scalar_factors,
+    separable_attention,
     sink_transposes,
     slices,
     space_depth_as_conv,
@@ -72,6 +74,7 @@ def _remove_unused(model: ir.Model) -> bool:
 STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # first: other steps match adjacent operators
+    "group_norms": group_norms.run,  # before views: it matches Reshapes
     "einsums": einsums.run,  # before the steps that convert its results
     "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
     "lines": lift_1d.run,  # before pools: they expect images
@@ -95,6 +98,7 @@ REWRITES: Mapping[str, Step] = {
     "branches": pools_before_concat.run,  # after padding: pools have their pads
     "resizes": resize_linear.run,
     "shrinking": resize_down.run,
+    "weighted_sums": separable_attention.run,  # before sums: else the host weights them
     "sums": reductions_as_conv.run,  # before averages: it inserts some
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.

@@ -317,6 +317,7 @@ _ROWS: tuple[_Row, ...] = (
             ("upsample", 8, 1, "stores that repeat pixels"),
             ("keep", 9, 1, "results written to the feature buffer"),
             ("gates", 10, 1, "gates before the array"),
+            ("map_norm", 12, 1, "norms of whole maps"),
         ),
     ),
     *(_words_of(memory) for memory in MEMORIES if memory.late),

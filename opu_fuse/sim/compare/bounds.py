@@ -110,7 +110,9 @@ class _Graph:
         looked_up: Collection[str] = (),
         norms: Collection[str] = (),
     ) -> None:
-        self.looked_up, self.norms = looked_up, norms
+        self.looked_up, self.norms = looked_up, {*norms}
+        if "GroupNormalization" in norms:  # its form in the canonical model
+            self.norms.add("LayerNormalization")
         self.producer = {name: node for node in model.graph.node for name in node.output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
 

@@ -133,7 +133,9 @@ package opu_pkg;
     NORM_SOFTMAX = 3'd2,
     NORM_MOMENTS = 3'd3,
     NORM_SQUARES = 3'd4,
-    NORM_NORMALISE = 3'd5
+    NORM_NORMALISE = 3'd5,
+    NORM_MAP_MOMENTS = 3'd6,
+    NORM_MAP_NORMALISE = 3'd7
   } norm_op_e;
 
   localparam logic [3:0] OP_FETCH_END = 4'd0;  // wait until all engines are idle, then raise done
@@ -297,7 +299,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_PRELU_Y_ZERO = 6'd55;  // zero point after
   localparam logic [5:0] REG_POST_SPREAD = 6'd56;  // pixels of a partial sum word, each to a word of its own (0, 2 or 4)
   localparam logic [5:0] REG_POST_RES_NEGATIVE = 6'd57;  // of a sum, 1: minus the chain's operand, 2: minus the other
-  localparam logic [5:0] REG_POST_NORM_OP = 6'd58;  // 0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise
+  localparam logic [5:0] REG_POST_NORM_OP = 6'd58;  // 0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, 7 normalise
   localparam logic [5:0] REG_POST_NORM_TABLE = 6'd59;  // norm memory word of the exponential of 0
   localparam logic [5:0] REG_POST_NORM_IDLE = 6'd60;  // lanes of the last block that hold no channel
   localparam logic [5:0] REG_POST_NORM_ZERO = 6'd61;  // zero point of the result; squares: of the operand
@@ -912,6 +914,7 @@ package opu_pkg;
   localparam int unsigned CSR_CAP_MODULES_KEEP = 9;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_GATES = 10;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_NORM = 11;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_MAP_NORM = 12;  // lowest bit
   localparam logic [11:0] CSR_CAP_IMAGE_WORDS = 12'h0bc;  // ro
   localparam logic [11:0] CSR_CAP_NORM_WORDS = 12'h0c0;  // ro
   typedef enum logic [7:0] {

@@ -1,5 +1,5 @@
-// NORM: passes of Softmax, LayerNorm and RMSNorm over the channels of a pixel (docs/machine.md). Latency 21, one item
-// per cycle. Passes of statistics have no results: opu_post writes nothing in them.
+// NORM: passes of Softmax, LayerNorm and RMSNorm over the channels of a pixel, and of GroupNorm over a map
+// (docs/machine.md). Latency 21, one item per cycle. Passes of statistics have no results: opu_post writes nothing in them.
 //
 //   cycle   0         2                3            4           6              7         8          9
 //   value_i --------> [maximum - x] -> [+ table] -> norm memory -> term --+
@@ -9,8 +9,8 @@
 //   9 --> [shift by 16s] -> [by 4s] -> [by 1s] -> 12 -> [round] -> 13 -> [u * gain] -> [+ offset] -> 15 -> opu_round --> 18
 //   18 -> [norm_zero where there is no channel] -> two registers -> 21: value_o
 //
-// a * b: EXPSUM term * 1; SOFTMAX term * factor; MOMENTS, SQUARES (x - zero)**2; NORMALISE factor * x. SOFTMAX then has
-// gain 1 and offset 0. A factor of 2**24 does not fit the signed port of a multiplier: -2**24 times -x does.
+// a * b: EXPSUM term * 1; SOFTMAX term * factor; MOMENTS, SQUARES (x - zero)**2; NORMALISE factor * x. Passes of maps do
+// as the others, with the statistics of pixel 0. SOFTMAX then has gain 1 and offset 0. A factor of 2**24 does not fit the signed port of a multiplier: -2**24 times -x does.
 //
 // load_*: one parameter word into one of the two banks of records: 8 bytes for each of an eighth of its channels: int16
 //         gain, uint8 gain_shift (its low six bits), an unused byte, int32 offset. A bank must not be loaded while items use it.
@@ -56,7 +56,7 @@ module opu_norm
 
   logic softmaxes, normalises, exponential, squares;  // constant while items are inside
   assign softmaxes = op_i == NORM_SOFTMAX;
-  assign normalises = op_i == NORM_NORMALISE;
+  assign normalises = op_i inside {NORM_NORMALISE, NORM_MAP_NORMALISE};
   assign exponential = op_i == NORM_EXPSUM;
   assign squares = op_i == NORM_SQUARES;
 
@@ -144,7 +144,7 @@ module opu_norm
           a_q <= {1'b0, rdata_i[l]};
           b_q <= exponential ? 18'd1 : {1'b0, factor[16:0]};
         end
-        NORM_NORMALISE: begin
+        NORM_NORMALISE, NORM_MAP_NORMALISE: begin
           a_q <= factor;
           b_q <= factor[24] ? -18'(centred_q[3]) : 18'(centred_q[3]);
         end
@@ -242,7 +242,6 @@ module opu_norm
   for (genvar s = 0; s < 13; s++) begin : g_bank
     `OPU_ASSERT(BankUnused, load_we_i |-> !(item_q[s].valid && item_q[s].bank == load_bank_i))
   end
-  `OPU_ASSERT(PassKnown, item_i.valid |-> op_i <= NORM_NORMALISE)
   `OPU_ASSERT(WholePixels, item_i.valid |-> item_i.present)
 
 endmodule

@@ -1,5 +1,5 @@
 // Statistics of every pixel of a pass (opu_norm): maxima; sums, in whose place the last block leaves factor, offset and
-// shift.
+// shift. Passes of a map have one record, that of pixel 0: its sums remain in registers until the last word of the pass.
 //
 //   terms_i, values_i --> [tree, a register a level] --> [beats of a word] --> [+ sums so far] --> sums --> next block
 //                                                                                   |  ^
@@ -64,13 +64,16 @@ module opu_norm_statistics
   logic signed [24:0] zeros_q;      // count times the zero point
   logic [56:0] epsilon_q;
   place_t place, place_q [LATE];    // by the cycles since they entered, less one
+  logic of_map, sums_map;
+  assign sums_map = op_i == NORM_MAP_MOMENTS;
+  assign of_map = sums_map || op_i == NORM_MAP_NORMALISE;
   always_comb begin
     place.valid = item_i.valid;
     place.whole = item_i.beat == LAST_BEAT;
     place.begins = item_i.beat == '0;
-    place.first = first_q;
-    place.last = item_i.last_block;
-    place.pixel = pixel_q;
+    place.first = sums_map ? pass_begins_q : first_q;
+    place.last = sums_map ? item_i.final_one : item_i.last_block;
+    place.pixel = of_map ? '0 : pixel_q;
   end
 
   always_ff @(posedge clk_i) begin
@@ -86,10 +89,11 @@ module opu_norm_statistics
       block_begins_q <= item_i.block_last;
     end
     if (item_i.valid && item_i.beat == LAST_BEAT) begin
-      if (pass_begins_q) channels_q <= 17'(WORD_CHANNELS);
+      if (sums_map) channels_q <= (pass_begins_q ? '0 : channels_q) + 17'(WORD_CHANNELS) - (item_i.last_block ? 17'(idle_i) : '0);
+      else if (pass_begins_q) channels_q <= 17'(WORD_CHANNELS);
       else if (block_begins_q) channels_q <= channels_q + 17'(WORD_CHANNELS);
     end
-    count_q <= channels_q - 17'(idle_i);
+    count_q <= channels_q - (sums_map ? '0 : 17'(idle_i));
     zeros_q <= 25'(signed'({1'b0, count_q})) * 25'(zero_i);
     epsilon_q <= 57'(scale_i) << shift_i[5:0];
     place_q[0] <= place;
@@ -101,7 +105,7 @@ module opu_norm_statistics
 
   logic maxima, results;
   assign maxima = op_i == NORM_MAX;
-  assign results = op_i == NORM_SOFTMAX || op_i == NORM_NORMALISE;
+  assign results = op_i inside {NORM_SOFTMAX, NORM_NORMALISE, NORM_MAP_NORMALISE};
 
   // ---- a word: trees over the lanes, then its beats -----------------------------------------------------------------
 
@@ -153,8 +157,10 @@ module opu_norm_statistics
   assign late = place_q[LATE-1];
 
   always_ff @(posedge clk_i) begin
-    terms_q <= (word.first ? '0 : sums[40:0]) + 41'(word_terms_q);
-    values_q <= (word.first ? '0 : signed'(sums[65:41])) + 25'(word_value_q);
+    if (!sums_map || (word.valid && word.whole)) begin
+      terms_q <= (word.first ? '0 : sums_map ? terms_q : sums[40:0]) + 41'(word_terms_q);
+      values_q <= (word.first ? '0 : sums_map ? values_q : signed'(sums[65:41])) + 25'(word_value_q);
+    end
     maximum_q <= (!word.first && maximum_o > word_most_q) ? maximum_o : word_most_q;
   end
 
@@ -245,9 +251,9 @@ module opu_norm_statistics
 
   `OPU_ASSERT(ScalingComplete, read && results |-> !pending)
   `OPU_ASSERT(OneWriter, scaled |-> !(summed && !late.last))
-  `OPU_ASSERT(PixelsFit, item_i.valid |-> 32'(pixel_q) < PIXELS)
+  `OPU_ASSERT(PixelsFit, item_i.valid |-> 32'(place.pixel) < PIXELS)
   for (genvar s = int'(READ); s < int'(LATE); s++) begin : g_written
-    `OPU_ASSERT(SumsWritten, read && !results && !reader.first |->
+    `OPU_ASSERT(SumsWritten, read && !results && !sums_map && !reader.first |->
         !(place_q[s].valid && place_q[s].whole && place_q[s].pixel == reader.pixel))
   end
 

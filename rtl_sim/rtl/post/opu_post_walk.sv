@@ -102,11 +102,15 @@ module opu_post_walk
   function automatic logic shift_fits(logic [2:0] op, logic [6:0] shift);
     unique case (op)
       NORM_EXPSUM: shift_fits = shift[6] == shift[5];
-      NORM_MOMENTS, NORM_SQUARES: shift_fits = 32'(shift) <= NORM_EPSILON_SHIFT;
+      NORM_MOMENTS, NORM_SQUARES, NORM_MAP_MOMENTS: shift_fits = 32'(shift) <= NORM_EPSILON_SHIFT;
       default: shift_fits = 1'b1;
     endcase
   endfunction
-  logic sums_fit_q;
+  localparam int unsigned NORM_WORDS_SUMMED = NORM_CHANNELS / WORD_CHANNELS;  // of a map, at most
+  typedef logic [$clog2(NORM_WORDS_SUMMED):0] summed_t;  // a count up to it
+  logic [NORM_UNITS-1:0] sums_map_q;
+  logic sums_fit_q, pixels_fit_q;
+  logic [2*$bits(summed_t)-1:0] words_q;
   logic [31:0] pixels_of_block_q;  // 0 where the machine has no norm
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
@@ -119,10 +123,13 @@ module opu_post_walk
     spreads_q <= packs(p_q.spread) && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
     pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(p_q.spread - 3'd1) : '0;
     for (int unsigned u = 0; u < NORM_UNITS; u++) begin
-      norm_fits_q[u] <= p_q.norm_op[u] <= NORM_NORMALISE && 32'(p_q.norm_idle[u]) < WORD_CHANNELS
-          && shift_fits(p_q.norm_op[u], p_q.norm_shift[u]);
+      norm_fits_q[u] <= 32'(p_q.norm_idle[u]) < WORD_CHANNELS && shift_fits(p_q.norm_op[u], p_q.norm_shift[u])
+          && (pixels_of_block_q <= PSUM_WORDS / 2 || p_q.norm_op[u] inside {NORM_MAP_MOMENTS, NORM_MAP_NORMALISE});
+      sums_map_q[u] <= p_q.norm_op[u] == NORM_MAP_MOMENTS;
     end
-    sums_fit_q <= pixels_of_block_q <= PSUM_WORDS / 2 && 32'(p_q.blocks) <= NORM_CHANNELS / WORD_CHANNELS;
+    sums_fit_q <= 32'(p_q.blocks) <= NORM_WORDS_SUMMED;
+    pixels_fit_q <= pixels_of_block_q <= NORM_WORDS_SUMMED;
+    words_q <= ($bits(words_q))'(summed_t'(pixels_of_block_q)) * ($bits(words_q))'(summed_t'(p_q.blocks));
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
       sums_q[u] <= p_q.res_kind[u] == RESIDUAL_ADD || p_q.res_kind[u] == RESIDUAL_MAXIMUM;
@@ -142,6 +149,7 @@ module opu_post_walk
     legal = counts_q && chain_q.legal && sides_legal;
     for (int unsigned u = 0; u < NORM_UNITS; u++) begin
       if (chain_q.norm[u] && !(norm_fits_q[u] && sums_fit_q && chain_q.pool == AT_EXIT && !spread_q)) legal = 1'b0;
+      if (chain_q.norm[u] && sums_map_q[u] && !(pixels_fit_q && words_q <= ($bits(words_q))'(NORM_WORDS_SUMMED))) legal = 1'b0;
     end
     if (chain_q.pool == AT_EXIT && !one_iteration_q) legal = 1'b0;
     if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT && chain_q.residual == '0)) legal = 1'b0;
