@@ -17,7 +17,7 @@ in 0..1, sums and products with a scalar. Inside the subgraph of a table they be
 sums and products with a scalar immediately before or after it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from opu_fuse.model.known_values import known_shape as _dims
 from opu_fuse.model.operator_sets import COMMUTATIVE, ELEMENT_WISE, FUNCTIONS, NORMS, TRUTHS
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.preprocessing import preprocessing_nodes
-from opu_fuse.model.rolls import Roll, roll_of, rolls
+from opu_fuse.model.rolls import nodes_of, read_only_by, rolls, rolls_before, sum_of
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE, PERMUTE = "table", "shuffle", "permute"
@@ -174,19 +174,19 @@ class _Tables(Struct):
                     nodes.add(producer)
                     stack.append(producer)
         between = (n.outputs[0] for n in nodes if n is not node)
-        return _Part(base, nodes) if all(_read_only_by(v, nodes) for v in between) else None
+        return _Part(base, nodes) if all(read_only_by(v, nodes) for v in between) else None
 
     def _join_after(self, node: ir.Node, base: ir.Value) -> None:
         """Append a sum or product with a scalar to the table that computes its only operand."""
         producer = base.producer()
-        if node.op_type in COMMUTATIVE and producer in self.parts and _read_only_by(base, {node}):
+        if node.op_type in COMMUTATIVE and producer in self.parts and read_only_by(base, {node}):
             part = self.parts.pop(producer)
             part.nodes.add(node)
             self.parts[node] = part
 
     def _join_before(self, part: _Part) -> None:
         """Prepend sums and products with a scalar that only this table reads."""
-        while _read_only_by(part.source, part.nodes):
+        while read_only_by(part.source, part.nodes):
             producer = part.source.producer()
             before = self.parts.pop(producer, None) if producer else None
             if before is not None:
@@ -240,17 +240,13 @@ def _is_function(node: ir.Node) -> bool:
             return op in FUNCTIONS or op == _CHOICE
 
 
-def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
-    return not value.is_graph_output() and all(u.node in nodes for u in value.uses())
-
-
 def _chain_of_three(last: ir.Node) -> list[ir.Node] | None:
     """A node and two predecessors, last node first, each read by its successor alone."""
     nodes = [last]
     for _ in range(2):
         value = nodes[-1].inputs[0] if nodes[-1].inputs else None
         before = None if value is None else value.producer()
-        if value is None or before is None or not _read_only_by(value, {nodes[-1]}):
+        if value is None or before is None or not read_only_by(value, {nodes[-1]}):
             return None
         nodes.append(before)
     return nodes
@@ -368,12 +364,12 @@ def _permutation(last: ir.Node) -> Composite | None:
     """Permutation with the rolls before and after it, or rolls alone, else None."""
     if not rolls(last.graph):
         return permutation(last)
-    after = [*_rolls(last.outputs[0], None)]
+    after = [*rolls_before(last.outputs[0], None)]
     value = after[-1].source if after else last.outputs[0]
     producer = value.producer()
-    alone = not after or _read_only_by(value, {*after[-1].nodes})
+    alone = not after or read_only_by(value, {*after[-1].nodes})
     inner = permutation(producer) if producer is not None and alone else None
-    before = [*_rolls(inner.source, {inner.nodes[0]})] if inner is not None else []
+    before = [*rolls_before(inner.source, {inner.nodes[0]})] if inner is not None else []
     source = (before or ([] if inner is None else [inner]) or after or [None])[-1]
     if source is None or not (before or after):
         return inner
@@ -381,33 +377,13 @@ def _permutation(last: ir.Node) -> Composite | None:
         return permutation(last)  # the port does it
     if inner is None:
         shape, attrs = _dims(source.source), {"order": (0, 1)}
-        attrs |= {"extents": shape[2:], "before": _sum(after), "after": (0, 0)}
+        attrs |= {"extents": shape[2:], "before": sum_of(after), "after": (0, 0)}
         after, before = [], after
     else:
-        attrs = {**inner.attrs, "before": _sum(before), "after": _sum(after)}
+        attrs = {**inner.attrs, "before": sum_of(before), "after": sum_of(after)}
     between = () if inner is None else inner.nodes
-    nodes = (*_nodes(before), *between, *_nodes(after))
+    nodes = (*nodes_of(before), *between, *nodes_of(after))
     return Composite(op=PERMUTE, source=source.source, nodes=nodes, attrs=attrs)
-
-
-def _rolls(value: ir.Value, readers: set[ir.Node] | None) -> Iterator[Roll]:
-    """The rolls that compute a value, the last one first, each read by the next one alone. readers:
-    of the value; None: any.
-    """
-    while (node := value.producer()) is not None and (roll := roll_of(node)) is not None:
-        if readers is not None and not _read_only_by(value, readers):
-            return
-        yield roll
-        value, readers = roll.source, {*roll.nodes}
-
-
-def _nodes(found: Sequence[Roll]) -> list[ir.Node]:
-    return [node for roll in reversed(found) for node in roll.nodes]
-
-
-def _sum(found: Sequence[Roll]) -> tuple[int, int]:
-    """Rows and columns of all rolls."""
-    return sum(roll.back[0] for roll in found), sum(roll.back[1] for roll in found)
 
 
 def permutation(last: ir.Node) -> Composite | None:

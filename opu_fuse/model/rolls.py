@@ -5,7 +5,7 @@ rolled back after it. A machine whose stores permute pixels rolls them as well (
 the front end marks a model with it (`quant.NORMS_KEY`) and leaves these Concats alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 from msgspec import Struct
@@ -83,3 +83,29 @@ def _same_quants(values: Sequence[ir.Value | None]) -> bool:
     """Whether all values that are rounded are rounded alike."""
     quants = [v.meta.get(META_KEY) for v in values if v is not None]
     return all(q == quants[0] for q in quants if q is not None)
+
+
+def rolls_before(value: ir.Value, readers: set[ir.Node] | None) -> Iterator[Roll]:
+    """The rolls that compute a value, the last one first, each read by the next one alone. readers:
+    of the value; None: any.
+    """
+    while (node := value.producer()) is not None and (roll := roll_of(node)) is not None:
+        if readers is not None and not read_only_by(value, readers):
+            return
+        yield roll
+        value, readers = roll.source, {*roll.nodes}
+
+
+def nodes_of(found: Sequence[Roll]) -> list[ir.Node]:
+    """Nodes of rolls, the last roll first, in graph order."""
+    return [node for roll in reversed(found) for node in roll.nodes]
+
+
+def sum_of(found: Sequence[Roll]) -> tuple[int, int]:
+    """Rows and columns of all rolls."""
+    return sum(roll.back[0] for roll in found), sum(roll.back[1] for roll in found)
+
+
+def read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
+    """Whether nothing but these nodes reads a value."""
+    return not value.is_graph_output() and all(u.node in nodes for u in value.uses())

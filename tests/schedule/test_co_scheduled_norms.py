@@ -26,6 +26,7 @@ from tests.schedule.single_layer import make_shape
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
 HEADS = blocks.cross(40, heads=3)
+WINDOWS = blocks.windows(3, 25, 64, 4)
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +147,32 @@ def test_tiles_of_few_keys_fit_the_output_banks():
     found = shared_tiles((norm, tile), (), other, hw)
     assert found
     assert all(own.cols <= hw.buffers.output.bank_words for own, _ in found)
+
+
+@pytest.fixture(scope="module")
+def windows():
+    return compile_model(WINDOWS, load_hw("opu-1024a"))
+
+
+def test_a_softmax_runs_before_the_values_of_the_head_before(windows, monkeypatch):
+    names = ["+".join(names) for names in operators(windows).values()]
+    softmaxes = [i for i, name in enumerate(names) if name.endswith("softmax")]
+    assert softmaxes[1] < names.index("matmul")
+    hw = load_hw("opu-1024a")
+    monkeypatch.setattr(co_scheduled_norms, "_norms_first", lambda units, *_: units)
+    before = compile_model(WINDOWS, hw)
+    cycles = [run_cycle(c.bundle, hw).counters["cycles"] for c in (windows, before)]
+    assert cycles[0] < cycles[1]
+
+
+def test_a_tile_holds_several_rows_of_products_of_which_each_has_its_own_weights(windows, rng):
+    layers = [layer for parts in windows.plan.layers.values() for layer in parts]
+    products = [layer for layer in layers if layer.shape.computed]
+    assert all(layer.shape.images == 3 for layer in products)
+    assert max(layer.tile.images for layer in products) > 1
+    assert_exact(windows, load_hw("opu-1024a"), rng, (None, 1, 2))
+
+
+def test_the_prediction_of_tiles_of_several_rows_is_near_the_cycle_engine(windows):
+    cycles = run_cycle(windows.bundle, load_hw("opu-1024a")).counters["cycles"]
+    assert sum(group.cycles for group in windows.bundle.groups) == pytest.approx(cycles, rel=0.05)
