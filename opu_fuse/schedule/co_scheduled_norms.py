@@ -49,7 +49,7 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
         now = _with_partners(units, order, known, hw)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
-    if segments == [*tiling.segments]:
+    if segments == [*tiling.order]:
         return tiling
     new = {g: x for unit in changed for g, x in zip(unit.groups, unit.layers, strict=True)}
     fillers = {a: b for unit in changed for a, b in pairwise(unit.groups)}
