@@ -14,6 +14,7 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import co_scheduled_norms
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.tensors import tensor_uses
+from opu_fuse.schedule.tile_choice import with_uses
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from opu_fuse.tiling.candidates import choose_tile
@@ -86,11 +87,13 @@ def test_a_view_between_a_pair_leaves_both_in_one_step(machine, monkeypatch):
 
     def record(*call):
         calls.append(call)
-        return tensor_uses(*call)
+        return with_uses(*call)
 
-    monkeypatch.setattr(co_scheduled_norms, "tensor_uses", record)
+    monkeypatch.setattr(co_scheduled_norms, "with_uses", record)
     compile_model(HEADS, machine)
-    ((dfg, layers, segments, *others),) = calls
+    ((dfg, tiling, hw),) = calls
+    layers = {group: parts[0].layer for group, parts in tiling.layers.items()}
+    segments, others = tiling.order, (hw, tiling.layout, tiling.same_step)
     view = Step(group=1 + max(layers))
     viewed = [
         replace(s, steps=tuple(step for own in s.steps for step in (view, own))) if s.machine else s
