@@ -13,8 +13,12 @@ from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.runtime.built import COMMAND, build
 
-CROSS = {"aarch64": "aarch64-linux-gnu-gcc", "riscv64": "riscv64-linux-gnu-gcc"}
-"""For Linux."""
+CROSS = {
+    "aarch64": "aarch64-linux-gnu-gcc",
+    "riscv64": "riscv64-linux-gnu-gcc",
+    "arm": "arm-linux-gnueabihf-gcc",
+}
+"""For Linux, by the names of QEMU."""
 BARE = {"riscv32": "riscv64-unknown-elf-gcc"}
 
 

@@ -25,7 +25,7 @@ def test_a_network_with_host_segments_under_sanitizers(command, joined):
     assert same_outputs(command, joined)
 
 
-@pytest.mark.parametrize("processor", by_night(CROSS, ["riscv64"]))
+@pytest.mark.parametrize("processor", by_night(CROSS, ["riscv64", "arm"]))
 def test_other_processors_compute_the_same_bits(processor, command, joined, tmp_path):
     cross = cross_command(processor, tmp_path)
     assert same_outputs(cross, joined)

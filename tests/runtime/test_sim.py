@@ -21,13 +21,14 @@ from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.pipeline import compile_model
 from tests.devices.register_model import START
 from tests.devices.served import MEMORY_BYTES, served_model, served_rtl
-from tests.runtime.commands import case_of, cross_command, run_command, same_outputs
+from tests.runtime.commands import CROSS, case_of, cross_command, run_command, same_outputs
 from tests.runtime.test_host_segments import joined_model
 from tests.tiers import by_night
 
 TINY = load_hw("opu-tiny")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
-PROCESSORS = ("x86_64", "aarch64", "riscv64")
+PROCESSORS = ("x86_64", *CROSS)
+NIGHT = ("riscv64", "arm")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_a_network_with_host_segments_under_sanitizers(command, served, joined):
 
 
 @pytest.mark.rtl
-@pytest.mark.parametrize("processor", by_night(PROCESSORS, ["riscv64"]))
+@pytest.mark.parametrize("processor", by_night(PROCESSORS, NIGHT))
 def test_the_rtl_computes_the_same_bits_for_every_processor(
     processor, command, joined, digits, tmp_path
 ):
@@ -84,7 +85,7 @@ def test_the_rtl_computes_the_same_bits_for_every_processor(
             assert same_outputs([*words, "-d", f"sim:{path}", "-t", "100"], case)
 
 
-@pytest.mark.parametrize("processor", by_night(PROCESSORS[1:], ["riscv64"]))
+@pytest.mark.parametrize("processor", by_night(CROSS, NIGHT))
 def test_other_processors_reach_the_machine(processor, served, joined, tmp_path):
     path, _, _ = served
     assert same_outputs([*cross_command(processor, tmp_path), "-d", f"sim:{path}"], joined)
