@@ -9,6 +9,7 @@ tile schedule decides whether that is faster.
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
@@ -23,7 +24,7 @@ from opu_fuse.schedule.segment_order import SegmentSteps
 from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling, retiled, with_uses
 from opu_fuse.tiling.shared_banks import shared_tiles
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import saved
+from opu_fuse.timing.segment_cycles import Known, saved
 
 _TRIED = 2
 """Partners that are timed, those with the most spare post cycles."""
@@ -35,18 +36,25 @@ _WIDTHS = 4
 _EARLIER = 3
 """Places by which a norm without partners is tried earlier."""
 
-_Tiles = dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]]
+
+class _Found(Struct, frozen=True):
+    """What is found once for layers alike: tiles by shapes and tiles, and cycles of units."""
+
+    tiles: dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]] = field(
+        default_factory=dict
+    )
+    cycles: Known = field(default_factory=dict)
 
 
 def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Put layers into units with norms, or norms earlier, where that is faster, with their tiles
     and order.
     """
-    order, known = _Dependences(dfg, partition, tiling), _Tiles()
+    order, found = _Dependences(dfg, partition, tiling), _Found()
     segments: list[SegmentSteps] = []
     changed: list[PlannedUnit] = []
     for segment, units in zip(tiling.order, planned_units(tiling, hw), strict=True):
-        now = _with_partners(units, order, known, hw)
+        now = _with_partners(units, order, found, hw)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
     if segments == [*tiling.order]:
@@ -101,7 +109,7 @@ class _Dependences:
 
 
 def _with_partners(
-    units: Sequence[PlannedUnit], order: _Dependences, known: _Tiles, hw: HwSpec
+    units: Sequence[PlannedUnit], order: _Dependences, found: _Found, hw: HwSpec
 ) -> Sequence[PlannedUnit]:
     """The units of a segment in which norms have partners, if that is faster."""
     norms = [unit for unit in units if _is_norm(unit)]
@@ -110,12 +118,12 @@ def _with_partners(
     now = _transposes_first(units, order)
     for norm in norms:
         for _ in range(_MOST):
-            better = _with_a_partner(now, norm, order, known, hw)
+            better = _with_a_partner(now, norm, order, found, hw)
             if better is None:
                 break
             now, norm = better
-    now = _norms_first(now, order, hw)
-    gain, near = saved(units, now, hw) if now != units else (0.0, 0.0)
+    now = _norms_first(now, order, found, hw)
+    gain, near = saved(units, now, hw, found.cycles) if now != units else (0.0, 0.0)
     return now if gain > RESOLUTION * near else units
 
 
@@ -133,7 +141,7 @@ def _transposes_first(units: Sequence[PlannedUnit], order: _Dependences) -> list
 
 
 def _norms_first(
-    units: Sequence[PlannedUnit], order: _Dependences, hw: HwSpec
+    units: Sequence[PlannedUnit], order: _Dependences, found: _Found, hw: HwSpec
 ) -> Sequence[PlannedUnit]:
     """The units with norms a few places earlier where that is faster: the array computes the
     product of the next head while post computes the softmax of this one.
@@ -143,7 +151,7 @@ def _norms_first(
         at, best, most = now.index(norm), now, 0.0
         for to in range(max(order.between(now, at).start, at - _EARLIER), at):
             changed = [*now[:to], norm, *now[to:at], *now[at + 1 :]]
-            gain, near = saved(now, changed, hw)
+            gain, near = saved(now, changed, hw, found.cycles)
             if gain > max(most, RESOLUTION * near):
                 best, most = changed, gain
         now = best
@@ -151,31 +159,31 @@ def _norms_first(
 
 
 def _with_a_partner(
-    now: Sequence[PlannedUnit], norm: PlannedUnit, order: _Dependences, known: _Tiles, hw: HwSpec
+    now: Sequence[PlannedUnit], norm: PlannedUnit, order: _Dependences, found: _Found, hw: HwSpec
 ) -> tuple[list[PlannedUnit], PlannedUnit] | None:
     """The units and the norm's with a further partner; None if none is faster."""
     at = now.index(norm)
     partners = [i for i in order.between(now, at) if _keeps_array_busy(now[i])]
     best, most = None, 0.0
     for i in sorted(partners, key=lambda i: -_spare(now[i], hw))[:_TRIED]:
-        for unit in _joined(now[i], norm, known, hw):
+        for unit in _joined(now[i], norm, found, hw):
             changed = [unit if j == i else other for j, other in enumerate(now) if j != at]
-            gain, near = saved(now, changed, hw)
+            gain, near = saved(now, changed, hw, found.cycles)
             if gain > max(most, RESOLUTION * near):
                 best, most = (changed, unit), gain
     return best
 
 
 def _joined(
-    partner: PlannedUnit, norm: PlannedUnit, known: _Tiles, hw: HwSpec
+    partner: PlannedUnit, norm: PlannedUnit, found: _Found, hw: HwSpec
 ) -> Iterator[PlannedUnit]:
     """Yield a norm's unit with a further partner, in tiles of several widths."""
     (other,), (*others, own) = partner.layers, norm.layers
     key = tuple([(layer.shape, layer.tile) for layer in (own, *others, other)])
-    if key not in known:
-        known[key] = shared_tiles(key[0], key[1:-1], other.shape, hw)
+    if key not in found.tiles:
+        found.tiles[key] = shared_tiles(key[0], key[1:-1], other.shape, hw)
     groups = *norm.groups[:-1], *partner.groups, norm.groups[-1]
-    for tile, added in known[key][:_WIDTHS]:
+    for tile, added in found.tiles[key][:_WIDTHS]:
         layers = *others, other.with_tile(added, hw), own.with_tile(tile, hw)
         yield PlannedUnit(layers=layers, interleaved=True, groups=groups)
 

@@ -1,6 +1,10 @@
 """Predicted cycles of a machine segment: its tile schedule, timed."""
 
+from collections.abc import Hashable
+
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.data_layout import Storage
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import TileSchedule, Units, with_residents
 from opu_fuse.timing.time_sink import TimeSink
 
@@ -8,6 +12,11 @@ MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
 program.
 """
+_MAPS = ("source", "output", "gate", "second", "residuals", "reads", "writes")
+_SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAPS)
+
+Known = dict[Hashable, float]
+"""Cycles of units by what they depend on: equal blocks of a network are timed once."""
 
 
 def cycles(units: Units, hw: HwSpec) -> float:
@@ -37,15 +46,44 @@ def _timed(units: Units, hw: HwSpec) -> TimeSink:
     return times
 
 
-def saved(old: Units, new: Units, hw: HwSpec) -> tuple[float, float]:
+def saved(old: Units, new: Units, hw: HwSpec, known: Known | None = None) -> tuple[float, float]:
     """Return (cycles that `new` saves, cycles of the timed part of `old`).
 
-    Only the units that differ, and `MARGIN` neighbours on either side, are timed.
+    Only the units that differ, and `MARGIN` neighbours on either side, are timed. known: cycles of
+    this machine found before, which grow.
     """
     most = min(len(old), len(new))
     front = next((i for i in range(most) if old[i] != new[i]), most)
     most -= front
     back = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
     first, rest = max(front - MARGIN, 0), max(back - MARGIN, 0)
-    before = cycles(old[first : len(old) - rest], hw)
-    return before - cycles(new[first : len(new) - rest], hw), before
+    known = {} if known is None else known
+    before = _known_cycles(old[first : len(old) - rest], hw, known)
+    return before - _known_cycles(new[first : len(new) - rest], hw, known), before
+
+
+def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
+    if any(unit.stack for unit in units):
+        return cycles(units, hw)
+    key = _up_to_names(units)
+    if key not in known:
+        known[key] = cycles(units, hw)
+    return known[key]
+
+
+def _up_to_names(units: Units) -> Hashable:
+    """The units with maps numbered in the order of their first use instead of DFG indices."""
+    numbers: dict[int, int] = {}
+
+    def number(node: int | None) -> int | None:
+        return None if node is None else numbers.setdefault(node, len(numbers))
+
+    def storage(of: Storage) -> Hashable:
+        return of.layout, number(of.alias_root), of.block, of.skips
+
+    def layer(of: TiledLayer) -> Hashable:
+        maps = (of.source, of.output, of.gate, of.second, *of.residuals)
+        sizes = tuple([getattr(of, name) for name in _SIZES])
+        return (*map(number, maps), storage(of.reads), storage(of.writes), sizes)
+
+    return tuple([(unit.interleaved, *map(layer, unit.layers)) for unit in units])

@@ -19,6 +19,7 @@ from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.shared_banks import due, shared_tiles
+from opu_fuse.timing import segment_cycles
 from tests.exact import assert_exact
 from tests.hw.norm_machine import norm_machine
 from tests.networks import attention_blocks as blocks
@@ -113,6 +114,23 @@ def test_a_pair_is_faster_than_its_groups_one_after_the_other(found, machine, mo
 def test_the_prediction_of_pairs_is_near_the_cycle_engine(found, machine):
     cycles = run_cycle(found.bundle, machine).counters["cycles"]
     assert sum(group.cycles for group in found.bundle.groups) == pytest.approx(cycles, rel=0.05)
+
+
+def test_heads_alike_are_timed_once(machine, monkeypatch):
+    """Units that differ in the names of their maps only take the same cycles."""
+    model, timed = blocks.cross(40, heads=9), []
+
+    def counted(units, hw, cycles=segment_cycles.cycles):
+        timed.append(cycles(units, hw))
+        return timed[-1]
+
+    monkeypatch.setattr(segment_cycles, "cycles", counted)
+    once = compile_model(model, machine)
+    few = len(timed)
+    monkeypatch.setattr(segment_cycles, "_up_to_names", lambda _: object())
+    each = compile_model(model, machine)
+    assert np.array_equal(once.bundle.words, each.bundle.words)
+    assert few < 0.6 * (len(timed) - few)
 
 
 def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
