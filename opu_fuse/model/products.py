@@ -41,6 +41,8 @@ def is_product(node: ir.Node) -> bool:
 
 def is_turn(node: ir.Node) -> bool:
     """Whether a node exchanges channels and columns of every row of a map, for products alone."""
+    if not node.inputs:
+        return False
     x, y = known_shape(node.inputs[0]), known_shape(node.outputs[0])
     if len(x) != 4 or min(x) < 1 or y != (x[0], x[3], x[2], x[1]) or x[0] != 1:
         return False
