@@ -46,6 +46,14 @@ PROBES: tuple[Probe, ...] = (
         inputs="float[8] k",
         opset=23,
     ),
+    Probe(  # onnx infers no type of its result
+        "GroupNormalization",
+        "of one group of all channels, constant scale and bias",
+        "n = GroupNormalization <num_groups = 1> (a, k, k1) c = Cast <to = 1> (n) "
+        "s = Constant <value_ints = [1, 8, 8, 8]> () b = Reshape (c, s)",
+        inputs="float[8] k, float[8] k1",
+        opset=21,
+    ),
     # Sums and products.
     Probe(
         "Add",
