@@ -107,7 +107,7 @@ def test_norms_take_two_passes(channels: int, rms: bool) -> None:
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({"norm_op": 6}, "has norm_op = 6"),
+        ({"norm_op": 6, "blocks": 2000}, "has 12000 words, norm sums up 65536 values of a map"),
         ({"norm_idle": 8}, "has norm_idle = 8, words have 8 lanes"),
         ({"out_rows": 300, "in_rows": 300}, "keeps statistics of"),
         ({"win_rows": 2, "in_rows": 4}, "normalises whole pixels"),
