@@ -135,7 +135,8 @@ def test_programs_leave_the_same_memory_in_the_same_cycles(machine, spec, seed):
 
 
 @pytest.mark.parametrize(
-    "change", [{"norm_op": 6}, {"norm_idle": 8}, {"out_rows": 300, "in_rows": 300}]
+    "change",
+    [{"norm_op": 6, "norm_shift": 42}, {"norm_idle": 8}, {"out_rows": 300, "in_rows": 300}],
 )
 def test_a_pass_that_the_unit_cannot_do_stops_the_machine(machine, spec, change):
     orders = orders_of(spec)
