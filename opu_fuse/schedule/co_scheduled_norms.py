@@ -34,7 +34,7 @@ _MOST = 4
 _WIDTHS = 4
 """Tiles of a norm and a partner that are timed."""
 _EARLIER = 3
-"""Places by which a norm without partners is tried earlier."""
+"""Most units that a norm without partners is moved before."""
 
 
 class _Found(Struct, frozen=True):
