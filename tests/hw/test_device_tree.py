@@ -1,7 +1,5 @@
 """`opu.dtsi` of `hw rtl` compiles in a device tree, and says what the machine is."""
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from opu_fuse.hw.isa.register_map import ADDRESS_BITS, VERSION_VALUE
 from opu_fuse.hw.rtlgen.rtl_files import rtl_files
 from opu_fuse.hw.spec.load_spec import load_hw
+from tests.tools import require_tools
 
 TREE = """\
 /dts-v1/;
@@ -32,11 +31,8 @@ MACHINE, BUFFER = "/opu@a0000000", "/udmabuf0"
 
 @pytest.fixture(scope="module")
 def blob(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled tree; skips, or fails in CI, where there is no compiler."""
-    if shutil.which("dtc") is None:
-        if os.environ.get("CI"):
-            pytest.fail("dtc is missing (.ci/run installs it)")
-        pytest.skip("needs dtc (apt-get install device-tree-compiler)")
+    """The compiled tree."""
+    require_tools("dtc", "fdtget")
     folder = tmp_path_factory.mktemp("tree")
     (folder / "opu.dtsi").write_text(rtl_files(load_hw("opu-tiny"))["opu.dtsi"], encoding="utf-8")
     (folder / "board.dts").write_text(TREE, encoding="utf-8")

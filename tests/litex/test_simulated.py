@@ -23,7 +23,7 @@ LARGEST_GAP = 0.02
 SRAM_BYTES = 16 << 10
 
 pytestmark = [pytest.mark.rtl, pytest.mark.nightly]
-"""Needs Debian's gcc-riscv64-unknown-elf, libevent-dev and libjson-c-dev (.ci/run)."""
+"""Needs Debian's gcc-riscv64-unknown-elf, libevent-dev and libjson-c-dev (.ci/packages)."""
 
 
 @pytest.fixture(scope="module")

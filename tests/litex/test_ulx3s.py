@@ -32,7 +32,7 @@ QUIET = 5.0
 """Seconds without a byte: a simulated board needs more of them than a real one."""
 
 pytestmark = [pytest.mark.rtl, pytest.mark.nightly]
-"""Needs Debian's gcc-riscv64-unknown-elf (.ci/run)."""
+"""Needs Debian's gcc-riscv64-unknown-elf (.ci/packages)."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """`opu-fuse hw rtl --verilog`: one Verilog-2005 file that tools without SystemVerilog read.
 
-Icarus Verilog is another simulator with another front end. `.ci/run` installs it.
+Icarus Verilog is another simulator with another front end. `.ci/packages` installs it.
 """
 
 import re

@@ -1,17 +1,16 @@
 """`opu-run` as a command: a program file with its inputs, and what Python says of them."""
 
 import os
-import shutil
 import subprocess
 
 import numpy as np
-import pytest
 
 from opu_fuse.bundle.file import save
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.runtime.built import COMMAND, build
+from tests.tools import require_tools
 
 CROSS = {
     "aarch64": "aarch64-linux-gnu-gcc",
@@ -57,11 +56,7 @@ def same_outputs(command, case):
 def require_cross(processor, *tools):
     """The C compiler of a processor; skips, or fails in CI, where it or another tool is missing."""
     compiler = (CROSS | BARE)[processor]
-    missing = [tool for tool in (compiler, *tools) if shutil.which(tool) is None]
-    if missing and os.environ.get("CI"):
-        pytest.fail(f"{' and '.join(missing)} missing (.ci/run installs them)")
-    if missing:
-        pytest.skip(f"needs {' and '.join(missing)} (apt-get install qemu-user gcc-...)")
+    require_tools(compiler, *tools)
     return compiler
 
 

@@ -1,21 +1,21 @@
 """libopu fits a microcontroller: code for RV32IMC, as Debian's compiler writes it."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from opu_fuse.resources import rtl_dir, runtime_dir
+from tests.tools import require_tools
 
 COMPILER, SIZE = "riscv64-unknown-elf-gcc", "riscv64-unknown-elf-size"
 HOST_KERNELS = {"opu_host.o", "opu_nest.o", "opu_topk.o"}
 KIB = 1024
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER} (.ci/run)")
 def test_the_library_is_below_64_kib_of_code(tmp_path: Path) -> None:
     """Engine, file reader, host kernels and registers' back end together."""
+    require_tools(COMPILER, SIZE)
     sizes = _code_bytes(tmp_path)
     assert sizes.keys() > HOST_KERNELS
     without = sum(size for name, size in sizes.items() if name not in HOST_KERNELS)

@@ -1,8 +1,6 @@
 """cppcheck finds nothing in libopu, and MISRA C:2012 is broken only by rules with a reason."""
 
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from opu_fuse.resources import rtl_dir, runtime_dir
+from tests.tools import require_tools
 
 LIBRARY = ("src", "hardware")
 PROGRAMS = ("tools", "tests")
@@ -62,11 +61,8 @@ DEVIATIONS = {
 
 
 def _cppcheck(folders: Sequence[str], *options: str) -> list[str]:
-    """Findings of cppcheck, one line each; skips, or fails in CI, where it is missing."""
-    if shutil.which("cppcheck") is None:
-        if os.environ.get("CI"):
-            pytest.fail("cppcheck is missing (.ci/run installs it)")
-        pytest.skip("needs cppcheck (apt-get install cppcheck)")
+    """Findings of cppcheck, one line each."""
+    require_tools("cppcheck")
     runtime, driver = runtime_dir(), rtl_dir() / "driver"
     words = ["cppcheck", "--std=c99", "--quiet", "--template={file}:{line}: {id}: {message}"]
     words += [f"-I{folder}" for folder in (runtime / "include", runtime / "src", driver)]
