@@ -65,13 +65,12 @@ def _of_instance(graph: ir.Graph, node: ir.Node) -> bool:
     if scale is None or offset is None or not known:
         return False
     inner = [node]
-    for op_type in ("Mul", "Add"):
-        data = _constant_after(last, op_type, shape)
-        if data is None:
-            continue
-        scale, offset = (
-            (scale * data, offset * data) if op_type == "Mul" else (scale, offset + data)
-        )
+    if (gains := _constant_after(last, "Mul", shape)) is not None:
+        scale, offset = scale * gains, offset * gains
+        inner.append(last)
+        last = last.outputs[0].consumers()[0]
+    if (more := _constant_after(last, "Add", shape)) is not None:
+        offset = offset + more
         inner.append(last)
         last = last.outputs[0].consumers()[0]
     merge_sources(last, inner)
