@@ -6,6 +6,7 @@ memoised by the operator's form and the matcher state.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -56,12 +57,10 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
         """The first form of a remedy that can be built, else the first for partitioning only."""
         unbuilt: Lever | None = None
         for placed in self._placed(lever):
-            changed = changed_spec(self.context.hw, placed)
-            if check_spec(changed) or not self._runs_on(changed):
+            changed = _legal_change(self.context.hw, placed)
+            if changed is None or not self._runs_on(changed):
                 continue
-            if not self.context.hw.build or not check_spec(
-                dataclasses.replace(changed, build=True)
-            ):
+            if not self.context.hw.build or _buildable(changed):
                 return placed
             unbuilt = unbuilt or replace(placed, text=_PARTITION_ONLY + placed.text)
         return unbuilt
@@ -96,6 +95,21 @@ class Trial(Struct, frozen=True, kw_only=True, eq=False):
                 return False
             state = state.after(module)
         return state.tail is not None and changed.modules.can_end(state.tail)
+
+
+@functools.lru_cache(maxsize=1024)
+def _legal_change(hw: HwSpec, lever: Lever) -> HwSpec | None:
+    """The changed spec; None where it breaks a rule of specs. Most operators of a network, and most
+    networks for a machine, try the same changes.
+    """
+    changed = changed_spec(hw, lever)
+    return None if check_spec(changed) else changed
+
+
+@functools.lru_cache(maxsize=1024)
+def _buildable(changed: HwSpec) -> bool:
+    """Whether the RTL has the changed machine."""
+    return not check_spec(dataclasses.replace(changed, build=True))
 
 
 def operator_refusal(context: MatchContext, node: Node) -> Refusal | None:

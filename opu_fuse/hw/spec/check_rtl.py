@@ -1,5 +1,6 @@
 """Limits of the RTL: rules for `build: true`, in addition to those of `check.py`."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -50,11 +51,12 @@ def _of_kind(spec: HwSpec, kind: ModuleKind, rank: int) -> list[str]:
     return [n for n, m in modules.items() if m.kind is kind and _rank(spec, n) == rank]
 
 
-def _before_array(spec: HwSpec) -> set[str]:
+@functools.lru_cache(maxsize=1)  # asked for each end of each edge of one spec
+def _before_array(spec: HwSpec) -> frozenset[str]:
     """Modules from which data can reach the array."""
     feeding = predecessors(spec)
     arrays = [n for n, m in spec.dataflow.modules.items() if m.kind is K.IPA]
-    return reachable(feeding, [source for name in arrays for source in feeding[name]])
+    return frozenset(reachable(feeding, [source for name in arrays for source in feeding[name]]))
 
 
 def edges_back(spec: HwSpec) -> Iterator[Problem]:

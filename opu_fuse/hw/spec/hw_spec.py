@@ -379,7 +379,7 @@ class HwSpec:
 
     def to_tree(self) -> dict[str, Any]:
         """Nested dicts and lists of plain values, every default written out."""
-        return _plain(dataclasses.asdict(self))
+        return _plain(self)
 
     def to_yaml(self) -> str:
         """The resolved spec as YAML; loading it gives an equal spec."""
@@ -392,7 +392,9 @@ def _yaml(spec: HwSpec) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Enums to their text, tuples to lists, mappings to dicts."""
+    """Records and mappings to dicts, tuples to lists, enums to their text."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, tuple | list):
