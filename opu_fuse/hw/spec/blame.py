@@ -25,11 +25,10 @@ def blamed(tree: Tree, problems: Sequence[Problem], check: Check) -> tuple[SpecE
     check: validates a merged tree; None if it cannot be checked.
     """
     here = [p for p in problems if _is_own(tree, tree.location(p.path))]
-    if tree.base is None or here:
+    if tree.base is None or here or not problems:
         reported = here or problems
         return tuple(SpecError(tree.location(p.path), p.what, p.help) for p in reported)
-    reverted = {path: _without(tree, path) for path in _leaves(tree.own, ())}
-    remaining = {path: check(value) for path, value in reverted.items()} if problems else {}
+    remaining = {path: check(_without(tree, path)) for path in _leaves(tree.own, ())}
     errors: dict[KeyPath, SpecError] = {}
     for problem in problems:
         culprit = next((path for path, others in remaining.items() if _cures(others, problem)), ())
