@@ -26,8 +26,8 @@ from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import OutputRange, output_ranges
 from opu_fuse.tiling.estimate import Estimate
+from opu_fuse.tiling.fastest_shape import fastest_shape
 from opu_fuse.tiling.im2row import im2row_storage
-from opu_fuse.tiling.stored_view import stored_shape
 from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
@@ -109,7 +109,7 @@ class Plans:
         reads, writes = storages_of(dfg, layout, geometry, hw)
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
-            shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
+            shape = fastest_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
             tile, _, ranges = self._tiled(shape, co_scheduled=co_scheduled)
             layer = TiledLayer(
                 **replace(geometry, shape=shape).fields,
