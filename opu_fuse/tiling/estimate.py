@@ -57,6 +57,10 @@ class Estimate(Struct, frozen=True, kw_only=True):
     dram_bytes: int
     total_cycles: float
 
+    def spare(self, hw: HwSpec) -> float:
+        """Cycles in which the array is busy, and post and memory are idle."""
+        return self.compute_cycles - max(self.post_cycles, self.dram_bytes / hw.dram.rate)
+
 
 def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it

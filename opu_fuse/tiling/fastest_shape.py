@@ -63,7 +63,7 @@ def _saves_array_cycles(shape: Shape, reference: Shape, hw: HwSpec) -> bool:
 
 
 def _saves_cycles(shape: Shape, reference: Shape, hw: HwSpec) -> bool:
-    """Whether tiles fit in both forms, and the closed form predicts fewer cycles than for the reference."""
+    """Whether tiles fit in both forms, and the closed form predicts fewer cycles."""
     before, after = _estimate(reference, hw), _estimate(shape, hw)
     return before is not None and after is not None and after.total_cycles < before.total_cycles
 
