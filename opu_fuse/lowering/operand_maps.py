@@ -33,10 +33,10 @@ def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
         if lanes[draft.source].pieces != own:
             shared.append(draft.source)
         shared += sharing_words(dfg, node, lanes, width)
-    if shared:
+    for value in shared:
         raise DoesNotFit(
             node.name,
-            f"{dfg[shared[0]].name} shares words with other channels, and a product of two "
+            f"{dfg[value].name} shares words with other channels, and a product of two "
             "maps takes whole words",
             f"give heads and parts multiples of {width} channels",
         )
