@@ -28,6 +28,7 @@ from opu_fuse.tiling.tile import (
     input_blocks,
     input_segments,
     kernel_iterations,
+    output_blocks,
     output_groups,
     pre_pool_size,
 )
@@ -120,7 +121,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
 
 
 def _cut(shape: Shape, hw: HwSpec, tile: Tile) -> _Cut:
-    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    blocks = output_blocks(shape, hw)
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     if shape.pools_with_halo:
         rows = min(tile.rows * shape.pool_window.strides[0], shape.pre_pool_rows)
@@ -232,7 +233,7 @@ def _is_resident(shape: Shape, hw: HwSpec) -> bool:
 
     Such a layer has no DRAM traffic, which would bound it otherwise.
     """
-    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    blocks = output_blocks(shape, hw)
     pixels = max(shape.in_rows * shape.in_cols, shape.out_rows * shape.out_cols)
     fits = shape.images * blocks * pixels <= hw.buffers.feature.bank_words
     return shape.depthwise and hw.post.keep and fits
