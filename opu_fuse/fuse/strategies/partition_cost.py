@@ -28,7 +28,7 @@ from opu_fuse.tiling.chunks import OutputRange, output_ranges
 from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.fastest_shape import fastest_shape
 from opu_fuse.tiling.im2row import im2row_storage
-from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
+from opu_fuse.tiling.tile import Tile, cols_per_iteration
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
@@ -140,12 +140,11 @@ class Plans:
         for group, (layer, *other_phases) in tiled_layers.items():
             shape, tile = layer.shape, layer.tile
             _, estimate, ranges = self._tiled(shape, co_scheduled=False)
-            rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
             if other_phases:
                 continue
             if not shape.array:
                 idle[group] = estimate
-            elif rects * len(ranges) > 1:
+            elif tile.count(shape) * len(ranges) > 1:
                 busy[group] = estimate
         context = self._context
         return find_co_scheduled(context.dfg, members, list(tiled_layers), idle, busy, context.hw)
