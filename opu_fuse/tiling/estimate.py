@@ -93,7 +93,7 @@ class _Cut(Struct, frozen=True):
 def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     """Closed-form cost of a layer cut into tiles of this size.
 
-    Tiles at the borders count as full ones, so that it exceeds the cost by a few %.
+    Tiles at the borders count as full ones, so the result may be a few % too high.
     """
     hw = tile.sees(hw)
     cut = _cut(shape, hw, tile)
