@@ -17,8 +17,8 @@ Public API (loaded on first use, so that importing the package is cheap)::
 
 import os
 
-# Official builds of ONNX Runtime report to their maker what they run, unless this is set before
-# they are imported; whose models are compiled here is nobody's affair.
+# Official builds of ONNX Runtime send telemetry unless this is set before they are imported. Models
+# that are compiled here are nobody else's business.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
@@ -74,7 +74,7 @@ __all__ = [
     "sweep",
 ]
 
-_HOMES = {
+_MODULE_OF = {
     "Accuracy": "bundle.accuracy",
     "Bundle": "bundle.program",
     "CheckResult": "bundle.result",
@@ -98,15 +98,15 @@ _HOMES = {
     "partition": "pipeline",
     "sweep": "sweeping.run",
 }
-"""Public name -> module."""
+"""Public name -> module below `opu_fuse`; `TYPE_CHECKING` imports the same."""
 
 
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'opu_fuse' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"opu_fuse.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"opu_fuse.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -25,7 +25,7 @@ from opu_fuse.frontend.importing.dynamic_dims import NO_SIZES, Sizes
 from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.frontend.importing.size_limits import check_instructions
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
-from opu_fuse.fuse.explain.coverage import warn_of_little
+from opu_fuse.fuse.explain.coverage import warn_of_low_coverage
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
@@ -284,7 +284,7 @@ def partition(
 
     hw, sizes = load_hw(hw), Sizes(shapes=shapes or {}, dims=dims or {})
     dfg, fused = partition_model(model, hw, strategy, budget=budget, sizes=sizes)
-    warn_of_little(dfg, hw, fused)
+    warn_of_low_coverage(dfg, hw, fused)
     return PartitionedModel.of(dfg, hw, fused)
 
 
@@ -298,7 +298,7 @@ def compile(model: ModelLike, hw: HwLike, options: Options) -> Program:  # noqa:
     """
     hw = load_hw(hw)
     done = compile_model(model, hw, options)
-    warn_of_little(done.dfg, hw, done.partition)
+    warn_of_low_coverage(done.dfg, hw, done.partition)
     return Program(bundle=done.bundle, hw=hw)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from opu_fuse.errors import ModelError, UserError
 from opu_fuse.extras import library
-from opu_fuse.fuse.explain.coverage import warn_of_little
+from opu_fuse.fuse.explain.coverage import warn_of_low_coverage
 from opu_fuse.hw.spec.load_spec import HwLike, load_hw
 from opu_fuse.options import Options, describe
 from opu_fuse.pipeline import compile_model
@@ -52,7 +52,7 @@ def _from_torch(module: Any, example_inputs: Any, hw: HwLike, options: Options) 
     """
     hw = load_hw(hw)
     done = compile_model(exported(module, example_inputs), hw, options)
-    warn_of_little(done.dfg, hw, done.partition)
+    warn_of_low_coverage(done.dfg, hw, done.partition)
     return Program(bundle=done.bundle, hw=hw)
 
 

@@ -11,8 +11,9 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 
 
 def program_listing(bundle: Bundle, hw: HwSpec) -> str:
-    """All segments in order: machine segments as assembly with a comment where the group changes,
-    host segments as comments. `opu-fuse asm` assembles the text of one machine segment.
+    """All segments in order: machine segments as assembly, host segments as comments.
+
+    `opu-fuse asm` assembles the text of one machine segment.
     """
     parts = [f"# {bundle.model} for {hw.name} ({bundle.spec_hash:011x})\n"]  # 44 bits
     for number, segment in enumerate(bundle.segments):
@@ -24,7 +25,9 @@ def program_listing(bundle: Bundle, hw: HwSpec) -> str:
 
 
 def _host_segment(segment: HostSegment, number: int) -> Iterator[str]:
-    """Comment lines: the operators, the pieces, and the pairs that are not fused."""
+    """Lines of text: operators with the reason why they run on the host, the pieces in which they
+    run, and pairs that are not fused.
+    """
     yield f"segment {number}: host"
     yield from (f"  {op.name} ({op.op}): {op.reason}" for op in segment.ops)
     for piece in segment.pieces:

@@ -56,18 +56,6 @@ def by_image(stacked: np.ndarray, images: int) -> np.ndarray:
     return np.ascontiguousarray(maps.swapaxes(0, 1))
 
 
-def written_by_host(bundle: Bundle, number: int) -> list[Tensor]:
-    """Maps that the host writes between the machine segment before segment `number` and this one:
-    results of host segments, before the first machine segment the program's inputs, too.
-    """
-    names: set[str] = set()
-    for segment in reversed(bundle.segments[:number]):
-        if isinstance(segment, MachineSegment):
-            return _maps(bundle, names)
-        names.update(value for _, value in segment.outputs)
-    return _maps(bundle, names | {port.value for port in bundle.inputs})
-
-
 def read_by_host(bundle: Bundle, number: int) -> list[Tensor]:
     """Maps that the host reads between segment `number` and the next machine segment: operands of
     host segments, after the last machine segment the program's outputs, too.

@@ -147,7 +147,7 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX or TFLite model into a program for a machine."""
-    from opu_fuse.fuse.explain.coverage import little_on_machine
+    from opu_fuse.fuse.explain.coverage import low_coverage
     from opu_fuse.fuse.explain.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
     from opu_fuse.hw.spec.load_spec import load_hw
@@ -228,8 +228,8 @@ def compile_(
     )
     for line in tiles:
         out.print(line)
-    if little := little_on_machine(done.dfg, spec, done.partition, reasons=out.quiet):
-        print_plain(f"warning: {little}")
+    if warning := low_coverage(done.dfg, spec, done.partition, reasons=out.quiet):
+        print_plain(f"warning: {warning}")
 
 
 def _check_output(output: Path, *, context_files: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the verbs print with."""
+"""The two output streams of the command, and JSON."""
 
 import io
 import json
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _CONTROL = dict.fromkeys(b"\a\b\v\f\r\x1b")
-"""Characters that do something to a terminal, which names of a model may hold."""
+"""Control characters of terminals, which names of a model may hold; none is printed."""
 _WIDTH = 80
-"""Of a line where no terminal is."""
+"""Characters of a line where there is no terminal."""
 
 
 class Screen:
-    """One of the two streams of the process. `rich`, which takes 30 ms to load, is loaded for what
-    only it can draw. quiet: nothing is printed but what goes to `file`.
+    """An output stream of the process. name: `stdout` or `stderr`, the attribute of `sys`.
+
+    quiet: nothing is printed, except what is written to `file` directly.
+
+    The library `rich` takes 30 ms to load, so it is loaded only for what it must draw.
     """
 
     quiet = False
@@ -34,19 +37,19 @@ class Screen:
 
     @property
     def file(self) -> TextIO:
-        """The stream as it is now."""
-        return getattr(sys, self._name) or io.StringIO()  # None where there is no such stream
+        """The stream that `sys` has now; a caller may have replaced it."""
+        return getattr(sys, self._name) or io.StringIO()  # None in a process without this stream
 
     @cached_property
     def rich(self) -> "Console":
-        """What draws tables with long texts, and moving bars."""
+        """Draws tables with long texts, and progress bars."""
         from rich.console import Console
 
         return Console(stderr=self._name == "stderr", soft_wrap=True, highlight=False)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody may be watching."""
+        """Whether the stream is a terminal that can be drawn on."""
         return self.file.isatty() and self.rich.is_terminal
 
     @property
@@ -60,7 +63,7 @@ class Screen:
         return _WIDTH
 
     def print(self, shown: "str | FittedTable | RenderableType", end: str = "\n") -> None:
-        """Text without control characters, or something to draw."""
+        """Print text without its control characters, or draw something."""
         if self.quiet:
             return
         if isinstance(shown, FittedTable):
@@ -78,23 +81,23 @@ err = Screen("stderr")
 
 
 def typed_command() -> str:
-    """The command line as it was typed, for pages to name."""
+    """The command line as it was typed, for reports."""
     return shlex.join(["opu-fuse", *sys.argv[1:]])
 
 
 def flush() -> None:
-    """Whatever was printed is written. Errors: OSError and ValueError as of the streams."""
+    """Write everything that was printed. Raises OSError and ValueError as the streams do."""
     for screen in (out, err):
         screen.file.flush()
 
 
 def print_plain(text: str) -> None:
-    """Text on stderr as it is, for what passes say of themselves."""
+    """Print text on stderr with one line end: warnings, and messages of passes."""
     err.print(text, end="" if text.endswith("\n") else "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines of any number on stdout, as they are: the console would look at every character."""
+    """Print lines on stdout in one write: there may be very many."""
     text = "".join(f"{line}\n" for line in lines)
     out.file.write(text.translate(_CONTROL))
 
@@ -105,7 +108,7 @@ def print_json(value: Any) -> None:
 
 
 def _json(value: Any, end: str = "\n") -> str:
-    """`json.dumps(value, indent=2)` in half its time. end: line end and the next indent."""
+    """`json.dumps(value, indent=2)` in half its time. end: line end and indent of the value."""
     text, inner = encode_basestring_ascii, f"{end}  "
     if isinstance(value, dict) and value:
         items = [

@@ -42,7 +42,7 @@ def partition(
 ) -> None:
     """Show which operators fuse and which run on the host, without compiling."""
     from opu_fuse.frontend.importing.dynamic_dims import Sizes
-    from opu_fuse.fuse.explain.coverage import little_on_machine
+    from opu_fuse.fuse.explain.coverage import low_coverage
     from opu_fuse.fuse.explain.partition_json import partition_to_json
     from opu_fuse.fuse.explain.partition_text import explain as explanation
     from opu_fuse.hw.spec.load_spec import load_hw
@@ -55,18 +55,17 @@ def partition(
     spec = load_hw(hw)
     with no_collection():
         dfg, groups = partition_model(model, spec, strategy, budget=budget, sizes=sizes)
-        if little := little_on_machine(dfg, spec, groups):
-            print_plain(f"warning: {little}")
+        if warning := low_coverage(dfg, spec, groups):
+            print_plain(f"warning: {warning}")
         if as_json:
             print_json(partition_to_json(dfg, spec, groups))
             return
-        lines = explanation(dfg, spec, groups, None if explain in (None, EVERYTHING) else explain)
-        reasons = ("  ends before", "host")
-        print_lines(line for line in lines if explain is not None or not line.startswith(reasons))
+        node, reasons = None if explain == EVERYTHING else explain, explain is not None
+        print_lines(explanation(dfg, spec, groups, node, reasons=reasons))
 
 
 def with_optional_value(arguments: list[str]) -> list[str]:
-    """`--explain` without a value explains everything."""
+    """The command line with a value for a bare `--explain`: typer's options always take one."""
     results = []
     for i, argument in enumerate(arguments):
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"

@@ -130,7 +130,7 @@ def _numbers(
 
 
 def _unit(planned: PlannedLayer) -> np.ndarray:
-    """The unit matrix as it lies in memory."""
+    """The unit matrix as it is stored in memory."""
     layout = planned.reads.layout
     first = layout.channels - layout.cols
     return layout.pack(np.eye(layout.channels, layout.cols, -first, dtype=np.int8)[:, None])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpuDriver", "ProgramBench", "RetireMonitor", "simulate", "stall", "stall_all"]
 
-_HOMES = {
+_MODULE_OF = {
     "OpuDriver": "driver",
     "ProgramBench": "program",
     "RetireMonitor": "retired",
@@ -31,9 +31,9 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'opu_fuse.cosim' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"opu_fuse.cosim.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"opu_fuse.cosim.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

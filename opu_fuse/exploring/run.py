@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from opu_fuse.choices import option, require_choice, require_names
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
-from opu_fuse.exploring.space import numbers, propose
+from opu_fuse.exploring.space import parameters_of, propose
 from opu_fuse.extras import frame
 from opu_fuse.frontend.choice_names import Scales
 from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY, StrategyLike, StrategyName
@@ -271,7 +271,7 @@ class _Search(Struct):
         without, host = self._needed()
         shipped = [c for c in self._candidates(self._shipped(), host) if c is not None]
         for known in sorted(shipped, key=lambda c: c.latency)[:KNOWN]:
-            study.enqueue_trial(numbers(known.spec))
+            study.enqueue_trial(parameters_of(known.spec))
         tried: dict[Design, Candidate | None] = {}
         begun = time.monotonic()
         while len(tried) < trials:

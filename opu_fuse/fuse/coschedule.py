@@ -37,19 +37,22 @@ def find_co_scheduled(
     """
     sources, readers = dependences(dfg, [groups[group] for group in order])
     co_scheduled: dict[int, int] = {}
-    slot = [float(state) for state in range(len(order))]
-    for state, group in enumerate(order):
+    slot = [float(position) for position in range(len(order))]
+    for position, group in enumerate(order):
         if group not in idle:
             continue
-        after = max((slot[i] for i in sources[state]), default=-1)
-        before = min((slot[i] for i in readers[state]), default=len(order))
-        window = range(max(int(after) + 1, state - WINDOW), min(ceil(before), state + WINDOW))
-        spare = {i: _spare(busy[order[i]], hw) for i in window if order[i] in busy}
+        after = max((slot[i] for i in sources[position]), default=-1)
+        before = min((slot[i] for i in readers[position]), default=len(order))
+        first, end = max(int(after) + 1, position - WINDOW), min(ceil(before), position + WINDOW)
+        window = range(first, end)
+        spare = {i: busy[order[i]].spare(hw) for i in window if order[i] in busy}
         candidates = (i for i in spare if spare[i] > 0 and order[i] not in co_scheduled)
         best = max(candidates, key=lambda i: spare[i], default=None)
         if best is not None:
             co_scheduled[order[best]] = group
-            slot[state] = best + 0.5  # later dependencies see it between its partner and the next
+            slot[position] = (
+                best + 0.5
+            )  # later dependencies see it between its partner and the next
     return co_scheduled
 
 
@@ -73,8 +76,3 @@ def _call_of_view(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
     while call not in at and dfg[call].is_virtual and (made_by := producers(dfg, call)):
         (call,) = made_by
     return call
-
-
-def _spare(cost: Estimate, hw: HwSpec) -> float:
-    """Cycles in which the array is busy and both post and memory are idle."""
-    return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.rate)

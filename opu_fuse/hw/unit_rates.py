@@ -281,21 +281,6 @@ def post_alone_cycles(
     return first + blocks_before + cycles - 1 + post_drain_cycles(hw, stages)
 
 
-def store_beats(
-    hw: HwSpec,
-    *,
-    run: int,
-    rows: int,
-    blocks: int,
-    repeat_rows: int = 0,
-    repeat_cols: int = 0,
-    word_gap: int = 0,
-) -> int:
-    """Beats a store sends; those of gaps carry nothing."""
-    words = run * (1 + repeat_cols + word_gap) - word_gap
-    return blocks * rows * (1 + repeat_rows) * words * (hw.word_bytes // hw.dram.bus_bytes)
-
-
 def short_write_cycles(hw: HwSpec, instructions: int, runs: int, words: int) -> float:
     """Least cycles of stores of so many runs, a burst each, of so many words in all: a burst waits
     until `outstanding` earlier ones are answered, an instruction until the last but one is.

@@ -67,39 +67,33 @@ def choose_slots(
     if hw.word_bytes != hw.word_channels:
         return {}
     layers = tuple(layers)
-    fixed = {*fixed, *values_in_other_rows(dfg)}
     whole_words = {layer.source for layer in layers if not _reads_slots(layer, hw)}
-    whole_words.update(fixed, (node for layer in layers for node in layer.residuals))
-    whole_words.update(layer.gate for layer in layers if layer.gate is not None)
-    whole_words.update(layer.second for layer in layers if layer.second is not None)
-    images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in whole_words}
-    slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
+    whole_words.update(fixed, values_in_other_rows(dfg))
+    whole_words.update(i for x in layers for i in (x.gate, x.second) if i is not None)
+    residuals = {node for layer in layers for node in layer.residuals}
+    inputs = (i for i in dfg.inputs if i not in whole_words | residuals)
+    channels = {i: feature_shape(dfg[i].shape)[0] for i in inputs}
+    slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in channels.items()}
     slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
-    constants = {n for x in layers for n in x.residuals if dfg[n].kind is Kind.CONST}
-    px = _pack_pixels(layers, slots, fixed, hw, constants)
+    constants = {node for node in residuals if dfg[node].kind is Kind.CONST}
+    px = _pack_pixels(layers, slots, whole_words, hw, constants)
     return slots | {node: hw.word_bytes // n for node, n in px.items() if n > 1}
 
 
 def _pack_pixels(
     layers: Sequence[Pass],
     slots: Mapping[int, int],
-    fixed: Collection[int],
+    whole_words: Collection[int],
     hw: HwSpec,
     constants: Collection[int],
 ) -> dict[int, int]:
     """Pixels per word of every layer's output, and of constant maps, by fixpoint iteration.
 
-    slots: bytes per pixel of the network's inputs; constants: maps that take the packing of the
-    layer that reads them.
+    slots: bytes per pixel of the network's inputs; whole_words: values that are not packed;
+    constants: maps that take the packing of the layer that reads them.
     """
     px = {layer.output: _most(layer, hw) for layer in layers}
-    px |= {node: 1 for node in fixed if node in px}
-    for layer in layers:
-        if layer.source in px and not _reads_slots(layer, hw):
-            px[layer.source] = 1
-        for node in (layer.gate, layer.second):
-            if node in px:
-                px[node] = 1
+    px |= {node: 1 for node in whole_words if node in px}
     changed = True
     while changed:
         changed = False

@@ -89,8 +89,8 @@ def find_joins(
             joins[outer] = outer_join
         for value, positions in _lane_owners(dfg, outer, lanes, starts, width, elsewhere).items():
             join = Join(alias_root=outer_join.alias_root, block=outer_join.block + starts[value])
-            if dfg[value].kind is Kind.CONST or joins.get(value, join) != join:
-                constant = dfg[value].kind is Kind.CONST
+            constant = dfg[value].kind is Kind.CONST
+            if constant or joins.get(value, join) != join:
                 why = "is a constant" if constant else "is part of another concatenation"
                 raise CannotJoin(dfg, outer, value, why, positions)
             joins[value] = join

@@ -48,7 +48,7 @@ class Draft(Struct, kw_only=True):
     value: DFG index of the chain's latest value;
     pre_pool: sizes of the map of partial sums;
     second: map that the array reads as weights;
-    sequences: rows of the maps of a product by rows;
+    sequences: rows of a product that are multiplied one by one (`operand_maps.sequences`);
     stored: map whose pixels the store permutes;
     last: the operator before the store, if any;
     front: number of operators before the array. The other fields are those of `Geometry` and

@@ -1,4 +1,6 @@
-"""Maps that a pass reads and writes: lanes that the array sums, rows, and where they are stored."""
+"""The maps of a pass: lanes of the channels that the array sums, rows that have weights of their
+own, and where input and output are stored.
+"""
 
 from msgspec.structs import replace
 
@@ -14,8 +16,11 @@ from opu_fuse.units import BY_STAGE
 
 
 def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
-    """Lanes of the channels that the array sums. Raises DoesNotFit where the maps of a product
-    share words with other channels.
+    """Lanes of the input channels of a pass, over which the array sums.
+
+    A map that the array reads as weights gives its own lanes, since products are formed lane by
+    lane: the first operand must have the same ones, and the unit matrix has any. Raises DoesNotFit
+    where lanes of other channels would join the sum.
     """
     if draft.second is None or draft.anchor is None:
         return lanes[draft.source].pieces
@@ -39,24 +44,26 @@ def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
 
 
 def sequences(draft: Draft) -> int:
-    """Rows of a pass that have weights of their own, each of which is tiled like an image of a
-    batch. Raises DoesNotFit for operators after them that look at several rows.
+    """Rows of the maps of a product that are multiplied one by one, 1 for other passes.
+
+    Each row has weights of its own, and is tiled like an image of a batch. Raises DoesNotFit where
+    a later stage reads pixels of several rows.
     """
-    whole = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
-    reader = next(whole, None)
-    if draft.sequences > 1 and reader is not None:
+    across_rows = (i for i in draft.stages if i.broadcast or BY_STAGE[i.stage].windows)
+    stage = next(across_rows, None)
+    if draft.sequences > 1 and stage is not None:
         assert draft.anchor is not None, "a product has sequences"
         raise ends_before(
-            draft.dfg[reader.node],
+            draft.dfg[stage.node],
             f"{draft.dfg[draft.anchor].name} computes its {draft.sequences} rows one by one",
         )
     return draft.sequences
 
 
-def storages_of(dfg: Dfg, layout: DataLayout, found: Pass, hw: HwSpec) -> tuple[Storage, Storage]:
-    """Storage of the input of a pass and of its output."""
-    writes = layout.storage(dfg, hw, found.output)
-    if found.source == UNIT:
-        return unit_storage(found.shape.in_channels, found.shape.in_cols, hw), writes
-    reads = layout.storage(dfg, hw, found.source)
-    return replace(reads, layout=reads.layout.of_cols(found.shape.in_cols)), writes
+def storages_of(dfg: Dfg, layout: DataLayout, layer: Pass, hw: HwSpec) -> tuple[Storage, Storage]:
+    """Storage in DRAM of the input of a pass and of its output."""
+    writes = layout.storage(dfg, hw, layer.output)
+    if layer.source == UNIT:
+        return unit_storage(layer.shape.in_channels, layer.shape.in_cols, hw), writes
+    reads = layout.storage(dfg, hw, layer.source)
+    return replace(reads, layout=reads.layout.of_cols(layer.shape.in_cols)), writes

@@ -143,15 +143,6 @@ def memory_table(bundle: Bundle, *, wide: bool = False) -> FittedTable:
     )
 
 
-def counters_table(result: "RunResult") -> FittedTable:
-    """All counters of a run, over all its samples."""
-    return FittedTable(
-        title=f"{result.engine} engine, {counted(result.samples, 'sample')}",
-        columns=(Column(name="counter"), Column(name="total", number=True)),
-        rows=[(name, whole(total)) for name, total in sorted(result.counters.items())],
-    )
-
-
 def _share(value: float, macs: int) -> str:
     return percent(value) if macs else ""
 

@@ -21,7 +21,7 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.segment_order import SegmentSteps
-from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling, retiled, with_uses
+from opu_fuse.schedule.tile_choice import Tiling, retiled, with_uses
 from opu_fuse.tiling.shared_banks import shared_tiles
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import Known, saved
@@ -165,7 +165,7 @@ def _with_a_partner(
     at = now.index(norm)
     partners = [i for i in order.between(now, at) if _keeps_array_busy(now[i])]
     best, most = None, 0.0
-    for i in sorted(partners, key=lambda i: -_spare(now[i], hw))[:_TRIED]:
+    for i in sorted(partners, key=lambda i: -now[i].layers[0].estimate.spare(hw))[:_TRIED]:
         for unit in _joined(now[i], norm, found, hw):
             changed = [unit if j == i else other for j, other in enumerate(now) if j != at]
             gain, near = saved(now, changed, hw, found.cycles)
@@ -205,10 +205,3 @@ def _keeps_array_busy(unit: PlannedUnit) -> bool:
 
 def _alone(unit: PlannedUnit) -> bool:
     return len(unit.layers) == 1 and not unit.layers[0].tile.undivided
-
-
-def _spare(unit: PlannedUnit, hw: HwSpec) -> float:
-    """Cycles in which the array is busy, and post and memory are not."""
-    layer: PlannedLayer = unit.layers[0]
-    cost = layer.estimate
-    return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.rate)

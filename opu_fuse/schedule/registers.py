@@ -1,13 +1,13 @@
 """Register values that follow from geometry alone: transfer shapes, parts of a post tile."""
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, product
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.hw.isa.table import unit_register
-from opu_fuse.layout.shape import Shape
+from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.tiling.chunks import WeightChunk
 from opu_fuse.tiling.depthwise import passes, tall
@@ -136,27 +136,25 @@ def _average_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
         yield TilePart(rows=rows, cols=cols)
         return
     pool, shape = layer.shape.pool_window, layer.shape
-    for y, yn, inside_y in _equal_counts(
-        pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.pre_pool_rows
+    for (y, yn, inside_y), (x, xn, inside_x) in product(
+        _equal_counts(pool, 0, (row, rows), shape.pre_pool_rows),
+        _equal_counts(pool, 1, (col, cols), shape.pre_pool_cols),
     ):
-        for x, xn, inside_x in _equal_counts(
-            pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.pre_pool_cols
-        ):
-            registers = layer.by_count[inside_y, inside_x]
-            yield TilePart(y=y, rows=yn, x=x, cols=xn, average=registers)
+        registers = layer.by_count[inside_y, inside_x]
+        yield TilePart(y=y, rows=yn, x=x, cols=xn, average=registers)
 
 
 def _equal_counts(
-    kernel: int, stride: int, pad: int, first: int, count: int, extent: int
+    pool: Window, axis: int, outputs: Span, extent: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Runs of outputs whose window has equally many positions inside 0 .. extent: (start,
-    length, positions).
+    """Yield (start, length, positions) of runs of outputs whose windows have equally many positions
+    inside 0 .. extent, along an axis.
     """
 
     def inside(output: int) -> int:
-        begin = (first + output) * stride - pad
-        return min(begin + kernel, extent) - max(begin, 0)
+        begin = (outputs[0] + output) * pool.strides[axis] - pool.pads[axis]
+        return min(begin + pool.kernel[axis], extent) - max(begin, 0)
 
-    for positions, run in groupby(range(count), inside):
+    for positions, run in groupby(range(outputs[1]), inside):
         start, *others = run
         yield start, 1 + len(others), positions

@@ -11,7 +11,7 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.pass_geometry import Geometry
-from opu_fuse.tiling.tile import ceil_div
+from opu_fuse.tiling.tile import ceil_div, output_blocks
 
 
 class SegmentSteps(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ def move_before_readers(
 def _fits_banks(shape: Shape, hw: HwSpec) -> bool:
     """Whether the input and the output of a layer each fit one feature bank."""
     read = shape.in_rows * shape.in_cols * ceil_div(shape.in_channels, hw.word_channels)
-    written = shape.out_rows * shape.out_cols * ceil_div(shape.pre_pool_channels, hw.word_channels)
+    written = shape.out_rows * shape.out_cols * output_blocks(shape, hw)
     return max(read, written) <= hw.buffers.feature.bank_words
 
 

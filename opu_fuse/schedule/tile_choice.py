@@ -38,8 +38,8 @@ from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import output_ranges, weight_bytes
 from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.fastest_shape import fastest_shape
 from opu_fuse.tiling.im2row import im2row_storage
-from opu_fuse.tiling.stored_view import stored_shape
 from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
@@ -276,7 +276,7 @@ def _co_schedule(
 def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
     """Set bytes per input pixel, pixels per output word, and the batch size."""
     read, written = (layout.slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
-    shape = stored_shape(layer.shape, hw, read, written)
+    shape = fastest_shape(layer.shape, hw, read, written)
     return replace(layer, shape=batched(shape, layout.images))
 
 

@@ -31,7 +31,7 @@ Progress = Callable[[int, int, float], None]
 
 ANSWERS_WITHIN = 10.0
 """Seconds for a scheduler."""
-AHEAD = 3
+TASKS_PER_THREAD = 3
 """Tasks per thread submitted to the scheduler at one time, however many remain."""
 
 
@@ -181,7 +181,7 @@ class Run(Struct):
                 running[future] = following
                 done.add(future)
 
-        for _ in range(AHEAD * threads):
+        for _ in range(TASKS_PER_THREAD * threads):
             hand_out()
         begun, computed = time.monotonic(), 0
         for future in done:

@@ -22,7 +22,7 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.candidates import loop_orders, overflow
 from opu_fuse.tiling.estimate import STEP_OVERHEAD, Estimate, estimate
 from opu_fuse.tiling.im2row import load_of_rows
-from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, pre_pool_size
+from opu_fuse.tiling.tile import Span, Tile, ceil_div, input_blocks, output_blocks, pre_pool_size
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
@@ -312,7 +312,7 @@ def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
     """
     if shape.whole_map:
         return None  # its strips are no maps
-    total = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    total = output_blocks(shape, hw)
     wide = ceil_div(shape.out_cols, shape.px)
     for parts in range(1, wide + 1):
         cols = min(ceil_div(wide, parts) * shape.px, shape.out_cols)

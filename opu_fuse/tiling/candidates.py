@@ -23,6 +23,7 @@ from opu_fuse.tiling.tile import (
     input_blocks,
     input_segments,
     kernel_iterations,
+    output_blocks,
     output_groups,
     pre_pool_size,
     undivided,
@@ -201,7 +202,7 @@ def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) 
 
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
     """Candidate (images, rows, blocks, cols), each an even cut of its extent, largest first."""
-    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    blocks = output_blocks(shape, hw)
     if shape.whole_map:
         yield 1, shape.out_rows, blocks, shape.out_cols
         return

@@ -4,6 +4,7 @@ weight packing share.
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 from msgspec import Struct
@@ -24,6 +25,7 @@ from opu_fuse.tiling.tile import (
     input_blocks,
     input_segments,
     kernel_iterations,
+    output_blocks,
     output_groups,
     pre_pool_size,
     segments_per_block,
@@ -104,7 +106,7 @@ def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]
     """(first block, blocks, mode): the tile's ranges, a last block that is partly empty in a mode
     of its own when that takes fewer weight rows and loads nothing twice.
     """
-    total = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    total = output_blocks(shape, hw)
     first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
     plain = plain and not shape.computed and not shape.passes  # a norm reads all blocks together
@@ -140,8 +142,7 @@ def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
     channels counted as the first.
     """
     hw, lanes = tile.sees(hw), hw.word_channels
-    ranges = ceil_div(ceil_div(shape.pre_pool_channels, lanes), tile.blocks)
-    tiles = tile.count(shape) * ranges
+    tiles = tile.pieces(shape, hw)
     (rows, cols), kernel = tile.kernel, shape.window.kernel
     parts = [(y, x) for _, y in spans(kernel[0], rows) for _, x in spans(kernel[1], cols)]
     if shape.depthwise:
@@ -187,42 +188,40 @@ def _features(
     load = None if few else row_words * hw.buffers.weight.width / rate / swept
     begun: set[int] = set()
     results = []
-    for at, count in spans(last - first, tile.in_blocks):
+    for (at, count), ky, kx in product(
+        spans(last - first, tile.in_blocks),
+        spans(kernel_rows, tile.kernel[0]),
+        spans(kernel_cols, col_iterations(shape, mode, hw, tile.kernel[1])),
+    ):
+        weights = []
         segments = input_segments(shape, mode, hw, first + at, count)
-        for ky in spans(kernel_rows, tile.kernel[0]):
-            for kx in spans(kernel_cols, col_iterations(shape, mode, hw, tile.kernel[1])):
-                weights = []
-                origin = (first + at) * unit, ky[0], kx[0], group
-                size = segments, ky[1], kx[1], groups
-                whole = tuple(zip(origin, size, strict=True))
-                if needed.first is None:
-                    boxes = _every_box(whole, unit, capacity, load, needed.further)
-                else:
-                    boxes = _needed_boxes(whole, needed.first, capacity, begun)
-                for accumulate, part, box in boxes:
-                    (start, several), rows, cols, (begin, outputs) = box
-                    count_rows = several * rows[1] * cols[1] * outputs
-                    weights.append(
-                        WeightChunk(
-                            segment=start,
-                            segments=several,
-                            ky=rows,
-                            kx=cols,
-                            group=begin,
-                            groups=outputs,
-                            offset=offset,
-                            rows=count_rows,
-                            words=count_rows * row_words,
-                            accumulate=accumulate or bool(needed.first is None and results),
-                            part=part,
-                        )
-                    )
-                    offset += weights[-1].words * hw.buffers.weight.width
-                results.append(
-                    FeatureChunk(
-                        block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
-                    )
+        whole = ((first + at) * unit, segments), ky, kx, (group, groups)
+        if needed.first is None:
+            boxes = _every_box(whole, unit, capacity, load, needed.further)
+        else:
+            boxes = _needed_boxes(whole, needed.first, capacity, begun)
+        for accumulate, part, box in boxes:
+            (start, several), rows, cols, (begin, outputs) = box
+            count_rows = several * rows[1] * cols[1] * outputs
+            weights.append(
+                WeightChunk(
+                    segment=start,
+                    segments=several,
+                    ky=rows,
+                    kx=cols,
+                    group=begin,
+                    groups=outputs,
+                    offset=offset,
+                    rows=count_rows,
+                    words=count_rows * row_words,
+                    accumulate=accumulate or bool(needed.first is None and results),
+                    part=part,
                 )
+            )
+            offset += weights[-1].words * hw.buffers.weight.width
+        results.append(
+            FeatureChunk(block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights))
+        )
     return tuple(results), offset
 
 
@@ -251,7 +250,10 @@ def _every_box(
 def _needed_boxes(
     whole: tuple[Span, ...], rows: np.ndarray, capacity: int, begun: set[int]
 ) -> Iterator[tuple[bool, int, tuple[Span, ...]]]:
-    """The same for the rows of a box that are not zero. begun: output groups that have sums."""
+    """Yield what `_every_box` does, for the weight rows of a box that are not zero.
+
+    rows: which are not; begun: output groups that have sums already, extended here.
+    """
     for box in boxes_in(whole, rows):
         *inputs, (first, count) = box
         most = max(1, capacity // math.prod(n for _, n in inputs))
@@ -271,32 +273,32 @@ def _windows(
     parts = block * hw.word_parts, depthwise_parts(shape, hw, block, blocks)
     known: dict[tuple[int, int, int], int] = {}  # windows of ones: part and size -> offset
     results = []
-    for ky in spans(shape.window.kernel[0], tile.kernel[0]):
-        for kx in spans(shape.window.kernel[1], tile.kernel[1]):
-            weights = []
-            for y, yn in spans(ky[1], hw.array.window_side):
-                for x, xn in spans(kx[1], hw.array.window_side):
-                    rows, cols = (ky[0] + y, yn), (kx[0] + x, xn)
-                    for part, first, count, at_once in every_window(shape, hw, parts, rows, cols):
-                        alike = known.setdefault((first, yn, xn), offset)
-                        weights.append(
-                            WeightChunk(
-                                segment=first,
-                                segments=count,
-                                ky=rows,
-                                kx=cols,
-                                group=0,
-                                groups=1,
-                                offset=alike if shape.sums else offset,
-                                rows=count * at_once,
-                                words=count * at_once * hw.row_words,
-                                accumulate=part > 0 or rows[0] > 0 or cols[0] > 0,
-                                part=part,
-                            )
-                        )
-                        if weights[-1].offset == offset:
-                            offset += weights[-1].words * hw.buffers.weight.width
-            results.append(
-                FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
-            )
+    kernel = (spans(*sizes) for sizes in zip(shape.window.kernel, tile.kernel, strict=True))
+    for ky, kx in product(*kernel):
+        weights = []
+        windows = (spans(count, hw.array.window_side) for _, count in (ky, kx))
+        for (y, yn), (x, xn) in product(*windows):
+            rows, cols = (ky[0] + y, yn), (kx[0] + x, xn)
+            for part, first, count, at_once in every_window(shape, hw, parts, rows, cols):
+                alike = known.setdefault((first, yn, xn), offset)
+                weights.append(
+                    WeightChunk(
+                        segment=first,
+                        segments=count,
+                        ky=rows,
+                        kx=cols,
+                        group=0,
+                        groups=1,
+                        offset=alike if shape.sums else offset,
+                        rows=count * at_once,
+                        words=count * at_once * hw.row_words,
+                        accumulate=part > 0 or rows[0] > 0 or cols[0] > 0,
+                        part=part,
+                    )
+                )
+                if weights[-1].offset == offset:
+                    offset += weights[-1].words * hw.buffers.weight.width
+        results.append(
+            FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
+        )
     return tuple(results), offset

@@ -19,6 +19,7 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, layer_windows
 from opu_fuse.tiling.tile import (
+    Span,
     Tile,
     ceil_div,
     cols_per_iteration,
@@ -27,6 +28,7 @@ from opu_fuse.tiling.tile import (
     input_blocks,
     input_segments,
     kernel_iterations,
+    output_blocks,
     output_groups,
     pre_pool_size,
 )
@@ -38,18 +40,23 @@ STEP_OVERHEAD = 24
 pipeline.
 """
 
-
 PIECE_LATENCY = 60
-"""Cycles per piece in which neither the array nor post computes: drain of both, and tokens."""
+"""Cycles per piece (a tile of a range of output channels) in which neither the array nor post
+computes: drain of both, and tokens.
+"""
 
+EXPOSED_DRAM = 0.2
+"""Share of the DRAM cycles that is added, since transfers never overlap completely. Of two tiles
+that are equally fast, the one that moves fewer bytes is so taken.
+"""
 
 _TILES_TRIED = 4
 """Tiles down and across whose stores are counted."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """Predicted totals of a layer: cycles of array, DRAM and post, bytes moved, and their
-    combination.
+    """Predicted totals of a layer: cycles in which the compute engine and post work, DRAM bytes
+    moved, and cycles of the whole.
     """
 
     compute_cycles: int
@@ -57,77 +64,52 @@ class Estimate(Struct, frozen=True, kw_only=True):
     dram_bytes: int
     total_cycles: float
 
+    def spare(self, hw: HwSpec) -> float:
+        """Cycles in which the array is busy, and post and memory are idle."""
+        return self.compute_cycles - max(self.post_cycles, self.dram_bytes / hw.dram.rate)
+
+
+class _Cut(Struct, frozen=True):
+    """How a tile cuts its layer.
+
+    tiles: for each range of output channels, those of all images;
+    ranges: of output channel blocks;
+    blocks: output channel blocks of the layer;
+    in_blocks: (first, count) of the input channel blocks that a range reads;
+    chunks: feature chunks of these for each part of the kernel;
+    parts: of the kernel, a feature chunk each;
+    pre_pool: pre-pool rows and columns of an image in a tile.
+    """
+
+    tiles: int
+    ranges: int
+    blocks: int
+    in_blocks: Span
+    chunks: int
+    parts: int
+    pre_pool: tuple[int, int]
+
 
 def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
-    """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it
-    is a bound within a few %).
+    """Closed-form cost of a layer cut into tiles of this size.
+
+    Tiles at the borders count as full ones, so the result may be a few % too high.
     """
-    hw, mode = tile.sees(hw), hw.array.modes[tile.mode]
-    lanes, word = hw.word_channels, hw.word_bytes
-    blocks = ceil_div(shape.pre_pool_channels, lanes)
-    tiles, ranges = tile.count(shape), ceil_div(blocks, tile.blocks)
-    pool = shape.pool_window
-    pre_pool_rows, pre_pool_cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
-    if shape.pools_with_halo:
-        pre_pool_rows = min(tile.rows * pool.strides[0], shape.pre_pool_rows)
-    pixels = shape.words(pre_pool_rows, pre_pool_cols)
-    first, last = input_blocks(shape, lanes, 0, tile.blocks)
-    in_blocks = last - first
-    chunks = ceil_div(in_blocks, tile.in_blocks)
-    kernel = tile.kernel
-    parts = ceil_div(shape.window.kernel[0], kernel[0])
-    parts *= ceil_div(shape.window.kernel[1], kernel[1])
-    if shape.depthwise:
-        word_parts = depthwise_parts(shape, hw, 0, blocks)
-        windows, swept, rows = layer_windows(shape, hw, (pre_pool_rows, pre_pool_cols), word_parts)
-        compute = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
-        loaded = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
-        weight_bytes = rows * loaded * hw.array.row_bytes
-    elif shape.array:
-        rows_all = _weight_rows(shape, mode, hw, (first, in_blocks), blocks)
-        capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
-        steps = tiles * tile.images * ranges
-        steps *= max(chunks * parts, ceil_div(rows_all, capacity * ranges))
-        sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
-        compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
-        weights = rows_all * mode.ic * mode.oc
-        resident = tile.weights_outer and rows_all <= capacity * ranges
-        own, each = (shape.images, tile.images) if shape.computed else (1, 1)  # of each image
-        weight_bytes = weights * (own if resident or tiles == 1 else tiles * each)
-    else:
-        compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
-        weight_bytes = 0
-    per_block, im2row = _read(shape, hw, (pre_pool_rows, pre_pool_cols), kernel, tile.images)
-    pieces = tiles * ranges
-    tile_bytes = per_block * parts * in_blocks
-    input_stationary = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
-    if shape.depthwise:  # every range reads its own blocks
-        tile_bytes, ranges = per_block * blocks, 1
-    feature_bytes = tiles * tile_bytes * (1 if input_stationary or ranges == 1 else ranges)
-    map_bytes = shape.images * blocks * shape.stored_words(shape.out_rows, shape.out_cols) * word
-    out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
-    res_bytes = sum(
-        tiles * blocks * word
-        if side.broadcast
-        else tiles * tile.images * blocks * pixels * word
-        if side.before_pool
-        else map_bytes
-        for side in shape.sides
-    )
-    halo_bytes = 0
-    if shape.stores_halo(tile.rows):  # stored and loaded
-        halo_bytes = 2 * tiles * blocks * tile.cols * word
-    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + halo_bytes
+    hw = tile.sees(hw)
+    cut = _cut(shape, hw, tile)
+    tiles, blocks, rate = cut.tiles, cut.blocks, hw.dram.rate
+    pieces = tiles * cut.ranges
+    compute, weight_bytes = _array_cost(shape, hw, tile, cut)
     post = tiles * _post_of_tile(shape, hw, tile, blocks)
-    dram = total_bytes / hw.dram.rate
-    total = max(
-        compute,
-        post,
-        (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
-    )
+    block_bytes, im2row = _read(shape, hw, cut.pre_pool, tile)
+    tile_bytes = block_bytes * (blocks if shape.depthwise else cut.parts * cut.in_blocks[1])
+    total_bytes = weight_bytes + tiles * tile_bytes * _feature_loads(shape, tile, cut)
+    total_bytes += _post_bytes(shape, hw, tile, cut)
+    dram = total_bytes / rate
+    total = max(compute, post, (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks)
     if not _is_resident(shape, hw):
-        fill = tile_bytes / hw.dram.rate / max(1, chunks) + im2row
-        total = max(total, dram + tiles * im2row) + fill + 0.2 * dram
+        fill = tile_bytes / rate / cut.chunks + im2row
+        total = max(total, dram + tiles * im2row) + fill + EXPOSED_DRAM * dram
     if tile.undivided:  # single bank: loads and array do not overlap
         total += dram
     return Estimate(
@@ -138,16 +120,85 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     )
 
 
+def _cut(shape: Shape, hw: HwSpec, tile: Tile) -> _Cut:
+    blocks = output_blocks(shape, hw)
+    rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
+    if shape.pools_with_halo:
+        rows = min(tile.rows * shape.pool_window.strides[0], shape.pre_pool_rows)
+    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    parts = [ceil_div(n, part) for n, part in zip(shape.window.kernel, tile.kernel, strict=True)]
+    return _Cut(
+        tiles=tile.count(shape),
+        ranges=ceil_div(blocks, tile.blocks),
+        blocks=blocks,
+        in_blocks=(first, last - first),
+        chunks=ceil_div(last - first, tile.in_blocks),
+        parts=parts[0] * parts[1],
+        pre_pool=(rows, cols),
+    )
+
+
+def _array_cost(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> tuple[int, int]:
+    """(cycles of the compute engine, bytes of weights that it needs loaded)."""
+    tiles, ranges, blocks = cut.tiles, cut.ranges, cut.blocks
+    pixels = shape.words(*cut.pre_pool)
+    if not shape.array:
+        return tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD), 0
+    if shape.depthwise:
+        parts = depthwise_parts(shape, hw, 0, blocks)
+        windows, swept, rows = layer_windows(shape, hw, cut.pre_pool, parts)
+        loads = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
+        cycles = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
+        return cycles, rows * loads * hw.array.row_bytes
+    mode = hw.array.modes[tile.mode]
+    rows = _weight_rows(shape, mode, hw, cut.in_blocks, blocks)
+    capacity = ranges * (hw.buffers.weight.bank_words // hw.mode_row_words(mode))
+    steps = tiles * tile.images * ranges * max(cut.chunks * cut.parts, ceil_div(rows, capacity))
+    sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
+    resident = tiles == 1 or (tile.weights_outer and rows <= capacity)
+    loads = 1 if resident else tiles
+    if shape.computed:  # every image has weights of its own
+        loads *= shape.images if resident else tile.images
+    return tiles * rows * sweep + steps * STEP_OVERHEAD, rows * mode.ic * mode.oc * loads
+
+
+def _feature_loads(shape: Shape, tile: Tile, cut: _Cut) -> int:
+    """How often each input byte of a tile is loaded."""
+    if shape.depthwise:  # every range reads its own blocks
+        return 1
+    input_stationary = cut.chunks == cut.parts == 1 and not tile.weights_outer and shape.array
+    return 1 if input_stationary else cut.ranges
+
+
+def _post_bytes(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> int:
+    """Bytes that move for post: output, residual operands and pooling halos."""
+    tiles, blocks, word = cut.tiles, cut.blocks, hw.word_bytes
+    map_bytes = shape.images * blocks * shape.stored_words(shape.out_rows, shape.out_cols) * word
+    result = map_bytes * shape.upsample[0] * shape.upsample[1]
+    for side in shape.sides:
+        if side.broadcast:
+            result += tiles * blocks * word
+        elif side.before_pool:
+            result += tiles * tile.images * blocks * shape.words(*cut.pre_pool) * word
+        else:
+            result += map_bytes
+    if shape.stores_halo(tile.rows):  # stored and loaded
+        result += 2 * tiles * blocks * tile.cols * word
+    return result
+
+
 def _end(shape: Shape, post: float) -> float:
-    """Cycles in which only post works, on the last tile: not for heads of windows, of which the
-    next one follows. post: cycles of a tile.
+    """Cycles in which only post works, on the last tile. post: cycles of a tile.
+
+    Products of a head with several windows (`images`) have none: those of the next head follow.
     """
     return 0.0 if shape.computed and shape.images > 1 else post
 
 
 def _with_stores(total: float, shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> float:
-    """Cycles of a layer whose stores permute pixels: the other engines may wait until these are
-    fetched. The stores of a few tiles are counted.
+    """Cycles of a layer, with those that stores take which permute pixels. total: without them.
+
+    The other engines may wait until such stores are fetched. Those of a few tiles are counted.
     """
     if shape.permute is None:
         return total
@@ -182,19 +233,18 @@ def _is_resident(shape: Shape, hw: HwSpec) -> bool:
 
     Such a layer has no DRAM traffic, which would bound it otherwise.
     """
-    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    blocks = output_blocks(shape, hw)
     pixels = max(shape.in_rows * shape.in_cols, shape.out_rows * shape.out_cols)
     fits = shape.images * blocks * pixels <= hw.buffers.feature.bank_words
     return shape.depthwise and hw.post.keep and fits
 
 
-def _read(
-    shape: Shape, hw: HwSpec, pre_pool: tuple[int, int], kernel: tuple[int, int], images: int
-) -> tuple[int, int]:
+def _read(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int], tile: Tile) -> tuple[int, int]:
     """(bytes, im2row cycles) to load a channel block, or an image, of a tile of pre-pool pixels."""
     window, im2row = shape.window, shape.im2row
     if im2row is None:
-        return feature_words(shape, hw, *pre_pool, kernel, images) * hw.word_bytes, 0
+        words = feature_words(shape, hw, *pre_pool, tile.kernel, tile.images)
+        return words * hw.word_bytes, 0
     in_cols = min((pre_pool[1] - 1) * window.strides[1] + window.kernel[1], shape.in_cols)
     words = image_words(shape, hw, in_cols)
     in_rows = min((pre_pool[0] - 1) * im2row.stride + im2row.kernel_rows, im2row.in_rows)
@@ -202,7 +252,10 @@ def _read(
 
 
 def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
-    """Post cycles for all channel blocks of a tile. Instructions of a norm wait for each other."""
+    """Post cycles for all channel blocks of a tile. blocks: output channel blocks.
+
+    Each pass of a norm, and the results after them, wait for the instruction before to drain.
+    """
     count = tile.images * _post_cycles(shape, hw, tile)
     if not shape.passes:
         return blocks * count
@@ -217,7 +270,7 @@ def _post_of_tile(shape: Shape, hw: HwSpec, tile: Tile, blocks: int) -> int:
 
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
-    """Post cycles for a channel block of a tile."""
+    """Post cycles for a channel block of an image of a tile."""
     cols = ceil_div(tile.cols, shape.stored_px)
     has_halo = shape.stores_halo(tile.rows)
     result = post_cycles(shape, hw, tile.rows - has_halo, cols, shape.pool_window.kernel[0])

@@ -24,6 +24,7 @@ from opu_fuse.tiling.tile import (
     input_blocks,
     input_segments,
     kernel_iterations,
+    output_blocks,
     output_groups,
 )
 
@@ -82,7 +83,7 @@ def _im2row_reader(shape: Shape, hw: HwSpec) -> Shape | None:
 
 def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
     """Array cycles of a convolution for a row of pixels in its fastest mode; None if none fits."""
-    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
+    blocks = output_blocks(shape, hw)
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     steps = ceil_div(shape.pre_pool_cols, shape.px)
     results = []

@@ -46,13 +46,13 @@ def shared_tiles(
     """
     found: list[tuple[float, tuple[Tile, Tile]]] = []
     for own in _narrower(*norm, hw):
-        shared, slots = [(norm[0], own), *others], _pieces(norm[0], own, hw)
+        shared, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
         room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in shared)
         tiles = (
             tile
             for share in (_SHARES if slots > 1 else ())
             for tile in _others(added, hw, room // share)
-            if _pieces(added, tile, hw) <= share * slots
+            if tile.pieces(added, hw) <= share * slots
         )
         costs = [(_cycles([*shared, (added, tile)], slots, hw), tile) for tile in tiles]
         if costs:
@@ -64,7 +64,7 @@ def shared_tiles(
 def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
     """Most words of partial sums of a layer in a slot."""
     words = tile.images * shape.words(tile.rows, tile.cols) * tile.blocks
-    return ceil_div(_pieces(shape, tile, hw), slots) * words
+    return ceil_div(tile.pieces(shape, hw), slots) * words
 
 
 def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
@@ -95,19 +95,13 @@ def _others(shape: Shape, hw: HwSpec, words: int) -> tuple[Tile, ...]:
     return tuple([c.tile for c in candidates(shape, less) if isinstance(c, Fit)])
 
 
-def _pieces(shape: Shape, tile: Tile, hw: HwSpec) -> int:
-    """Tiles of a layer, those of all channel blocks."""
-    blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
-    return tile.count(shape) * ceil_div(blocks, tile.blocks)
-
-
 def _cycles(layers: Sequence[Tiled], slots: int, hw: HwSpec) -> float:
     """Cycles of all slots: the array works on one, post on the one before; on the last one of the
     unit before, which is alike, during the first. layers: the norm first.
     """
     array, post, memory = [0.0] * slots, [0.0] * slots, 0.0
     for shape, tile in layers:
-        cost, tiles = estimate(shape, hw, tile), _pieces(shape, tile, hw)
+        cost, tiles = estimate(shape, hw, tile), tile.pieces(shape, hw)
         memory += cost.dram_bytes / hw.dram.rate
         for slot in range(slots):
             share = (due(slot + 1, tiles, slots) - due(slot, tiles, slots)) / tiles

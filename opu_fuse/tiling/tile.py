@@ -83,6 +83,10 @@ class Tile(Struct, frozen=True, kw_only=True):
         rows, cols = ceil_div(shape.out_rows, self.rows), ceil_div(shape.out_cols, self.cols)
         return ceil_div(shape.images, self.images) * rows * cols
 
+    def pieces(self, shape: Shape, hw: HwSpec) -> int:
+        """Tiles of a layer in all ranges of output channels."""
+        return self.count(shape) * ceil_div(output_blocks(shape, hw), self.blocks)
+
 
 UNDIVIDED = ("feature", "weight", "residual", "psum", "output")
 """Buffers of which an undivided tile uses all words."""
@@ -103,6 +107,11 @@ def spans(total: int, step: int) -> Iterator[tuple[int, int]]:
     """(start, count) of consecutive pieces of at most `step`."""
     for start in range(0, total, step):
         yield start, min(step, total - start)
+
+
+def output_blocks(shape: Shape, hw: HwSpec) -> int:
+    """Output channel blocks of a layer."""
+    return ceil_div(shape.pre_pool_channels, hw.word_channels)
 
 
 def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> tuple[int, int]:

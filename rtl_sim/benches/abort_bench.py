@@ -13,7 +13,7 @@ from opu_fuse.hw.isa.register_map import FIELD, ErrorCode
 from opu_fuse.hw.isa.table import Engine
 from rtl_sim.benches.axi_window import CHANNELS, WINDOW, started
 from rtl_sim.benches.cycles import ROUNDS
-from rtl_sim.benches.small_programs import CONV, COPY, RESULT, check_conv, check_copy, program
+from rtl_sim.benches.small_programs import CONV, COPY, RESULT, prepare_conv, prepare_copy, program
 
 PROGRAM = 0x8000
 WATCHDOG = 500
@@ -42,7 +42,7 @@ class Bench:
 
     async def learn(self):
         machine = self.machine
-        checks = [fill(machine, self.rng) for fill in (check_copy, check_conv)]
+        checks = [fill(machine, self.rng) for fill in (prepare_copy, prepare_conv)]
         self.words = program(TWO_LAYERS)
         machine.put(PROGRAM, np.asarray(self.words, "<u4"))
         self.before = bytes(machine.window.mem[:WINDOW])

@@ -1,7 +1,12 @@
 """Memory at the ports of fetch, load and store: latency, random stalls, the rules of the bus.
 
-Every burst is held against AXI4 and the machine's promises: full beats, at most MAX_BURST of them,
-inside a 4 KB page and inside what the bench allows.
+Every burst is held against AXI4 and the machine's promises: full beats, at most `max_burst` of
+them, inside a 4 KB page and inside the memory window.
+
+`ready` and `valid` of a side are the probabilities per cycle with which it raises its ready and
+valid signals, `latency` the cycles from a complete request to its first answer. A bench calls
+`drive` at the start of every cycle and `observe` once the machine's outputs have settled
+(`cycles.py`).
 """
 
 from collections import deque
@@ -10,12 +15,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 PAGE = 4096
+"""Bytes of a page, whose border no AXI burst may cross."""
+MOST_BEATS = 1024
+"""Beats of write data that are taken before their address."""
 
 
 @dataclass(kw_only=True)
 class Rules:
-    """bus_bytes, max_burst, outstanding of the machine; base, limit: bus address and bytes of the
-    window."""
+    """What bursts must keep to.
+
+    bus_bytes: bytes of a beat;
+    max_burst: most beats of a burst;
+    outstanding: most open bursts;
+    base, limit: bus address and bytes of the memory window.
+    """
 
     bus_bytes: int
     max_burst: int
@@ -24,7 +37,7 @@ class Rules:
     limit: int
 
     def check(self, address, beats):
-        """Offset of a burst that keeps the rules."""
+        """Byte offset of a burst in the window. AssertionError where it breaks a rule."""
         size = beats * self.bus_bytes
         assert 1 <= beats <= min(self.max_burst, 256), f"burst of {beats} beats"
         assert address % self.bus_bytes == 0, f"burst at {address:#x}"
@@ -37,7 +50,14 @@ class Rules:
 
 @dataclass(kw_only=True)
 class Reads:
-    """Read side. data: the window's bytes; bad: offsets that answer with an error."""
+    """Read side.
+
+    data: the window's bytes;
+    bad: byte offsets whose beats answer with an error;
+    bursts: (offset, beats) of every burst so far;
+    open: (offset, beats left, cycle of the first answer) of those that are not answered;
+    now: cycle.
+    """
 
     rules: Rules
     data: np.ndarray
@@ -51,7 +71,7 @@ class Reads:
     now: int = 0
 
     def drive(self, dut):
-        """Inputs of this cycle."""
+        """Set the inputs of the next cycle."""
         self.now += 1
         self.can_take = self.rng.random() < self.ready and len(self.open) < self.rules.outstanding
         dut.ar_ready_i.value = int(self.can_take)
@@ -65,11 +85,11 @@ class Reads:
             beat = self.data[offset : offset + size].tobytes()
             dut.r_data_i.value = int.from_bytes(beat, "little")
             dut.r_error_i.value = int(offset in self.bad)
-            if hasattr(dut, "r_last_i"):
+            if hasattr(dut, "r_last_i"):  # a port of load alone
                 dut.r_last_i.value = int(left == 1)
 
     def observe(self, dut):
-        """After the outputs have settled."""
+        """Take the handshakes of this cycle."""
         if self.sent:
             offset, left, due = self.open.popleft()
             if left > 1:
@@ -85,7 +105,13 @@ class Reads:
 class Writes:
     """Write side: data may come before, with or after their address.
 
-    bad: offsets whose burst answers with an error.
+    data: the window's bytes;
+    bad: byte offsets whose bursts answer with an error;
+    bursts: (offset, beats) of every burst so far;
+    beats: (bytes, strobes, last) of data without an address;
+    addressed: (offset, beats) of bursts without all of their data;
+    answers: (cycle, whether it is an error) of responses that are due;
+    now: cycle.
     """
 
     rules: Rules
@@ -104,7 +130,7 @@ class Writes:
     def drive(self, dut):
         self.now += 1
         self.take_address = self.rng.random() < self.ready
-        self.take_data = self.rng.random() < self.ready and len(self.beats) < 1024
+        self.take_data = self.rng.random() < self.ready and len(self.beats) < MOST_BEATS
         dut.aw_ready_i.value = int(self.take_address)
         dut.w_ready_i.value = int(self.take_data)
         due = bool(self.answers and self.answers[0][0] <= self.now)
@@ -131,7 +157,7 @@ class Writes:
         self._pair()
 
     def _pair(self):
-        """Write the bursts whose address and data are all here."""
+        """Write the bursts whose address and data have all arrived."""
         size = self.rules.bus_bytes
         while self.addressed and len(self.beats) >= self.addressed[0][1]:
             offset, beats = self.addressed.popleft()

@@ -1,5 +1,8 @@
-"""Faults at random times in opu_top: right code, engine and word, idle engines, a quiet bus, and a
-machine that recovers from it.
+"""Faults at random times in opu_top. After each one
+
+* the registers name the right error code, engine and program word;
+* all engines are idle, and nothing moves on the bus;
+* the next program gives the right results.
 
 OPU_BENCH_ROUNDS: injections of every kind. Bus stalls are random throughout.
 """
@@ -25,17 +28,22 @@ from rtl_sim.benches.fault_cases import (
     raw,
     under_way,
 )
-from rtl_sim.benches.small_programs import CONV, COPY, SPEC, check_conv, check_copy, program
+from rtl_sim.benches.small_programs import COPY, PREPARED, SPEC, program
 
 PROGRAM = 0x8000
-FIRST = 3  # index of the word after `check`
+"""Byte offset of the program in the memory window."""
+FIRST = 3
+"""Index of the word after `check`."""
 ILLEGAL = ErrorCode.ILLEGAL_INSTRUCTION
 WATCHDOG = 700
-PAIRS = ((COPY, check_copy), (CONV, check_conv))
+"""Cycles without a retired instruction after which the watchdog stops the machine."""
 
 
 class Bench:
-    """The machine, and what every injection has in common."""
+    """The machine, and what every injection has in common.
+
+    An expected outcome is (error code, engine, word index in the program); None: any.
+    """
 
     def __init__(self, dut):
         self.dut, self.rng = dut, generator()
@@ -48,23 +56,28 @@ class Bench:
     async def prepare(self):
         """Memory as the programs need it; words of a program of random length."""
         await self.machine.write("WATCHDOG", 100_000)
-        for _, fill in PAIRS:
-            fill(self.machine, self.rng)
+        for _, prepare in PREPARED:
+            prepare(self.machine, self.rng)
         self.machine.window.count()
-        return program("".join(self.choose(PAIRS)[0] for _ in range(self.rng.integers(1, 4))))
+        return program("".join(self.choose(PREPARED)[0] for _ in range(self.rng.integers(1, 4))))
 
     def insert(self, words, added):
-        """New words at a random position before `end`; the index of the last of them."""
+        """The program with new words at a random position before `end`, and the index of the last
+        of these.
+        """
         at = int(self.rng.integers(FIRST, len(words)))
         return [*words[:at], *added, *words[at:]], at + len(added) - 1
 
     async def expect(self, name, words, expected):
-        """Run to the fault; then nothing moves any more, and the machine recovers."""
+        """Run a program to its fault, then `check` the machine."""
         await self.machine.start(words)
         await self.machine.wait()
         await self.check(name, expected)
 
     async def check(self, name, expected):
+        """Compare the outcome of a run that has ended; then the bus is quiet and the machine
+        recovers. name: of the fault, for messages.
+        """
         machine, rng = self.machine, self.rng
         outcome = await machine.outcome()
         assert outcome is not None, f"{name}: the program ended well"
@@ -73,13 +86,13 @@ class Bench:
         await machine.assert_quiet(40)
         assert not machine.window.touched_outside, f"{name}: used the bus outside the window"
         machine.window.count()
-        if rng.random() < 0.5:  # else the next start must do
+        if rng.random() < 0.5:  # otherwise, the next start alone must bring the machine back
             await pulse_reset(self.dut)
             await machine.configure()
-        text, fill = self.choose(PAIRS)
-        correct = fill(machine, rng)
+        text, prepare = self.choose(PREPARED)
+        check_results = prepare(machine, rng)
         assert await machine.run(program(text)) is None, f"{name}: no recovery"
-        correct()
+        check_results()
         self.injections += 1
 
 
@@ -128,7 +141,7 @@ async def faults_under_way(dut):
     for number in range(max(ROUNDS, len(cases))):
         name, code, engine, added = cases[number % len(cases)]
         program_words = await bench.prepare()
-        if code is ErrorCode.PARAMETER:  # further back its post could take another load's token
+        if code is ErrorCode.PARAMETER:  # later, its post could consume the token of another load
             words = [*program_words[:FIRST], *added, *program_words[FIRST:]]
         else:
             words, _ = bench.insert(program_words, added)
@@ -136,7 +149,7 @@ async def faults_under_way(dut):
 
 
 async def beats_of(bench, words):
-    """Offsets that a program reads and writes when nothing fails."""
+    """Byte offsets of the beats that a program reads and writes when nothing fails."""
     window = bench.machine.window
     window.count()
     assert await bench.machine.run(words) is None
@@ -144,7 +157,11 @@ async def beats_of(bench, words):
 
 
 def instruction_of(words, engine, beat):
-    """Word index of the instruction that moves an engine's beat of this number."""
+    """Word index of the instruction of an engine that moves its beat number `beat`.
+
+    It decodes the words by itself: type in bit 31, engine in 30:28; a register's index in 27:22 and
+    its value in 21:0; an opcode in 27:24.
+    """
     values, moved = {}, 0
     names = {r.index: r.name for r in registers_of(engine)}
     for at, word in enumerate(words):
@@ -182,7 +199,7 @@ async def error_responses(dut, answer):
         await bench.machine.start(words)
         await bench.machine.wait()
         offset = window.reads[fail]
-        if offset >= PROGRAM:  # the words before it pass first
+        if offset >= PROGRAM:  # reported when fetch comes to the first word of the beat
             expected = (ErrorCode.AXI_READ, FETCH, (offset - PROGRAM) // 4)
         else:
             beat = sum(o < PROGRAM for o in window.reads[:fail])
@@ -199,7 +216,7 @@ async def the_watchdog_bites_when_nothing_retires(dut):
         await bench.prepare()
         await machine.write("WATCHDOG", WATCHDOG)
         words = program(COPY * int(bench.rng.integers(1, 4)))
-        if bench.injections % 2:  # a token that nobody gives: engines signal the next one only
+        if bench.injections % 2:  # its token never comes: COPY signals the next engine only
             engine = bench.choose(ENGINES)
             silent = [e for e in ENGINES if e not in (engine, engine - 1)]
             words, _ = bench.insert(words, [raw(engine, 0, 1 << 16 + bench.choose(silent))])
@@ -213,7 +230,7 @@ async def the_watchdog_bites_when_nothing_retires(dut):
         busy = await machine.field("STATUS", "busy")
         code = await machine.field("ERROR", "code")
         machine.stall(side)
-        if not busy:  # all had been read already
+        if not busy:  # the stalled channel was no longer needed
             assert await machine.outcome() is None, "ended with an open transaction"
             continue
         assert code == ErrorCode.WATCHDOG, "no error is reported while a transaction is open"

@@ -14,8 +14,8 @@ from rtl_sim.benches.small_programs import (
     COPY,
     RESULT,
     W,
-    check_conv,
-    check_copy,
+    prepare_conv,
+    prepare_copy,
     program,
     runs_well,
 )
@@ -28,7 +28,7 @@ async def a_queued_program_runs_when_the_one_before_is_done(dut, stalls):
     size, again = 25 * W, 0xC000
     second = program(CONV.replace(f"dram={RESULT:#x}", f"dram={again:#x}"))
     for count in (2, 4, 6):
-        check = check_conv(machine, rng)
+        check = prepare_conv(machine, rng)
         machine.put(again, np.zeros(size, np.int8))
         await machine.start(program(CONV))
         machine.put(0x9000, np.asarray(second, "<u4"))
@@ -46,7 +46,7 @@ async def a_queued_program_runs_when_the_one_before_is_done(dut, stalls):
 @cocotb.test()
 async def a_program_queued_while_none_runs_starts_at_once(dut):
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     machine.put(0x8000, np.asarray(words := program(COPY), "<u4"))
     await machine.opu.queue(0x8000, len(words))
     await machine.wait()
@@ -80,7 +80,7 @@ async def frames_overlap_in_two_windows(dut, stalls):
     frames, overlapped, running = 8, 0, list[tuple[int, Callable[[], None]]]()
     for frame in range(frames):
         machine.at = frame % 2 * WINDOW
-        ready = machine.at, check_conv(machine, rng)
+        ready = machine.at, prepare_conv(machine, rng)
         machine.put(0x8000, np.asarray(words, "<u4"))
         await machine.opu.window(BASE + machine.at, WINDOW)
         await machine.opu.queue(0x8000, len(words))
@@ -102,7 +102,7 @@ async def frames_overlap_in_two_windows(dut, stalls):
 @cocotb.test()
 async def a_wrong_window_stops_the_queued_program_only(dut):
     machine, rng = await started(dut)
-    check = check_conv(machine, rng)
+    check = prepare_conv(machine, rng)
     words = program(CONV)
     await machine.start(words)
     await machine.opu.window(BASE, 0)

@@ -14,8 +14,8 @@ from rtl_sim.benches.cycles import pulse_reset
 from rtl_sim.benches.small_programs import (
     CONV,
     COPY,
-    check_conv,
-    check_copy,
+    prepare_conv,
+    prepare_copy,
     program,
     runs_well,
 )
@@ -69,7 +69,7 @@ async def stuck(machine, name="r"):
 async def places_that_are_none_are_a_window_fault(dut, command):
     """Nothing is read, not even from the rounded address; the next program runs."""
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     words = program(COPY)
     machine.put(PROGRAM, np.asarray(words, "<u4"))
     machine.put(PROGRAM + 32, np.asarray(words, "<u4"))
@@ -94,14 +94,14 @@ async def a_program_may_begin_at_any_multiple_of_64(dut):
     words = program(COPY)
     size = -(-4 * len(words) // 64) * 64
     for at in (0x2000, 0x2040, 0x2FC0, 0x3FC0, WINDOW - size):
-        check = check_copy(machine, rng)
+        check = prepare_copy(machine, rng)
         await machine.start(words, at)
         await machine.wait()
         assert await machine.outcome() is None, hex(at)
         check()
     # The window may end after any beat: the last word of the program is in the last one.
     await machine.write("WINDOW_SIZE_LO", 0x2000 + -(-4 * len(words) // 8) * 8)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await machine.start(words, 0x2000)
     await machine.wait()
     assert await machine.outcome() is None
@@ -121,7 +121,7 @@ async def a_window_of_4_gib_is_one(dut):
 async def registers_of_window_and_program_are_locked_and_nothing_else(dut):
     """While a program runs and another one is queued, for each register and each value."""
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await stuck(machine)
     locked = *ADDRESSES, "PROG_WORDS"
     for name in locked:
@@ -150,7 +150,7 @@ async def commands_that_do_not_fit_are_ignored(dut):
     await machine.opu.command("stop")
     await ClockCycles(dut.clk_i, 10)
     assert await machine.read("STATUS") == status
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await stuck(machine)
     cycles = await machine.read("CYCLES_LO")
     await machine.opu.command("start")
@@ -187,7 +187,7 @@ async def a_queued_program_starts_two_cycles_after_its_predecessor(dut):
     """Two ends that nobody looked at are one interrupt; counters are those of the last program."""
     machine, rng = await started(dut)
     words = program(COPY)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     assert await machine.run(words) is None
     alone = await machine.read("CYCLES_LO")
     check()
@@ -215,7 +215,7 @@ async def interrupts_are_those_that_are_enabled(dut):
     for enabled in ("done", "error"):
         await machine.write("IRQ_ENABLE", bit[enabled])
         for name, words in outcomes.items():
-            check_copy(machine, rng)
+            prepare_copy(machine, rng)
             await machine.start(words)
             while await machine.field("STATUS", "busy"):
                 pass
@@ -235,7 +235,7 @@ async def interrupts_are_those_that_are_enabled(dut):
     assert await machine.read("IRQ_STATUS") == 0
     # A bit that is set raises the line when it is enabled later.
     await machine.write("IRQ_ENABLE", 0)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await machine.start(program(COPY))
     while await machine.field("STATUS", "busy"):
         pass
@@ -249,7 +249,7 @@ async def interrupts_are_those_that_are_enabled(dut):
 async def the_end_is_reported_after_the_last_response(dut):
     """STATUS and interrupt wait for the last write response; then memory holds all stored bytes."""
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await stuck(machine, "b")
     assert await machine.field("STATUS", "busy")
     assert not int(dut.irq_o.value)
@@ -262,7 +262,7 @@ async def the_end_is_reported_after_the_last_response(dut):
 @cocotb.test()
 async def a_watchdog_of_0_waits_for_ever(dut):
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await machine.write("WATCHDOG", 0)
     await stuck(machine)
     await ClockCycles(dut.clk_i, 5000)
@@ -286,7 +286,7 @@ async def a_watchdog_of_0_waits_for_ever(dut):
 @cocotb.test()
 async def what_was_stored_before_a_stop_is_preserved(dut):
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     text = COPY.replace("blocks=1 wait=post", "blocks=1 wait=post signal=load")
     words = program(f"{text}load.feature dram={WINDOW:#x} run=1 rows=1 blocks=1 wait=store")
     outcome = await machine.run(words)
@@ -300,7 +300,7 @@ async def a_reset_of_one_cycle_is_one(dut):
     """In the middle of a run; registers are those of their table; the bus has nothing left."""
     machine, rng = await started(dut)
     for delay in (20, 60, 150):
-        check_conv(machine, rng)
+        prepare_conv(machine, rng)
         await machine.start(program(CONV))
         await ClockCycles(dut.clk_i, delay)
         await FallingEdge(dut.clk_i)
@@ -322,11 +322,11 @@ async def a_reset_of_one_cycle_is_one(dut):
 async def accesses_do_not_disturb_a_run(dut):
     """Every register read, over and over, while programs run: same bytes, same cycles."""
     machine, rng = await started(dut)
-    check = check_conv(machine, rng)
+    check = prepare_conv(machine, rng)
     assert await machine.run(program(CONV)) is None
     alone = await machine.read("CYCLES_LO")
     check()
-    check = check_conv(machine, rng)
+    check = prepare_conv(machine, rng)
     await machine.start(program(CONV))
     reads = 0
     while not int(dut.irq_o.value):
@@ -378,14 +378,14 @@ async def memory_outside_the_window_is_the_processors(dut):
     memory = machine.window
     memory.mem.extend(bytes(WINDOW))
     words = program(CONV)
-    check = check_conv(machine, rng)
+    check = prepare_conv(machine, rng)
     for _ in range(4):
         await machine.configure()
         await machine.start(words)
         machine.at, running = WINDOW - machine.at, machine.at
         for at in range(machine.at, machine.at + WINDOW, 64):
             memory.mem[at : at + 64] = rng.bytes(64)
-        prepared = check_conv(machine, rng)
+        prepared = prepare_conv(machine, rng)
         others = bytes(memory.mem[machine.at : machine.at + WINDOW])
         assert await machine.field("STATUS", "busy"), "the run was over before"
         await machine.wait()

@@ -1,4 +1,8 @@
-"""Two small programs for opu_top, written by hand, and what they must leave in memory (numpy)."""
+"""Two small programs for opu_top, written by hand, and what they must leave in memory (numpy).
+
+`prepare_copy` and `prepare_conv` write the operands of a program into memory and return the check
+of its results.
+"""
 
 import os
 
@@ -39,8 +43,8 @@ store.store dram={RESULT:#x} run=12 rows=3 row_pitch=12 blocks=1 wait=post
 """
 
 
-def check_copy(machine, rng):
-    """Fill the map before the run; returns the check after it."""
+def prepare_copy(machine, rng):
+    """The map of COPY: W channels of 4 x 4 pixels, which the copy pads to 6 x 6."""
     tile = rng.integers(-128, 128, (4, 4, W)).astype(np.int8)
     machine.put(MAP, tile)
     machine.put(RESULT, np.zeros((6, 6, W), np.int8))
@@ -69,8 +73,8 @@ store.store dram={RESULT:#x} run=25 rows=1 blocks=1 wait=post
 """
 
 
-def check_conv(machine, rng):
-    """3 x 3 convolution of W channels, zero point 3 on both sides."""
+def prepare_conv(machine, rng):
+    """Operands of CONV, a 3 x 3 convolution of W channels; zero points of input and output: 3."""
     assert MODE.ic == W, "the bench needs a mode that takes a whole word"
     tile = rng.integers(-128, 128, (5, 5, W)).astype(np.int8)
     weights = rng.integers(-128, 128, (W, W, 3, 3)).astype(np.int8)  # oc, ic, ky, kx
@@ -105,6 +109,10 @@ def check_conv(machine, rng):
     return check
 
 
+PREPARED = ((COPY, prepare_copy), (CONV, prepare_conv))
+"""(assembly text, function that prepares memory for it and returns the check of its results)."""
+
+
 def starts(words, engine):
     """Word indices of an engine's instructions."""
     return [n for n, w in enumerate(words) if w >> 31 and w >> 28 & 7 == engine]
@@ -112,7 +120,7 @@ def starts(words, engine):
 
 async def runs_well(machine, rng):
     """The machine is sound: both programs give the right bytes and leave a quiet bus."""
-    for text, prepare in ((COPY, check_copy), (CONV, check_conv)):
+    for text, prepare in PREPARED:
         check = prepare(machine, rng)
         assert await machine.run(program(text)) is None
         check()

@@ -27,8 +27,8 @@ from rtl_sim.benches.small_programs import (
     SLOT,
     SPEC,
     W,
-    check_conv,
-    check_copy,
+    prepare_conv,
+    prepare_copy,
     program,
     runs_well,
     starts,
@@ -122,7 +122,7 @@ async def waiting_for_memory_and_multiplying_are_counted(dut, stalls):
             reads -= bus["rvalid"] and bus["rready"] and bus["rlast"]
 
     cocotb.start_soon(watch())
-    for text, prepare, products in ((CONV, check_conv, 25 * 9 * 2), (COPY, check_copy, 0)):
+    for text, prepare, products in ((CONV, prepare_conv, 25 * 9 * 2), (COPY, prepare_copy, 0)):
         check, waits = prepare(machine, rng), 0
         assert await machine.run(program(text)) is None
         check()
@@ -174,7 +174,7 @@ async def what_comes_before_the_reset_is_over_waits(dut):
 @cocotb.test()
 async def the_window_cannot_be_moved_under_a_running_program(dut):
     machine, rng = await started(dut)
-    check = check_copy(machine, rng)
+    check = prepare_copy(machine, rng)
     await machine.start(program(COPY))
     for name in ("WINDOW_BASE_LO", "WINDOW_SIZE_LO", "PROG_BASE_LO"):  # of the next program
         await machine.write(name, 0)
@@ -297,7 +297,7 @@ async def every_error_has_its_code_and_leaves_the_bus_idle(dut):
         "no end": (program(COPY)[:-1], (ErrorCode.PROGRAM_END, FETCH, len(program(COPY)) - 1)),
     }
     for name, (words, (code, engine, pc)) in cases.items():
-        check_copy(machine, rng)
+        prepare_copy(machine, rng)
         before = bytes(machine.window.mem[:0x8000])
         outcome = await machine.run(words)
         expected_pc = starts(words, engine)[-1] if pc is None else pc
@@ -318,7 +318,7 @@ async def error_responses_stop_the_machine(dut):
         (range(256, 264), ErrorCode.AXI_READ, LOAD),
         (range(RESULT + 128, RESULT + 136), ErrorCode.AXI_WRITE, STORE),
     ):
-        check_copy(machine, rng)
+        prepare_copy(machine, rng)
         machine.window.bad = bad
         words = program(text)
         outcome = await machine.run(words)
@@ -352,7 +352,7 @@ async def a_program_that_hangs_is_stopped_by_the_watchdog(dut):
 async def stop_ends_a_run_and_the_next_one_is_not_disturbed(dut):
     machine, rng = await started(dut, 0.3)
     for delay in (5, 60, 150, 300):
-        check_conv(machine, rng)
+        prepare_conv(machine, rng)
         await machine.start(program(CONV))
         await ClockCycles(dut.clk_i, delay)
         await machine.write("CTRL", FIELD["CTRL", "stop"].mask)
@@ -367,7 +367,7 @@ async def stop_ends_a_run_and_the_next_one_is_not_disturbed(dut):
 async def reset_in_the_middle_of_a_run_recovers(dut):
     machine, rng = await started(dut, 0.3)
     for delay in (30, 100, 200, 350):
-        check_conv(machine, rng)
+        prepare_conv(machine, rng)
         await machine.start(program(CONV))
         await ClockCycles(dut.clk_i, delay)
         await pulse_reset(dut)

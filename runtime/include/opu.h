@@ -1,8 +1,8 @@
 /* libopu: runs programs of opu-fuse.
  *
- * C99, the C library and nothing else; the same text is valid C++. No function allocates: the
- * caller gives the memory, after it has asked how much. No function has state of its own, so
- * threads may work at the same time, each with a session and an engine of its own.
+ * It is C99 and needs the C library only; this header is valid C++, too. No function allocates
+ * memory: the caller asks for a size and provides it. There is no global state, so threads may work
+ * concurrently, each with its own session and engine.
  *
  * A program file (docs/program-file.md) holds machine segments and host segments. A machine segment
  * is instruction words (docs/isa.md) for the machine that the file describes. It works on a memory
@@ -13,9 +13,9 @@
  * A run, from first to last call:
  *   opu_open           check a file in memory; sizes and ports are known afterwards
  *   opu_native_init    or another back end
- *   opu_session_init   window and work memory of the caller, filled for this program
- *   opu_run            inputs to outputs, as often as wanted
- * or opu_submit, opu_wait: the same in two steps, for frames that overlap
+ *   opu_session_init   fill the caller's window and work memory for this program
+ *   opu_run            inputs to outputs, any number of times
+ *   opu_submit, opu_wait  in place of opu_run: two steps, for frames that overlap
  */
 #ifndef OPU_H
 #define OPU_H
@@ -33,20 +33,20 @@ extern "C" {
 /* How a call ended. */
 enum opu_status {
   OPU_OK = 0,
-  OPU_BAD_ARGUMENT = 1,  /* a null pointer, or a memory that is not aligned */
-  OPU_BAD_MACHINE = 2,   /* a description that is no machine of this version of the library */
+  OPU_BAD_ARGUMENT = 1,  /* a null pointer, or memory that is not aligned */
+  OPU_BAD_MACHINE = 2,   /* not the description of a machine of this library version */
   OPU_SMALL_ARENA = 3,   /* the memory is smaller than opu_native_size says */
-  OPU_BAD_PROGRAM = 4,   /* words that are no complete program: see opu_fault */
+  OPU_BAD_PROGRAM = 4,   /* an illegal word, or an incomplete program: see opu_fault */
   OPU_MACHINE_FAULT = 5, /* the machine faults at an instruction: see opu_fault */
-  OPU_DAMAGED = 6,       /* no whole program file: `what` says what is wrong */
+  OPU_DAMAGED = 6,       /* the program file is damaged: `what` says where */
   OPU_OTHER_VERSION = 7, /* a file or a section for another version of this library */
   OPU_NO_SECTION = 8,    /* a file without runtime.bin */
   OPU_UNSUPPORTED = 9,   /* a program that needs Python: `what` says why */
   OPU_SMALL_MEMORY = 10, /* a window, a work memory or an array of the caller is too small */
   OPU_NAN = 11,          /* an input is NaN, which no int8 can represent */
   OPU_OTHER_SPEC = 12,   /* the back end is another machine than the program was compiled for */
-  OPU_NO_MACHINE = 13,   /* registers that are no machine of this version */
-  OPU_BUSY = 14,         /* the session has a call or a frame, or the machine runs already */
+  OPU_NO_MACHINE = 13,   /* no machine of this version answers at the registers */
+  OPU_BUSY = 14,         /* another call or frame uses the session, or the machine runs already */
   OPU_TIMEOUT = 15,      /* the machine has not ended in time; it was stopped */
   OPU_BUS = 16,          /* the device cannot be reached: `what` says which */
   OPU_BAD_INDEX = 17,    /* an operator on the host indexes outside its operand */
@@ -67,7 +67,7 @@ struct opu_fault {
   uint32_t word;        /* its word in the program */
 };
 
-/* Instruction words of one segment, as numbers of the processor: `check` first, `end` last. */
+/* Instruction words of one segment, in the processor's byte order: `check` first, `end` last. */
 struct opu_program {
   const uint32_t *words;
   size_t count;
@@ -79,21 +79,19 @@ struct opu_window {
   size_t size;
 };
 
-/* An instruction that was executed. moved: bytes of DRAM that a load read or a store wrote, whole
- * words, every word as often as it moves. */
+/* An instruction that was executed. */
 struct opu_retired {
-  uint64_t moved;
+  uint64_t moved; /* bytes of DRAM that it read or wrote: whole words, each as often as it moves */
   uint8_t engine; /* OPU_ENGINE_* */
   uint8_t opcode; /* OPU_OP_* */
 };
 
-/* What a run reports. retired, room: an array of the caller for the first `room` instructions, or
- * a null pointer and 0. instructions: how many were executed. */
+/* What a run reports. */
 struct opu_report {
   struct opu_fault fault;
-  struct opu_retired *retired;
-  size_t room;
-  size_t instructions;
+  struct opu_retired *retired; /* array of the caller, for the first ones; or a null pointer */
+  size_t room;                 /* elements of that array */
+  size_t instructions;         /* number of instructions that were executed */
 };
 
 /* The native functional engine: executes instructions in the order of the program, with the bits
@@ -103,7 +101,7 @@ struct opu_native;
 /* Bytes that an engine for this machine takes; 0 for a description that is no machine. */
 size_t opu_native_size(const struct opu_machine_config *machine);
 
-/* Make an engine in the caller's memory, which must be aligned to 64 bytes and stay where it is.
+/* Create an engine in the caller's memory, which must be aligned to 64 bytes and not move.
  * The description is copied. All on-chip memories hold the byte 0xA5. */
 enum opu_status opu_native_init(struct opu_native **engine,
                                 const struct opu_machine_config *machine, void *arena,
@@ -146,11 +144,11 @@ enum opu_dtype {
 /* Bytes of an element; 0 for another number. */
 size_t opu_dtype_bytes(uint32_t dtype);
 
-/* An opened file. It refers to the caller's bytes of the file, which must stay where they are.
- * Sizes are for the caller; what follows them is the library's own. */
+/* An opened file. It refers to the caller's bytes of the file, which must not move. Fields after
+ * `what` are the library's own. */
 struct opu_file {
   const char *name;            /* of the model */
-  const char *refused;         /* why libopu cannot run it; an empty text: it can */
+  const char *refused;         /* why libopu cannot run it; empty if it can */
   struct opu_machine_config machine;
   uint64_t window_bytes;       /* memory window that the program needs */
   uint64_t work_bytes;         /* work memory that host segments need; 0: none */
@@ -178,13 +176,13 @@ struct opu_port {
  * Nothing outside `bytes` is read. A file that needs Python opens: see `refused`. */
 enum opu_status opu_open(struct opu_file *file, const void *bytes, size_t size);
 
-/* The same for the three members that a run needs, where a target has no whole file: runtime.bin,
- * dram.bin, program.bin. */
+/* Check the three members that a run needs, for a target that has no whole file: runtime.bin
+ * (section), dram.bin (constants), program.bin (words). As opu_open otherwise. */
 enum opu_status opu_open_members(struct opu_file *file, const void *section, size_t section_bytes,
                                  const void *constants, size_t constant_bytes, const void *words,
                                  size_t words_bytes);
 
-/* Describe a port; OPU_BAD_ARGUMENT for a number that there is not. */
+/* Describe a port; OPU_BAD_ARGUMENT if there is no port of that number. */
 enum opu_status opu_input(const struct opu_file *file, uint32_t number, struct opu_port *port);
 enum opu_status opu_output(const struct opu_file *file, uint32_t number, struct opu_port *port);
 
@@ -205,8 +203,8 @@ struct opu_job {
  * run: execute the words at byte `offset` of the window, and return when they have ended. It also
  * cleans and invalidates caches where there are any. fault: filled after OPU_MACHINE_FAULT.
  * submit: start a job and return at once, or OPU_BUSY where the machine has no room for it; wait:
- * return when it has ended. Both may be null pointers: opu_wait calls run then. A job stays where
- * it is until wait has returned. */
+ * return when it has ended. Both may be null pointers: opu_wait calls run then. A job must not move
+ * until wait has returned. */
 struct opu_backend {
   enum opu_status (*attach)(void *self, const struct opu_file *file,
                             const struct opu_window *window);
@@ -217,8 +215,8 @@ struct opu_backend {
   enum opu_status (*wait)(void *self, struct opu_job *job);
 };
 
-/* A loaded program. For one call at a time; a second one gets OPU_BUSY. segment, fault, port: where
- * the last run ended, if not with OPU_OK. The rest is the library's own. */
+/* A loaded program. For one call at a time; a second one gets OPU_BUSY. segment, port, fault: where
+ * the last run ended, if not with OPU_OK. The other fields are the library's own. */
 struct opu_session {
   uint32_t segment;       /* of the program */
   uint32_t port;          /* number of the input that is NaN or of the array that is too small */
@@ -228,28 +226,28 @@ struct opu_session {
   struct opu_window window;
   uint8_t *work;
   volatile int busy;
-  size_t submitted; /* images of the frame that opu_wait is to end; 0: none */
+  size_t submitted; /* images of the frame that waits for opu_wait; 0: none */
   struct opu_job job;
 };
 
 /* Load a program: the window becomes constants, program words, and zeros. file and backend's self
- * must stay where they are. window, work: aligned to 64 bytes, of at least file->window_bytes and
+ * must not move. window, work: aligned to 64 bytes, of at least file->window_bytes and
  * file->work_bytes; each may be a null pointer where that is 0. */
 enum opu_status opu_session_init(struct opu_session *session, const struct opu_file *file,
                                  const struct opu_backend *backend,
                                  const struct opu_window *window, void *work, size_t work_size);
 
-/* The same, but the caller fills the window: file->constant_bytes of file->constants in its first
- * bytes and zeros behind, once; before a run file->word_count words of file->words at byte
- * file->program_offset. So programs that come from one network, with the same constants, share a
- * window: one of them runs at a time. */
+/* Load a program as opu_session_init does, into a window that the caller fills. It writes once, at
+ * byte 0, file->constant_bytes of file->constants, then zeros to the end; and before each run, at
+ * byte file->program_offset, file->word_count words of file->words. So programs of one network,
+ * with the same constants, can share a window; one of them runs at a time. */
 enum opu_status opu_session_attach(struct opu_session *session, const struct opu_file *file,
                                    const struct opu_backend *backend,
                                    const struct opu_window *window, void *work,
                                    size_t work_size);
 
 /* Arrays of the caller, one for each port, in the model's type and the processor's byte order.
- * bytes: what is there, at least `images` times the port's. */
+ * bytes: size of the array, at least `images` times that of the port. */
 struct opu_in {
   const void *data;
   size_t bytes;
@@ -266,15 +264,15 @@ enum opu_status opu_run(struct opu_session *session, const struct opu_in *inputs
 
 /* Run one frame in two steps: at least one image, and at most `file->batch`.
  *
- * opu_submit takes the inputs and starts the machine, or queues the frame behind the one that runs,
+ * opu_submit reads the inputs and starts the machine, or queues the frame after the one that runs,
  * and returns. Host segments before the first machine segment run in it. opu_wait returns when the
- * machine has ended; later segments run in it. The session must stay where it is in between.
+ * machine has ended; later segments run in it. The session must not move in between.
  *
  * A session has one window, so one frame: a second opu_submit before opu_wait gets OPU_BUSY, and so
  * does opu_run; opu_wait without a frame gets OPU_NO_FRAME. For frames that overlap take two
  * sessions with a window each, in the same memory, on one back end (opu_hardware.h), and wait in
- * the order of submitting. A machine has room for one program behind the one that runs: a third
- * session gets OPU_BUSY. Sessions on one machine belong to one thread.
+ * the order of submitting. A machine queues one program after the one that runs: a third session
+ * gets OPU_BUSY. Sessions on one machine belong to one thread.
  *
  * After OPU_BUSY opu_submit may be called again, and so may opu_wait where it has refused its
  * arrays (OPU_BAD_ARGUMENT, OPU_SMALL_MEMORY); after any other error the frame is lost. The native

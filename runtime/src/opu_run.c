@@ -1,4 +1,5 @@
-/* Programs: words to instructions, in the order of the program. */
+/* Runs a program: checks all words, then executes the instructions in program order. Every word is
+ * a register write or an instruction (docs/isa.md). */
 #include "opu_native.h"
 
 #define ENGINE(word) ((word) >> 28 & 7u)
@@ -20,7 +21,8 @@ static int32_t value_of(uint32_t word, const struct opu_register *r) {
   return r->is_signed ? (int32_t)(value ^ sign) - (int32_t)sign : (int32_t)value;
 }
 
-/* Whether the machine has the register and it can hold the value, or has the instruction. */
+/* Whether a word is legal: a register that the machine has with a value that it holds, or an
+ * instruction whose engine has the opcode and exchanges tokens with the engines that it names. */
 static int is_word(uint32_t word) {
   const uint32_t engine = ENGINE(word);
   const struct opu_register *r;
@@ -38,11 +40,13 @@ static int is_word(uint32_t word) {
   return value < 1 << r->bits;
 }
 
+/* The register by which an engine selects a unit. Only compute and post have several units. */
 static uint32_t bank_of(uint32_t engine) {
   return engine == OPU_ENGINE_COMPUTE ? OPU_REG_COMPUTE_BANK : OPU_REG_POST_BANK;
 }
 
-/* Of the selected unit, where every unit has the register. */
+/* Write a register; where every unit has one, that of the selected unit. `missing` counts registers
+ * other than 0 of units that the machine does not have: compute and post refuse to run with any. */
 static void set_register(struct opu_native *e, uint32_t word) {
   const uint32_t engine = ENGINE(word), index = INDEX(word);
   const struct opu_register *r = &opu_registers[engine][index];
@@ -54,12 +58,13 @@ static void set_register(struct opu_native *e, uint32_t word) {
   *target = value;
 }
 
-/* First word at which a program is none, or its length: `check` first, `end` last, no register that
- * nobody reads. */
+/* Index of the first word that breaks a rule, or the number of words of a correct program: all words
+ * are legal, the first instruction is `check`, the last word is `end`, and after each register write
+ * comes an instruction of its engine. instruction: number of the one that the word belongs to. */
 static size_t first_mistake(const struct opu_program *program, size_t *instruction) {
-  size_t pending[OPU_ENGINES], i, first;
+  size_t pending[OPU_ENGINES], i, first; /* pending: first write that no instruction has read */
   uint32_t engine;
-  int begun = 0;
+  int checked = 0;
   *instruction = 0;
   for (engine = 0; engine < OPU_ENGINES; engine++) pending[engine] = program->count;
   for (i = 0; i < program->count; i++) {
@@ -72,8 +77,8 @@ static size_t first_mistake(const struct opu_program *program, size_t *instructi
       continue;
     }
     x = decoded(word);
-    if (!begun && (engine != OPU_ENGINE_FETCH || x.opcode != OPU_OP_FETCH_CHECK)) return i;
-    begun = 1;
+    if (!checked && (engine != OPU_ENGINE_FETCH || x.opcode != OPU_OP_FETCH_CHECK)) return i;
+    checked = 1;
     pending[engine] = program->count;
     if (engine == OPU_ENGINE_FETCH && x.opcode == OPU_OP_FETCH_END) {
       if (i + 1u < program->count) return i + 1u;
@@ -87,15 +92,15 @@ static size_t first_mistake(const struct opu_program *program, size_t *instructi
   return program->count ? program->count - 1u : 0;
 }
 
-static uint32_t is_this_machine(const struct opu_native *e) {
-  const uint64_t asked = (uint64_t)SIGNED(FETCH, HASH_LO) |
+static uint32_t check_hash(const struct opu_native *e) {
+  const uint64_t wanted = (uint64_t)SIGNED(FETCH, HASH_LO) |
                          (uint64_t)SIGNED(FETCH, HASH_HI) << OPU_VALUE_BITS;
   const uint64_t own = e->machine.spec_hash[0] | (uint64_t)e->machine.spec_hash[1] << 32;
-  return asked == own ? OPU_ERR_NONE : OPU_ERR_SPEC_MISMATCH;
+  return wanted == own ? OPU_ERR_NONE : OPU_ERR_SPEC_MISMATCH;
 }
 
-/* Pop a token of every engine that is awaited. In the order of the program none can come later, and
- * the machine would wait until its watchdog stops it. */
+/* Consume a token of every engine that the instruction waits for. Instructions run one by one, so a
+ * token that is missing now never comes: the machine would wait until its watchdog stops it. */
 static uint32_t wait(struct opu_native *e, const struct opu_instruction *x) {
   uint32_t other;
   for (other = 0; other < OPU_ENGINES; other++)
@@ -106,6 +111,7 @@ static uint32_t wait(struct opu_native *e, const struct opu_instruction *x) {
   return OPU_ERR_NONE;
 }
 
+/* Returns an error code; moved: bytes of DRAM that the instruction reads or writes. */
 static uint32_t execute(struct opu_native *e, const struct opu_instruction *x, uint64_t *moved) {
   uint32_t wrong, other;
   *moved = 0;
@@ -114,7 +120,7 @@ static uint32_t execute(struct opu_native *e, const struct opu_instruction *x, u
   if (wrong) return wrong;
   switch (x->engine) {
     case OPU_ENGINE_FETCH:
-      if (x->opcode == OPU_OP_FETCH_CHECK) wrong = is_this_machine(e);
+      if (x->opcode == OPU_OP_FETCH_CHECK) wrong = check_hash(e);
       break;
     case OPU_ENGINE_LOAD:
       opu_execute_load(e, x->opcode);

@@ -42,6 +42,15 @@ def test_explain_gives_the_reason_at_every_boundary(opu_fuse, model):
     assert len(plain) == 3  # the heading and two groups
 
 
+def test_reasons_are_left_out_whatever_the_model_is_named(opu_fuse, model):
+    network = onnx.load(model)
+    network.graph.name = "host of a network"
+    onnx.save(network, model)
+    heading, *groups = opu_fuse("partition", model, "--hw", "opu-tiny").out.splitlines()
+    assert heading.startswith("host of a network on opu-tiny")
+    assert len(groups) == 2
+
+
 def test_explain_with_a_name_tells_the_story_of_that_operator(opu_fuse, model):
     called = opu_fuse("partition", model, "--hw", "opu-tiny", "--explain", "last")
     assert called.out.splitlines() == [

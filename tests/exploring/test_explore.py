@@ -20,7 +20,7 @@ from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
 from opu_fuse.exploring import run
 from opu_fuse.exploring.design import BASE, OPTIONS, WHOLE, Design, on_board
-from opu_fuse.exploring.space import numbers, propose
+from opu_fuse.exploring.space import parameters_of, propose
 from opu_fuse.hw.area.devices import DEVICES, device
 from opu_fuse.hw.area.estimate import area
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, problems
@@ -88,7 +88,7 @@ def test_a_design_wires_its_array_in_as_many_ways_as_it_says():
 def test_a_search_can_begin_with_a_shipped_machine(name):
     known = load_hw(name)
     without = () if known.has(ModuleKind.SE) else ("gates",)
-    spec = propose(FixedTrial(numbers(known)), without=without).spec()
+    spec = propose(FixedTrial(parameters_of(known)), without=without).spec()
     assert spec is not None
     assert spec.array.macs == known.array.macs
     assert set(known.array.modes) <= set(spec.array.modes)
@@ -113,8 +113,8 @@ def test_a_network_with_attention_gets_norms(tmp_path):
 def test_products_that_find_no_slice_stand_in_tables(quick, monkeypatch):
     """Twice the products of opu-1024-lean on the device that it fills by half."""
     board = device("xc7k325t")
-    wide = {**numbers(load_hw("opu-1024-lean")), "parts": 1, "macs": 11}
-    monkeypatch.setattr(run, "numbers", lambda _: wide)
+    wide = {**parameters_of(load_hw("opu-1024-lean")), "parts": 1, "macs": 11}
+    monkeypatch.setattr(run, "parameters_of", lambda _: wide)
     found = run.explore(["tiny_residual"], "xc7k325t", trials=1, seed=0)
     (one,) = found.tried
     assert one.spec.macs == 2048

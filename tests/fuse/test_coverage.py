@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.fuse.explain.coverage import little_on_machine
+from opu_fuse.fuse.explain.coverage import low_coverage
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.model.effort import effort
 from opu_fuse.pipeline import compile_model, partition_model
@@ -43,7 +43,7 @@ def line(body: str) -> str | None:
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(data), name))
     hw = load_hw("opu-tiny")
     done = compile_model(model, hw)
-    return little_on_machine(done.dfg, hw, done.partition)
+    return low_coverage(done.dfg, hw, done.partition)
 
 
 @pytest.mark.parametrize("kind", ON_HOST)
@@ -92,7 +92,7 @@ def test_what_cannot_be_counted_is_said(kind):
         model.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHTS["w"], "w"))
     hw = load_hw("opu-tiny")
     dfg, found = partition_model(model, hw)
-    said = little_on_machine(dfg, hw, found)
+    said = low_coverage(dfg, hw, found)
     assert said is not None
     assert wanted in said, said
 

@@ -7,7 +7,7 @@ import pytest
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
-from opu_fuse.tiling import stored_view
+from opu_fuse.tiling import fastest_shape
 from tests.dfg.canonical import canonical
 from tests.networks.held import hold, hold_each_image, inputs_of
 
@@ -15,10 +15,10 @@ from tests.networks.held import hold, hold_each_image, inputs_of
 @pytest.fixture
 def always(monkeypatch):
     """Carried wherever a tile gains by it, however long post takes."""
-    monkeypatch.setattr(stored_view, "HIDDEN", 0)
-    stored_view.stored_shape.cache_clear()
+    monkeypatch.setattr(fastest_shape, "HIDDEN", 0)
+    fastest_shape.fastest_shape.cache_clear()
     yield
-    stored_view.stored_shape.cache_clear()
+    fastest_shape.fastest_shape.cache_clear()
 
 
 def pooled(pool, channels=20, rows=61, cols=23, out=12, behind="y = Relu(p)", act="r = Relu(a)"):

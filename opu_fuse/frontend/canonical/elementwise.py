@@ -1,10 +1,11 @@
 """Elementwise operators in the few forms that machines support.
 
-1. Sum of n -> chain of n - 1 Adds; Add and Mul with the constant second, shaped [c, 1, 1].
-2. Sub of a constant -> Add; Div by a constant -> Mul; a Sub from a constant for each channel ->
-   BatchNormalization (all only on real constants).
-3. Clip(0, inf) -> Relu; Max(x, 0) -> Relu; PRelu with one slope -> LeakyRelu.
-4. Add of a constant that differs between pixels: the constant gets the shape of the map.
+1. Sum of n -> chain of n - 1 Adds.
+2. Add and Mul: the constant second, shaped [c, 1, 1]. A constant that is added and differs between
+   pixels gets the shape of the map instead.
+3. Sub of a constant -> Add; Div by a constant -> Mul; Sub from a constant for each channel ->
+   BatchNormalization. The constants are float32, and not quantised.
+4. Clip(0, inf) -> Relu; Max(x, 0) -> Relu; PRelu with one slope -> LeakyRelu.
 """
 
 import numpy as np
@@ -32,8 +33,11 @@ def run(model: ir.Model) -> bool:
     return any(changed)
 
 
-def _sum(graph: ir.Graph, node: ir.Node) -> bool:
-    del graph
+# Every rule rewrites one node (of its graph) and returns whether it did.
+
+
+def _sum(_: ir.Graph, node: ir.Node) -> bool:
+    """Case 1."""
     shapes = [static_shape(v) for v in node.inputs]
     if len(shapes) < 2 or any(s is None for s in shapes):
         return False
@@ -47,6 +51,7 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _commutative(graph: ir.Graph, node: ir.Node) -> bool:
+    """Case 2."""
     a, b = node.inputs
     changed = False
     if constant(a) is not None and constant(b) is None:
@@ -56,7 +61,7 @@ def _commutative(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _channel_shape(graph: ir.Graph, node: ir.Node) -> bool:
-    """[1, c, 1, 1] -> [c, 1, 1]: constants that lack the batch dimension. Case 4 for maps."""
+    """Case 2: the constant without the batch dimension, or with the shape of the map."""
     value = node.inputs[1]
     data = constant(value)
     if value is None or data is None:
@@ -72,7 +77,7 @@ def _channel_shape(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _expand(graph: ir.Graph, node: ir.Node, value: ir.Value, data: np.ndarray) -> bool:
-    """Case 4: a constant that differs between pixels gets the shape of the map."""
+    """Case 2: a constant that differs between pixels gets the shape of the map."""
     shape, quant = static_shape(node.inputs[0]), quant_of(value)
     if shape is None or len(shape) != 4 or shape[0] != 1 or data.shape == shape:
         return False
@@ -83,32 +88,36 @@ def _expand(graph: ir.Graph, node: ir.Node, value: ir.Value, data: np.ndarray) -
     return True
 
 
-def _sub(graph: ir.Graph, node: ir.Node) -> bool:
-    value = node.inputs[1]
+def _real_constant(value: ir.Value | None) -> np.ndarray | None:
+    """The data of a float32 constant that is not quantised; None for other values."""
     data = constant(value)
-    if data is None:
-        return _from_constant(graph, node)
-    if value is None or data.dtype != np.float32 or quant_of(value):
+    if value is None or data is None or data.dtype != np.float32 or quant_of(value):
+        return None
+    return data
+
+
+def _sub(graph: ir.Graph, node: ir.Node) -> bool:
+    """Case 3."""
+    x, value = node.inputs
+    if constant(value) is None:
+        return _sub_from_constant(graph, node)
+    data = _real_constant(value)
+    if value is None or data is None:
         return False
-    rewrite(node, "Add", [node.inputs[0], add_constant(graph, f"{value.name}/negative", -data)])
+    rewrite(node, "Add", [x, add_constant(graph, f"{value.name}/negative", -data)])
     return True
 
 
-def _from_constant(graph: ir.Graph, node: ir.Node) -> bool:
+def _sub_from_constant(graph: ir.Graph, node: ir.Node) -> bool:
     value, x = node.inputs
-    data, shape = constant(value), static_shape(node.outputs[0])
-    if value is None or data is None or data.dtype != np.float32 or quant_of(value):
+    data, shape = _real_constant(value), static_shape(node.outputs[0])
+    if data is None or shape is None or len(shape) != 4 or static_shape(x) != shape:
         return False
-    if shape is None or len(shape) != 4 or static_shape(x) != shape or shape[1] == 1:
+    channels = shape[1]
+    # A scalar, as that of a map of one channel, is part of a lookup table.
+    if channels == 1 or (1,) * (4 - data.ndim) + data.shape != (1, channels, 1, 1):
         return False
-    if (1,) * (4 - data.ndim) + data.shape != (
-        1,
-        shape[1],
-        1,
-        1,
-    ):  # a scalar is part of a lookup table
-        return False
-    ones, name = np.ones(shape[1], np.float32), node.name
+    ones, name = np.ones(channels, np.float32), node.name
     parameters = {"scale": -ones, "shift": data.reshape(-1), "mean": 0 * ones, "variance": ones}
     constants = [add_constant(graph, f"{name}/{part}", v) for part, v in parameters.items()]
     rewrite(node, "BatchNormalization", [x, *constants], {"epsilon": 0.0})
@@ -116,19 +125,18 @@ def _from_constant(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _div(graph: ir.Graph, node: ir.Node) -> bool:
-    value = node.inputs[1]
-    data = constant(value)
-    if value is None or data is None or data.dtype != np.float32 or quant_of(value):
-        return False
-    if not np.all(data):
+    """Case 3."""
+    x, value = node.inputs
+    data = _real_constant(value)
+    if value is None or data is None or not np.all(data):
         return False
     inverse = (1.0 / data.astype(np.float64)).astype(np.float32)
-    rewrite(node, "Mul", [node.inputs[0], add_constant(graph, f"{value.name}/inverse", inverse)])
+    rewrite(node, "Mul", [x, add_constant(graph, f"{value.name}/inverse", inverse)])
     return True
 
 
-def _clip(graph: ir.Graph, node: ir.Node) -> bool:
-    del graph
+def _clip(_: ir.Graph, node: ir.Node) -> bool:
+    """Case 4."""
     low, high = operand(node, 1), operand(node, 2)
     lowest = constant(low)
     highest = np.float32(np.inf) if high is None else constant(high)
@@ -140,8 +148,8 @@ def _clip(graph: ir.Graph, node: ir.Node) -> bool:
     return True
 
 
-def _max(graph: ir.Graph, node: ir.Node) -> bool:
-    del graph
+def _max(_: ir.Graph, node: ir.Node) -> bool:
+    """Case 4."""
     if len(node.inputs) != 2:
         return False
     for x, other in (node.inputs, reversed(node.inputs)):
@@ -153,12 +161,13 @@ def _max(graph: ir.Graph, node: ir.Node) -> bool:
     return False
 
 
-def _prelu(graph: ir.Graph, node: ir.Node) -> bool:
-    del graph
-    slope = constant(node.inputs[1])
-    if slope is None or quant_of(node.inputs[1]) or np.unique(slope).size != 1:  # type: ignore[arg-type]  # None is ruled out before
+def _prelu(_: ir.Graph, node: ir.Node) -> bool:
+    """Case 4."""
+    x, value = node.inputs
+    slope = constant(value)
+    if value is None or slope is None or quant_of(value) or np.unique(slope).size != 1:
         return False
-    rewrite(node, "LeakyRelu", node.inputs[:1], {"alpha": float(slope.flat[0])})
+    rewrite(node, "LeakyRelu", [x], {"alpha": float(slope.flat[0])})
     return True
 
 

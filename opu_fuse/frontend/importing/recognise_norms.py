@@ -86,7 +86,7 @@ def _normalised(node: ir.Node) -> tuple[ir.Value, int, float] | None:
         axis = _axis(mean, x)
         if x is None or axis is None:
             continue
-        sum_, epsilon = _with_scalar(variance, "Add")
+        sum_, epsilon = _without_scalar(variance)
         source = _unary(sum_, "ReduceMean")
         square = _square(source)
         if square is None or epsilon is None or _axis(sum_, source) != axis:
@@ -131,9 +131,9 @@ def _number(value: ir.Value | None) -> float | None:
     return float(data.item()) if data is not None and data.size == 1 else None
 
 
-def _with_scalar(value: ir.Value | None, op_type: str) -> tuple[ir.Value | None, float | None]:
-    """The computed operand of a sum or product with a number, and the number."""
-    a, b = _operands(value, op_type) or (None, None)
+def _without_scalar(value: ir.Value | None) -> tuple[ir.Value | None, float | None]:
+    """The computed operand of a sum with a number, and the number."""
+    a, b = _operands(value, "Add") or (None, None)
     return (a, number) if (number := _number(b)) is not None else (b, _number(a))
 
 

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     import onnxruntime as ort  # slow to import: only those who run something do
 
 _OWN = ":own"
+"""Suffix of a tensor's own result in the cut graph, where the tensor itself is an input."""
 
 
 class FloatModel:
     """Computes some of a float model's tensors, end to end or operator by operator.
 
     tensors: names of float values; names that the model does not have are ignored.
+    names: those that it has.
     """
 
     def __init__(self, model: ir.Model, tensors: Collection[str]) -> None:
@@ -54,14 +56,14 @@ class FloatModel:
         return _session(proto)
 
     def run(self, sample: Sample) -> Sample:
-        """The tensors and all outputs of one sample, also those that are inputs."""
+        """Run the whole model: name -> array of the tensors, all outputs and all inputs."""
         return self._run(self._whole, [*dict.fromkeys((*self._computed, *self.outputs))], sample)
 
     def from_operands(self, sample: Sample, tensors: Mapping[str, np.ndarray]) -> Sample:
-        """Result of each operator on `tensors` (real numbers) as its operands.
+        """Run each operator on `tensors` (name -> real numbers) as its operands.
 
-        The error of an operator so does not propagate to its successors. Model inputs are those of
-        the sample.
+        So the error of an operator does not propagate to its successors. Model inputs are taken
+        from the sample. Returns name -> array of the tensors and the inputs.
         """
         inputs = {v.name for v in self._pieces.get_inputs()}
         feeds = sample | {name: a for name, a in tensors.items() if name in inputs}
@@ -69,10 +71,10 @@ class FloatModel:
         return sample | {name: own[name + _OWN] for name in self._computed}
 
     @staticmethod
-    def _run(runs: "ort.InferenceSession", names: Sequence[str], feeds: Sample) -> Sample:
+    def _run(model: "ort.InferenceSession", names: Sequence[str], feeds: Sample) -> Sample:
         try:
             with complaints():
-                values = runs.run(names, feeds)
+                values = model.run(names, feeds)
         except ForeignError as error:
             raise ModelError(
                 "float model", f"ONNX Runtime cannot run it ({error})", "check the data"
@@ -81,6 +83,7 @@ class FloatModel:
 
 
 def _session(proto: onnx.ModelProto, shown: Sequence[str] = ()) -> "ort.InferenceSession":
+    """A session that also returns the values `shown`. Raises ModelError if it cannot be loaded."""
     try:
         with complaints():
             return session(proto, shown)

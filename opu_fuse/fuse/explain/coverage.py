@@ -1,4 +1,4 @@
-"""Offload coverage: a warning line when little of a network runs on the machine, or not known."""
+"""Offload coverage: a warning when the machine runs little of a network, or an unknown part."""
 
 import logging
 from collections import Counter
@@ -16,9 +16,7 @@ LITTLE = 0.5
 """Share of all multiplications on the machine below which a user should be warned."""
 
 
-def little_on_machine(
-    dfg: Dfg, hw: HwSpec, partition: Partition, *, reasons: bool = True
-) -> str | None:
+def low_coverage(dfg: Dfg, hw: HwSpec, partition: Partition, *, reasons: bool = True) -> str | None:
     """A message about low offload coverage, None without anything to report.
 
     It names the operators with most multiplications on the host, why, and what would help, if the
@@ -26,10 +24,8 @@ def little_on_machine(
     multiplications cannot be counted. reasons=False: reasons are omitted, for callers that print
     those of all host operators.
     """
-    calls = [
-        (n.index, n.ir_node) for n in dfg.calls if n.owner is None
-    ]  # a bias counts with its owner
-    products = {index: effort(node) for index, node in calls if node is not None}
+    calls = (n for n in dfg.calls if n.owner is None)  # a bias counts with its owner
+    products = {n.index: effort(n.ir_node) for n in calls if n.ir_node is not None}
     total = sum(count or 0 for count in products.values())
     on_host = {op.node: products.get(op.node, 0) or 0 for op in partition.host}
     on_machine = total - sum(on_host.values())
@@ -47,26 +43,26 @@ def little_on_machine(
     return "; ".join(parts) or None
 
 
-def warn_of_little(dfg: Dfg, hw: HwSpec, partition: Partition) -> None:
-    """Log what `little_on_machine` says, as a warning."""
-    if little := little_on_machine(dfg, hw, partition):
-        log.warning("%s", little)
+def warn_of_low_coverage(dfg: Dfg, hw: HwSpec, partition: Partition) -> None:
+    """Log what `low_coverage` says, as a warning."""
+    if warning := low_coverage(dfg, hw, partition):
+        log.warning("%s", warning)
 
 
 def _largest(
-    dfg: Dfg, hw: HwSpec, partition: Partition, left: dict[int, int], here: int, total: int
+    dfg: Dfg, hw: HwSpec, partition: Partition, on_host: dict[int, int], on_machine: int, total: int
 ) -> tuple[str, str]:
     """A message about the kind with most multiplications on the host, and the reason of its largest
     operator.
     """
     kinds: Counter[str] = Counter()
     for op in partition.host:
-        kinds[_kind(dfg, op.node)] += left[op.node]
+        kinds[_kind(dfg, op.node)] += on_host[op.node]
     kind, most = kinds.most_common(1)[0]
     same = [op for op in partition.host if _kind(dfg, op.node) == kind]
-    op = max(same, key=lambda op: left[op.node])
+    op = max(same, key=lambda op: on_host[op.node])
     message = (
-        f"only {_percent(here, total)} of the multiplications run on {hw.name}; "
+        f"only {_percent(on_machine, total)} of the multiplications run on {hw.name}; "
         f"{_percent(most, total)} are those of {kind} on the host, the largest "
         f"{dfg[op.node].name}"
     )

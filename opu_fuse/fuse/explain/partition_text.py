@@ -14,14 +14,17 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.number_text import counted
 
 
-def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None) -> tuple[str, ...]:
+def explain(
+    dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None, *, reasons: bool = True
+) -> tuple[str, ...]:
     """Lines of text about the whole partition, or the search trace of the operators of one node.
 
-    node: name of a DFG operator or of a node of the user's model. Raises PartitionError when no
-    operator has that name.
+    node: name of a DFG operator or of a node of the user's model; reasons: why groups end and
+    operators run on the host, for the whole partition. Raises PartitionError when no operator has
+    that name.
     """
     if node is None:
-        return tuple(_whole(dfg, hw, partition))
+        return tuple(_whole(dfg, hw, partition, reasons=reasons))
     named = operators_named(dfg, node, "--explain")
     context = context_of(dfg, hw, partition.misfits)
     return tuple(line for n in named for line in _one(context, partition, n))
@@ -42,7 +45,7 @@ def operators_named(dfg: Dfg, name: str, option: str) -> list[Node]:
     return named
 
 
-def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
+def _whole(dfg: Dfg, hw: HwSpec, partition: Partition, *, reasons: bool) -> Iterator[str]:
     illegal = f"illegal, {counted(len(partition.violations), 'violation')}"
     verdict = "legal" if partition.legal else illegal
     groups = counted(len(partition.groups), "group")
@@ -50,13 +53,13 @@ def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
     yield f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"
     yield from [] if partition.search is None else search_lines(dfg, partition.search)
     cuts: dict[int, list[str]] = defaultdict(list)
-    for b in partition.boundaries:
+    for b in partition.boundaries if reasons else ():
         cuts[b.source].append(f"  ends before {dfg[b.target].name}: {b.reason}")
     for group in partition.groups:
         yield f"group {group.index}: {_chain(dfg, group)}"
         for match in group.matches:
             yield from cuts.get(match.node, ())
-    for op in partition.host:
+    for op in partition.host if reasons else ():
         yield f"host {dfg[op.node].name}: {op.reason}"
     yield from (f"violation {v.rule}: {v.text}" for v in partition.violations)
     yield from added_lines(partition)

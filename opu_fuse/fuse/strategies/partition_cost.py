@@ -26,9 +26,9 @@ from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import OutputRange, output_ranges
 from opu_fuse.tiling.estimate import Estimate
+from opu_fuse.tiling.fastest_shape import fastest_shape
 from opu_fuse.tiling.im2row import im2row_storage
-from opu_fuse.tiling.stored_view import stored_shape
-from opu_fuse.tiling.tile import Tile, ceil_div, cols_per_iteration
+from opu_fuse.tiling.tile import Tile, cols_per_iteration
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
@@ -109,7 +109,7 @@ class Plans:
         reads, writes = storages_of(dfg, layout, geometry, hw)
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
-            shape = stored_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
+            shape = fastest_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
             tile, _, ranges = self._tiled(shape, co_scheduled=co_scheduled)
             layer = TiledLayer(
                 **replace(geometry, shape=shape).fields,
@@ -140,12 +140,11 @@ class Plans:
         for group, (layer, *other_phases) in tiled_layers.items():
             shape, tile = layer.shape, layer.tile
             _, estimate, ranges = self._tiled(shape, co_scheduled=False)
-            rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
             if other_phases:
                 continue
             if not shape.array:
                 idle[group] = estimate
-            elif rects * len(ranges) > 1:
+            elif tile.count(shape) * len(ranges) > 1:
                 busy[group] = estimate
         context = self._context
         return find_co_scheduled(context.dfg, members, list(tiled_layers), idle, busy, context.hw)

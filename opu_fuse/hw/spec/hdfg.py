@@ -39,21 +39,11 @@ def kinds_for(hdfg: "nx.DiGraph[str]", operator: str) -> tuple[ModuleKind, ...]:
     return hdfg.graph["operators"].get(operator, ())
 
 
-def modules_for(hdfg: "nx.DiGraph[str]", operator: str) -> tuple[str, ...]:
-    """Names of the modules able to run an operator, in the spec's order."""
-    kinds = kinds_for(hdfg, operator)
-    return tuple(name for name in hdfg if module_of(hdfg, name).kind in kinds)
-
-
-def breadth_first(
-    hdfg: "nx.DiGraph[str]", last: str | None = None, *, bypass_only: bool = False
-) -> Iterator[str]:
+def breadth_first(hdfg: "nx.DiGraph[str]", last: str | None = None) -> Iterator[str]:
     """Modules in the order in which a match after `last` is looked for.
 
     Without `last`: from the root on, the root included. With it: from its successors on, `last`
-    itself excluded. Modules that are yielded but not taken are passed by the data; with
-    `bypass_only` the search continues only after modules that can be passed unused (the entry, of
-    kind mem_rd, always can).
+    itself excluded. Data passes modules that are yielded but not taken.
     """
     visited = set() if last is None else {last}
     queue = deque([hdfg.graph["root"]] if last is None else hdfg.successors(last))
@@ -61,9 +51,6 @@ def breadth_first(
     while queue:
         name = queue.popleft()
         yield name
-        module = module_of(hdfg, name)
-        if bypass_only and not (module.bypass or module.kind is ModuleKind.MEM_RD):
-            continue
         for successor in hdfg.successors(name):
             if successor not in visited:
                 visited.add(successor)

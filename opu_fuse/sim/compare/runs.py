@@ -1,4 +1,6 @@
-"""Compares one run with another, or with ONNX Runtime, tensor by tensor in group order."""
+"""Compares a run with ONNX Runtime (`check`) or with another run (`compare`), tensor by tensor in
+group order.
+"""
 
 import dataclasses
 from collections import Counter
@@ -25,14 +27,19 @@ from opu_fuse.sim.compare.tensor_sources import TensorSource, tensor_sources
 from opu_fuse.sim.compare.writer import writer
 
 DISTINCT_VALUES = 32
+"""Distinct values below which a tensor is dull."""
 SATURATED_SHARE = 0.05
+"""Share of saturated elements from which on a tensor is dull."""
 _COUNTED_AT_ONCE = 1 << 20
 """Elements compared at once: larger temporary arrays fill the memory."""
 
 
 class Pair(Struct, frozen=True, kw_only=True):
-    """A tensor as it should be and as it is, samples along the first axis. mask: of one sample, the
-    elements that count; zero_point: None where the tensor is not rounded; allowed: steps.
+    """A tensor as it should be and as it is, samples along the first axis.
+
+    mask: bool array of one sample's shape, the elements that the machine computes; None: all;
+    zero_point: None where the tensor is not quantised;
+    allowed: largest difference of an element, in quantisation steps.
     """
 
     source: TensorSource
@@ -48,10 +55,11 @@ def check(
 ) -> CheckResult:
     """Compare a captured run with ONNX Runtime on the quantised model, for the inputs of `run`.
 
-    Every quantised tensor that the run shows, and every output. What differs is looked at again by
-    itself: ONNX Runtime computes each tensor from the run's own operands, and a difference counts
-    when it exceeds what `bounds` allows that one operator. Raises ProgramError when the bundle
-    holds no quantised model.
+    It compares every quantised tensor that the run shows, and every output. `mismatches` counts
+    against a run of the whole model. If there are any, ONNX Runtime also computes each tensor from
+    the run's own operands, so that no difference propagates: `first` is the first one that exceeds
+    what `bounds` allows the operator alone. Raises ProgramError when the bundle holds no quantised
+    model.
     """
     reference = Reference(bundle)
     samples, count = ports.samples_of(bundle, inputs)
@@ -59,32 +67,64 @@ def check(
     expected = [reference.run(feed) for feed in feeds]
     shapes = {name: array.shape for name, array in expected[0].tensors.items()}
     captured = [
-        p
-        for p in tensor_sources(bundle)
-        if p.name in result.tensors and p.qdq_name in reference.zero_points
+        source
+        for source in tensor_sources(bundle)
+        if source.name in result.tensors and source.qdq_name in reference.zero_points
     ]
-    shown = {p.qdq_name for p in captured}
+    shown = {source.qdq_name for source in captured}
     tables = {name for g in bundle.groups if g.ops[-1].op == "table" for name in g.outputs}
-    looked_up = {p.qdq_name for p in captured if p.name in tables}
+    looked_up = {source.qdq_name for source in captured if source.name in tables}
     norms = norms_of(bundle)
     allowed = allowed_differences(reference.model, shapes, shown, looked_up, norms=norms)
     pairs = [
-        replace(pair, zero_point=reference.zero_points[p.qdq_name], allowed=allowed[p.qdq_name])
-        for p, pair in zip(captured, _tensor_pairs(captured, expected, result), strict=True)
+        Pair(
+            source=source,
+            expected=_expected(expected, source),
+            got=result.tensors[source.name],
+            mask=result.masks.get(source.name),
+            zero_point=reference.zero_points[source.qdq_name],
+            allowed=allowed[source.qdq_name],
+        )
+        for source in captured
     ]
     # Where the machine does nothing, no run can show what the host rounds on its way.
-    left = tuple(n for n in reference.names if n not in shown) if bundle.groups else ()
-    whole = _compare(bundle, NAME, pairs, left)
-    if whole.mismatches:
-        operands = [_filled(pairs, n) for n in range(count)]
+    uncompared = tuple(n for n in reference.names if n not in shown) if bundle.groups else ()
+    checked = _compare(bundle, NAME, pairs, uncompared)
+    if checked.mismatches:
+        operands = [_captured_sample(pairs, n) for n in range(count)]
         expected = [reference.from_operands(f, o) for f, o in zip(feeds, operands, strict=True)]
-        own = [
-            replace(pair, expected=alone.expected)
-            for pair, alone in zip(pairs, _tensor_pairs(captured, expected, result), strict=True)
-        ]
-        whole = dataclasses.replace(whole, first=_compare(bundle, NAME, own, left).first)
+        alone = [replace(pair, expected=_expected(expected, pair.source)) for pair in pairs]
+        checked = dataclasses.replace(checked, first=_compare(bundle, NAME, alone, ()).first)
     output_errors = allowed_of_outputs(reference.model, allowed, shown)
-    return _with_outputs(whole, expected, result, allowed, output_errors)
+    return _with_outputs(checked, expected, result, allowed, output_errors)
+
+
+def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
+    """Compare two runs on the same inputs bit for bit: tensors that both captured, then outputs."""
+    captured = [source for source in tensor_sources(bundle) if source.name in expected.tensors]
+    pairs = [
+        Pair(
+            source=source,
+            expected=expected.tensors[source.name],
+            got=got.tensors[source.name],
+            mask=expected.masks.get(source.name),
+        )
+        for source in captured
+        if source.name in got.tensors
+    ]
+    for name, array in expected.outputs.items():
+        source = TensorSource(name=name, qdq_name="", group=len(bundle.groups), stage=None)
+        pairs.append(Pair(source=source, expected=_bits(array), got=_bits(got.outputs[name])))
+    uncompared = tuple(source.name for source in captured if source.name not in got.tensors)
+    result = _compare(bundle, f"{expected.engine} engine", pairs, uncompared)
+    return dataclasses.replace(result, outputs=len(expected.outputs))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """int8 as it is; other types as their bytes, so that equal means equal bits."""
+    if array.dtype == np.int8:
+        return np.atleast_1d(array)
+    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def norms_of(bundle: Bundle) -> frozenset[str]:
@@ -93,18 +133,8 @@ def norms_of(bundle: Bundle) -> frozenset[str]:
     return frozenset(name for name, op in NORM_OPERATORS.items() if op in ops)
 
 
-def _tensor_pairs(
-    captured: Sequence[TensorSource], expected: Sequence[Expected], result: RunResult
-) -> list[Pair]:
-    return [
-        Pair(
-            source=p,
-            expected=_samples([outcome.tensors[p.qdq_name] for outcome in expected]),
-            got=result.tensors[p.name],
-            mask=result.masks.get(p.name),
-        )
-        for p in captured
-    ]
+def _expected(expected: Sequence[Expected], source: TensorSource) -> np.ndarray:
+    return _samples([sample.tensors[source.qdq_name] for sample in expected])
 
 
 def _samples(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -112,9 +142,10 @@ def _samples(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return arrays[0][np.newaxis] if len(arrays) == 1 else np.stack(arrays)
 
 
-def _filled(pairs: Sequence[Pair], sample: int) -> dict[str, np.ndarray]:
-    """The run's tensors of one sample in the reference's shapes; what was not computed, and is read
-    by nothing, as the reference has it.
+def _captured_sample(pairs: Sequence[Pair], sample: int) -> dict[str, np.ndarray]:
+    """The run's tensors of one sample by their names in the quantised model, in its shapes.
+
+    Elements that the machine does not compute, which nothing reads, are the reference's.
     """
     results = {}
     for pair in pairs:
@@ -132,8 +163,9 @@ def _with_outputs(
     allowed: Mapping[str, Allowed],
     output_errors: Mapping[str, float],
 ) -> CheckResult:
-    """Compare the model's outputs with ONNX Runtime's, floats within a tolerance.
-    output_errors: further error that each may have.
+    """Add a comparison of the model's outputs with ONNX Runtime's.
+
+    output_errors: by name, error that a float output may have besides `FLOAT_TOLERANCE`.
     """
     first = whole.first
     for name, array in result.outputs.items():
@@ -164,8 +196,10 @@ def _output_difference(
 
 
 def _near(wanted: np.ndarray, got: np.ndarray, steps: int, error: float) -> np.ndarray:
-    """Where an output is what it should be, to so many steps, or so much of a float; piece by
-    piece, as large ones fill the memory.
+    """Bool array: whether an element of an output is near enough to the wanted one.
+
+    steps: of integers; error: of floats, in addition to `FLOAT_TOLERANCE`. It works part by part,
+    since temporary arrays of large outputs fill the memory.
     """
     largest = 0.0
     if wanted.dtype.kind == "f":
@@ -189,39 +223,8 @@ def _near(wanted: np.ndarray, got: np.ndarray, steps: int, error: float) -> np.n
 
 
 def _parts(array: np.ndarray) -> list[np.ndarray]:
-    """An array in pieces, views where it is contiguous."""
+    """An array cut into parts of about `_COUNTED_AT_ONCE` elements; views if it is contiguous."""
     return np.array_split(array.reshape(-1), 1 + array.size // _COUNTED_AT_ONCE)
-
-
-def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
-    """Two runs on the same inputs: the tensors both captured, then the outputs, bit for bit."""
-    common = [
-        p for p in tensor_sources(bundle) if p.name in expected.tensors and p.name in got.tensors
-    ]
-    pairs = [
-        Pair(
-            source=p,
-            expected=expected.tensors[p.name],
-            got=got.tensors[p.name],
-            mask=expected.masks.get(p.name),
-        )
-        for p in common
-    ]
-    for name, array in expected.outputs.items():
-        source = TensorSource(name=name, qdq_name="", group=len(bundle.groups), stage=None)
-        pairs.append(Pair(source=source, expected=_bits(array), got=_bits(got.outputs[name])))
-    left = tuple(
-        p.name for p in tensor_sources(bundle) if p not in common and p.name in expected.tensors
-    )
-    result = _compare(bundle, f"{expected.engine} engine", pairs, left)
-    return dataclasses.replace(result, outputs=len(expected.outputs))
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    """int8 as it is; other types as their bytes, so that equal means equal bits."""
-    if array.dtype == np.int8:
-        return np.atleast_1d(array)
-    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def _compare(
@@ -266,6 +269,7 @@ def _compare(
 
 
 def _difference(bundle: Bundle, pair: Pair, beyond: np.ndarray, elements: int) -> Difference:
+    """The first element of a pair that differs by more than allowed. beyond: all of these."""
     index = tuple(int(i) for i in np.argwhere(beyond)[0])
     source = pair.source
     return Difference(

@@ -34,7 +34,7 @@ class Transfer(Struct, frozen=True, kw_only=True):
 
 
 def transfer(*, at: int, page: int, **shape: int) -> Transfer:
-    """The bursts of a transfer whose first beat lies at `at`; for the rest see `_bursts`."""
+    """The bursts of a transfer whose first beat is at `at`; for the rest see `_bursts`."""
     return Transfer(at=at, bursts=_bursts(at=at % page, page=page, **shape))
 
 

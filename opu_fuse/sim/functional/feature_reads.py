@@ -1,4 +1,9 @@
-"""The array's reads of the feature buffer: padding, slots and the pre chain."""
+"""The array's reads of the feature buffer: padding, slots and the pre chain.
+
+All reads of a sweep are one gather. Positions outside the tile read a word that holds the padding
+value: the last one of the feature buffer (`Memories` has one more than the machine), or of the
+result of the pre chain.
+"""
 
 from functools import lru_cache
 
@@ -14,16 +19,19 @@ from opu_fuse.units.base import Space
 from opu_fuse.units.params import ComputeParams
 
 _PADDING = -1
-"""Index of the padding word, which replaces positions outside the tile: the last word."""
+"""Index of the padding word."""
 
 
 def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
-    """int8 (out_rows, out_cols, blocks, kernel_rows, kernel_cols, lanes) that the sweep uses."""
+    """int8 (out_rows, out_cols, blocks, kernel_rows, kernel_cols, lanes), the features of a sweep.
+
+    p: registers of the instruction.
+    """
     y = _positions(p["origin_y"], p["out_rows"], p["stride_y"], s.kernel[0], p["dilation_y"])
     x = _positions(p["origin_x"], p["out_cols"], p["stride_x"], s.kernel[1], p["dilation_x"])
     words, row_pitch, block_pitch = mem.feature, p["row_pitch"], p["block_pitch"]
     first = p["feature"] + s.blocks.start * block_pitch
-    if p["pre"]:
+    if p["pre"]:  # then `words` are the rows and columns that are read, and no others
         rows, cols = _span(y, p["in_rows"]), _span(x, p["in_cols"])
         words = _pre_chain(mem, p, s.blocks, rows, cols)
         first, row_pitch = -(rows.start * len(cols) + cols.start), len(cols)
@@ -34,14 +42,15 @@ def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
     x = x[None, :, None, None, :]
     inside_y = (y >= 0) & (y < p["in_rows"])
     block = np.arange(len(s.blocks))[None, None, :, None, None] * block_pitch
-    slot = 1 << p["slot_log2"]
+    slot = 1 << p["slot_log2"]  # bytes of a pixel
     per_word = mem.spec.word_bytes // slot
     if per_word == 1:
         inside = inside_y & (x >= 0) & (x < p["in_cols"])
         index = np.where(inside, first + block + y * row_pitch + x, _PADDING)
         return words.take(index, axis=0)[..., s.used.start : s.used.stop]
 
-    across = x[..., None] + np.arange(-(-s.used.stop // slot))  # lanes continue to the right
+    # The lanes of a pixel are those of its slot, then of the slots to the right.
+    across = x[..., None] + np.arange(-(-s.used.stop // slot))
     inside = inside_y[..., None] & (across >= 0) & (across < p["in_cols"])
     index = (first + block + y * row_pitch)[..., None] * per_word + across
     result = words.reshape(-1, slot).take(np.where(inside, index, _PADDING), axis=0)
@@ -51,7 +60,10 @@ def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
 def _pre_chain(
     mem: Memories, p: ComputeParams, blocks: range, rows: range, cols: range
 ) -> np.ndarray:
-    """Tile part after the pre chain: int8 (blocks * rows * cols + 1, lanes), padding last."""
+    """A part of the tile after the pre chain: int8 (blocks * rows * cols + 1, lanes).
+
+    The last word is for the padding.
+    """
     lanes = mem.spec.word_channels
     mem.require_room("pre chain", len(blocks) * len(rows) * len(cols))
     c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))

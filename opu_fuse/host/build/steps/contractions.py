@@ -4,14 +4,12 @@ import math
 import string
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from msgspec import structs
 
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
 from opu_fuse.host.build.steps.elementwise import Lowering, constant
-from opu_fuse.host.build.steps.nest import ZERO, Nest, Operand, fill, plain, whole
-from opu_fuse.host.kernel import literal
+from opu_fuse.host.build.steps.nest import ZERO, Nest, Operand, fill, number, plain, whole
 
 
 def _matmul(site: Site) -> list[Nest] | None:
@@ -64,7 +62,7 @@ def _contracted(site: Site, terms: Sequence[str], result: str) -> list[Nest] | N
     target = site.node.output[0]
     shape = site.result_shape
     return [
-        fill(target, dtype, math.prod(shape), literal(np.dtype(dtype).type(0))),
+        fill(target, dtype, math.prod(shape), number(dtype, 0)),
         Nest(
             extents=tuple(sizes[x] for x in order),
             inputs=inputs,

@@ -97,6 +97,11 @@ def fill(target: str, dtype: str, size: int, text: str) -> Nest:
     )
 
 
+def number(dtype: str, value: float) -> str:
+    """The literal of a number."""
+    return literal(np.dtype(dtype).type(value))
+
+
 def least(dtype: str) -> str:
     """The literal that every maximum replaces."""
     kind = np.dtype(dtype)

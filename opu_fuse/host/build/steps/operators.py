@@ -10,7 +10,7 @@ from opu_fuse.host.build.steps.indices import (
     one_hot,
 )
 from opu_fuse.host.build.steps.reductions import REDUCTIONS
-from opu_fuse.host.build.steps.windows import convolution, padded, pool
+from opu_fuse.host.build.steps.windows import convolution, pad, pool
 
 OPERATORS: Mapping[str, Lowering] = {
     **ELEMENTWISE,
@@ -25,6 +25,6 @@ OPERATORS: Mapping[str, Lowering] = {
     "GatherElements": looked_up,
     "GatherND": looked_up,
     "OneHot": one_hot,
-    "Pad": padded,
+    "Pad": pad,
 }
 """Operator of ONNX -> its nests."""

@@ -17,12 +17,12 @@ from opu_fuse.host.build.steps.nest import (
     fill,
     least,
     most,
+    number,
     outermost,
     plain,
     row_major,
     whole,
 )
-from opu_fuse.host.kernel import literal
 
 _SOFTMAX_BY_AXIS = 13
 """Opset from which Softmax works along one axis."""
@@ -63,10 +63,9 @@ def _reduction(op: str, *, mean: bool = False, square: bool = False) -> Lowering
         axes, dtype = _axes(site), site.result.dtype
         if axes is None or (mean and dtype not in ZERO):
             return None
-        kind = np.dtype(dtype)
         starts = {
-            "add": literal(kind.type(0)),
-            "mul": literal(kind.type(1)),
+            "add": number(dtype, 0),
+            "mul": number(dtype, 1),
             "max": least(dtype),
             "min": most(dtype),
         }
@@ -99,7 +98,7 @@ def _running(op: str) -> Lowering:
         def moving(value: str) -> Operand:
             return Operand(value=value, dtype=dtype, offset=first, strides=tuple(strides))
 
-        start = literal(np.dtype(dtype).type(op == "mul"))
+        start = number(dtype, op == "mul")
         so_far = whole(f"{name}:total", dtype, axes.retained, axes.kept, len(shape))
         return [
             fill(so_far.value, dtype, math.prod(axes.retained), start),

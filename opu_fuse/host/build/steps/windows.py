@@ -1,10 +1,16 @@
-"""Convolutions and pools on the host: a padded copy of the operand, then one loop nest; Pad."""
+"""Conv, pools and Pad on the host.
+
+A convolution or pool copies its operand into a larger, padded map, and starts the result from a
+bias, or from a number that does not change it. One loop nest then adds to the result, or takes the
+maximum; for an average, a second one divides by the numbers of elements.
+"""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
@@ -14,19 +20,22 @@ from opu_fuse.host.build.steps.nest import (
     copy,
     fill,
     least,
+    number,
     placed,
     plain,
     row_major,
 )
-from opu_fuse.host.kernel import literal
 
 _CHANNEL_AXES = 2
 """Axes before the spatial ones: images, channels."""
 
 
 class _Window(Struct, frozen=True, kw_only=True):
-    """kernel, strides, dilations, pads at the beginning and at the end (`ends`): by spatial axis;
-    outputs: sizes of the result; padded: sizes of the copy.
+    """The sliding window of an operator; every field has a number for each spatial axis.
+
+    pads, ends: padding at the beginning and at the end;
+    outputs: sizes of the result;
+    padded: sizes of the padded copy.
     """
 
     kernel: tuple[int, ...]
@@ -37,24 +46,39 @@ class _Window(Struct, frozen=True, kw_only=True):
     outputs: tuple[int, ...]
     padded: tuple[int, ...]
 
+    @property
+    def kernel_steps(self) -> tuple[int, ...]:
+        """Elements of the padded copy from one kernel position to the next."""
+        return _products(self.dilations, row_major(self.padded))
 
-def _window(site: Site, kernel: Sequence[int]) -> _Window | None:
+    @property
+    def output_steps(self) -> tuple[int, ...]:
+        """Elements of the padded copy from the window of one output to that of the next."""
+        return _products(self.strides, row_major(self.padded))
+
+
+def _products(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(x * y for x, y in zip(a, b, strict=True))
+
+
+def _window_of(site: Site, kernel: Sequence[int]) -> _Window | None:
+    """The window of a convolution or pool. None if its padding is automatic (SAME)."""
     rank = len(kernel)
     if site.attribute("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID", b""):
         return None
 
     def numbers(name: str, default: int, count: int) -> tuple[int, ...]:
-        found = site.attribute(name)
-        return tuple(found) if isinstance(found, list) and found else (default,) * count
+        value = site.attribute(name)
+        return tuple(value) if isinstance(value, list) and value else (default,) * count
 
     strides, dilations = numbers("strides", 1, rank), numbers("dilations", 1, rank)
     pads = numbers("pads", 0, 2 * rank)
     sizes, outputs = site.shape(0)[_CHANNEL_AXES:], site.result_shape[_CHANNEL_AXES:]
-    reach = [
+    read = [
         (n - 1) * s + d * (k - 1) + 1
         for n, s, d, k in zip(outputs, strides, dilations, kernel, strict=True)
     ]
-    padded = [max(r, pads[n] + sizes[n]) for n, r in enumerate(reach)]
+    padded = [max(n, pads[axis] + sizes[axis]) for axis, n in enumerate(read)]
     return _Window(
         kernel=tuple(kernel),
         strides=strides,
@@ -66,8 +90,8 @@ def _window(site: Site, kernel: Sequence[int]) -> _Window | None:
     )
 
 
-def _padded(site: Site, window: _Window, name: str, start: str) -> list[Nest]:
-    """The operand in a larger map that is filled with a literal."""
+def _padded_copy(site: Site, window: _Window, name: str, start: str) -> list[Nest]:
+    """Copy the operand into a map `name` of the window's padded sizes, filled with a literal."""
     shape, dtype = site.shape(0), site.result.dtype
     full = (*shape[:_CHANNEL_AXES], *window.padded)
     before = (*[0] * _CHANNEL_AXES, *window.pads)
@@ -83,22 +107,20 @@ def pool(site: Site, *, mean: bool) -> list[Nest] | None:
     dtype, kind = site.result.dtype, np.dtype(site.result.dtype)
     if not isinstance(kernel, list) or (mean and kind.kind != "f"):
         return None
-    window = _window(site, kernel)
+    window = _window_of(site, kernel)
     if window is None:
         return None
     target = site.node.output[0]
     padded = f"{target}:padded"
-    start = literal(kind.type(0)) if mean else least(dtype)
-    op = "add" if mean else "max"
-    nests = _padded(site, window, padded, start)
-    lead = site.result_shape[:_CHANNEL_AXES]
-    nests += _over(window, lead, padded, target, dtype, op, start)
+    start, op = (number(dtype, 0), "add") if mean else (least(dtype), "max")
+    nests = _padded_copy(site, window, padded, start)
+    nests += _folded(window, site.result_shape[:_CHANNEL_AXES], padded, target, dtype, op, start)
     if not mean:
         return nests
-    return [*nests, *_counted(site, window), _quotient(site, window)]
+    return [*nests, *_window_counts(site, window), _divided_by_counts(site, window)]
 
 
-def _over(
+def _folded(
     window: _Window,
     lead: Sequence[int],
     source: str,
@@ -107,33 +129,34 @@ def _over(
     op: str,
     start: str,
 ) -> list[Nest]:
-    """Every window of a padded map. lead: sizes of the axes before the spatial ones."""
+    """Combine the elements of every window of a padded map by `op`, from a literal on.
+
+    lead: sizes of the axes before the spatial ones.
+    """
     shape = (*lead, *window.outputs)
-    rank = len(window.kernel)
-    steps = row_major((*lead, *window.padded))
-    inside = [d * s for d, s in zip(window.dilations, steps[_CHANNEL_AXES:], strict=True)]
-    moved = [d * s for d, s in zip(window.strides, steps[_CHANNEL_AXES:], strict=True)]
+    lead_steps = row_major((*lead, *window.padded))[: len(lead)]
     body = Payload([dtype, dtype])
     value = body.emit(op, 1, 0)
-    strides = (*inside, *steps[:_CHANNEL_AXES], *moved)
+    strides = (*window.kernel_steps, *lead_steps, *window.output_steps)
+    still = (0,) * len(window.kernel)  # the result, in the loops over a window
     return [
         fill(target, dtype, math.prod(shape), start),
         Nest(
             extents=(*window.kernel, *shape),
             inputs=(Operand(value=source, dtype=dtype, strides=strides),),
-            results=(
-                Operand(value=target, dtype=dtype, strides=(*([0] * rank), *row_major(shape))),
-            ),
+            results=(Operand(value=target, dtype=dtype, strides=(*still, *row_major(shape))),),
             body=body.instructions,
             yields=(value,),
         ),
     ]
 
 
-def _counted(site: Site, window: _Window) -> list[Nest]:
-    """How many elements each window averages: a channel of ones where they count, summed alike."""
+def _window_counts(site: Site, window: _Window) -> list[Nest]:
+    """Number of elements that each window averages: the sums of a channel of ones, where they
+    count, and zeros.
+    """
     dtype, spatial = site.result.dtype, site.shape(0)[_CHANNEL_AXES:]
-    zero = literal(np.dtype(dtype).type(0))
+    zero = number(dtype, 0)
     ones, counts = f"{site.node.output[0]}:ones", f"{site.node.output[0]}:counts"
     steps = row_major(window.padded)
     with_pads = bool(site.integer("count_include_pad", 0))
@@ -154,11 +177,11 @@ def _counted(site: Site, window: _Window) -> list[Nest]:
             body=body.instructions,
             yields=(value,),
         ),
-        *_over(window, (1, 1), ones, counts, dtype, "add", zero),
+        *_folded(window, (1, 1), ones, counts, dtype, "add", zero),
     ]
 
 
-def _quotient(site: Site, window: _Window) -> Nest:
+def _divided_by_counts(site: Site, window: _Window) -> Nest:
     dtype, target = site.result.dtype, site.node.output[0]
     body = Payload([dtype, dtype])
     value = body.emit("div", 1, 0)
@@ -178,49 +201,40 @@ def convolution(site: Site) -> list[Nest] | None:
     dtype, weight = site.result.dtype, site.shape(1)
     if np.dtype(dtype).kind != "f":
         return None
-    window = _window(site, weight[_CHANNEL_AXES:])
+    window = _window_of(site, weight[_CHANNEL_AXES:])
     if window is None:
         return None
-    groups, rank = site.integer("group", 1), len(window.kernel)
+    groups = site.integer("group", 1)
     target, shape = site.node.output[0], site.result_shape
-    padded, each = f"{target}:padded", weight[0] // groups
-    steps = row_major((*site.shape(0)[:_CHANNEL_AXES], *window.padded))
-    inside = [d * s for d, s in zip(window.dilations, steps[_CHANNEL_AXES:], strict=True)]
-    moved = [d * s for d, s in zip(window.strides, steps[_CHANNEL_AXES:], strict=True)]
-    rows, out = row_major(weight), row_major(shape)
+    padded, group_oc = f"{target}:padded", weight[0] // groups
+    image, channel, *_ = row_major((*site.shape(0)[:_CHANNEL_AXES], *window.padded))
+    oc, ic, *taps = row_major(weight)
+    out_image, out_channel, *out_pixels = row_major(shape)
     body = Payload([dtype] * 3)
     value = body.emit("add", 2, body.emit("mul", 0, 1))
-    none = [0] * rank
+    none = (0,) * len(window.kernel)
+    moves = (  # elements of operand, weights and result per iteration of each loop
+        (
+            padded,
+            (channel, *window.kernel_steps, image, weight[1] * channel, 0, *window.output_steps),
+        ),
+        (site.node.input[1], (ic, *taps, 0, group_oc * oc, oc, *none)),
+        (target, (0, *none, out_image, group_oc * out_channel, out_channel, *out_pixels)),
+    )
+    *inputs, result = (Operand(value=v, dtype=dtype, strides=strides) for v, strides in moves)
     nest = Nest(
-        extents=(weight[1], *window.kernel, shape[0], groups, each, *window.outputs),
-        inputs=(
-            Operand(
-                value=padded,
-                dtype=dtype,
-                strides=(steps[1], *inside, steps[0], weight[1] * steps[1], 0, *moved),
-            ),
-            Operand(
-                value=site.node.input[1],
-                dtype=dtype,
-                strides=(rows[1], *rows[_CHANNEL_AXES:], 0, each * rows[0], rows[0], *none),
-            ),
-        ),
-        results=(
-            Operand(
-                value=target,
-                dtype=dtype,
-                strides=(0, *none, out[0], each * out[1], out[1], *out[_CHANNEL_AXES:]),
-            ),
-        ),
+        extents=(weight[1], *window.kernel, shape[0], groups, group_oc, *window.outputs),
+        inputs=tuple(inputs),
+        results=(result,),
         body=body.instructions,
         yields=(value,),
     )
-    zero = literal(np.dtype(dtype).type(0))
-    return [*_padded(site, window, padded, zero), *_biased(site, zero), nest]
+    zero = number(dtype, 0)
+    return [*_padded_copy(site, window, padded, zero), *_bias_or(site, zero), nest]
 
 
-def _biased(site: Site, zero: str) -> list[Nest]:
-    """The result before any product: the bias of each channel, or zero."""
+def _bias_or(site: Site, zero: str) -> list[Nest]:
+    """The result before any product is added: the bias of each channel, or zero."""
     target, shape, dtype = site.node.output[0], site.result_shape, site.result.dtype
     if not site.has(2):
         return [fill(target, dtype, math.prod(shape), zero)]
@@ -234,28 +248,24 @@ def _biased(site: Site, zero: str) -> list[Nest]:
     ]
 
 
-def padded(site: Site) -> list[Nest] | None:
+def pad(site: Site) -> list[Nest] | None:
     """Pad with a value: the result filled, then the part of the operand that is inside."""
     pads, shape = site.constant(1), site.shape(0)
-    named = site.constant(3) if site.has(3) else np.arange(len(shape))
-    if pads is None or named is None or site.attribute("mode", b"constant") != b"constant":
+    axes = site.constant(3) if site.has(3) else np.arange(len(shape))
+    if pads is None or axes is None or site.attribute("mode", b"constant") != b"constant":
         return None
     before = [0] * len(shape)
-    for axis, pad in zip(named.ravel(), pads.ravel(), strict=False):  # the second half is behind
-        before[int(axis) % len(shape)] = int(pad)
+    for axis, count in zip(axes.ravel(), pads.ravel(), strict=False):  # then those at the ends
+        before[int(axis) % len(shape)] = int(count)
     name, dtype, result = site.node.output[0], site.result.dtype, site.result_shape
     inside = placed(site.node.input[0], name, dtype, shape, result, before)
     return [_filled(site, math.prod(result)), *inside]
 
 
 def _filled(site: Site, count: int) -> Nest:
+    """The result of a Pad, all of its value (operand 2, or zero)."""
     name, dtype = site.node.output[0], site.result.dtype
     if not site.has(2):
-        return fill(name, dtype, count, literal(np.dtype(dtype).type(0)))
-    every = copy(site.node.input[2], name, dtype, count)
-    (value,) = every.inputs
-    return Nest(
-        extents=every.extents,
-        inputs=(Operand(value=value.value, dtype=dtype, strides=(0,)),),
-        results=every.results,
-    )
+        return fill(name, dtype, count, number(dtype, 0))
+    once = Operand(value=site.node.input[2], dtype=dtype, strides=(0,))
+    return replace(copy(once.value, name, dtype, count), inputs=(once,))

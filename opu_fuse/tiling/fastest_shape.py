@@ -1,4 +1,4 @@
-"""The stored view of a layer's maps: slots, im2row rows, pooling halos."""
+"""The form of a layer's shape that runs fastest: im2row, pixels per word, pooling halos."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,17 +17,19 @@ HIDDEN = 2
 
 
 @lru_cache(maxsize=1024)
-def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
+def fastest_shape(shape: Shape, hw: HwSpec, in_slot: int, out_slot: int) -> Shape:
     """Return `Shape.packed` in its fastest form.
+
+    in_slot, out_slot: bytes of an input and of an output pixel in a word.
 
     im2row on load is used where it saves array cycles. A mode of several pixels, which post
     spreads, or pooling halos are used where the closed form predicts fewer cycles.
     """
-    plain = shape.packed(hw, read, written)
-    best = im2row(plain, hw) or plain
-    for spread in _spreads(plain, hw):
+    packed = shape.packed(hw, in_slot, out_slot)
+    best = im2row(packed, hw) or packed
+    for spread in _spreads(packed, hw):
         other = im2row(spread, hw) or spread
-        if _fewer(other, best, hw) and _faster(other, best, hw):
+        if _saves_array_cycles(other, best, hw) and _saves_cycles(other, best, hw):
             best = other
     if not best.pools_with_halo:
         return best
@@ -54,16 +56,16 @@ def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
             yield replace(shape, px=px, spread=True)
 
 
-def _fewer(shape: Shape, than: Shape, hw: HwSpec) -> bool:
-    """Whether the array takes fewer cycles."""
-    now, then = array_cycles(than, hw), array_cycles(shape, hw)
-    return then is not None and (now is None or then < now)
+def _saves_array_cycles(shape: Shape, reference: Shape, hw: HwSpec) -> bool:
+    """Whether a form takes fewer array cycles than a reference that may run in no mode."""
+    before, after = array_cycles(reference, hw), array_cycles(shape, hw)
+    return after is not None and (before is None or after < before)
 
 
-def _faster(shape: Shape, than: Shape, hw: HwSpec) -> bool:
-    """Whether the closed form predicts fewer cycles."""
-    now, then = _estimate(than, hw), _estimate(shape, hw)
-    return then is not None and now is not None and then.total_cycles < now.total_cycles
+def _saves_cycles(shape: Shape, reference: Shape, hw: HwSpec) -> bool:
+    """Whether tiles fit in both forms, and the closed form predicts fewer cycles."""
+    before, after = _estimate(reference, hw), _estimate(shape, hw)
+    return before is not None and after is not None and after.total_cycles < before.total_cycles
 
 
 def _estimate(shape: Shape, hw: HwSpec) -> Estimate | None:
