@@ -48,6 +48,7 @@ from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
+from opu_fuse.schedule.two_results import with_two_results
 from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
@@ -349,6 +350,7 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
 
     dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
     tiling = with_co_scheduled_norms(dfg, partition, fitted.tiling, hw)
+    tiling = with_two_results(dfg, partition, tiling, hw)
     return Fitted(dfg=dfg, partition=partition, tiling=tiling)
 
 

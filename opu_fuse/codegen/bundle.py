@@ -126,6 +126,8 @@ def _execution_order(plan: Plan) -> dict[int, int]:
             for group in segment.groups:
                 if group >= 0:
                     seen.setdefault(group, len(seen))
+                if group in plan.two_results:  # the next group may load weights before its norm
+                    seen.setdefault(plan.two_results[group], len(seen))
     return seen
 
 

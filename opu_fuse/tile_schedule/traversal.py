@@ -58,11 +58,13 @@ Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
 class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
     """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
     group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
-    layers of a fused stack (`stack`). resident: the map that its output is part of (one layer).
+    layers of a fused stack (`stack`). two_results: a layer, and a norm of its result in the same
+    passes. resident: the map that its output, or the norm's, is part of.
     """
 
     layers: tuple[Layer_co, ...]
     interleaved: bool = False
+    two_results: bool = False
     stack: FusedStack | None = None
     resident: ResidentMap | None = None
 
@@ -74,7 +76,8 @@ Units = Sequence[Unit[TiledLayer]]
 
 def with_residents(units: Sequence[AnyUnit], hw: HwSpec) -> list[AnyUnit]:
     """The units with the resident maps that their outputs are part of."""
-    residents = find_residents([() if unit.stack else unit.layers for unit in units], hw)
+    layers = [() if unit.stack else unit.layers[unit.two_results :] for unit in units]
+    residents = find_residents(layers, hw)
     return [replace(unit, resident=x) for unit, x in zip(units, residents, strict=True)]
 
 
@@ -96,6 +99,9 @@ class TileSchedule(Generic[Layer, Read]):
         for unit, successor in zip(units, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
+            elif unit.two_results:
+                first, norm = unit.layers
+                self.layer(first, unit.resident, successor, norm)
             elif unit.interleaved and unit.layers[-1].shape.array:
                 self.share_banks(*unit.layers)
             elif unit.interleaved:
@@ -106,12 +112,17 @@ class TileSchedule(Generic[Layer, Read]):
                     self.layer(layer, unit.resident, after)
 
     def layer(
-        self, layer: Layer, resident: ResidentMap | None = None, successor: Layer | None = None
+        self,
+        layer: Layer,
+        resident: ResidentMap | None = None,
+        successor: Layer | None = None,
+        norm: Layer | None = None,
     ) -> None:
         """Schedule all tiles of a layer.
 
-        resident: the resident map that its output is part of;
-        successor: the layer whose first weights are prefetched.
+        resident: the resident map that its output is part of, or its norm;
+        successor: the layer whose first weights are prefetched;
+        norm: computed from the same partial sums. It goes first, since the next layer waits for it.
         """
         self._divide_as(layer)
         if successor is not None and successor.tile.undivided != self._undivided:
@@ -139,7 +150,12 @@ class TileSchedule(Generic[Layer, Read]):
             if resident is not None:
                 bank, _ = banks.take(layer.bank_of(resident.node, resident.layout))
                 to = ToBank(bank, resident)
-            self._post(layer, tile, psum, to, stored=resident is None or resident.stored)
+            stored = resident is None or resident.stored
+            if norm is None:
+                self._post(layer, tile, psum, to, stored=stored)
+            else:
+                operands = self._post(norm, tile, psum, to, stored=stored)
+                self._post(layer, tile, psum, again=True, operands=operands)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """Schedule all tiles of two layers, the filler's spread evenly between the other's."""
@@ -340,8 +356,14 @@ class TileSchedule(Generic[Layer, Read]):
         to: Destination = None,
         *,
         stored: bool = True,
-    ) -> None:
-        """Schedule post and stores of a tile, as many channel blocks at once as the banks hold."""
+        again: bool = False,
+        operands: int | None = None,
+    ) -> int | None:
+        """Schedule post and stores of a tile, as many channel blocks at once as the banks hold.
+
+        again: a norm of these partial sums was computed; operands: first word of the bank with its
+        second operands. Return that of this layer's.
+        """
         shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables, exponentials = shape.param_words, None, None, None
@@ -352,17 +374,18 @@ class TileSchedule(Generic[Layer, Read]):
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
         if shape.exponentials:
             exponentials = self._constants(layer, Space.NORM, 0, EXPONENTIALS)
+        residual = None
         for at, count in spans(out.blocks, self._blocks_at_once(layer, tile)):
-            output, residual, halo = outputs.take_oldest(), None, None
-            if shape.sides:
+            output, residual, halo = outputs.take_oldest(), operands, None
+            if shape.sides and not again:
                 residual = residuals.take_oldest()
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             buffers = psum, output, params, tables, exponentials, residual, halo
-            statistics = out.blocks if shape.passes and at == 0 else 0
+            statistics = out.blocks if shape.passes and at == 0 and not again else 0
             blocks = out.block, (out.block + at, count), statistics
             step = PostStep(*blocks, rect, pre_pool, *buffers, to)
-            if residual is not None:
+            if residual is not None and not again:
                 sink.load_residuals(layer, step)
             if halo is not None:
                 sink.load_halo(layer, step)
@@ -372,6 +395,7 @@ class TileSchedule(Generic[Layer, Read]):
             if shape.pools_with_halo and shape.reads_halo(rect.row + rect.rows):
                 sink.store_halo(layer, step, outputs.take_oldest())
         self._before = layer, tile
+        return residual
 
     def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
         """Channel blocks of a tile that the output and residual banks hold."""
