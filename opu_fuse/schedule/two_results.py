@@ -13,7 +13,7 @@ the stages before the norm in every pass, with a second operand maybe slower tha
 so the timed tile schedule decides.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
 
 from msgspec import Struct, field
@@ -39,12 +39,15 @@ from opu_fuse.schedule.tile_choice import (
 )
 from opu_fuse.tile_schedule.tiled_layer import Maps
 from opu_fuse.tiling.candidates import Fit, candidates
-from opu_fuse.tiling.estimate import Estimate, estimate
-from opu_fuse.tiling.tile import Tile
+from opu_fuse.tiling.estimate import estimate
+from opu_fuse.tiling.tile import Tile, ceil_div
 from opu_fuse.timing.segment_cycles import Known, saved
 
 _TIMED = 6
 """Tiles of a pair that are timed."""
+
+_PARTS = (2, 3, 4)
+"""Parts of the columns of a tile that are tried."""
 
 
 class _Found(Struct, frozen=True):
@@ -188,16 +191,23 @@ def _alike(first: Shape, second: Shape) -> bool:
 
 def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     """Tiles of a pair, those with fewer predicted cycles first."""
-    ranked: list[tuple[float, Tile]] = []
-    for each in candidates(second, hw):
-        if isinstance(each, Fit) and not each.tile.weights_outer:
-            ranked.append((_cycles(first, each.cost, hw, each.tile), each.tile))
-    return [tile for _, tile in sorted(ranked, key=lambda pair: pair[0])[:_TIMED]]
+    fits = [c.tile for c in candidates(second, hw) if isinstance(c, Fit)]
+    tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
+    return sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
 
 
-def _cycles(first: Shape, both: Estimate, hw: HwSpec, tile: Tile) -> float:
-    """Cycles of a pair: post also computes the first result."""
-    alone = estimate(replace(first, passes=0), hw, tile)
+def _narrower(tile: Tile) -> Iterator[Tile]:
+    """The tile in even parts of its columns: the last one, for which the next layer waits, is then
+    normalised sooner.
+    """
+    for parts in _PARTS:
+        if tile.cols >= parts:
+            yield replace(tile, cols=ceil_div(tile.cols, parts))
+
+
+def _cycles(first: Shape, second: Shape, hw: HwSpec, tile: Tile) -> float:
+    """Cycles of a pair: post computes both results of every tile, and of the last one alone."""
+    both, alone = (estimate(x, hw, tile) for x in (second, replace(first, passes=0)))
     post, tiles = both.post_cycles + alone.post_cycles, tile.count(first)
     memory = (both.dram_bytes + alone.dram_bytes) / hw.dram.rate / 2
-    return max(both.compute_cycles, post, memory) + min(both.compute_cycles, post) / tiles
+    return max(both.compute_cycles, post, memory) + post / tiles
