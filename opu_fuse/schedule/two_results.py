@@ -134,9 +134,7 @@ def _tiled(
             for layer, each in zip(both, maps, strict=True)
         ]
     )
-    return PlannedUnit(
-        layers=layers, two_results=True, groups=(source.groups[0], norm.groups[0])
-    )
+    return PlannedUnit(layers=layers, two_results=True, groups=(source.groups[0], norm.groups[0]))
 
 
 def _both(
@@ -163,7 +161,8 @@ def _both(
         return None
     own = {m.node for m in matches[1]}
     interiors = tuple([each for each in second.interiors if each.node in own])
-    second = replace(second, macs=0, further=True, interiors=interiors)
+    name = norm.layers[0].layer.name
+    second = replace(second, name=name, macs=0, further=True, interiors=interiors)
     return replace(first, shape=replace(first.shape, passes=second.shape.passes)), second
 
 

@@ -43,9 +43,7 @@ ALONE = {
 """The operand of a norm is not what its group accumulates."""
 
 
-def stream(
-    kind: str, norm: str, channels: int, size: tuple[int, int] = (5, 5)
-) -> onnx.ModelProto:
+def stream(kind: str, norm: str, channels: int, size: tuple[int, int] = (5, 5)) -> onnx.ModelProto:
     """x (1, 6, *size) -> y, z (1, channels, …)."""
     body, c = (STREAMS | ALONE)[kind], channels
     for x, y in (("b", "n"), ("b", "m"), ("k", "m"), ("n", "m"), ("p", "n")):

@@ -13,6 +13,7 @@ from tests.hw.norm_machine import (
 )
 from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
+from tests.networks.residual_streams import stream
 from tests.networks.test_interpolation import network as resized
 from tests.networks.test_merged_patches import merging
 from tests.rtl.session import hold_bits_and_cycles
@@ -35,8 +36,12 @@ CASES = {
     "windows of an image": (permuted_pixels.network("windows", 12, (2, 3), (3, 2)), "permute"),
     "patches of an image": (permuted_pixels.network("patches", 17, (5, 3), (2, 2)), "permute"),
     "joined pixels": (merging(12, 12), "layer_norm"),
+    "two results": (stream("two layers", "layer_norm", 40), "layer_norm"),
+    "a sum that is an output": (stream("sum is an output", "rms_norm", 13, (8, 12)), "rms_norm"),
+    "two results of tokens": (stream("wide kernel", "layer_norm", 13, (1, 40)), "layer_norm"),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
+TWO_RESULTS = ("two results", "a sum that is an output", "two results of tokens")
 
 
 @pytest.mark.rtl
@@ -47,6 +52,7 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
     assert compiled.plan.co_scheduled or case != "co-scheduled heads"
+    assert compiled.plan.two_results or case not in TWO_RESULTS
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 
