@@ -48,12 +48,12 @@ from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
-from opu_fuse.schedule.two_results import with_two_results
 from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
+from opu_fuse.schedule.two_results import with_two_results
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.context_model import ContextModel

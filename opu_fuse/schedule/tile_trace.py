@@ -38,7 +38,7 @@ def explain_tiles(
     shared = {group: "a fused stack" for stack in plan.fused_stacks for group in stack.groups}
     shared |= {group: "batch blocks" for block in plan.batch_blocks for group in block.groups}
     pairs = {**plan.two_results, **{norm: group for group, norm in plan.two_results.items()}}
-    shared |= {group: "two results" for group in pairs}
+    shared |= dict.fromkeys(pairs, "two results")
     tiled = [g.index for g in groups if g.index in plan.layers]
     if not tiled:
         where = "is a matter of layout" if groups else "runs on the host"

@@ -8,9 +8,9 @@ group before while they are on chip, and then compute the map itself from them:
     post                          │ norm 0, map 0         │ norm 1, map 1 │ …
     store                                 │ norm 0 │ map 0        │ norm 1 │ map 1
 
-The norm then loads nothing and takes no array cycles; both groups have the same tiles. Post computes
-the stages before the norm in every pass, with a second operand maybe slower than the norm by itself,
-so the timed tile schedule decides.
+The norm then loads nothing and takes no array cycles; both groups have the same tiles. Post
+computes the stages before the norm in every pass. With a second operand these may be slower than
+the norm by itself, so the timed tile schedule decides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,6 @@ from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group
 from opu_fuse.schedule.segment_order import pair_co_scheduled
 from opu_fuse.schedule.tile_choice import (
-    PlannedLayer,
     Tiling,
     retiled,
     stored_layer,
@@ -82,7 +81,7 @@ def _applied(dfg: Dfg, tiling: Tiling, chosen: Sequence[PlannedUnit], hw: HwSpec
 
 def _is_norm(unit: PlannedUnit) -> bool:
     """Whether a unit only normalises a map, pixel by pixel."""
-    if len(unit.layers) > 1:
+    if len(unit.layers) != 1:
         return False
     shape = unit.layers[0].shape
     return bool(shape.passes) and not shape.array and not shape.whole_map and not shape.sides
@@ -99,7 +98,7 @@ def _paired(
 ) -> PlannedUnit | None:
     """The unit of a norm and the group that computes its operand; None where it gains nothing."""
     source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
-    if source is None or len(source.layers) > 1:
+    if source is None or len(source.layers) != 1:
         return None
     both = _both(source, norm, dfg, partition, tiling, hw)
     if both is None:

@@ -23,7 +23,7 @@ STREAMS = {
     "computed maps": f"a = Conv(x, w) f = Relu(a) e = Conv(f, v) d = Conv(f, u) b = Add(d, e) "
     f"N(b, n) {_USED}",
     "no product": "a = Conv(x, w) f = Relu(a) e = Conv(f, v) c = Relu(e) b = Add(c, f) "
-    f"k = Conv(c, u) N(b, n) h = Add(n, k) y = Add(h, b)",
+    "k = Conv(c, u) N(b, n) h = Add(n, k) y = Add(h, b)",
     "product alone": f"b = Conv(x, w) N(b, n) {_USED}",
     "several norms": f"{_SUM} N(b, n) N(b, m) h = Conv(n, u) i = Conv(m, v) j = Add(h, i) "
     "y = Add(j, b)",
