@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, StackGroups, Tiling
-from opu_fuse.tile_schedule.traversal import Unit, with_residents
+from opu_fuse.tile_schedule.unit import Unit, with_residents
 
 
 class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):

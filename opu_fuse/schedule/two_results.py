@@ -71,7 +71,7 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
 
 
 def _applied(dfg: Dfg, tiling: Tiling, chosen: Sequence[PlannedUnit], hw: HwSpec) -> Tiling:
-    layers, pairs = {**tiling.layers}, dict([unit.groups for unit in chosen])
+    layers, pairs = {**tiling.layers}, {unit.groups[0]: unit.groups[1] for unit in chosen}
     for unit in chosen:
         layers |= {g: (layer,) for g, layer in zip(unit.groups, unit.layers, strict=True)}
     order = tuple(pair_co_scheduled(segment, pairs) for segment in tiling.order)

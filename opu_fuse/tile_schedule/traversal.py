@@ -13,9 +13,6 @@ from collections.abc import Collection, Hashable, Sequence
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
@@ -30,7 +27,7 @@ from opu_fuse.tile_schedule.input_region import (
 )
 from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
-from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
+from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
 from opu_fuse.tile_schedule.shared_banks import shared_slots
 from opu_fuse.tile_schedule.sink import (
@@ -43,42 +40,16 @@ from opu_fuse.tile_schedule.sink import (
     TileSink,
     ToBank,
 )
-from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once
+from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.chunks import FeatureChunk, WeightChunk
 from opu_fuse.tiling.im2row import pieces
 from opu_fuse.tiling.tile import PrePoolRect, Span, ceil_div, images_of, spans
-from opu_fuse.units.base import Space
+from opu_fuse.units.base import ModuleKind, Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 Layer = TypeVar("Layer", bound=TiledLayer)
-Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
-
-
-class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
-    """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
-    group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
-    layers of a fused stack (`stack`). two_results: a layer, and a norm of its result in the same
-    passes. resident: the map that its output, or the norm's, is part of.
-    """
-
-    layers: tuple[Layer_co, ...]
-    interleaved: bool = False
-    two_results: bool = False
-    stack: FusedStack | None = None
-    resident: ResidentMap | None = None
-
-
-AnyUnit = TypeVar("AnyUnit", bound=Unit[TiledLayer])
-Units = Sequence[Unit[TiledLayer]]
-"""The units of a machine segment, in execution order."""
-
-
-def with_residents(units: Sequence[AnyUnit], hw: HwSpec) -> list[AnyUnit]:
-    """The units with the resident maps that their outputs are part of."""
-    layers = [() if unit.stack else unit.layers[unit.two_results :] for unit in units]
-    residents = find_residents(layers, hw)
-    return [replace(unit, resident=x) for unit, x in zip(units, residents, strict=True)]
 
 
 class TileSchedule(Generic[Layer, Read]):
@@ -141,10 +112,7 @@ class TileSchedule(Generic[Layer, Read]):
                 self._load_rows(layer, first, end)
                 first = end
             if successor is not None and left <= PREFETCH_DISTANCE:
-                phase = layer.phase.first
-                own_weights = own_weights or {
-                    (layer.output, phase, p.offset, p.words) for p in layer.weight_chunks
-                }
+                own_weights = own_weights or self._weight_keys(layer)
                 self._prefetch_weights(own_weights, successor)
             to = None
             if resident is not None:
@@ -328,6 +296,16 @@ class TileSchedule(Generic[Layer, Read]):
             self._sink.load_weights(layer, part, image, (first, part.words))
         return first, part.words
 
+    def _weight_keys(self, layer: Layer) -> set[Hashable]:
+        """Keys of a layer's weights. Machines without norms keep their programs: they load nothing
+        early during a product of two maps.
+        """
+        parts = [*layer.weight_chunks]
+        if layer.second is None or not self._hw.has(ModuleKind.NORM):
+            return {(layer.output, layer.phase.first, p.offset, p.words) for p in parts}
+        images = range(layer.shape.images)
+        return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
+
     def _prefetch_weights(self, own: Collection[Hashable], successor: Layer) -> None:
         """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
         first, weights = next(successor.weight_chunks, None), self._scratchpads[Space.WEIGHT]
@@ -398,17 +376,9 @@ class TileSchedule(Generic[Layer, Read]):
         return residual
 
     def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
-        """Channel blocks of a tile that the output and residual banks hold."""
-        shape, (_, rect, pre_pool) = layer.shape, tile
-        key = id(layer), rect if shape.pool else (rect.rows, rect.cols)
-        if key in self._at_once:  # nearly all tiles of a layer are alike
-            return self._at_once[key]
-        buffers = layer.tile.sees(self._hw).buffers
-        cols = ceil_div(rect.cols, shape.stored_px)
-        result = buffers.output.bank_words // (rect.rows * cols)
-        if shape.sides:
-            words = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), rect.rows * cols)
-            result = min(result, buffers.residual.bank_words // sum(words))
-        if shape.stores_halo(layer.tile.rows):
-            result = min(result, buffers.residual.bank_words // cols)
-        return self._at_once.setdefault(key, result)
+        """Channel blocks of a tile that the output and residual banks hold; memoised."""
+        rect = tile.rect
+        key = id(layer), rect if layer.shape.pool else (rect.rows, rect.cols)
+        if key not in self._at_once:  # nearly all tiles of a layer are alike
+            self._at_once[key] = blocks_at_once(layer, tile, self._hw)
+        return self._at_once[key]

@@ -5,7 +5,8 @@ from collections.abc import Hashable
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tile_schedule.traversal import TileSchedule, Units, with_residents
+from opu_fuse.tile_schedule.traversal import TileSchedule
+from opu_fuse.tile_schedule.unit import Units, with_residents
 from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2

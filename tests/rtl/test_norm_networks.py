@@ -4,7 +4,9 @@ import pytest
 
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
+from opu_fuse.sim.runner import RtlOptions
 from tests.hw.norm_machine import (
     narrow_norm_machine,
     norm_machine,
@@ -16,7 +18,7 @@ from tests.networks import norm_blocks as blocks
 from tests.networks.residual_streams import stream
 from tests.networks.test_interpolation import network as resized
 from tests.networks.test_merged_patches import merging
-from tests.rtl.session import hold_bits_and_cycles
+from tests.rtl.session import hold_bits, hold_bits_and_cycles
 
 CASES = {
     **{f"{norm} {c}": (blocks.network(norm, c), norm) for norm in blocks.NORMS for c in (7, 24)},
@@ -96,3 +98,19 @@ def test_heads_that_share_words_have_them_too(case, rtl):
     layers = [part.layer for parts in compiled.plan.layers.values() for part in parts]
     assert any(layer.second is not None and layer.shape.first_lane for layer in layers)
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(("latency", "speed"), [(3, 8.0), (150, 8.0), (40, 0.7)])
+def test_two_results_have_the_same_bits_whatever_the_memory_does(latency, speed):
+    hw = norm_machine()
+    model = stream("two layers", "layer_norm", 40)
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    assert len(compiled.plan.two_results) == 2
+    inputs = noise(compiled.bundle, seed=5)
+    memory = RtlOptions(latency=latency, bytes_per_cycle=speed)
+    engines = "functional", "rtl"
+    results = [
+        run(compiled.bundle, hw, inputs, engine=e, rtl=memory, capture=True) for e in engines
+    ]
+    hold_bits(compiled.bundle, *results)
