@@ -87,6 +87,17 @@ def test_weights_are_stored_and_products_counted_once(machine):
 
 
 @pytest.mark.usefixtures("always")
+def test_the_native_engine_has_their_bits(machine, rng):
+    found = compile_model(stream("two layers", "layer_norm", 13, (6, 9)), machine)
+    (port,) = found.bundle.inputs
+    x = {port.name: rng.normal(size=port.shape).astype(np.float32)}
+    engines = "functional", "native"
+    ours, theirs = (run(found.bundle, machine, x, engine=e).outputs for e in engines)
+    for name, y in ours.items():
+        np.testing.assert_array_equal(y, theirs[name])
+
+
+@pytest.mark.usefixtures("always")
 def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     model = stream("residual", "layer_norm", 13, (3, 5))
     once, twice = (compile_model(model, machine, Options(batch=n)) for n in (1, 2))
