@@ -22,7 +22,7 @@ from opu_fuse.tile_schedule.input_region import (
     Window,
     blocks_in_time,
     count_parts,
-    rows_read,
+    first_part,
     window,
 )
 from opu_fuse.tile_schedule.interleave import LOAD
@@ -99,18 +99,17 @@ class TileSchedule(Generic[Layer, Read]):
         if successor is not None and successor.tile.undivided != self._undivided:
             successor = None  # its weights would be evicted
         banks = self._banks[Space.FEATURE]
-        tiles, (start, rows) = layer.tiles, layer.rows_in
-        first = end = start + rows
+        tiles, rest = layer.tiles, None
         own_weights: set[Hashable] = set()
         in_bank = banks.find(layer.held) is not None
         if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
-            first = rows_read(layer, tiles[0])
-            self._load_rows(layer, start, first)
+            first, rest = first_part(layer, tiles[0], self._hw)
+            self._load_rows(layer, *first)
         for left, tile in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = self._accumulate(layer, tile, shares_port=resident is not None)
-            if first < end:  # now: post will need the write port of the buffer
-                self._load_rows(layer, first, end)
-                first = end
+            if rest is not None:  # now: post will need the write port of the buffer
+                self._load_rows(layer, *rest)
+                rest = None
             if successor is not None and left <= PREFETCH_DISTANCE:
                 own_weights = own_weights or self._weight_keys(layer)
                 self._prefetch_weights(own_weights, successor)
@@ -263,13 +262,18 @@ class TileSchedule(Generic[Layer, Read]):
         for piece in pieces(layer.shape.im2row, *load.rows, load.words[1], self._hw):
             self._sink.im2row(layer, load, piece, image)
 
-    def _load_rows(self, layer: Layer, first: int, end: int) -> None:
-        """Load rows of a layer's input to their address in the whole map."""
+    def _load_rows(self, layer: Layer, rows: Span, words: Span) -> None:
+        """Load words of some rows of a layer's input to their address in the whole map: whole rows,
+        or words of its only one, which are not next to those of other channel blocks.
+        """
         layout = layer.reads.layout
         bank, _ = self._banks[Space.FEATURE].take(layer.held)
-        word = bank + (first - layer.rows_in[0]) * layout.row_words * layout.blocks
-        rows = (0, layout.blocks), (first, end - first), (0, layer.row_words)
-        self._load(layer, FeatureLoad(bank, word, *rows, complete=end, resident=True))
+        word = bank + (rows[0] - layer.rows_in[0]) * layout.row_words * layout.blocks + words[0]
+        whole, end = words[1] == layer.row_words, sum(rows)
+        for blocks in [(0, layout.blocks)] if whole else spans(layout.blocks, 1):
+            at = word + blocks[0] * layout.row_words
+            part = FeatureLoad(bank, at, blocks, rows, words, complete=end, resident=True)
+            self._load(layer, part)
 
     def _load_strip(self, layer: Layer, line_buffer: LineBuffer, first: int, rows: int) -> None:
         """Load rows of a layer's input to their slots in a line buffer."""
