@@ -11,6 +11,8 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import two_results
 from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.schedule.plan_text import plan_lines, tiling_lines
+from opu_fuse.schedule.tile_trace import explain_tiles
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from tests.exact import assert_exact
@@ -29,11 +31,6 @@ def machine():
 def always(monkeypatch):
     """Every pair that a pass can compute is chosen."""
     monkeypatch.setattr(two_results, "saved", lambda *_: (1.0, 0.0))
-
-
-@pytest.fixture
-def never(monkeypatch):
-    monkeypatch.setattr(pipeline, "with_two_results", lambda _, __, tiling, ___: tiling)
 
 
 def instructions(found, group, engine):
@@ -107,6 +104,25 @@ def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     one, two = (run(c.bundle, machine, x).outputs for c in (once, twice))
     for name, y in one.items():
         np.testing.assert_array_equal(y, two[name])
+
+
+@pytest.mark.usefixtures("always")
+def test_reports_say_so(machine):
+    found = compile_model(stream("residual", "layer_norm", 12), machine)
+    ((first, norm),) = found.plan.two_results.items()
+    _, ours, theirs, _ = found.bundle.groups
+    assert theirs.name.endswith(f" (second result of group {ours.index})")
+    assert theirs.inputs == ours.outputs
+    assert theirs.cycles == 0 < ours.cycles
+    of = f"tiles of group {norm}: "
+    lines = [line for line in tiling_lines(found.plan, machine) if line.startswith(of)]
+    assert lines[0].endswith(f", in the passes of group {first}")
+    text = "\n".join(plan_lines(found.dfg, found.plan))
+    assert "reads the partial sums of the group before" in text
+    name = found.dfg[found.plan.layers[first][0].output].name
+    text = "\n".join(explain_tiles(found.dfg, found.partition, found.plan, machine, name))
+    assert "taken for two results" in text
+    assert "its passes have two results, its own and that of " in text
 
 
 @pytest.mark.usefixtures("always")
