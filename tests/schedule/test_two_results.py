@@ -141,7 +141,7 @@ def test_a_vit_takes_them_and_is_faster(monkeypatch):
     monkeypatch.setattr(pipeline, "with_two_results", lambda _, __, tiling, ___: tiling)
     alone = compile_model(model, hw)
     before, now = (run_cycle(c.bundle, hw).counters["cycles"] for c in (alone, found))
-    assert now < 0.98 * before
+    assert now < 0.985 * before
 
 
 def test_the_prediction_is_near_the_cycle_engine():
@@ -152,7 +152,7 @@ def test_the_prediction_is_near_the_cycle_engine():
 
 
 def _two_blocks() -> onnx.ModelProto:
-    return vit(112, 16, 192, 3, 2)
+    return vit(224, 16, 192, 3, 2)
 
 
 @pytest.mark.usefixtures("always")
