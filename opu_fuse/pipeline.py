@@ -53,6 +53,7 @@ from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
+from opu_fuse.schedule.two_results import with_two_results
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.context_model import ContextModel
@@ -349,6 +350,7 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
 
     dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
     tiling = with_co_scheduled_norms(dfg, partition, fitted.tiling, hw)
+    tiling = with_two_results(dfg, partition, tiling, hw)
     return Fitted(dfg=dfg, partition=partition, tiling=tiling)
 
 

@@ -204,6 +204,8 @@ def compile_(
     for group, interleaved in done.plan.co_scheduled.items():
         pair = f"{names[interleaved]}: its tiles alternate with those of {names[group]}"
         out.print(f"co-scheduled: {pair}")
+    for first, norm in done.plan.two_results.items():
+        out.print(f"two results: the passes of {names[first]} also compute {names[norm]}")
     for line in stack_lines(done.plan):
         out.print(line)
     if resident := len(done.plan.resident_groups):

@@ -126,6 +126,8 @@ def _execution_order(plan: Plan) -> dict[int, int]:
             for group in segment.groups:
                 if group >= 0:
                     seen.setdefault(group, len(seen))
+                if group in plan.two_results:  # the next group may load weights before its norm
+                    seen.setdefault(plan.two_results[group], len(seen))
     return seen
 
 
@@ -295,6 +297,7 @@ def _groups(
     for node, base in _maps(dfg, plan):
         if base not in plan.placements:
             views.setdefault(base, []).append(node)
+    pass_of = {norm: group for group, norm in plan.two_results.items()}
     numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
     for index, group in numbered:
         parts = plan.layers[group.index]
@@ -304,9 +307,13 @@ def _groups(
             *not_stored.get(plan.uses[first].storage.alias_root, (first,)),
             *(n for n in others if dfg[n].kind is not Kind.CONST),
         )
+        name = layer.name
+        if group.index in pass_of:  # it reads the partial sums of another result
+            reads = (plan.layers[pass_of[group.index]][0].layer.output,)
+            name = f"{name} (second result of group {number[pass_of[group.index]]})"
         yield GroupInfo(
             index=index,
-            name=layer.name,
+            name=name,
             ops=tuple(
                 Op(name=dfg[m.node].name, op=dfg[m.node].op, module=m.module) for m in group.matches
             ),

@@ -58,8 +58,8 @@ def _constants(
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
         if layer.shape.unit:
             yield planned.unit, _unit(planned)
-        if weight is None:
-            pass  # it is a map
+        if weight is None or layer.further:
+            pass  # it is a map, or the other result's
         elif layer.shape.depthwise:
             yield planned.weights, pack_windows(planned, weight, hw)
         else:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, StackGroups, Tiling
-from opu_fuse.tile_schedule.traversal import Unit, with_residents
+from opu_fuse.tile_schedule.unit import Unit, with_residents
 
 
 class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
             pairs = zip(self.layers, self.stack.stored, strict=True)
             return tuple(layer.writes.alias_root for layer, stored in pairs if not stored)
         return (
-            (self.layers[0].writes.alias_root,)
+            (self.layers[self.two_results].writes.alias_root,)
             if self.resident and not self.resident.stored
             else ()
         )
@@ -46,6 +46,11 @@ def planned_units(
                 continue
             if group in stacks:
                 units.append(_fused_stack(tiling, stacks[group], store_all=store_all))
+                continue
+            if group in tiling.two_results:
+                pair = group, tiling.two_results[group]
+                parts = tuple(part for g in pair for part in layers[g])
+                units.append(PlannedUnit(layers=parts, two_results=True, groups=pair))
                 continue
             together = [group]
             while together[-1] in tiling.co_scheduled:

@@ -14,7 +14,7 @@ from opu_fuse.schedule.emitted_units import PlannedUnit
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tile_schedule.traversal import Unit
+from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.tile import ceil_div
 from opu_fuse.timing.segment_cycles import MARGIN, cycles, cycles_and_memory
 

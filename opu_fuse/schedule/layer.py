@@ -56,7 +56,9 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     by_count: registers that depend on the (rows, columns) of a window inside the map, for averages
     that do not count padding;
     per_channel: parameter records of stages after the requantiser, in stage order;
-    interiors: quantised values inside the chain.
+    interiors: quantised values inside the chain;
+    further: it is the second result of another group's passes: it has no compute instructions and
+        no weights, only the interiors of its own operators (`schedule/two_results.py`).
     """
 
     group: int
@@ -72,6 +74,7 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     per_channel: tuple[np.ndarray, ...] = ()
     interiors: tuple[Interior, ...] = ()
+    further: bool = False
 
     @property
     def tables(self) -> tuple[int, ...]:

@@ -16,8 +16,11 @@ from opu_fuse.schedule.tile_trace import cost_text, size_text
 def tiling_lines(tiling: Tiling, hw: HwSpec) -> Iterator[str]:
     """Yield the tile of every layer (rows x columns x channel blocks) and its estimated cost."""
     partner = {co_scheduled: group for group, co_scheduled in tiling.co_scheduled.items()}
+    passes = {norm: group for group, norm in tiling.two_results.items()}
     for index, parts in tiling.layers.items():
         where = f", between the tiles of group {partner[index]}" if index in partner else ""
+        if index in passes:
+            where = f", in the passes of group {passes[index]}"
         for p in parts:
             cost = cost_text(p.tile, p.estimate, p.layer.shape, hw)
             yield f"tiles of group {index}: {p.pieces} of {cost}{where}"
@@ -60,7 +63,7 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
 def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     layer, tile = planned.layer, planned.tile
     source = "the unit matrix" if layer.source == UNIT else _at(dfg, plan, layer.source)
-    yield f"reads {source}"
+    yield "reads the partial sums of the group before" if layer.further else f"reads {source}"
     if layer.second is not None:
         yield f"takes as weights {_at(dfg, plan, layer.second)}"
     for node in layer.residuals:

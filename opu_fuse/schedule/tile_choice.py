@@ -129,6 +129,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
 
     layers: group index -> tiled layers, one per phase (groups of views only have none);
     co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
+    two_results: group -> group of a norm of its result, which is computed in the same passes;
     order, uses: execution order, and the live ranges that follow from it;
     layout: data layout of all values;
     constants_bytes: bytes of all constants;
@@ -146,12 +147,17 @@ class Tiling(Struct, frozen=True, kw_only=True):
     fused_stacks: tuple[StackGroups, ...] = ()
     stack_trials: tuple[StackTrial, ...] = ()
     batch_blocks: tuple[BatchBlock, ...] = ()
+    two_results: Mapping[int, int] = {}
 
     @property
     def same_step(self) -> list[int]:
         """Groups that run in the same step as their predecessor."""
         several = (*self.fused_stacks, *self.batch_blocks)
-        return [*self.co_scheduled.values(), *(g for unit in several for g in unit.groups[1:])]
+        return [
+            *self.co_scheduled.values(),
+            *self.two_results.values(),
+            *(g for unit in several for g in unit.groups[1:]),
+        ]
 
 
 TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
@@ -202,7 +208,7 @@ def tile(
     for index in order:
         parts = []
         for whole in lowered[index]:
-            part = _stored(whole, layout, hw)
+            part = stored_layer(whole, layout, hw)
             source, writes = storages_of(dfg, layout, part, hw)
             maps = Maps(im2row_storage(source, part.shape), writes, reads[writes.alias_root])
             try:
@@ -273,7 +279,7 @@ def _co_schedule(
     return co_scheduled
 
 
-def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
+def stored_layer(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
     """Set bytes per input pixel, pixels per output word, and the batch size."""
     read, written = (layout.slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
     shape = fastest_shape(layer.shape, hw, read, written)
@@ -308,7 +314,7 @@ def with_tile(
 ) -> PlannedLayer:
     """Tile a layer and store its constants from a byte offset on."""
     shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
-    params = align(offset + (0 if shape.computed else weight_bytes(ranges, hw)))
+    params = align(offset + (0 if shape.computed or layer.further else weight_bytes(ranges, hw)))
     blocks = ceil_div(shape.pre_pool_channels, hw.word_channels)
     pre = align(params + blocks * shape.param_words * hw.word_bytes)
     in_blocks = ceil_div(shape.in_channels, hw.word_channels)

@@ -37,6 +37,8 @@ def explain_tiles(
     partner = {co_scheduled: group for group, co_scheduled in plan.co_scheduled.items()}
     shared = {group: "a fused stack" for stack in plan.fused_stacks for group in stack.groups}
     shared |= {group: "batch blocks" for block in plan.batch_blocks for group in block.groups}
+    pairs = {**plan.two_results, **{norm: group for group, norm in plan.two_results.items()}}
+    shared |= dict.fromkeys(pairs, "two results")
     tiled = [g.index for g in groups if g.index in plan.layers]
     if not tiled:
         where = "is a matter of layout" if groups else "runs on the host"
@@ -47,6 +49,9 @@ def explain_tiles(
         if index in partner:
             ours = plan.layers[partner[index]][0].layer.name
             yield f"  it runs between the tiles of {ours}, hence the largest cut"
+        if index in pairs:
+            other = plan.layers[pairs[index]][0].layer.name
+            yield f"  its passes have two results, its own and that of {other}"
         alone = "in no fused stack: none with its neighbours fits, gains or was asked for"
         yield from (f"  {line}" for line in [*_stack_lines(plan, index)] or [alone])
 

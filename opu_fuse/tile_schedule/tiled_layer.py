@@ -20,6 +20,7 @@ from opu_fuse.tiling.tile import (
     Rect,
     Span,
     Tile,
+    ceil_div,
     cols_per_iteration,
     pre_pool_rect,
     spans,
@@ -130,3 +131,17 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         return replace(
             self, tile=tile, ranges=output_ranges(self.shape, tile, hw), cols_per_iteration=across
         )
+
+
+def blocks_at_once(layer: TiledLayer, tile: LayerTile, hw: HwSpec) -> int:
+    """Channel blocks of a tile that a bank of outputs and one of second operands hold."""
+    shape, (_, rect, pre_pool) = layer.shape, tile
+    buffers = layer.tile.sees(hw).buffers
+    cols = ceil_div(rect.cols, shape.stored_px)
+    result = buffers.output.bank_words // (rect.rows * cols)
+    if shape.sides:
+        words = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), rect.rows * cols)
+        result = min(result, buffers.residual.bank_words // sum(words))
+    if shape.stores_halo(layer.tile.rows):
+        result = min(result, buffers.residual.bank_words // cols)
+    return result

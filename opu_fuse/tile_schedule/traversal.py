@@ -13,9 +13,6 @@ from collections.abc import Collection, Hashable, Sequence
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
@@ -25,12 +22,12 @@ from opu_fuse.tile_schedule.input_region import (
     Window,
     blocks_in_time,
     count_parts,
-    rows_read,
+    first_part,
     window,
 )
 from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
-from opu_fuse.tile_schedule.residency import ResidentMap, find_residents
+from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
 from opu_fuse.tile_schedule.shared_banks import shared_slots
 from opu_fuse.tile_schedule.sink import (
@@ -43,39 +40,16 @@ from opu_fuse.tile_schedule.sink import (
     TileSink,
     ToBank,
 )
-from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once
+from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.chunks import FeatureChunk, WeightChunk
 from opu_fuse.tiling.im2row import pieces
 from opu_fuse.tiling.tile import PrePoolRect, Span, ceil_div, images_of, spans
-from opu_fuse.units.base import Space
+from opu_fuse.units.base import ModuleKind, Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
 Layer = TypeVar("Layer", bound=TiledLayer)
-Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
-
-
-class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
-    """Layers scheduled as one: the phases of a group in sequence, a group with its co-scheduled
-    group (`interleaved`; layers before a norm on the array share its banks of partial sums), or the
-    layers of a fused stack (`stack`). resident: the map that its output is part of (one layer).
-    """
-
-    layers: tuple[Layer_co, ...]
-    interleaved: bool = False
-    stack: FusedStack | None = None
-    resident: ResidentMap | None = None
-
-
-AnyUnit = TypeVar("AnyUnit", bound=Unit[TiledLayer])
-Units = Sequence[Unit[TiledLayer]]
-"""The units of a machine segment, in execution order."""
-
-
-def with_residents(units: Sequence[AnyUnit], hw: HwSpec) -> list[AnyUnit]:
-    """The units with the resident maps that their outputs are part of."""
-    residents = find_residents([() if unit.stack else unit.layers for unit in units], hw)
-    return [replace(unit, resident=x) for unit, x in zip(units, residents, strict=True)]
 
 
 class TileSchedule(Generic[Layer, Read]):
@@ -96,6 +70,9 @@ class TileSchedule(Generic[Layer, Read]):
         for unit, successor in zip(units, [*firsts, None][1:], strict=True):
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
+            elif unit.two_results:
+                first, norm = unit.layers
+                self.layer(first, unit.resident, successor, norm)
             elif unit.interleaved and unit.layers[-1].shape.array:
                 self.share_banks(*unit.layers)
             elif unit.interleaved:
@@ -106,40 +83,46 @@ class TileSchedule(Generic[Layer, Read]):
                     self.layer(layer, unit.resident, after)
 
     def layer(
-        self, layer: Layer, resident: ResidentMap | None = None, successor: Layer | None = None
+        self,
+        layer: Layer,
+        resident: ResidentMap | None = None,
+        successor: Layer | None = None,
+        norm: Layer | None = None,
     ) -> None:
         """Schedule all tiles of a layer.
 
-        resident: the resident map that its output is part of;
-        successor: the layer whose first weights are prefetched.
+        resident: the resident map that its output is part of, or its norm;
+        successor: the layer whose first weights are prefetched;
+        norm: computed from the same partial sums. It goes first, since the next layer waits for it.
         """
         self._divide_as(layer)
         if successor is not None and successor.tile.undivided != self._undivided:
             successor = None  # its weights would be evicted
         banks = self._banks[Space.FEATURE]
-        tiles, (start, rows) = layer.tiles, layer.rows_in
-        first = end = start + rows
+        tiles, rest = layer.tiles, None
         own_weights: set[Hashable] = set()
         in_bank = banks.find(layer.held) is not None
         if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
-            first = rows_read(layer, tiles[0])
-            self._load_rows(layer, start, first)
+            first, rest = first_part(layer, tiles[0], self._hw)
+            self._load_rows(layer, *first)
         for left, tile in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = self._accumulate(layer, tile, shares_port=resident is not None)
-            if first < end:  # now: post will need the write port of the buffer
-                self._load_rows(layer, first, end)
-                first = end
+            if rest is not None:  # now: post will need the write port of the buffer
+                self._load_rows(layer, *rest)
+                rest = None
             if successor is not None and left <= PREFETCH_DISTANCE:
-                phase = layer.phase.first
-                own_weights = own_weights or {
-                    (layer.output, phase, p.offset, p.words) for p in layer.weight_chunks
-                }
+                own_weights = own_weights or self._weight_keys(layer)
                 self._prefetch_weights(own_weights, successor)
             to = None
             if resident is not None:
                 bank, _ = banks.take(layer.bank_of(resident.node, resident.layout))
                 to = ToBank(bank, resident)
-            self._post(layer, tile, psum, to, stored=resident is None or resident.stored)
+            stored = resident is None or resident.stored
+            if norm is None:
+                self._post(layer, tile, psum, to, stored=stored)
+            else:
+                operands = self._post(norm, tile, psum, to, stored=stored)
+                self._post(layer, tile, psum, again=True, operands=operands)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """Schedule all tiles of two layers, the filler's spread evenly between the other's."""
@@ -279,13 +262,18 @@ class TileSchedule(Generic[Layer, Read]):
         for piece in pieces(layer.shape.im2row, *load.rows, load.words[1], self._hw):
             self._sink.im2row(layer, load, piece, image)
 
-    def _load_rows(self, layer: Layer, first: int, end: int) -> None:
-        """Load rows of a layer's input to their address in the whole map."""
+    def _load_rows(self, layer: Layer, rows: Span, words: Span) -> None:
+        """Load words of some rows of a layer's input to their address in the whole map: whole rows,
+        or words of its only one, which are not next to those of other channel blocks.
+        """
         layout = layer.reads.layout
         bank, _ = self._banks[Space.FEATURE].take(layer.held)
-        word = bank + (first - layer.rows_in[0]) * layout.row_words * layout.blocks
-        rows = (0, layout.blocks), (first, end - first), (0, layer.row_words)
-        self._load(layer, FeatureLoad(bank, word, *rows, complete=end, resident=True))
+        word = bank + (rows[0] - layer.rows_in[0]) * layout.row_words * layout.blocks + words[0]
+        whole, end = words[1] == layer.row_words, sum(rows)
+        for blocks in [(0, layout.blocks)] if whole else spans(layout.blocks, 1):
+            at = word + blocks[0] * layout.row_words
+            part = FeatureLoad(bank, at, blocks, rows, words, complete=end, resident=True)
+            self._load(layer, part)
 
     def _load_strip(self, layer: Layer, line_buffer: LineBuffer, first: int, rows: int) -> None:
         """Load rows of a layer's input to their slots in a line buffer."""
@@ -311,6 +299,16 @@ class TileSchedule(Generic[Layer, Read]):
         if not held:
             self._sink.load_weights(layer, part, image, (first, part.words))
         return first, part.words
+
+    def _weight_keys(self, layer: Layer) -> set[Hashable]:
+        """Keys of a layer's weights. Machines without norms keep their programs: they load nothing
+        early during a product of two maps.
+        """
+        parts = [*layer.weight_chunks]
+        if layer.second is None or not self._hw.has(ModuleKind.NORM):
+            return {(layer.output, layer.phase.first, p.offset, p.words) for p in parts}
+        images = range(layer.shape.images)
+        return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
 
     def _prefetch_weights(self, own: Collection[Hashable], successor: Layer) -> None:
         """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
@@ -340,8 +338,14 @@ class TileSchedule(Generic[Layer, Read]):
         to: Destination = None,
         *,
         stored: bool = True,
-    ) -> None:
-        """Schedule post and stores of a tile, as many channel blocks at once as the banks hold."""
+        again: bool = False,
+        operands: int | None = None,
+    ) -> int | None:
+        """Schedule post and stores of a tile, as many channel blocks at once as the banks hold.
+
+        again: a norm of these partial sums was computed; operands: first word of the bank with its
+        second operands. Return that of this layer's.
+        """
         shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables, exponentials = shape.param_words, None, None, None
@@ -352,17 +356,18 @@ class TileSchedule(Generic[Layer, Read]):
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
         if shape.exponentials:
             exponentials = self._constants(layer, Space.NORM, 0, EXPONENTIALS)
+        residual = None
         for at, count in spans(out.blocks, self._blocks_at_once(layer, tile)):
-            output, residual, halo = outputs.take_oldest(), None, None
-            if shape.sides:
+            output, residual, halo = outputs.take_oldest(), operands, None
+            if shape.sides and not again:
                 residual = residuals.take_oldest()
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             buffers = psum, output, params, tables, exponentials, residual, halo
-            statistics = out.blocks if shape.passes and at == 0 else 0
+            statistics = out.blocks if shape.passes and at == 0 and not again else 0
             blocks = out.block, (out.block + at, count), statistics
             step = PostStep(*blocks, rect, pre_pool, *buffers, to)
-            if residual is not None:
+            if residual is not None and not again:
                 sink.load_residuals(layer, step)
             if halo is not None:
                 sink.load_halo(layer, step)
@@ -372,19 +377,12 @@ class TileSchedule(Generic[Layer, Read]):
             if shape.pools_with_halo and shape.reads_halo(rect.row + rect.rows):
                 sink.store_halo(layer, step, outputs.take_oldest())
         self._before = layer, tile
+        return residual
 
     def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
-        """Channel blocks of a tile that the output and residual banks hold."""
-        shape, (_, rect, pre_pool) = layer.shape, tile
-        key = id(layer), rect if shape.pool else (rect.rows, rect.cols)
-        if key in self._at_once:  # nearly all tiles of a layer are alike
-            return self._at_once[key]
-        buffers = layer.tile.sees(self._hw).buffers
-        cols = ceil_div(rect.cols, shape.stored_px)
-        result = buffers.output.bank_words // (rect.rows * cols)
-        if shape.sides:
-            words = shape.side_words(shape.words(pre_pool.rows, pre_pool.cols), rect.rows * cols)
-            result = min(result, buffers.residual.bank_words // sum(words))
-        if shape.stores_halo(layer.tile.rows):
-            result = min(result, buffers.residual.bank_words // cols)
-        return self._at_once.setdefault(key, result)
+        """Channel blocks of a tile that the output and residual banks hold; memoised."""
+        rect = tile.rect
+        key = id(layer), rect if layer.shape.pool else (rect.rows, rect.cols)
+        if key not in self._at_once:  # nearly all tiles of a layer are alike
+            self._at_once[key] = blocks_at_once(layer, tile, self._hw)
+        return self._at_once[key]

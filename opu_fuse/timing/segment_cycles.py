@@ -5,7 +5,8 @@ from collections.abc import Hashable
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tile_schedule.traversal import TileSchedule, Units, with_residents
+from opu_fuse.tile_schedule.traversal import TileSchedule
+from opu_fuse.tile_schedule.unit import Units, with_residents
 from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2
@@ -43,6 +44,9 @@ def _timed(units: Units, hw: HwSpec) -> TimeSink:
     TileSchedule(hw, times).units(units)
     if units:
         times.spent[units[-1].layers[-1].output] += times.end - times.counted
+    for first, norm in [unit.layers for unit in units if unit.two_results]:
+        times.spent[first.output] += times.spent[norm.output]
+        times.spent[norm.output] = 0.0
     return times
 
 
@@ -86,4 +90,4 @@ def _up_to_names(units: Units) -> Hashable:
         sizes = tuple([getattr(of, name) for name in _SIZES])
         return (*map(number, maps), storage(of.reads), storage(of.writes), sizes)
 
-    return tuple([(unit.interleaved, *map(layer, unit.layers)) for unit in units])
+    return tuple([(unit.interleaved, unit.two_results, *map(layer, unit.layers)) for unit in units])

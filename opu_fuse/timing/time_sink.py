@@ -149,13 +149,14 @@ class TimeSink:
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count), words = layer.reads, load.blocks, load.complete * layer.row_words
+        words += (sum(load.words) - layer.row_words) * load.resident  # of its last row
         return self._stored.since(reads.alias_root, (reads.block + first, count), words)
 
     def _loaded(self, layer: TiledLayer, load: FeatureLoad, ready: float) -> None:
         if not load.resident:
             self._features_ready = ready
             return
-        if load.rows[0] == layer.rows_in[0]:
+        if (load.rows[0], load.blocks[0], load.words[0]) == (layer.rows_in[0], 0, 0):
             self._resident.forget(layer.source)
         self._resident.add(layer.source, layer.source, load.blocks, load.complete, ready)
 

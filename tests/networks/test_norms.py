@@ -66,6 +66,37 @@ def test_a_norm_joins_a_layer_and_a_sum(before, together, machine):
     assert [op.op for op in program.bundle.groups[-2].ops] == together
 
 
+@pytest.mark.parametrize("norm", ["LayerNormalization<axis=-1>(t, g, o)", "RMSNormalization(t, g)"])
+@pytest.mark.parametrize("channels", [7, 24])
+def test_a_norm_of_patches_in_a_row_joins_the_convolution_that_computes_them(
+    norm, channels, machine
+):
+    """SegFormer's embedding: the result is read as a row and as an image."""
+    c, rng = channels, np.random.default_rng(channels)
+    text = f"""<ir_version: 11, opset_import: ["" : 23]>
+g (float[1,3,8,12] x) => (float[1,24,{c}] y, float[1,{c},4,6] z) {{
+  a = Conv<strides=[2,2]>(x, w) r = Reshape(a, row) t = Transpose<perm=[0,2,1]>(r) n = {norm}
+  h = MatMul(n, v) y = Add(h, n) q = Transpose<perm=[0,2,1]>(n) i = Reshape(q, image)
+  z = Conv(i, u) }}"""
+    model = with_constants(
+        text,
+        {
+            "w": rng.normal(size=(c, 3, 2, 2)),
+            "v": rng.normal(size=(c, c)) / np.sqrt(c),
+            "u": rng.normal(size=(c, c, 1, 1)) / np.sqrt(c),
+            "g": rng.normal(1, 0.3, c),
+            "o": rng.normal(0, 0.3, c),
+            "row": np.array([1, c, 24]),
+            "image": np.array([1, c, 4, 6]),
+        },
+    )
+    program, _, checked = run(model, machine)
+    op = "layer_norm" if norm.startswith("Layer") else "rms_norm"
+    assert_normalised(program, checked, op)
+    assert [op.op for op in program.bundle.groups[0].ops if op.op != "reshape"] == ["conv", op]
+    assert on_host(program) == []
+
+
 @pytest.mark.parametrize("after", blocks.AFTER)
 @pytest.mark.parametrize("norm", blocks.NORMS)
 def test_whatever_reads_a_norm_has_its_bits(norm, after):

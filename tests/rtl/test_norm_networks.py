@@ -4,7 +4,9 @@ import pytest
 
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
+from opu_fuse.sim.runner import RtlOptions
 from tests.hw.norm_machine import (
     narrow_norm_machine,
     norm_machine,
@@ -13,9 +15,10 @@ from tests.hw.norm_machine import (
 )
 from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
+from tests.networks.residual_streams import stream
 from tests.networks.test_interpolation import network as resized
 from tests.networks.test_merged_patches import merging
-from tests.rtl.session import hold_bits_and_cycles
+from tests.rtl.session import hold_bits, hold_bits_and_cycles
 
 CASES = {
     **{f"{norm} {c}": (blocks.network(norm, c), norm) for norm in blocks.NORMS for c in (7, 24)},
@@ -35,8 +38,12 @@ CASES = {
     "windows of an image": (permuted_pixels.network("windows", 12, (2, 3), (3, 2)), "permute"),
     "patches of an image": (permuted_pixels.network("patches", 17, (5, 3), (2, 2)), "permute"),
     "joined pixels": (merging(12, 12), "layer_norm"),
+    "two results": (stream("two layers", "layer_norm", 40), "layer_norm"),
+    "a sum that is an output": (stream("sum is an output", "rms_norm", 13, (8, 12)), "rms_norm"),
+    "two results of tokens": (stream("wide kernel", "layer_norm", 13, (1, 40)), "layer_norm"),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
+TWO_RESULTS = ("two results", "a sum that is an output", "two results of tokens")
 
 
 @pytest.mark.rtl
@@ -47,6 +54,7 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
     assert compiled.plan.co_scheduled or case != "co-scheduled heads"
+    assert compiled.plan.two_results or case not in TWO_RESULTS
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 
@@ -90,3 +98,17 @@ def test_heads_that_share_words_have_them_too(case, rtl):
     layers = [part.layer for parts in compiled.plan.layers.values() for part in parts]
     assert any(layer.second is not None and layer.shape.first_lane for layer in layers)
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize(("latency", "speed"), [(3, 8.0), (150, 8.0), (40, 0.7)])
+def test_two_results_have_the_same_bits_whatever_the_memory_does(latency, speed):
+    hw = norm_machine()
+    model = stream("two layers", "layer_norm", 40)
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    assert len(compiled.plan.two_results) == 2
+    inputs = noise(compiled.bundle, seed=5)
+    memory = RtlOptions(latency=latency, bytes_per_cycle=speed)
+    functional = run(compiled.bundle, hw, inputs, capture=True)
+    simulated = run(compiled.bundle, hw, inputs, engine="rtl", rtl=memory, capture=True)
+    hold_bits(compiled.bundle, functional, simulated)

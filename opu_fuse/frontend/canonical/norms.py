@@ -4,7 +4,8 @@ ONNX normalises the last axes. Here a LayerNormalization or RMSNormalization of 
 between two Transposes, one from a map (1, c, h, w) and one to a map. The three are one operator of
 the data-flow graph (`model/composites.py`), so that its predecessors and successors have channels
 first. Tokens become pixels of an image (`tokens`). One token, such as a mean of all, becomes a row
-(1, c), which needs no Transposes.
+(1, c), which needs no Transposes. A Reshape that puts the pixels of a map (1, c, h, w) into a row
+moves after the norm of a machine, which can then follow the convolution that computes the map.
 """
 
 import math
@@ -22,14 +23,18 @@ from opu_fuse.frontend.canonical.token_images import (
 )
 from opu_fuse.frontend.editing import (
     add_constant,
+    drop_unread,
     insert_after,
     is_standard,
     move_before,
+    operand,
+    quant_of,
     reshape_before,
     sole_reader,
     static_shape,
 )
 from opu_fuse.model.operator_sets import NORMS
+from opu_fuse.quant import NORMS_KEY
 
 
 def convert(graph: ir.Graph, node: ir.Node) -> bool:
@@ -48,6 +53,7 @@ def convert(graph: ir.Graph, node: ir.Node) -> bool:
         node.attributes["axis"] = ir.AttrInt64("axis", -1)
     changed = _transpose_operand(node, x)
     changed |= _transpose_result(node)
+    changed |= _before_reshape(graph, node)
     return changed or is_new
 
 
@@ -64,6 +70,36 @@ def is_of_norm(node: ir.Node) -> bool:
     if x is None or norm is None or order != CHANNELS_FIRST or sole_reader(x) is None:
         return False
     return is_standard(norm, *NORMS)
+
+
+def _before_reshape(graph: ir.Graph, node: ir.Node) -> bool:
+    """Normalise a map instead of a row of its pixels, which a Reshape makes for nobody else."""
+    if node.op_type not in graph.meta.get(NORMS_KEY, ()):
+        return False
+    last, turned = operand(node, 0), sole_reader(node.outputs[0])
+    before = None if last is None else last.producer()
+    row = None if before is None else before.inputs[0]
+    reshape = None if row is None else row.producer()
+    if turned is None or before is None or row is None or reshape is None:
+        return False
+    x, size = reshape.inputs[0], static_shape(row)
+    shape = static_shape(x)
+    if not is_standard(reshape, "Reshape") or sole_reader(row) is not before or x is None:
+        return False
+    if shape is None or size is None or len(shape) != len(size) or shape[2] == 1:
+        return False
+    if size != (1, shape[1], 1, shape[2] * shape[3]) or shape[0] != 1:
+        return False
+    if quant_of(row) not in {None, quant_of(x)}:
+        return False
+    before.replace_input_with(0, x)
+    drop_unread(row)
+    for value in (before.outputs[0], node.outputs[0]):
+        value.shape = ir.Shape([shape[axis] for axis in CHANNELS_LAST])
+    to = add_constant(graph, f"{node.name}/row_shape", np.asarray(size, np.int64))
+    name = f"{node.name}/row"
+    insert_after(turned, turned.outputs[0], "Reshape", (to,), name=name, shape=shape)
+    return True
 
 
 def _is_of_last_axis(node: ir.Node, x: ir.Value) -> bool:

@@ -22,7 +22,7 @@ from opu_fuse.lowering.operand_maps import storages_of
 from opu_fuse.lowering.pass_geometry import Geometry, group_geometry
 from opu_fuse.tile_schedule.residency import count_reads
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tile_schedule.traversal import Unit
+from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.chunks import OutputRange, output_ranges
 from opu_fuse.tiling.estimate import Estimate

@@ -1,0 +1,211 @@
+"""Passes with two results: a map and a norm of it, such as a residual stream and its LayerNorm.
+
+A norm of a map that others read too is a group of its own: it loads what the group before stored,
+and the array waits until post has normalised it. But post can normalise the partial sums of the
+group before while they are on chip, and then compute the map itself from them:
+
+    array │ tile 0                │ tile 1                │ …
+    post                          │ norm 0, map 0         │ norm 1, map 1 │ …
+    store                                 │ norm 0 │ map 0        │ norm 1 │ map 1
+
+The norm then loads nothing and takes no array cycles; both groups have the same tiles. Post
+computes the stages before the norm in every pass. With a second operand these may be slower than
+the norm by itself, so the timed tile schedule decides.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as with_fields
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.errors import DoesNotFit, ModelError
+from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.fused_stack_choice import RESOLUTION
+from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.lower_group import lower_group
+from opu_fuse.schedule.segment_order import pair_co_scheduled
+from opu_fuse.schedule.tile_choice import (
+    Tiling,
+    retiled,
+    stored_layer,
+    with_tile,
+    with_uses,
+)
+from opu_fuse.tile_schedule.tiled_layer import Maps
+from opu_fuse.tiling.candidates import Fit, candidates
+from opu_fuse.tiling.estimate import estimate
+from opu_fuse.tiling.tile import Tile, ceil_div
+from opu_fuse.timing.segment_cycles import Known, saved
+
+_TIMED = 6
+"""Tiles of a pair that are timed."""
+
+_PARTS = (2, 3, 4)
+"""Parts of the columns of a tile that are tried."""
+
+
+class _Found(Struct, frozen=True):
+    """What is found once for pairs alike: tiles by shapes, and cycles of units."""
+
+    tiles: dict[tuple[Shape, Shape], Sequence[Tile]] = field(default_factory=dict)
+    cycles: Known = field(default_factory=dict)
+
+
+def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """Let passes compute a norm of their result, too, where that is faster, with their tiles."""
+    found = _Found()
+    chosen: list[PlannedUnit] = []
+    for units in planned_units(tiling, hw):
+        now = [*units]
+        for norm in [unit for unit in units if _is_norm(unit)]:
+            unit = _paired(now, norm, dfg, partition, tiling, found, hw)
+            if unit is not None:
+                now = _with_pair(now, norm, unit)
+                chosen.append(unit)
+    return _applied(dfg, tiling, chosen, hw) if chosen else tiling
+
+
+def _applied(dfg: Dfg, tiling: Tiling, chosen: Sequence[PlannedUnit], hw: HwSpec) -> Tiling:
+    layers, pairs = {**tiling.layers}, {unit.groups[0]: unit.groups[1] for unit in chosen}
+    for unit in chosen:
+        layers |= {g: (layer,) for g, layer in zip(unit.groups, unit.layers, strict=True)}
+    order = tuple(pair_co_scheduled(segment, pairs) for segment in tiling.order)
+    tiling = replace(tiling, layers=layers, order=order, two_results=pairs)
+    return with_uses(dfg, retiled(tiling, hw, {}), hw)
+
+
+def _is_norm(unit: PlannedUnit) -> bool:
+    """Whether a unit only normalises a map, pixel by pixel."""
+    if len(unit.layers) != 1:
+        return False
+    shape = unit.layers[0].shape
+    return bool(shape.passes) and not shape.array and not shape.whole_map and not shape.sides
+
+
+def _paired(
+    now: Sequence[PlannedUnit],
+    norm: PlannedUnit,
+    dfg: Dfg,
+    partition: Partition,
+    tiling: Tiling,
+    found: _Found,
+    hw: HwSpec,
+) -> PlannedUnit | None:
+    """The unit of a norm and the group that computes its operand; None where it gains nothing."""
+    source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
+    if source is None or len(source.layers) != 1:
+        return None
+    both = _both(source, norm, dfg, partition, tiling, hw)
+    if both is None:
+        return None
+    best, most = None, 0.0
+    key = both[0].shape, both[1].shape
+    if key not in found.tiles:
+        found.tiles[key] = _tiles(*key, hw)
+    for tile in found.tiles[key]:
+        unit = _tiled(source, norm, both, tile, hw)
+        gain, near = saved(now, _with_pair(now, norm, unit), hw, found.cycles)
+        if gain > max(most, RESOLUTION * near):
+            best, most = unit, gain
+    return best
+
+
+def _with_pair(
+    now: Sequence[PlannedUnit], norm: PlannedUnit, pair: PlannedUnit
+) -> list[PlannedUnit]:
+    """The units with a pair instead of its two groups."""
+    return [pair if u.groups[0] == pair.groups[0] else u for u in now if u is not norm]
+
+
+def _tiled(
+    source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], tile: Tile, hw: HwSpec
+) -> PlannedUnit:
+    (ours,), (theirs,) = source.layers, norm.layers
+    maps = ours.maps, Maps(ours.reads, theirs.writes, theirs.readers)
+    layers = tuple(
+        [
+            with_tile(layer, each, hw, ours.weights, tile, estimate(layer.shape, hw, tile))
+            for layer, each in zip(both, maps, strict=True)
+        ]
+    )
+    return PlannedUnit(layers=layers, two_results=True, groups=(source.groups[0], norm.groups[0]))
+
+
+def _both(
+    source: PlannedUnit,
+    norm: PlannedUnit,
+    dfg: Dfg,
+    partition: Partition,
+    tiling: Tiling,
+    hw: HwSpec,
+) -> tuple[Layer, Layer] | None:
+    """The layers of both groups in one pass; None where no pass computes both.
+
+    The first has the second's statistics in its shape, since its tiles hold all channels.
+    """
+    first = source.layers[0].layer
+    if not _can_continue(first.shape):
+        return None
+    matches = [partition.groups[unit.groups[0]].matches for unit in (source, norm)]
+    group = with_fields(partition.groups[norm.groups[0]], matches=(*matches[0], *matches[1]))
+    second = _lowered(dfg, group, tiling, hw)
+    if second is None or not _alike(first.shape, second.shape):
+        return None
+    if (first.out_pieces, first.residuals) != (second.out_pieces, second.residuals):
+        return None
+    own = {m.node for m in matches[1]}
+    interiors = tuple([each for each in second.interiors if each.node in own])
+    name = norm.layers[0].layer.name
+    second = replace(second, name=name, macs=0, further=True, interiors=interiors)
+    return replace(first, shape=replace(first.shape, passes=second.shape.passes)), second
+
+
+def _lowered(dfg: Dfg, group: Group, tiling: Tiling, hw: HwSpec) -> Layer | None:
+    try:
+        (layer,) = lower_group(dfg, group, hw, tiling.layout.lanes)
+    except (DoesNotFit, ModelError):
+        return None
+    return stored_layer(layer, tiling.layout, hw)
+
+
+def _can_continue(shape: Shape) -> bool:
+    """Whether a norm can follow a pass, and its partial sums are pixels that it stores."""
+    moves = shape.pool or shape.permute or shape.upsample != (1, 1) or shape.phased
+    return not (moves or shape.passes or shape.pre or shape.unit) and shape.px == 1
+
+
+def _alike(first: Shape, second: Shape) -> bool:
+    """Whether two passes differ only in what follows the partial sums of a pixel."""
+    if second.copies > 1:
+        return False
+    names = ("passes", "param_words", "exponentials", "permute", "tables", "needed", "further")
+    return first == replace(second, **{name: getattr(first, name) for name in names})
+
+
+def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
+    """Tiles of a pair, those with fewer predicted cycles first."""
+    fits = [c.tile for c in candidates(second, hw) if isinstance(c, Fit)]
+    tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
+    return sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
+
+
+def _narrower(tile: Tile) -> Iterator[Tile]:
+    """The tile in even parts of its columns: the last one, for which the next layer waits, is then
+    normalised sooner.
+    """
+    for parts in _PARTS:
+        if tile.cols >= parts:
+            yield replace(tile, cols=ceil_div(tile.cols, parts))
+
+
+def _cycles(first: Shape, second: Shape, hw: HwSpec, tile: Tile) -> float:
+    """Cycles of a pair: post computes both results of every tile, and of the last one alone."""
+    both, alone = (estimate(x, hw, tile) for x in (second, replace(first, passes=0)))
+    post, tiles = both.post_cycles + alone.post_cycles, tile.count(first)
+    memory = (both.dram_bytes + alone.dram_bytes) / hw.dram.rate / 2
+    return max(both.compute_cycles, post, memory) + post / tiles
