@@ -58,6 +58,9 @@ def transfer(rng, spec):
         **split_address(pick(rng, 0, WINDOW_BYTES // size - 1) * size),
     }
     address = pick(rng, 0, 100)
+    if opcode == "weight" and spec.zeroes_lanes:
+        low = pick(rng, 0, size - 1)
+        params |= {"zero_low": low, "zero_high": pick(rng, 0, size - 1 - low)}
     if opcode != "store":
         return instruction(Engine.LOAD, opcode, params | {"dst": address})
     if rng.random() < 0.7:

@@ -171,6 +171,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),
         ("KEEP", spec.post.keep, "post may write to the feature buffer"),
+        ("ZEROES", spec.zeroes_lanes, "loads may set lanes of weights to zero"),
     )
 
 
