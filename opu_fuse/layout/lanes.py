@@ -129,12 +129,25 @@ def alone(index: int, lanes: LaneMap, width: int) -> bool:
     return not np.any(before) and _ends_word(index, lanes, width)
 
 
-def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int, ...]:
-    """Values that share words with others, and whose unused lanes are in the sums of a product; ()
-    where one of its maps has zeros there, as the unit of a transposition has. width: lanes of a
-    word.
+def zeroes_lanes(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> bool:
+    """Whether a product loads lanes of its second map's words as zeros: those that hold none of the
+    map's channels, and that others use or that may not be zero.
     """
-    if node.op != "matmul":
+    if node.op != "matmul" or not hw.zeroes_lanes:
+        return False
+    second, width = dfg.base(node.operands[1]), hw.word_channels
+    pieces = lanes[second].pieces
+    in_one_word = len(pieces) == 1 and sum(pieces[0]) <= width
+    clean = alone(second, lanes, width) and ends_in_zeros(dfg, node.operands[1])
+    return in_one_word and not clean
+
+
+def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> tuple[int, ...]:
+    """Values that share words with others, and whose unused lanes are in the sums of a product; ()
+    where one of its maps has zeros there, as the unit of a transposition has.
+    """
+    width = hw.word_channels
+    if node.op != "matmul" or zeroes_lanes(dfg, node, lanes, hw):
         return ()
     shared: list[int] = []
     for operand in node.operands:
@@ -224,8 +237,8 @@ def _required_lanes(
         if node.op == "split" and root(dfg.base(node.operands[0])) not in fixed
     }
     aligned, pieces = _spread(dfg, movable, lane_map, list(fixed.values()))
-    aligned |= _read_by_products(dfg, movable, lane_map, hw.word_channels)
-    words = product_lanes(dfg, aligned, hw.word_channels)
+    aligned |= _read_by_products(dfg, movable, lane_map, hw)
+    words = product_lanes(dfg, aligned, hw)
     assigned = {root(movable[i]): words[i] for i in aligned}
     for set_root, members in fixed.items():
         lanes, *others = {pieces[i] for i in members}
@@ -235,7 +248,7 @@ def _required_lanes(
 
 
 def _read_by_products(
-    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, width: int
+    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, hw: HwSpec
 ) -> set[int]:
     """Splits of which a product of two maps reads a part that shares words, or what other operators
     make of one.
@@ -244,8 +257,8 @@ def _read_by_products(
     for node in dfg.calls:
         if node.op in PRODUCTS:
             bases = map(dfg.base, node.operands)
-            parts.update(i for i in bases if not begins_word(i, lane_map, width))
-            parts.update(sharing_words(dfg, node, lane_map, width))
+            parts.update(i for i in bases if not begins_word(i, lane_map, hw.word_channels))
+            parts.update(sharing_words(dfg, node, lane_map, hw))
     splits = {dfg[i].operands[0] for i in parts if dfg[i].kind is Kind.TUPLE_GET}
     return splits & set(movable)
 
