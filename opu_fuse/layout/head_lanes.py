@@ -15,14 +15,18 @@ multiplies by a unit matrix, which has zeros.
     keys    │ head 0, zeros  │ zeros, head 1 │ head 2, zeros │ …
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from itertools import groupby
 
 from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import readers_of
+from opu_fuse.dfg.integer import ACCUMULATING
+from opu_fuse.dfg.views import feature_shape, readers_of
 from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.weight_maps import sets_zeros
 
 _Part = tuple[int, int]
 """A split and the number of one of its results."""
@@ -31,13 +35,27 @@ _Firsts = dict[_Part, int]
 """First lane of a part."""
 
 
+class Divided(StrEnum):
+    """Heads that may be parts of two words. Products with such keys, and transpositions of such
+    values, take the cycles of two words.
+    """
+
+    NONE = "none"
+    VALUES = "values"
+    ALL = "all"
+
+
 class _Heads(Struct, frozen=True, kw_only=True):
     """Parts of split maps by what reads them. Values are DFG indices.
 
     sizes: channels of all parts of a split; numbers: value -> part;
     queries, keys: value -> the other operands of the products that read it as first, as second
     operand;
-    narrow: values of which a word holds several; values: those of them that are transposed.
+    narrow: values of which a word holds several, or where loads set lanes to zero more than one;
+    values: those of them that are transposed;
+    layer_cycles: of the array for a word and pixel of a split map;
+    read_cycles: value -> those for a pixel of a product with it as keys, or of its transposition,
+    for each word that it is in.
     """
 
     sizes: Mapping[int, tuple[int, ...]]
@@ -46,80 +64,162 @@ class _Heads(Struct, frozen=True, kw_only=True):
     keys: Mapping[int, tuple[int, ...]]
     narrow: Collection[int]
     values: Collection[int]
+    layer_cycles: Mapping[int, int]
+    read_cycles: Mapping[int, float]
 
 
 def product_lanes(dfg: Dfg, splits: Collection[int], hw: HwSpec) -> dict[int, Pieces]:
     """Lanes of each split map, by the split: parts begin words, except values, queries and keys
     that share words.
     """
-    heads, width = _heads(dfg, splits, hw.word_channels), hw.word_channels
+    heads, width = _heads(dfg, splits, hw), hw.word_channels
     # Case 1, then case 2
-    firsts = _shared_keys(heads, width) if hw.zeroes_lanes else _padded_keys(heads, width)
+    firsts = _shared_keys(heads, width) if sets_zeros(hw) else _padded_keys(heads, width)
     return {
         split: tuple([(firsts[split, n], size) for n, size in enumerate(sizes)])
         for split, sizes in heads.sizes.items()
     }
 
 
-def _heads(dfg: Dfg, splits: Collection[int], width: int) -> _Heads:
+def _heads(dfg: Dfg, splits: Collection[int], hw: HwSpec) -> _Heads:
+    width, outputs = hw.word_channels, hw.macs // hw.word_channels
     results = [(i, dfg[n]) for i in splits for n in dfg.users[i]]
     results = [(i, node) for i, node in results if node.kind is Kind.TUPLE_GET]
     numbers = {dfg.base(node.index): (i, node.attrs["index"]) for i, node in results}
     sizes = {i: tuple(dfg[i].attrs["sizes"]) for i in splits}
     readers = {part: readers_of(dfg, part) for part in numbers}
-    narrow = {p for p, (i, n) in numbers.items() if width // sizes[i][n] > 1}
+    most = width - 1 if sets_zeros(hw) else width // 2
+    narrow = {p for p, (i, n) in numbers.items() if sizes[i][n] <= most}
+    values = {p for p in narrow if all(r.op == "transpose" for r in readers[p])}
+    keys = {part: _others(dfg, part, readers[part], 1) for part in numbers}
+    groups = {p: -(-feature_shape(dfg[p].shape)[2] // outputs) for p in numbers}
+    inner = {i: _summed(dfg, dfg[i].operands[0]) for i in splits}
     return _Heads(
         sizes=sizes,
         numbers=numbers,
         queries={part: _others(dfg, part, readers[part], 0) for part in numbers},
-        keys={part: _others(dfg, part, readers[part], 1) for part in numbers},
+        keys=keys,
         narrow=narrow,
-        values={p for p in narrow if all(r.op == "transpose" for r in readers[p])},
+        values=values,
+        layer_cycles={i: -(-n // width) * (width // outputs) for i, n in inner.items()},
+        read_cycles={
+            **{p: float(groups[p]) for p in numbers if keys[p]},
+            **{p: feature_shape(dfg[p].shape)[0] / outputs for p in values},
+        },
     )
 
 
-def _shared_keys(heads: _Heads, width: int) -> _Firsts:
-    """First lanes of all parts, where keys share words as their queries do. Values fill words.
+def _summed(dfg: Dfg, value: int) -> int:
+    """Channels that the array sums for a value; its own if no layer computes it."""
+    node = dfg[dfg.base(value)]
+    while node.kind is Kind.CALL and node.op not in ACCUMULATING:
+        node = dfg[dfg.base(node.operands[0])]
+    return feature_shape(dfg[node.operands[0]].shape if node.operands else node.shape)[0]
 
-    That takes queries with a key of their own. All other parts begin words.
+
+def _shared_keys(heads: _Heads, width: int) -> _Firsts:
+    """First lanes of all parts, where keys share words as their queries do. Heads are parts of two
+    words where the array then takes fewer cycles.
     """
-    paired, values = _pairs(heads, width), {heads.numbers[v] for v in heads.values}
     result: _Firsts = {}
-    for split, sizes in heads.sizes.items():
-        ends: list[int] = []  # of each word the lanes used
-        words: dict[Hashable, int] = {}
-        numbers = range(len(sizes))
-        for n in sorted(
-            numbers, key=lambda n: ((split, n) not in paired, (split, n) not in values)
-        ):
-            part, size = (split, n), sizes[n]
-            at, first = len(ends), 0
-            if part in paired:
-                word, first = paired[part]
-                at = words.setdefault(word, at)
-            elif part in values:
-                at = next((i for i, end in enumerate(ends) if end + size <= width), at)
-                first = ends[at] if at < len(ends) else 0
-            ends += [width] * (at + -(-size // width) - len(ends))
-            if part in paired or part in values:
-                ends[at] = first + size
-            result[part] = at * width + first
+    for splits in _related(heads):
+        packed = [_packed(heads, splits, width, divided) for divided in Divided]
+        result |= min(packed, key=lambda firsts: _cycles(heads, firsts, width))
     return result
 
 
-def _pairs(heads: _Heads, width: int) -> dict[_Part, tuple[Hashable, int]]:
-    """The word of each query that has a key of its own, and of that key, and their lane in it."""
+def _pairs(heads: _Heads) -> list[tuple[_Part, _Part]]:
+    """Queries that have a key of their own, and these keys."""
     pairs = [(q, heads.queries[q][0]) for q in heads.narrow if heads.queries[q]]
     pairs = [(q, k) for q, k in pairs if heads.queries[q] == (k,) and heads.keys.get(k) == (q,)]
-    result: dict[_Part, tuple[Hashable, int]] = {}
-    lane, word, splits = 0, 0, None
-    for query, key in sorted((heads.numbers[q], heads.numbers[k]) for q, k in pairs):
-        size = heads.sizes[query[0]][query[1]]
-        if splits != (query[0], key[0]) or lane + size > width:
-            lane, word, splits = 0, word + 1, (query[0], key[0])
-        result |= {query: ((word, "query"), lane), key: ((word, "key"), lane)}
-        lane += size
+    return sorted((heads.numbers[q], heads.numbers[k]) for q, k in pairs)
+
+
+def _related(heads: _Heads) -> list[list[int]]:
+    """The splits, those together whose queries and keys have the same lanes."""
+    root = {split: split for split in heads.sizes}
+    for (a, _), (b, _) in _pairs(heads):
+        old, new = root[a], root[b]
+        root = {split: new if r == old else r for split, r in root.items()}
+    related: dict[int, list[int]] = {}
+    for split, r in root.items():
+        related.setdefault(r, []).append(split)
+    return [*related.values()]
+
+
+def _packed(heads: _Heads, splits: Sequence[int], width: int, divided: Divided) -> _Firsts:
+    """First lanes of the parts of some splits: queries, keys, and values in the lanes that are
+    left. All others begin words.
+    """
+    runs = _runs(heads, width, divided)
+    result: _Firsts = {}
+    values = {heads.numbers[v] for v in heads.values}
+    for split in splits:
+        ends: list[int] = []  # of each word the lanes used
+        sizes = {(split, n): size for n, size in enumerate(heads.sizes[split])}
+        for run in runs.get(split, ()):
+            result |= {part: len(ends) * width + lane for part, lane in run.items()}
+            _use(ends, len(ends), max(lane + sizes[part] for part, lane in run.items()), width)
+        for part in sorted(sizes.keys() - result.keys(), key=lambda p: (p not in values, p)):
+            at, size = len(ends), sizes[part]
+            if part in values:
+                at = next((i for i, end in enumerate(ends) if end + size <= width), at)
+                at -= divided is Divided.ALL and at == len(ends) > 0
+            first = ends[at] if at < len(ends) else 0
+            result[part] = at * width + first
+            _use(ends, at, first + size if part in values else _word(size, width), width)
     return result
+
+
+def _use(ends: list[int], at: int, lanes: int, width: int) -> None:
+    """Use lanes up to one that is counted from the beginning of a word."""
+    words = -(-lanes // width)
+    ends[at:] = [*[width] * (words - 1), lanes - (words - 1) * width, *ends[at + words :]]
+
+
+def _runs(heads: _Heads, width: int, divided: Divided) -> dict[int, list[dict[_Part, int]]]:
+    """By split, parts that share words, with their lanes counted from the first of these words: the
+    queries of pairs, and the keys; also values that are divided between words, one after each query
+    and key but the last.
+    """
+    runs: dict[int, list[dict[_Part, int]]] = {}
+    left = sorted(heads.numbers[v] for v in heads.values) if divided is Divided.VALUES else []
+    for splits, pairs in groupby(_pairs(heads), key=lambda pair: (pair[0][0], pair[1][0])):
+        lane, end = 0, 0
+        queries: dict[_Part, int] = {}
+        keys: dict[_Part, int] = {}
+        for query, key in pairs:
+            for split, run in zip(splits, (queries, keys), strict=True):
+                value = next((v for v in left if v[0] == split and run), None)
+                if value is not None:
+                    left.remove(value)
+                    run[value] = lane
+                    end = max(end, lane + heads.sizes[split][value[1]])
+            size, lane = heads.sizes[query[0]][query[1]], end
+            if lane % width + size > width and divided is not Divided.ALL:
+                lane = _word(lane, width)
+            queries[query] = keys[key] = lane
+            lane = end = lane + size
+        for split, run in zip(splits, (queries, keys), strict=True):
+            runs.setdefault(split, []).append(run)
+    return runs
+
+
+def _cycles(heads: _Heads, firsts: _Firsts, width: int) -> float:
+    """Cycles of the array for a pixel: of the layers before the splits, of products with keys, and
+    of transpositions.
+    """
+    sizes = {part: heads.sizes[part[0]][part[1]] for part in firsts}
+    ends = {split: 0 for split, _ in firsts}
+    for part, first in firsts.items():
+        ends[part[0]] = max(ends[part[0]], first + sizes[part])
+    layers = sum(-(-end // width) * heads.layer_cycles[split] for split, end in ends.items())
+    heads_too = 0.0
+    for value, cycles in heads.read_cycles.items():
+        part = heads.numbers[value]
+        if part in firsts:
+            heads_too += cycles * ((firsts[part] % width + sizes[part] - 1) // width + 1)
+    return layers + heads_too
 
 
 def _padded_keys(heads: _Heads, width: int) -> _Firsts:

@@ -33,8 +33,8 @@ from opu_fuse.layout.lanes import (
     LAYOUT,
     LaneMap,
     begins_word,
+    loads_zeros,
     sharing_words,
-    zeroes_lanes,
 )
 from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.layout.shape import Shape, Side
@@ -168,7 +168,7 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, hw: HwSpec) -> H
 
 def _products_lanes(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> Hashable:
     own = tuple([begins_word(dfg.base(i), lanes, hw.word_channels) for i in node.operands])
-    zeroes = zeroes_lanes(dfg, node, lanes, hw)
+    zeroes = loads_zeros(dfg, node, lanes, hw)
     return own, zeroes, not sharing_words(dfg, node, lanes, hw)
 
 
@@ -258,7 +258,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         out_pieces=outside,
         second=draft.second,
         zeroes=draft.anchor is not None
-        and zeroes_lanes(draft.dfg, draft.dfg[draft.anchor], lanes, draft.hw),
+        and loads_zeros(draft.dfg, draft.dfg[draft.anchor], lanes, draft.hw),
     )
 
 

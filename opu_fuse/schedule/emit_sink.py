@@ -150,16 +150,13 @@ class EmitSink:
         per_word = self._hw.word_bytes // self._hw.buffers.weight.width
         first, whole = part.group * outputs - lane, part.groups * outputs
         run = min(whole, pixels - first)
-        at_once = part.segments if run == whole else 1
-        zeros = (0, 0)
-        if layer.layer.zeroes:
-            ((low, count),) = layer.layer.in_pieces
-            zeros = low, self._hw.word_bytes - low - count
+        at_once = part.segments if run == whole and not layer.layer.zeroes else 1
         for segment in range(0, part.segments, at_once):
             word = layout.word_at(part.segment + segment) + image * pixels + first
             offset = placement.offset + word * layout.word
             dst = words[0] + segment * whole * per_word
             shape = run * per_word, at_once, layout.block_words * per_word
+            zeros = layer.layer.zero_bytes(part.segment + segment, self._hw)
             self._load(layer, Space.WEIGHT, offset, dst, *shape, zeros=zeros)
 
     def load_gate(self, layer: PlannedLayer, blocks: Span, images: Span, words: Span) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.isa.table import OPCODE, Engine
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.hw.weight_maps import sets_zeros
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 from rtl_sim.benches.dram_model import Reads, Rules
 from rtl_sim.benches.transfer_driver import (
@@ -98,7 +99,7 @@ def random_transfer(rng, port, buffers):
     dst = int(rng.integers(len(target) - count + 1))
     zeros = {"zero_low": int(rng.integers(size)), "zero_high": 0}
     zeros["zero_high"] = int(rng.integers(size - zeros["zero_low"]))
-    if name == "weight" and (not SPEC.zeroes_lanes or rng.random() < 0.3):
+    if name == "weight" and (not sets_zeros(SPEC) or rng.random() < 0.3):
         zeros = {}
     is_zero = np.zeros(size, bool)
     if name == "weight" and zeros:
@@ -211,7 +212,7 @@ async def what_cannot_be_loaded_stops_the_engine(dut):
     }
     half = SPEC.word_bytes // 2
     zeros = {"every lane zero": (half, half)}
-    if not SPEC.zeroes_lanes:
+    if not sets_zeros(SPEC):
         zeros |= {"a zero lane": (1, 0), "a zero lane at the end": (0, 1)}
     for name, (low, high) in zeros.items():
         values = good.values | {"zero_low": low, "zero_high": high}

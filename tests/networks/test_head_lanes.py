@@ -69,12 +69,40 @@ CASES = {
     "one key for all": blocks.one_key_for_all(10, 3, 3, 4),
     "values that others read": blocks.convolutional(16, 3, 4),
     "linear": blocks.linear(16, 4, 4),
+    "values in two words": blocks.transformer(11, 10, 2),
+    "keys in two words": blocks.transformer(5, 20, 4),
+    "windows of keys in two words": blocks.windows(2, 5, 20, 4, masked=True),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_values_are_the_golden_models(case, machine, rng):
     assert_exact(compile_model(CASES[case], machine), machine, rng, (None, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("case", "divided"),
+    [
+        ("values in two words", [False, True]),
+        ("keys in two words", [True, True]),
+        ("heads of several words", [False, False]),
+    ],
+)
+def test_heads_are_divided_between_words_where_the_array_then_works_less(case, divided, machine):
+    layers = layers_of(compile_model(CASES[case], machine))
+    keys = [layer.in_pieces[0] for layer in layers if layer.zeroes]
+    values = [layer.in_pieces[0] for layer in layers if layer.shape.unit]
+    assert [
+        any(0 < lane < 8 < lane + n for lane, n in found) for found in (keys, values)
+    ] == divided
+
+
+def test_many_tokens_divide_values_only_and_few_all_heads():
+    """Of heads of 36 channels: a product with a key in two words takes twice the time."""
+    for tokens, words, longest in ((64, 7, 80), (256, 8, 64)):
+        layers = layers_of(compile_model(blocks.windows(1, tokens, 144, 4), load_hw("opu-1024a")))
+        assert -(-layers[0].shape.pre_pool_channels // 64) == words
+        assert max(sum(layer.in_pieces[0]) for layer in layers if layer.zeroes) == longest
 
 
 def test_a_key_of_several_heads_and_their_queries_begin_words(machine):

@@ -81,6 +81,8 @@ HEADS = {
     "four in a word": attention_blocks.transformer(11, 16, 8),
     "two of three lanes": attention_blocks.windows(2, 7, 12, 4),
     "queries of a layer of their own": attention_blocks.cross(13, heads=3, deep=4),
+    "values in two words": attention_blocks.transformer(11, 10, 2),
+    "keys in two words": attention_blocks.transformer(5, 20, 4),
 }
 
 

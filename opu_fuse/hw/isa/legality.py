@@ -23,6 +23,7 @@ from opu_fuse.hw.isa.table import (
 from opu_fuse.hw.spec.chain import chain_of, pool_kind
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import iteration_cycles, post_iterations
+from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Space, Stage, StageContext
@@ -117,7 +118,7 @@ def _load(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     zeros = p["zero_low"] + p["zero_high"]
     if instruction.opcode != Space.WEIGHT:
         return
-    if zeros and not spec.zeroes_lanes:
+    if zeros and not sets_zeros(spec):
         yield f"sets lanes of weights to zero, which {spec.name} cannot"
     if zeros >= spec.word_bytes:
         yield f"loads {zeros} bytes of words of {spec.word_bytes} as zeros"

@@ -330,13 +330,6 @@ class HwSpec:
         """Parts of a word that depthwise visits one after the other: a weight row for each."""
         return -(-self.word_channels // self.array.units)
 
-    @property
-    def zeroes_lanes(self) -> bool:
-        """Whether loads can set lanes of weights to zero: with norms, where a weight word is one
-        pixel of a map.
-        """
-        return self.has(ModuleKind.NORM) and self.buffers.weight.width == self.word_bytes
-
     def mode_row_words(self, mode: Mode) -> int:
         """Weight buffer words of a weight row of one mode."""
         return -(-mode.ic * mode.oc // self.buffers.weight.width)
