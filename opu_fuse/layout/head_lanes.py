@@ -82,7 +82,7 @@ def product_lanes(dfg: Dfg, splits: Collection[int], hw: HwSpec) -> dict[int, Pi
 
 
 def _heads(dfg: Dfg, splits: Collection[int], hw: HwSpec) -> _Heads:
-    width, outputs = hw.word_channels, hw.macs // hw.word_channels
+    width, outputs = hw.word_channels, max(1, hw.macs // hw.word_channels)
     results = [(i, dfg[n]) for i in splits for n in dfg.users[i]]
     results = [(i, node) for i, node in results if node.kind is Kind.TUPLE_GET]
     numbers = {dfg.base(node.index): (i, node.attrs["index"]) for i, node in results}
