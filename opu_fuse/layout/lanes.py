@@ -21,6 +21,7 @@ from opu_fuse.dfg.unused_lanes import ends_in_zeros, lane_sources
 from opu_fuse.dfg.views import elements, feature_shape, same_storage
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.layout.head_lanes import product_lanes
 from opu_fuse.units import STAGE_OF_OPERATOR
 
@@ -112,13 +113,12 @@ def begins_word(index: int, lanes: LaneMap, width: int) -> bool:
     return is_plain(lanes[index].pieces) and _ends_word(index, lanes, width)
 
 
-def in_a_word(index: int, lanes: LaneMap, width: int) -> bool:
-    """Whether a value's channels follow each other, from lane 0 on or in a single word.
-
-    width: lanes of a word.
+def in_a_word(index: int, lanes: LaneMap, hw: HwSpec) -> bool:
+    """Whether a value's channels follow each other, from lane 0 on or in a single word; from any
+    lane on where loads set lanes to zero.
     """
-    pieces = lanes[index].pieces
-    return is_plain(pieces) or (len(pieces) == 1 and sum(pieces[0]) <= width)
+    pieces, most = lanes[index].pieces, hw.word_channels
+    return is_plain(pieces) or (len(pieces) == 1 and (sum(pieces[0]) <= most or sets_zeros(hw)))
 
 
 def alone(index: int, lanes: LaneMap, width: int) -> bool:
@@ -129,12 +129,23 @@ def alone(index: int, lanes: LaneMap, width: int) -> bool:
     return not np.any(before) and _ends_word(index, lanes, width)
 
 
-def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int, ...]:
-    """Values that share words with others, and whose unused lanes are in the sums of a product; ()
-    where one of its maps has zeros there, as the unit of a transposition has. width: lanes of a
-    word.
+def loads_zeros(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> bool:
+    """Whether a product loads lanes of its second map's words as zeros: those that hold none of the
+    map's channels, and that others use or that may not be zero.
     """
-    if node.op != "matmul":
+    if node.op != "matmul" or not sets_zeros(hw):
+        return False
+    second = dfg.base(node.operands[1])
+    clean = alone(second, lanes, hw.word_channels) and ends_in_zeros(dfg, node.operands[1])
+    return len(lanes[second].pieces) == 1 and not clean
+
+
+def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> tuple[int, ...]:
+    """Values that share words with others, and whose unused lanes are in the sums of a product; ()
+    where one of its maps has zeros there, as the unit of a transposition has.
+    """
+    width = hw.word_channels
+    if node.op != "matmul" or loads_zeros(dfg, node, lanes, hw):
         return ()
     shared: list[int] = []
     for operand in node.operands:
@@ -144,7 +155,7 @@ def sharing_words(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> tuple[int
         if not dirty and ends_in_zeros(dfg, operand):
             return ()
         parts = {i for i in sources if dfg[i].kind is Kind.TUPLE_GET}
-        shared += sorted(dirty | {i for i in parts if not in_a_word(i, lanes, width)})
+        shared += sorted(dirty | {i for i in parts if not in_a_word(i, lanes, hw)})
     return tuple(shared)
 
 
@@ -224,8 +235,8 @@ def _required_lanes(
         if node.op == "split" and root(dfg.base(node.operands[0])) not in fixed
     }
     aligned, pieces = _spread(dfg, movable, lane_map, list(fixed.values()))
-    aligned |= _read_by_products(dfg, movable, lane_map, hw.word_channels)
-    words = product_lanes(dfg, aligned, hw.word_channels)
+    aligned |= _read_by_products(dfg, movable, lane_map, hw)
+    words = product_lanes(dfg, aligned, hw)
     assigned = {root(movable[i]): words[i] for i in aligned}
     for set_root, members in fixed.items():
         lanes, *others = {pieces[i] for i in members}
@@ -235,7 +246,7 @@ def _required_lanes(
 
 
 def _read_by_products(
-    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, width: int
+    dfg: Dfg, movable: Collection[int], lane_map: LaneMap, hw: HwSpec
 ) -> set[int]:
     """Splits of which a product of two maps reads a part that shares words, or what other operators
     make of one.
@@ -244,8 +255,8 @@ def _read_by_products(
     for node in dfg.calls:
         if node.op in PRODUCTS:
             bases = map(dfg.base, node.operands)
-            parts.update(i for i in bases if not begins_word(i, lane_map, width))
-            parts.update(sharing_words(dfg, node, lane_map, width))
+            parts.update(i for i in bases if not begins_word(i, lane_map, hw.word_channels))
+            parts.update(sharing_words(dfg, node, lane_map, hw))
     splits = {dfg[i].operands[0] for i in parts if dfg[i].kind is Kind.TUPLE_GET}
     return splits & set(movable)
 

@@ -9,7 +9,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.dram_layout import Pieces
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
-from opu_fuse.layout.lanes import LaneMap, alone, in_a_word, sharing_words
+from opu_fuse.layout.lanes import LaneMap, alone, in_a_word, loads_zeros, sharing_words
 from opu_fuse.layout.pixel_packing import Pass
 from opu_fuse.lowering.handlers import UNIT, Draft, ends_before
 from opu_fuse.units import BY_STAGE
@@ -24,15 +24,16 @@ def summed_lanes(draft: Draft, lanes: LaneMap) -> Pieces:
     """
     if draft.second is None or draft.anchor is None:
         return lanes[draft.source].pieces
-    dfg, width, node = draft.dfg, draft.hw.word_channels, draft.dfg[draft.anchor]
+    dfg, hw, node = draft.dfg, draft.hw, draft.dfg[draft.anchor]
+    width = hw.word_channels
     own = lanes[draft.second].pieces
-    shared = [] if in_a_word(draft.second, lanes, width) else [draft.second]
+    shared = [] if in_a_word(draft.second, lanes, hw) else [draft.second]
     if node.op == "matmul":
-        if not alone(draft.second, lanes, width):
+        if not (alone(draft.second, lanes, width) or loads_zeros(dfg, node, lanes, hw)):
             shared.append(draft.second)
         if lanes[draft.source].pieces != own:
             shared.append(draft.source)
-        shared += sharing_words(dfg, node, lanes, width)
+        shared += sharing_words(dfg, node, lanes, hw)
     for value in shared:
         raise DoesNotFit(
             node.name,

@@ -33,6 +33,7 @@ from opu_fuse.layout.lanes import (
     LAYOUT,
     LaneMap,
     begins_word,
+    loads_zeros,
     sharing_words,
 )
 from opu_fuse.layout.pixel_packing import Pass
@@ -66,7 +67,8 @@ class Geometry(Pass, frozen=True, kw_only=True):
     pre: operators of the pre chain;
     stages: the post chain;
     macs: multiplications of Conv and Gemm, without pixels that the pool after them leaves out;
-    phases: (phase, shape) of each pass, several for a transposed convolution.
+    phases: (phase, shape) of each pass, several for a transposed convolution;
+    zeroes: other lanes of the second map's words than those that are summed are loaded as zeros.
     """
 
     anchor: int | None
@@ -75,6 +77,7 @@ class Geometry(Pass, frozen=True, kw_only=True):
     stages: tuple[StageOf, ...]
     macs: int
     phases: tuple[tuple[Phase, Shape], ...]
+    zeroes: bool = False
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -131,11 +134,10 @@ def group_geometry(
     return _finished(draft, read, nodes[-1], lanes)
 
 
-def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> Hashable:
+def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, hw: HwSpec) -> Hashable:
     """Memo key of `group_geometry`: equal for groups with the same shapes and phases.
 
-    It omits names and DFG indices. Networks repeat few different structures often. width: lanes of
-    a word.
+    It omits names and DFG indices. Networks repeat few different structures often.
     """
     numbers: dict[int, int] = {}
 
@@ -154,7 +156,7 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> H
                 node.access,
                 tuple(node.attrs.items()),
                 tuple([value(i) for i in node.operands]),
-                node.op in PRODUCTS and _products_lanes(dfg, node, lanes, width),
+                node.op in PRODUCTS and _products_lanes(dfg, node, lanes, hw),
                 value(node.index),
                 dfg.read_by_products(node.index),
                 lanes[node.index].pieces,
@@ -164,9 +166,10 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap, width: int) -> H
     )
 
 
-def _products_lanes(dfg: Dfg, node: Node, lanes: LaneMap, width: int) -> Hashable:
-    own = tuple([begins_word(dfg.base(i), lanes, width) for i in node.operands])
-    return own, not sharing_words(dfg, node, lanes, width)
+def _products_lanes(dfg: Dfg, node: Node, lanes: LaneMap, hw: HwSpec) -> Hashable:
+    own = tuple([begins_word(dfg.base(i), lanes, hw.word_channels) for i in node.operands])
+    zeroes = loads_zeros(dfg, node, lanes, hw)
+    return own, zeroes, not sharing_words(dfg, node, lanes, hw)
 
 
 def moves_nothing(node: Node) -> bool:
@@ -254,6 +257,8 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         in_pieces=inside,
         out_pieces=outside,
         second=draft.second,
+        zeroes=draft.anchor is not None
+        and loads_zeros(draft.dfg, draft.dfg[draft.anchor], lanes, draft.hw),
     )
 
 

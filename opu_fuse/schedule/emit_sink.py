@@ -140,6 +140,7 @@ class EmitSink:
 
         Words after the map's last pixel are not read: what is in their place reaches only lanes
         that parameters set to zero. So segments whose last row is incomplete are loaded one by one.
+        Lanes that other values use are loaded as zeros.
         """
         assert layer.second is not None, "its weights are a map"
         placement = self._placements[layer.second]
@@ -149,13 +150,14 @@ class EmitSink:
         per_word = self._hw.word_bytes // self._hw.buffers.weight.width
         first, whole = part.group * outputs - lane, part.groups * outputs
         run = min(whole, pixels - first)
-        at_once = part.segments if run == whole else 1
+        at_once = part.segments if run == whole and not layer.layer.zeroes else 1
         for segment in range(0, part.segments, at_once):
             word = layout.word_at(part.segment + segment) + image * pixels + first
             offset = placement.offset + word * layout.word
             dst = words[0] + segment * whole * per_word
             shape = run * per_word, at_once, layout.block_words * per_word
-            self._load(layer, Space.WEIGHT, offset, dst, *shape)
+            zeros = layer.layer.zero_bytes(part.segment + segment, self._hw)
+            self._load(layer, Space.WEIGHT, offset, dst, *shape, zeros=zeros)
 
     def load_gate(self, layer: PlannedLayer, blocks: Span, images: Span, words: Span) -> None:
         """`load.pre` of a map."""
@@ -218,12 +220,15 @@ class EmitSink:
         row_pitch: int = 0,
         blocks: int = 1,
         block_pitch: int = 0,
+        zeros: Span = (0, 0),
     ) -> None:
         shape = transfer_shape(run, rows, row_pitch, blocks, block_pitch)
         if layer.tile.undivided:  # so many loads that the words of unused registers matter
             unused = {"row_pitch": shape["rows"], "block_pitch": shape["blocks"]}
             shape = {name: value for name, value in shape.items() if unused.get(name) != 1}
-        registers = {**split_address(offset), "dst": dst, **shape}
+        low, high = zeros
+        shape = {"dst": dst, **shape, "zero_low": low, "zero_high": high}
+        registers = {**split_address(offset), **shape}
         self.append(layer.layer.group, Engine.LOAD, str(space), registers)
 
     def read(self, layer: PlannedLayer, source: FeatureSource) -> Read:

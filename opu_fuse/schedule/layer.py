@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct, field
 
+from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.lowering.pass_geometry import Geometry
 from opu_fuse.lowering.polyphase import Phase
 from opu_fuse.units.base import Stage
@@ -80,3 +81,13 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     def tables(self) -> tuple[int, ...]:
         """DFG indices of the operators that use a table."""
         return tuple(s.node for s in self.stages if s.stage is Stage.TABLE)
+
+    def zero_bytes(self, word: int, hw: HwSpec) -> tuple[int, int]:
+        """Bytes at the low and at the high end of a pixel's word of the second map that are loaded
+        as zeros. word: counted from the first one that holds channels of the map.
+        """
+        if not self.zeroes:
+            return 0, 0
+        ((lane, channels),) = self.in_pieces
+        first = lane - word * hw.word_channels
+        return max(0, first), max(0, hw.word_bytes - first - channels)

@@ -65,7 +65,8 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     source = "the unit matrix" if layer.source == UNIT else _at(dfg, plan, layer.source)
     yield "reads the partial sums of the group before" if layer.further else f"reads {source}"
     if layer.second is not None:
-        yield f"takes as weights {_at(dfg, plan, layer.second)}"
+        zeros = ", lanes of other heads as zeros" if layer.zeroes else ""
+        yield f"takes as weights {_at(dfg, plan, layer.second)}{zeros}"
     for node in layer.residuals:
         yield f"adds {_at(dfg, plan, node)}"
     if layer.gate is not None:

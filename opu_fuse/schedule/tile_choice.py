@@ -248,7 +248,7 @@ def misfits_by_structure(
     for group in partition.groups:
         nodes = [m.node for m in group.matches]
         modules = tuple([(m.module, rescales(dfg, dfg[m.node])) for m in group.matches])
-        form = modules, structure(dfg, nodes, lanes, hw.word_channels)
+        form = modules, structure(dfg, nodes, lanes, hw)
         if form in fitting:
             continue
         try:

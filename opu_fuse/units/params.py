@@ -48,6 +48,10 @@ class LoadParams(TypedDict):
     """unfold: image rows of a column"""
     pad_value: int
     """unfold: int8 of rows outside the image"""
+    zero_low: int
+    """weight: bytes at the low end of every word that are loaded as 0"""
+    zero_high: int
+    """weight: bytes at the high end of every word that are loaded as 0"""
 
 
 class PreRegisters(TypedDict):

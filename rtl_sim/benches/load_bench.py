@@ -8,6 +8,7 @@ import numpy as np
 from opu_fuse.hw.isa.register_map import ErrorCode
 from opu_fuse.hw.isa.table import OPCODE, Engine
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.hw.weight_maps import sets_zeros
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 from rtl_sim.benches.dram_model import Reads, Rules
 from rtl_sim.benches.transfer_driver import (
@@ -87,21 +88,31 @@ def setup(dut, rng, **options):
 
 
 def random_transfer(rng, port, buffers):
-    """A load whose destination is compared with DRAM at its retirement."""
+    """A load whose destination is compared with DRAM at its retirement. Registers of zero lanes are
+    set in other loads than those of weights, too, where they mean nothing.
+    """
     name = BUFFERS[rng.integers(len(BUFFERS))]
     size = word_bytes(name)
     target = buffers.words[name]
     shape, first = random_shape(rng, len(target), WINDOW // size)
     count = shape["run"] * shape["rows"] * shape["blocks"]
     dst = int(rng.integers(len(target) - count + 1))
+    zeros = {"zero_low": int(rng.integers(size)), "zero_high": 0}
+    zeros["zero_high"] = int(rng.integers(size - zeros["zero_low"]))
+    if name == "weight" and (not sets_zeros(SPEC) or rng.random() < 0.3):
+        zeros = {}
+    is_zero = np.zeros(size, bool)
+    if name == "weight" and zeros:
+        is_zero[: zeros["zero_low"]] = True
+        is_zero[size - zeros["zero_high"] :] = True
 
     def check():
-        expected = port.data.reshape(-1, size)[words_of(shape, first)]
+        expected = np.where(is_zero, 0, port.data.reshape(-1, size)[words_of(shape, first)])
         got = target[dst : dst + count]
         wrong = np.flatnonzero((expected != got).any(axis=1))
-        assert not wrong.size, f"{name} words {dst + wrong[:5]} differ after {shape}"
+        assert not wrong.size, f"{name} words {dst + wrong[:5]} differ after {shape}, {zeros}"
 
-    values = parameters(shape, first * size, ("dst", dst))
+    values = parameters(shape, first * size, ("dst", dst)) | zeros
     return Transfer(op=OP[name], values=values, check=check), count
 
 
@@ -199,6 +210,13 @@ async def what_cannot_be_loaded_stops_the_engine(dut):
         "after the buffer": (bad({}, 0, words), ErrorCode.BUFFER),
         "across the end of the buffer": (bad({"run": 3}, 0, words - 2), ErrorCode.BUFFER),
     }
+    half = SPEC.word_bytes // 2
+    zeros = {"every lane zero": (half, half)}
+    if not sets_zeros(SPEC):
+        zeros |= {"a zero lane": (1, 0), "a zero lane at the end": (0, 1)}
+    for name, (low, high) in zeros.items():
+        values = good.values | {"zero_low": low, "zero_high": high}
+        cases[name] = (Transfer(op=OP["weight"], values=values), illegal)
     for name in (*EVERY, "unfold"):
         if name not in BUFFERS and not (name == "unfold" and SPEC.buffers.image):
             cases[f"no {name} buffer"] = (Transfer(op=OP[name], values=good.values), illegal)

@@ -11,6 +11,7 @@ from rtl_sim.benches.cycles import cycle, settled
 
 BASE = 0x12_3456_7000  # bus address of the window
 PATIENCE = 50_000  # cycles without a retirement
+FAULT_CYCLES = 8  # after a retirement, at most
 
 
 def random_shape(rng, most_words, window_words):
@@ -119,6 +120,7 @@ class TransferBench:
                 return result
             if not waiting and not offered and not self.open:
                 dut.done_ready_i.value = 0
-                return None
+                if not until_fault or now - last > FAULT_CYCLES:
+                    return None
             assert now - last < PATIENCE, f"nothing retires, {len(self.open)} open"
         raise AssertionError("too long")

@@ -374,12 +374,21 @@ static uint32_t refuses_transfer(const struct opu_native *e, uint64_t dram, uint
   return OPU_ERR_NONE;
 }
 
+/* Lanes of weights that a load sets to zero. */
+static int zeroes_wrongly(const struct opu_native *e) {
+  const struct opu_machine_config *m = &e->machine;
+  const uint32_t zeros = LOAD(ZERO_LOW) + LOAD(ZERO_HIGH);
+  const int can = m->stage_units[OPU_STAGE_NORM] && m->weight_width == m->word_bytes;
+  return zeros && (!can || zeros >= m->word_bytes);
+}
+
 static uint32_t refuses_load(const struct opu_native *e, uint32_t space, uint64_t *moved) {
   const uint64_t run = LOAD(RUN), rows = LOAD(ROWS), blocks = LOAD(BLOCKS);
   const uint64_t dram = LOAD(DRAM_LO) | (uint64_t)LOAD(DRAM_HI) << OPU_VALUE_BITS;
   const uint32_t word = e->word_bytes[space];
   const uint64_t reach = run + (rows - 1u) * LOAD(ROW_PITCH) + (blocks - 1u) * LOAD(BLOCK_PITCH);
   uint32_t wrong;
+  if (space == OPU_SPACE_WEIGHT && zeroes_wrongly(e)) return OPU_ERR_ILLEGAL_INSTRUCTION;
   *moved = run * rows * blocks * word;
   wrong = refuses_transfer(e, dram, word, reach, *moved);
   if (wrong) return wrong;

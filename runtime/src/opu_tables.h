@@ -80,6 +80,8 @@ static const struct opu_register opu_registers[OPU_ENGINES][OPU_REGISTERS] = {
         {8, 0, 0}, /* stride_y */
         {8, 0, 0}, /* kernel_rows */
         {8, 1, 0}, /* pad_value */
+        {8, 0, 0}, /* zero_low */
+        {8, 0, 0}, /* zero_high */
     },
     { /* compute */
         {22, 0, 0}, /* feature */

@@ -4,7 +4,7 @@
 static void copy_in(struct opu_native *e, uint32_t space) {
   const size_t word = e->word_bytes[space], run = LOAD(RUN) * word;
   const uint8_t *dram = e->window.data + (LOAD(DRAM_LO) | (size_t)LOAD(DRAM_HI) << OPU_VALUE_BITS);
-  uint8_t *target = e->memory[space] + LOAD(DST) * word;
+  uint8_t *start = e->memory[space] + LOAD(DST) * word, *target = start;
   uint32_t b, r;
   for (b = 0; b < LOAD(BLOCKS); b++)
     for (r = 0; r < LOAD(ROWS); r++) {
@@ -12,7 +12,13 @@ static void copy_in(struct opu_native *e, uint32_t space) {
       memcpy(target, dram + from * word, run);
       target += run;
     }
-  if (space == OPU_SPACE_WEIGHT) e->packed.taps = 0;
+  if (space != OPU_SPACE_WEIGHT) return;
+  e->packed.taps = 0;
+  if (LOAD(ZERO_LOW) || LOAD(ZERO_HIGH))
+    for (; start < target; start += word) {
+      memset(start, 0, LOAD(ZERO_LOW));
+      memset(start + word - LOAD(ZERO_HIGH), 0, LOAD(ZERO_HIGH));
+    }
 }
 
 /* A row of the image to every row of the kernel, byte by byte: pixels have IMAGE_SLOT bytes. */

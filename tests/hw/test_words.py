@@ -170,7 +170,7 @@ def test_a_program_of_100_000_words_takes_well_under_a_second():
 LOAD = Engine.LOAD << 28
 BROKEN_WORDS = {
     "an absent engine": (7 << 28, "engine 7 does not exist"),
-    "an absent register": (LOAD | 14 << 22, "load has no register 14 (0..13)"),
+    "an absent register": (LOAD | 16 << 22, "load has no register 16 (0..15)"),
     "a value too wide": (LOAD | 3 << 22 | 1 << 16, "load.run: value 0x10000 does not fit 16 bits"),
     "a signed value out of range": (
         Engine.COMPUTE << 28 | 22 << 22 | 128,

@@ -19,14 +19,27 @@ def layers_of(found):
     return [part.layer for parts in found.plan.layers.values() for part in parts]
 
 
-@pytest.mark.parametrize("name", ["opu-1024a", "opu-1024"])
-def test_keys_take_a_word_each_and_queries_and_values_half_a_word(name):
+FIRST_LANES = {
+    "opu-1024a": ([0, 32, 64], [128, 160, 192], [96, 224, 256]),
+    "opu-1024": ([0, 32, 64], [192, 256 + 32, 320], [96, 128, 160]),
+}
+"""Of queries, keys and values: keys share words where loads set lanes of weights to zero."""
+
+
+@pytest.mark.parametrize("name", FIRST_LANES)
+def test_queries_keys_and_values_take_half_a_word_and_keys_a_word_without_zeros(name):
     found = compile_model(blocks.windows(3, 17, 96, 3), load_hw(name))
     (projection,) = (layer for layer in layers_of(found) if layer.name.startswith("MatMul_0"))
-    queries, keys, values = np.split(np.array(projection.out_pieces), 3)
-    np.testing.assert_array_equal(queries[:, 0], [0, 32, 64])
-    np.testing.assert_array_equal(values[:, 0], [96, 128, 160])
-    np.testing.assert_array_equal(keys[:, 0], [192, 256 + 32, 320])
+    parts = np.split(np.array(projection.out_pieces), 3)
+    for part, first_lanes in zip(parts, FIRST_LANES[name], strict=True):
+        np.testing.assert_array_equal(part[:, 0], first_lanes)
+
+
+@pytest.mark.parametrize(("heads", "words"), [(2, 3), (4, 6), (8, 12)])
+def test_an_even_number_of_heads_of_half_a_word_has_no_padding(heads, words):
+    found = compile_model(blocks.windows(2, 9, 32 * heads, heads), load_hw("opu-1024a"))
+    (projection,) = (layer for layer in layers_of(found) if layer.name.startswith("MatMul_0"))
+    assert projection.shape.pre_pool_channels == 64 * words
 
 
 @pytest.mark.parametrize("deep", [10, 16, 20, 32])
@@ -56,12 +69,40 @@ CASES = {
     "one key for all": blocks.one_key_for_all(10, 3, 3, 4),
     "values that others read": blocks.convolutional(16, 3, 4),
     "linear": blocks.linear(16, 4, 4),
+    "values in two words": blocks.transformer(11, 10, 2),
+    "keys in two words": blocks.transformer(5, 20, 4),
+    "windows of keys in two words": blocks.windows(2, 5, 20, 4, masked=True),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_values_are_the_golden_models(case, machine, rng):
     assert_exact(compile_model(CASES[case], machine), machine, rng, (None, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("case", "divided"),
+    [
+        ("values in two words", [False, True]),
+        ("keys in two words", [True, True]),
+        ("heads of several words", [False, False]),
+    ],
+)
+def test_heads_are_divided_between_words_where_the_array_then_works_less(case, divided, machine):
+    layers = layers_of(compile_model(CASES[case], machine))
+    keys = [layer.in_pieces[0] for layer in layers if layer.zeroes]
+    values = [layer.in_pieces[0] for layer in layers if layer.shape.unit]
+    assert [
+        any(0 < lane < 8 < lane + n for lane, n in found) for found in (keys, values)
+    ] == divided
+
+
+def test_many_tokens_divide_values_only_and_few_all_heads():
+    """Of heads of 36 channels: a product with a key in two words takes twice the time."""
+    for tokens, words, longest in ((64, 7, 80), (256, 8, 52)):
+        layers = layers_of(compile_model(blocks.windows(1, tokens, 144, 4), load_hw("opu-1024a")))
+        assert -(-layers[0].shape.pre_pool_channels // 64) == words
+        assert max(sum(layer.in_pieces[0]) for layer in layers if layer.zeroes) == longest
 
 
 def test_a_key_of_several_heads_and_their_queries_begin_words(machine):

@@ -87,6 +87,10 @@ def test_keys_that_exceed_a_weight_bank_have_them_too(case, rtl):
 HEADS = {
     "two in a word": attention_blocks.windows(3, 9, 16, 4, masked=True),
     "four in a word": attention_blocks.transformer(11, 16, 8),
+    "heads of three lanes in two words": attention_blocks.windows(2, 7, 12, 4),
+    "queries of a layer of their own": attention_blocks.cross(13, heads=3, deep=4),
+    "values in two words": attention_blocks.transformer(11, 10, 2),
+    "keys in two words": attention_blocks.transformer(5, 20, 4),
 }
 
 
@@ -96,7 +100,10 @@ def test_heads_that_share_words_have_them_too(case, rtl):
     hw = split_norm_machine()
     compiled = compile_model(HEADS[case], hw, Options(reuse_memory=False))
     layers = [part.layer for parts in compiled.plan.layers.values() for part in parts]
-    assert any(layer.second is not None and layer.shape.first_lane for layer in layers)
+    assert any(layer.zeroes for layer in layers), "keys share words"
+    heads = [layer.in_pieces[0] for layer in layers if layer.second is not None]
+    divided = any(0 < lane < 8 < lane + channels for lane, channels in heads)
+    assert divided == case.endswith("in two words")
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 

@@ -12,8 +12,10 @@ pytestmark = pytest.mark.rtl
 
 
 CASES = [*product(("opu-tiny", "narrow-bus", "every-module", "images"), ("load", "store", "fetch"))]
+CASES += [("norms", "load"), ("wide-norms", "load")]
 LIKE_OTHERS = [
     ("narrow-bus", "load"),
+    ("wide-norms", "load"),
     ("narrow-bus", "fetch"),
     ("every-module", "fetch"),
     ("images", "store"),

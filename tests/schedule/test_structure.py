@@ -42,7 +42,7 @@ def alike(dfg: Dfg, hw: HwSpec, found: Partition) -> dict[Hashable, set[Hashable
     kinds: dict[Hashable, set[Hashable]] = {}
     for group in found.groups:
         modules = tuple(m.module for m in group.matches)
-        form = modules, structure(dfg, [m.node for m in group.matches], lanes, hw.word_channels)
+        form = modules, structure(dfg, [m.node for m in group.matches], lanes, hw)
         try:
             geometry, _ = pass_of(dfg, group, hw, lanes)
             kind: Hashable = geometry and (

@@ -81,6 +81,9 @@ class NaiveMachine:
                         address = instruction.dram + word * size + byte
                         self.touched[Space.DRAM, False].add(address)
                         value = int(self.dram[address])
+                        inside = p["zero_low"] <= byte < size - p["zero_high"]
+                        if space is Space.WEIGHT and not inside:
+                            value = 0
                         signed = self.words[space].dtype == np.int8
                         self.write(space, p["dst"] + n, byte, wrap(value, 8) if signed else value)
                     n += 1

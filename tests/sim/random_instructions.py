@@ -6,6 +6,7 @@ from opu_fuse.hw.isa.footprint import footprint, space_limit
 from opu_fuse.hw.isa.instruction import Instruction, split_address
 from opu_fuse.hw.isa.table import Engine, parameters_of
 from opu_fuse.hw.spec.chain import chain_of
+from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.units.base import ModuleKind, Space, Stage
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
@@ -58,6 +59,9 @@ def transfer(rng, spec):
         **split_address(pick(rng, 0, WINDOW_BYTES // size - 1) * size),
     }
     address = pick(rng, 0, 100)
+    if opcode == "weight" and sets_zeros(spec):
+        low = pick(rng, 0, size - 1)
+        params |= {"zero_low": low, "zero_high": pick(rng, 0, size - 1 - low)}
     if opcode != "store":
         return instruction(Engine.LOAD, opcode, params | {"dst": address})
     if rng.random() < 0.7:

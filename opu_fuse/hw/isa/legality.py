@@ -4,7 +4,7 @@ The RTL stops with an error code in the same cases; here it is said in words. Ad
 checked here: `hw/isa/faults.py` compares accesses with the sizes of their memories.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from opu_fuse.fixedpoint import MAX_SHIFT
 from opu_fuse.hw.compute_channels import sweep
@@ -23,6 +23,7 @@ from opu_fuse.hw.isa.table import (
 from opu_fuse.hw.spec.chain import chain_of, pool_kind
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.unit_rates import iteration_cycles, post_iterations
+from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Space, Stage, StageContext
@@ -71,12 +72,8 @@ def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     if instruction.opcode == UNFOLD and p["kernel_rows"] not in COLUMN_BYTES:
         known = ", ".join(map(str, COLUMN_BYTES))
         yield f"has kernel_rows = {p['kernel_rows']}, im2row supports {known}"
-    if instruction.engine is Engine.STORE:
-        yield from _store(instruction, spec)
-    elif instruction.engine is Engine.COMPUTE:
-        yield from _compute(instruction, spec)
-    elif instruction.engine is Engine.POST:
-        yield from _post(instruction, spec)
+    if instruction.engine in _OF_ENGINE:
+        yield from _OF_ENGINE[instruction.engine](instruction, spec)
     cycles = least_cycles(instruction, spec)
     if cycles > WATCHDOG_RESET:
         yield f"takes {cycles} cycles, the watchdog stops the machine after {WATCHDOG_RESET}"
@@ -114,6 +111,17 @@ def _store(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     skipped = p["skip_low"] + p["skip_high"]
     if skipped >= spec.word_bytes:
         yield f"skips {skipped} bytes of words of {spec.word_bytes}"
+
+
+def _load(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    p = instruction.load
+    zeros = p["zero_low"] + p["zero_high"]
+    if instruction.opcode != Space.WEIGHT:
+        return
+    if zeros and not sets_zeros(spec):
+        yield f"sets lanes of weights to zero, which {spec.name} cannot"
+    if zeros >= spec.word_bytes:
+        yield f"loads {zeros} bytes of words of {spec.word_bytes} as zeros"
 
 
 def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
@@ -270,3 +278,11 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
         each = iteration_cycles(spec, second_operand=second)
         return each * p["blocks"] * post_iterations(**shape, window=window, kind=kind)
     return 0
+
+
+_OF_ENGINE: Mapping[Engine, Callable[[Instruction, HwSpec], Iterator[str]]] = {
+    Engine.LOAD: _load,
+    Engine.COMPUTE: _compute,
+    Engine.POST: _post,
+    Engine.STORE: _store,
+}

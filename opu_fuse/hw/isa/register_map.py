@@ -318,6 +318,7 @@ _ROWS: tuple[_Row, ...] = (
             ("keep", 9, 1, "results written to the feature buffer"),
             ("gates", 10, 1, "gates before the array"),
             ("map_norm", 12, 1, "norms of whole maps"),
+            ("zeroes", 13, 1, "loads that set lanes of weights to zero"),
         ),
     ),
     *(_words_of(memory) for memory in MEMORIES if memory.late),

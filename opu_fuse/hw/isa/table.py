@@ -204,6 +204,8 @@ REGISTERS: tuple[Register, ...] = (
             ("stride_y", 8, "unfold: image rows between output rows, >= 1"),
             ("kernel_rows", 8, "unfold: image rows of a column"),
             ("pad_value", -8, "unfold: int8 of rows outside the image"),
+            ("zero_low", 8, "weight: bytes at the low end of every word that are loaded as 0"),
+            ("zero_high", 8, "weight: bytes at the high end of every word that are loaded as 0"),
         ),
     ),
     *_registers(

@@ -38,6 +38,7 @@ from opu_fuse.hw.unit_rates import (
     sum_stages,
     table_stages,
 )
+from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
@@ -171,6 +172,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),
         ("KEEP", spec.post.keep, "post may write to the feature buffer"),
+        ("ZEROES", sets_zeros(spec), "loads may set lanes of weights to zero"),
     )
 
 

@@ -23,7 +23,11 @@ def load(mem: Memories, instruction: Instruction) -> None:
         strides=(p["block_pitch"] * word, p["row_pitch"] * word, 1),
     )
     target = mem.buffer(space)[p["dst"] : p["dst"] + words]
-    target.view(np.uint8)[:] = source.reshape(words, word)
+    target = target.view(np.uint8)
+    target[:] = source.reshape(words, word)
+    if space is Space.WEIGHT:
+        target[:, : p["zero_low"]] = 0
+        target[:, word - p["zero_high"] :] = 0
 
 
 def im2row(mem: Memories, p: LoadParams) -> None:

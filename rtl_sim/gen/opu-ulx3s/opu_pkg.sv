@@ -72,6 +72,7 @@ package opu_pkg;
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b0;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
+  localparam bit HAS_ZEROES = 1'b0;  // loads may set lanes of weights to zero
   localparam logic [43:0] SPEC_HASH = 44'h9e8fd7dfc98;  // identity of the machine
 
   // Array modes: element m is mode m.
@@ -204,6 +205,8 @@ package opu_pkg;
   localparam logic [5:0] REG_LOAD_STRIDE_Y = 6'd11;  // unfold: image rows between output rows, >= 1
   localparam logic [5:0] REG_LOAD_KERNEL_ROWS = 6'd12;  // unfold: image rows of a column
   localparam logic [5:0] REG_LOAD_PAD_VALUE = 6'd13;  // unfold: int8 of rows outside the image
+  localparam logic [5:0] REG_LOAD_ZERO_LOW = 6'd14;  // weight: bytes at the low end of every word that are loaded as 0
+  localparam logic [5:0] REG_LOAD_ZERO_HIGH = 6'd15;  // weight: bytes at the high end of every word that are loaded as 0
   localparam logic [5:0] REG_COMPUTE_FEATURE = 6'd0;  // feature buffer word of tile pixel (0, 0), block 0
   localparam logic [5:0] REG_COMPUTE_ROW_PITCH = 6'd1;  // feature words from tile row to tile row
   localparam logic [5:0] REG_COMPUTE_BLOCK_PITCH = 6'd2;  // feature words from channel block to channel block
@@ -363,6 +366,8 @@ package opu_pkg;
     logic        [7:0]   stride_y;
     logic        [7:0]   kernel_rows;
     logic signed [7:0]   pad_value;
+    logic        [7:0]   zero_low;
+    logic        [7:0]   zero_high;
   } load_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -383,12 +388,14 @@ package opu_pkg;
       6'd11: set_load.stride_y = value[7:0];
       6'd12: set_load.kernel_rows = value[7:0];
       6'd13: set_load.pad_value = value[7:0];
+      6'd14: set_load.zero_low = value[7:0];
+      6'd15: set_load.zero_high = value[7:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_load(logic [5:0] index);
-    has_load = index < 6'd14;
+    has_load = index < 6'd16;
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
@@ -409,6 +416,8 @@ package opu_pkg;
       6'd11: fits_load = value[21:8] == '0;
       6'd12: fits_load = value[21:8] == '0;
       6'd13: fits_load = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd14: fits_load = value[21:8] == '0;
+      6'd15: fits_load = value[21:8] == '0;
       default: fits_load = 1'b0;
     endcase
   endfunction
@@ -915,6 +924,7 @@ package opu_pkg;
   localparam int unsigned CSR_CAP_MODULES_GATES = 10;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_NORM = 11;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_MAP_NORM = 12;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_ZEROES = 13;  // lowest bit
   localparam logic [11:0] CSR_CAP_IMAGE_WORDS = 12'h0bc;  // ro
   localparam logic [11:0] CSR_CAP_NORM_WORDS = 12'h0c0;  // ro
   typedef enum logic [7:0] {

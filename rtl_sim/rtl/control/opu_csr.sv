@@ -298,6 +298,7 @@ module opu_csr
         answer_of.word[CSR_CAP_MODULES_GATES] = HAS_GATES;
         answer_of.word[CSR_CAP_MODULES_NORM] = HAS_NORM;
         answer_of.word[CSR_CAP_MODULES_MAP_NORM] = HAS_NORM;
+        answer_of.word[CSR_CAP_MODULES_ZEROES] = HAS_ZEROES;
       end
       CSR_CAP_IMAGE_WORDS: answer_of.word = HAS_UNFOLD ? IMAGE_WORDS : '0;
       CSR_CAP_NORM_WORDS: answer_of.word = HAS_NORM ? NORM_WORDS : '0;

@@ -11,7 +11,7 @@
 //          IN_FLIGHT instructions and OUTSTANDING bursts. An im2row starts when all earlier loads are done, and no load
 //          starts before it is done.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
-// fault_*: level until reset: zero count, misaligned address or a buffer that the machine does not have; an access
+// fault_*: level until reset: zero count, misaligned address, a buffer that the machine does not have or wrong lanes; an access
 //          outside of the window or of the buffer; error response.
 // unfold_*: byte writes to the feature buffer. image_*: read port of the image buffer, latency 2.
 // ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Throughput: a beat per cycle; a word is written
@@ -80,6 +80,7 @@ module opu_load
   localparam int unsigned MOST_BEATS = WIDTH_BYTES / BUS_BYTES;
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
   localparam int unsigned RUN_BITS = 16 + $clog2(MOST_BEATS);
+  localparam int unsigned ZERO_BITS = $clog2(WORD_BYTES);
 
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
   `OPU_ASSERT_STATIC(BusDividesWeight, WEIGHT_BEATS * BUS_BYTES == WEIGHT_WIDTH && WEIGHT_BEATS > 0)
@@ -92,12 +93,15 @@ module opu_load
   assign dram = {params_i.dram_hi, params_i.dram_lo};
   assign align_mask = is_weight ? 32'(WEIGHT_WIDTH - 1) : 32'(WORD_BYTES - 1);
   assign is_im2row = HAS_UNFOLD && op_i == OP_LOAD_UNFOLD;
-  logic moves, columns;                              // legal registers of a transfer, of im2row
+  logic moves, columns, zeroes;                      // legal registers of a transfer, of im2row, of lanes that are zero
+  logic [8:0] zero_bytes;
+  assign zero_bytes = 9'(params_i.zero_low) + 9'(params_i.zero_high);
+  assign zeroes = HAS_ZEROES ? 32'(zero_bytes) < WORD_BYTES : zero_bytes == '0;
   assign moves = params_i.blocks != '0 && (dram & align_mask) == '0;
   assign columns = params_i.stride_y != '0 && params_i.kernel_rows inside {8'd3, 8'd5, 8'd7};
   assign legal = params_i.run != '0 && params_i.rows != '0 && (is_im2row ? columns : moves)
       && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE) && (HAS_NORM || op_i != OP_LOAD_NORM)
-      && (HAS_UNFOLD || (op_i != OP_LOAD_IMAGE && op_i != OP_LOAD_UNFOLD));
+      && (HAS_UNFOLD || (op_i != OP_LOAD_IMAGE && op_i != OP_LOAD_UNFOLD)) && (!is_weight || zeroes);
   assign start_ready_o = !im2row_busy && (is_im2row ? !word_valid : walk_ready && word_ready) && !halt_i;
   // An illegal instruction is accepted like the others and then faults in opu_walk or opu_unfold: no other one follows
   // it.
@@ -156,11 +160,13 @@ module opu_load
   assign burst_ready = ar_ready_i && open_ready;
 
   // ---- data ---------------------------------------------------------------------------------------------------------
-  // Open bursts: last of its instruction, program index.  Open instructions: opcode, first word.
+  // Open bursts: last of its instruction, program index.  Open instructions: opcode, first word, lanes of weights that
+  // are zero.
   logic open_valid, open_last, finish;
   logic [PC_BITS-1:0] open_pc;
   logic [3:0] word_op;
   logic [VALUE_BITS-1:0] word_dst;
+  logic [ZERO_BITS-1:0] zero_low, zero_high;
 
   opu_queue #(
       .WIDTH(1 + PC_BITS),
@@ -177,17 +183,17 @@ module opu_load
   );
 
   opu_queue #(
-      .WIDTH(4 + VALUE_BITS),
+      .WIDTH(4 + VALUE_BITS + 2 * ZERO_BITS),
       .DEPTH(IN_FLIGHT)
   ) u_words (
       .clk_i,
       .rst_ni,
       .push_valid_i(start && !is_im2row),
       .push_ready_o(word_ready),
-      .push_data_i ({op_i, params_i.dst}),
+      .push_data_i ({op_i, params_i.dst, params_i.zero_low[ZERO_BITS-1:0], params_i.zero_high[ZERO_BITS-1:0]}),
       .pop_valid_o (word_valid),
       .pop_ready_i (finish),
-      .pop_data_o  ({word_op, word_dst})
+      .pop_data_o  ({word_op, word_dst, zero_low, zero_high})
   );
 
   assign finish = r_valid_i && r_last_i && open_last;
@@ -220,6 +226,20 @@ module opu_load
   end else begin : g_direct
     assign beat_last = 1'b1;
     assign word_data = r_data_i;
+  end
+
+  // Weights that are a map: lanes of others are zero.
+  logic [WIDTH_BYTES*8-1:0] written;
+  if (HAS_ZEROES) begin : g_zeroes                   // weight words are words of a map
+    logic [WORD_BYTES-1:0] lanes;
+    assign lanes = (word_op != OP_LOAD_WEIGHT) ? '1 : ({WORD_BYTES{1'b1}} << zero_low) & ({WORD_BYTES{1'b1}} >> zero_high);
+    for (genvar k = 0; k < int'(WORD_BYTES); k++) begin : g_lane
+      assign written[8*k +: 8] = word_data[8*k +: 8] & {8{lanes[k]}};
+    end
+  end else begin : g_no_zeroes
+    logic unused_zeroes;
+    assign written = word_data;
+    assign unused_zeroes = &{zero_low, zero_high};
   end
 
   logic write;
@@ -261,7 +281,7 @@ module opu_load
   always_ff @(posedge clk_i) begin
     if (write) begin
       at_q <= word_at;
-      wdata_q <= word_data;
+      wdata_q <= written;
     end
   end
 
