@@ -67,7 +67,10 @@ def end(process):
 
 
 def blocks(page):
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return blocks_of((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+
+
+def blocks_of(text):
     found = re.findall(r"^```(.+)\n((?:.*\n)*?)```$", text, flags=re.MULTILINE)
     # Blocks of other kinds are read, not run.
     return [b for b in found if re.match(r"console|pycon|(yaml|c) .", b[0])]

@@ -197,8 +197,8 @@ def test_every_command_of_the_page_prints_what_it_shows(clone):
 def _start(command, folder, environment, stack):
     """A simulation until the page ends; its first line says that it listens."""
     words = command.removesuffix("&").split()
-    child = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
-    stack.callback(child.wait)
+    settings = {"stdout": subprocess.PIPE, "text": True}
+    child = stack.enter_context(subprocess.Popen(words, cwd=folder, env=environment, **settings))
     stack.callback(child.terminate)
     line = some(child.stdout).readline()
-    assert f"is sim:{words[-1]}" in line, line
+    assert line.endswith(f"is sim:{folder / words[-1]}\n"), line
