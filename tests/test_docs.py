@@ -28,6 +28,7 @@ FOLDERS = {
     "host-kernels.md": tuple(
         f"opu_fuse/host/{name}" for name in ("build/linalg", "build/steps", "run")
     ),
+    "libopu.md": ("runtime/include",),
     "models.md": ("opu_fuse/frontend", "examples/digits"),
     "native-engine.md": ("runtime/src",),
     "run-on-a-board.md": ("runtime/include",),
