@@ -15,7 +15,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.rtl.process import child_environment
-from tests.litex.installed import hide_other_packages
+from tests.installed import hide_other_packages
 from tests.litex.networks import classifier
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_the_board_example_prints_classes(folder: Path) -> None:
     commands = block.splitlines()
     assert len(commands) <= 6
     (extras,) = re.findall(r"^pip install '\.\[(.+)\]'$", block, re.MULTILINE)
-    hide_other_packages(folder, *extras.split(","))
+    hide_other_packages(folder, f"opu-fuse[{extras}]")
     said = ""
     for command in commands:
         if not command.startswith(("apt-get", "pip", "python3 -m venv")):

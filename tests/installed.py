@@ -1,4 +1,4 @@
-"""An environment in which only some extras of opu-fuse are installed."""
+"""An environment in which only some packages are installed."""
 
 from importlib import metadata
 from pathlib import Path
@@ -12,19 +12,22 @@ import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in HIDDEN:
-            raise ModuleNotFoundError(f"{name} is not of these extras", name=name)
+            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
 
 sys.meta_path.insert(0, Absent())
 """
 
 
-def hide_other_packages(folder: Path, *extras: str) -> None:
-    """Write the `sitecustomize.py` that hides modules of all packages but opu-fuse with these
-    extras; for the head of PYTHONPATH.
+def hide_other_packages(folder: Path, *requirements: str) -> None:
+    """Write the `sitecustomize.py` that hides all modules but those of these packages, of what they
+    ask for, and of opu-fuse itself; for the head of PYTHONPATH.
+
+    requirements: as pip takes them, `opu-fuse[litex]`.
     """
-    named: set[tuple[str, str]] = set()
-    for extra in ("", *extras):
-        _require("opu-fuse", extra, named)
+    named: set[tuple[str, str]] = {("opu-fuse", "alone")}
+    for each in map(Requirement, requirements):
+        for extra in ("", *each.extras):
+            _require(canonicalize_name(each.name), extra, named)
     packages = {name for name, _ in named}
     hidden = {
         module
