@@ -53,11 +53,8 @@ FOREIGN_FILES = {
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip
 FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands
-FOREIGN_OPTIONS = {
-    "--short",
-    "--specs",
-    "--no-deps",
-} | {  # git's, gcc's, pip's; dask's, openFPGALoader's
+# git's, gcc's, pip's; dask's, openFPGALoader's
+FOREIGN_OPTIONS = {"--short", "--specs", "--no-deps"} | {
     f"--{name}" for name in ("nworkers", "nthreads", "port", "host", "no-dashboard", "board")
 }
 FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'

@@ -16,7 +16,7 @@ import pytest
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.sim import engine
 from opu_fuse.sim.rtl.process import child_environment
-from tests.cli.test_walks import blocks, pattern
+from tests.cli.test_walks import blocks_of, pattern
 from tests.devices.served import served_model
 from tests.runtime.built import SANITIZED, build
 from tests.runtime.test_host_segments import compiled, joined_model
@@ -150,7 +150,7 @@ def clone(tmp_path):
     """A folder to work in with what the page needs of a clone; the environment of its commands."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("runtime", "rtl_sim/driver"):
+    for name in ("runtime", "rtl_sim/driver", "rtl_sim/litex/firmware"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("build"))
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -166,39 +166,59 @@ def clone(tmp_path):
 def test_every_command_of_the_page_prints_what_it_shows(clone):
     """Compilers of three processors, QEMU, the RTL."""
     require_tools("aarch64-linux-gnu-gcc", "qemu-aarch64", "riscv64-unknown-elf-gcc")
-    folder, environment = clone
+    assert _follow(PAGE.read_text(encoding="utf-8"), *clone) > 10
+
+
+@pytest.mark.nightly
+def test_the_example_for_boards_runs_on_a_computer(clone):
+    """The end of examples/board/README.md, with the files that its first commands write."""
+    text = (ROOT / "examples" / "board" / "README.md").read_text(encoding="utf-8")
+    first = text.split("```\n")[1].splitlines()
+    for command in first:
+        if command.startswith(("opu-fuse compile", "python -c")):
+            assert _run(command, *clone).returncode == 0
+    assert _follow(text, *clone) > 3
+
+
+def _follow(text, folder, environment):
+    """Run all commands of a page; how many these were."""
     followed = 0
     with ExitStack() as stack:
-        for kind, text in blocks("run-on-a-board"):
+        for kind, block in blocks_of(text):
             name, _, option = kind.partition(" ")
             if name == "c":
-                (folder / option).write_text(text, encoding="utf-8")
+                (folder / option).write_text(block, encoding="utf-8")
                 continue
-            for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 command, *shown = part.splitlines()
+                followed += 1
                 if command.endswith("&"):
                     _start(command, folder, environment, stack)
                     continue
-                done = subprocess.run(
-                    command,
-                    shell=True,
-                    cwd=folder,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                done = _run(command, folder, environment)
                 assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
                 assert re.fullmatch(pattern(shown), done.stdout), f"{command}\n{done.stdout}"
-                followed += 1
-    assert followed > 10
+    return followed
+
+
+def _run(command, folder, environment):
+    return subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _start(command, folder, environment, stack):
     """A simulation until the page ends; its first line says that it listens."""
     words = command.removesuffix("&").split()
-    settings = {"stdout": subprocess.PIPE, "text": True}
-    child = stack.enter_context(subprocess.Popen(words, cwd=folder, env=environment, **settings))
+    child = stack.enter_context(
+        subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    )
     stack.callback(child.terminate)
     line = some(child.stdout).readline()
     assert line.endswith(f"is sim:{folder / words[-1]}\n"), line
