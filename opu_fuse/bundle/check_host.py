@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-import onnx
-
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
-from opu_fuse.errors import ProgramError
+from opu_fuse.errors import ProgramError, RunError
 from opu_fuse.hw.spec.hw_spec import HwSpec
 
 MODEL_SUFFIX = ".onnx"
@@ -63,6 +61,11 @@ def _interface(member: str, data: bytes) -> tuple[set[str], set[str]]:
         return set(kernel.reads), {r.value for r in kernel.op.results}
     if not member.endswith(MODEL_SUFFIX):
         raise damaged(member, "is neither a kernel nor a model")
+    try:
+        import onnx  # small installations have none, and programs without models need none
+    except ModuleNotFoundError as error:
+        what = "is a model for ONNX Runtime, which is not installed here"
+        raise RunError(member, what, "pip install onnx onnxruntime") from error
     try:
         graph = onnx.load_from_string(data).graph
     except Exception as error:  # protobuf has its own error class, and is no dependency of ours

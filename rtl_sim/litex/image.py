@@ -1,15 +1,17 @@
 """What the firmware of a LiteX SoC finds in main memory: its own code, and a payload of a program
-file and images.
+file and images. `python -m rtl_sim.litex.image PROGRAM.opu -o FILE` writes a payload.
 
     payload = 64 bytes: "OPUL", bytes of the file, images, 0 (little-endian, 32 bits each)
               the program file, reduced to the members that libopu reads
               the images of each input, aligned to 64 bytes, in the order of the file
 """
 
+import argparse
 import io
 import math
 import struct
 import subprocess
+import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from opu_fuse.bundle.program import Bundle
-from opu_fuse.errors import InternalError, RunError
+from opu_fuse.errors import InternalError, OpuFuseError, RunError
+from opu_fuse.program import Program
 from opu_fuse.resources import rtl_dir, runtime_dir
+from opu_fuse.sim import ports
+from opu_fuse.sim.array_files import read_inputs
 
 PAYLOAD_OFFSET = 1 << 17
 """Of the payload in main memory; firmware/main.c has the same number."""
@@ -117,3 +122,23 @@ def make(command: list[str], folder: Path, what: str) -> None:
 def aligned(size: int, unit: int = ALIGNMENT) -> int:
     """The next multiple of a unit."""
     return -(-size // unit) * unit
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write a program file with images as a payload.")
+    parser.add_argument("program", type=Path)
+    parser.add_argument("--input", action="append", metavar="NAME=X.npy", help="else seeded noise")
+    parser.add_argument("-o", dest="output", type=Path, required=True, metavar="FILE")
+    options = parser.parse_args()
+    try:
+        bundle = Program.load(options.program).bundle
+        inputs = read_inputs(options.input) or ports.noise(bundle)
+        options.output.write_bytes(bytes(payload(options.program, bundle, inputs)))
+    except (OpuFuseError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

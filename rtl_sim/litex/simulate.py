@@ -129,13 +129,17 @@ def _console(folder: Path) -> Iterator[Iterator[str]]:
     """The lines that a simulator prints, which are shown too."""
     command = [str(folder / "obj_dir" / "Vsim")]
     settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=folder, text=True, errors="replace", **settings)
-    assert process.stdout is not None
-    try:
-        yield (line.strip() for line in process.stdout if sys.stdout.write(line))
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(command, cwd=folder, text=True, errors="replace", **settings) as process:
+        assert process.stdout is not None
+        try:
+            yield map(_shown, process.stdout)
+        finally:
+            process.kill()
+
+
+def _shown(line: str) -> str:
+    sys.stdout.write(line)  # its result is not to be relied on: LiteX replaces stdout (colorama)
+    return line.strip()
 
 
 def difference(got: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:

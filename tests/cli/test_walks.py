@@ -2,9 +2,9 @@
 beside what the page shows.
 
 A block `console` holds commands (`$ …`) and what they print, `pycon` a Python session, `yaml FILE`
-what to write into a file. `console rtl` runs in the RTL tier only. `…` stands for anything, on a
-line of its own for any lines. What stands behind `>` is a file for what a command prints, a
-command that ends in `&` runs until the page ends.
+or `c FILE` what to write into a file. `console rtl` runs in the RTL tier only. `…` stands for
+anything, on a line of its own for any lines. What stands behind `>` is a file for what a command
+prints, a command that ends in `&` runs until the page ends.
 """
 
 import doctest
@@ -67,10 +67,13 @@ def end(process):
 
 
 def blocks(page):
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return blocks_of((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+
+
+def blocks_of(text):
     found = re.findall(r"^```(.+)\n((?:.*\n)*?)```$", text, flags=re.MULTILINE)
     # Blocks of other kinds are read, not run.
-    return [b for b in found if re.match(r"console|pycon|yaml .", b[0])]
+    return [b for b in found if re.match(r"console|pycon|(yaml|c) .", b[0])]
 
 
 def work_through(page, opu_fuse, *, rtl=False):

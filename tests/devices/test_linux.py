@@ -1,9 +1,7 @@
 """Devices of Linux, on a folder in the place of /dev and /sys."""
 
 import socket
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.program import Program
 from opu_fuse.zoo.builder import Net
+from tests.devices.pynq_shim import install_pynq
 from tests.devices.register_model import MachineModel, noise
 
 SIZE = 1 << 16
@@ -98,37 +97,9 @@ def test_an_engine_is_a_device_too() -> None:
 
 
 def test_a_pynq_overlay_runs_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a stand-in for the module `pynq`, which only boards have."""
     program = _program()
-    model, freed = MachineModel(program.hw), []
-
-    class Buffer(np.ndarray):
-        physical_address = model.address
-
-        def flush(self) -> None:
-            model.to_device()
-
-        def invalidate(self) -> None:
-            model.to_processor()
-
-        def freebuffer(self) -> None:
-            freed.append(self.size)
-
-    class DefaultIP:
-        def __init__(self, description: dict[str, str]) -> None:
-            self._fullpath = description["fullpath"]
-
-        def read(self, offset: int) -> int:
-            return model.read(offset)
-
-        def write(self, offset: int, value: int) -> None:
-            model.write(offset, value)
-
-    shim = ModuleType("pynq")
-    shim.__dict__["DefaultIP"] = DefaultIP
-    shim.__dict__["allocate"] = lambda shape, **_: model.memory[: shape[0]].view(Buffer)
-    monkeypatch.setitem(sys.modules, "pynq", shim)
-    monkeypatch.delitem(sys.modules, "opu_fuse.devices.pynq_driver", raising=False)
+    pynq = install_pynq(monkeypatch, MachineModel(program.hw))
+    model = pynq.model
     from opu_fuse.devices import pynq_driver
 
     ip = pynq_driver.OpuDriver({"fullpath": "opu_0"})
@@ -137,4 +108,4 @@ def test_a_pynq_overlay_runs_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.engine == "opu_0"
     assert np.array_equal(result.outputs["output"], program.run(inputs).outputs["output"])
     assert model.synced == ["device", "processor"]
-    assert not freed
+    assert not pynq.freed

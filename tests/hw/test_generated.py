@@ -14,13 +14,14 @@ from opu_fuse.hw.isa.register_map import CONTROL_REGISTERS, ErrorCode
 from opu_fuse.hw.isa.table import OPCODES, REGISTERS, Engine, registers_of
 from opu_fuse.hw.rtlgen import sv_chain
 from opu_fuse.hw.rtlgen import sv_package as package_module
+from opu_fuse.hw.rtlgen.c_reference import HEADERS
 from opu_fuse.hw.rtlgen.generate import generated_files
 from opu_fuse.hw.rtlgen.sv_package import sv_package
 from opu_fuse.hw.rtlgen.sv_units import sv_field
 from opu_fuse.hw.rtlgen.yosys import yosys
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text, spec_names
-from opu_fuse.resources import hw_specs_dir
+from opu_fuse.resources import hw_specs_dir, runtime_dir
 from opu_fuse.units import POST
 from opu_fuse.units.base import ModuleKind, Stage
 from tests.fuzz.random_machine import draw_machine
@@ -161,6 +162,16 @@ def test_the_c_header_and_the_pages_name_every_register():
         assert f"| `{register.name}` |" in FILES["docs/registers.md"]
     for register in REGISTERS:
         assert f"| `{register.name}` |" in FILES["docs/isa.md"]
+
+
+def test_the_page_of_libopu_has_every_name_of_its_headers():
+    headings = re.findall(r"^### (.*)$", FILES["docs/libopu.md"], flags=re.MULTILINE)
+    shown = {name for heading in headings for name in heading.split(", ")}
+    text = "".join((runtime_dir() / "include" / name).read_text("utf-8") for name in HEADERS)
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    declared = set(re.findall(r"\b(opu_\w+)\(", code))
+    declared |= set(re.findall(r"^(?:struct|enum) (opu_\w+) \{", code, flags=re.MULTILINE))
+    assert {"opu_run", "opu_session", "opu_sim_close"} < declared <= shown
 
 
 def test_pages_escape_bars_so_that_tables_keep_their_columns():

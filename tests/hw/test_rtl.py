@@ -48,6 +48,16 @@ def test_the_core_names_each_file_once_headers_apart():
     assert core["targets"]["default"] == {"filesets": ["rtl"], "toplevel": TOP}
 
 
+def test_core_and_list_name_the_macros_that_a_user_may_define():
+    files = rtl_files(load_hw("opu-tiny"))
+    text = "".join(text for name, text in files.items() if name.endswith((".sv", ".svh")))
+    asked = set(re.findall(r"`(?:ifdef|ifndef|elsif) (\w+)", text))
+    ours = set(re.findall(r"`define (\w+)", text))  # guards, and what follows from the others
+    core = yaml.safe_load(files["opu.core"].partition("\n")[2])
+    listed = set(re.findall(r"^// define (\w+): ", files["opu.f"], re.MULTILINE))
+    assert asked - ours == core["parameters"].keys() == listed == {"SYNTHESIS", "OPU_SHORT_SLICES"}
+
+
 def test_a_prefix_renames_modules_packages_and_their_files_and_no_others():
     plain, renamed = (rtl_files(load_hw("opu-tiny"), prefix) for prefix in ("", "left_"))
     ours = {name for name in plain if name.endswith((".sv", ".svh"))}

@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from litex.build.generic_platform import Pins
+from litex.build.sim import SimPlatform
 from litex.soc.integration.builder import Builder
+from litex.soc.integration.soc_core import SoCCore
+from migen.genlib.io import CRG
 
 from opu_fuse.hw.rtlgen.rtl_files import TOP, rtl_files
 from opu_fuse.hw.rtlgen.top_ports import top_ports
@@ -60,3 +64,30 @@ def test_a_board_with_sdram_has_the_machine_at_litedram(
     assert "opu" not in soc.bus.masters  # as in a SoC without SDRAM
     masters = {port.data_width for port in soc.sdram.crossbar.masters}
     assert len(soc.sdram.crossbar.masters) == 2, masters  # the processor's L2 cache, the machine
+
+
+def test_the_example_of_the_page_adds_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/litex.md, "In your SoC": in a SoC that has no machine."""
+    monkeypatch.setattr(core, "plain_verilog", lambda *_, **__: "")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "litex.md").read_text("utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    platform = SimPlatform("SIM", [("sys_clk", 0, Pins(1)), ("sys_rst", 0, Pins(1))])
+    soc = SoCCore(
+        platform,
+        1_000_000,
+        cpu_type="vexriscv",
+        uart_name="stub",
+        integrated_rom_size=1 << 17,
+        integrated_main_ram_size=MEMORY_BYTES,
+    )
+    soc.crg = CRG(platform.request("sys_clk"))
+    exec(example, {"soc": soc, "__name__": "example"})
+    builder = Builder(soc, output_dir="soc", compile_software=False, compile_gateware=False)
+    builder.build(run=False)
+    assert re.search(rf"\n{TOP} \w+ ?\(", Path("soc/gateware/sim.v").read_text())
+    region = soc.bus.regions["opu"]
+    assert (region.origin, region.size) == (0xB000_0000, 4096)
+    assert "#define OPU_INTERRUPT" in Path("soc/software/include/generated/soc.h").read_text()

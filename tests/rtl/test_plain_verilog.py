@@ -14,6 +14,7 @@ from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
 import opu_fuse
+from opu_fuse.hw.rtlgen.yosys import yosys
 from opu_fuse.sim.rtl.process import child_environment
 
 pytestmark = pytest.mark.rtl
@@ -74,6 +75,20 @@ def test_icarus_runs_a_network_bit_for_bit(
         },
     )
     assert get_results(results) == (1, 0)
+
+
+def test_plain_yosys_reads_it(verilog: Path, tmp_path: Path) -> None:
+    """No frontend for SystemVerilog. All modules and ports are there, nothing has two drivers."""
+    shutil.copy(verilog, tmp_path)  # it sees its own folder alone
+    said = yosys(
+        tmp_path,
+        f"read_verilog {verilog.name}",
+        f"hierarchy -check -top {TOP}",
+        "proc",
+        "check -assert",
+        "stat",
+    )
+    assert re.search(r"\$mem\w*|\$memrd", said), "memories are still memories"
 
 
 def test_two_machines_with_prefixes_share_one_design(verilog: Path, tmp_path: Path) -> None:

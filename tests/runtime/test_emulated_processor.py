@@ -18,6 +18,7 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.devices.served import served_model, served_rtl
+from tests.runtime.board_example import digits_payload, printed_classes
 from tests.runtime.commands import require_cross
 from tests.runtime.libopu import File, Session, Status
 from tests.runtime.test_host_segments import joined_model
@@ -89,6 +90,12 @@ def boxes(tmp_path_factory):
     return Case(bundle, inputs, tmp_path_factory.mktemp("detector"), floats=True)
 
 
+@pytest.fixture(scope="module")
+def payload(tmp_path_factory):
+    """Of examples/board/."""
+    return digits_payload(tmp_path_factory.mktemp("payload"))
+
+
 @pytest.fixture
 def board(started):
     """In front of a model of the machine."""
@@ -115,6 +122,14 @@ def test_boxes_of_a_detector_have_the_same_bits_on_each_processor(board, boxes):
     assert _same(boxes.run(processor), boxes)
 
 
+def test_the_example_for_boards_prints_classes(board, payload):
+    processor, _ = board
+    for _ in range(2):
+        assert processor.run_payload(payload) == printed_classes()
+    damaged = payload[:64] + bytes(64) + payload[128:]
+    assert "opu: error: the file is damaged" in processor.run_payload(damaged)
+
+
 def test_frames_overlap_in_two_windows(board, joined):
     processor, model = board
     model.later = True
@@ -137,11 +152,12 @@ def test_a_fault_and_the_time_limit_are_reported_and_the_next_run_is_right(board
 
 
 @pytest.mark.rtl
-def test_firmware_drives_the_rtl(started, joined, digits, boxes):
+def test_firmware_drives_the_rtl(started, joined, digits, boxes, payload):
     """Interrupts, faults at both ends of a program, overlapping frames."""
     with served_rtl("opu-tiny") as (path, _):
         connection = SimConnection(str(path), "board")
         processor = started(connection)
+        assert processor.run_payload(payload) == printed_classes()
         for case in (joined, digits, boxes):
             ran = case.run(processor)
             assert _same(ran, case)

@@ -1,8 +1,6 @@
 """The back ends that drive registers: a model of the machine behind them, and files of Linux."""
 
 import ctypes
-import os
-import subprocess
 
 import numpy as np
 import pytest
@@ -16,8 +14,10 @@ from opu_fuse.sim import engine
 from opu_fuse.sim.ports import noise
 from tests.devices.linux_files import OFFSET, write_linux_files
 from tests.devices.register_model import ERROR, QUEUE, START, MachineModel
+from tests.runtime.commands import CROSS, cross_command, run_command
 from tests.runtime.libopu import Backend, File, Session, Status
 from tests.runtime.registers import CALL, READ, WRITE, Registers, registers_library
+from tests.tiers import by_night
 
 TINY = load_hw("opu-tiny")
 
@@ -245,30 +245,35 @@ def _on_linux(command, linux, case, tmp_path, device="uio:0"):
     path, inputs, _ = case
     (array,) = inputs.values()
     array.tofile(tmp_path / "in")
-    words = [command, "-d", device, "-t", "1", path, tmp_path / "in", tmp_path / "out"]
-    return subprocess.run(
-        [str(w) for w in words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OPU_ROOT": str(linux)},
-    )
+    words = ("-d", device, "-t", "1", path, tmp_path / "in", tmp_path / "out")
+    return run_command(command, *words, env={"OPU_ROOT": str(linux)})
 
 
 def _register(linux, name):
     return int(np.fromfile(linux / "dev/uio0", "<u4")[OFFSET[name] // 4])
 
 
-def test_linux_maps_registers_and_memory_and_maintains_caches(command, linux, case, tmp_path):
-    done = _on_linux(command, linux, case, tmp_path)
+def _assert_started(linux, done):
+    """The program of the case is in the machine's memory, and was started."""
     assert done.returncode == 0, done.stderr
     assert _register(linux, "WINDOW_BASE_LO") == 0x7000_0000
     assert _register(linux, "CTRL") == START
-    assert (tmp_path / "out").stat().st_size > 0
     memory = (linux / "dev/udmabuf0").read_bytes()
     at, words = _register(linux, "PROG_BASE_LO"), _register(linux, "PROG_WORDS")
     segment = compile_model(zoo.build("tiny_residual"), TINY).bundle
+    assert words > 0
     assert memory[at : at + 4 * words] == segment.words.astype("<u4").tobytes()[: 4 * words]
+
+
+@pytest.mark.parametrize("processor", by_night(CROSS, ["riscv64", "arm"]))
+def test_linux_of_other_processors(processor, linux, case, tmp_path):
+    """Registers and memory are mapped there too."""
+    _assert_started(linux, _on_linux(cross_command(processor, tmp_path), linux, case, tmp_path))
+
+
+def test_linux_maps_registers_and_memory_and_maintains_caches(command, linux, case, tmp_path):
+    _assert_started(linux, _on_linux(command, linux, case, tmp_path))
+    assert (tmp_path / "out").stat().st_size > 0
     buffer = linux / "sys/class/u-dma-buf/udmabuf0"
     assert (buffer / "sync_size").read_text() == str(1 << 22)
     assert (buffer / "sync_for_device").read_text() == "1"

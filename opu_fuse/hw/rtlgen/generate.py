@@ -8,6 +8,7 @@ from opu_fuse.generated_files import write_generated
 from opu_fuse.hw.isa.param_types import params_module
 from opu_fuse.hw.isa.reference_pages import isa_page, registers_page
 from opu_fuse.hw.rtlgen.c_header import c_header
+from opu_fuse.hw.rtlgen.c_reference import libopu_page
 from opu_fuse.hw.rtlgen.c_runtime import machine_header, tables_header
 from opu_fuse.hw.rtlgen.sv_package import sv_files
 from opu_fuse.hw.spec.draw import draw_svg
@@ -19,6 +20,7 @@ def generated_files() -> dict[str, str]:
     """Path below the project folder -> text of every generated file."""
     files = {
         "docs/isa.md": isa_page(),
+        "docs/libopu.md": libopu_page(),
         "docs/registers.md": registers_page(),
         f"hw_specs/{SCHEMA_FILE}": schema_text(),
         "opu_fuse/units/params.py": params_module(),

@@ -1,9 +1,8 @@
-/* Firmware of a LiteX SoC with the machine: opens the program file in main memory, runs it through libopu (machine
- * segments on the machine, host segments on this processor) and prints outputs, classes and cycles. Then, and where there
- * is no program, it answers a host (commands.h), which loads one and lets it run.
+/* Firmware of a LiteX SoC with the machine: runs the program file in main memory through libopu (machine segments on the
+ * machine, host segments on this processor; payload.h) and prints outputs, classes and cycles. Then, and where there is no
+ * program, it answers a host (commands.h), which loads one and lets it run.
  *
- * Main memory: this code, at PAYLOAD_OFFSET a payload as rtl_sim/litex/image.py writes it, then window, work memory and
- * outputs. All other data is in the SRAM of the SoC, with the stack. */
+ * Main memory: this code, at PAYLOAD_OFFSET the payload. All other data is in the SRAM of the SoC, with the stack. */
 #include <generated/csr.h>
 #include <generated/mem.h>
 #include <irq.h>
@@ -18,23 +17,10 @@
 #include "opu_driver.h"
 #undef opu_wait
 #include "opu_hardware.h"
+#include "payload.h"
 
-enum {
-    PAYLOAD_OFFSET = 1 << 17,
-    MAGIC = 0x4c55504f, /* "OPUL" */
-    ALIGNMENT = 64,
-    WINDOW_ALIGNMENT = 4096,
-    MOST_PORTS = 16,
-    MOST_CLASSES = 4096,
-    DIGITS = 21, /* of a number of 64 bits, with the end */
-    PAINT = 0x5a
-};
+enum { PAYLOAD_OFFSET = 1 << 17, PAINT = 0x5a };
 #define MOST_POLLS 1000000000u /* of the status, for one segment */
-
-/* Before the file and, aligned, the images of each input in the order of the file. */
-struct payload {
-    uint32_t magic, file_bytes, images, reserved;
-};
 
 /* The registers' back end, with the time of its calls. */
 struct timed {
@@ -91,8 +77,6 @@ static enum opu_status timed_run(void *self, const struct opu_window *window, ui
     return status;
 }
 
-static uintptr_t aligned(uintptr_t at, uintptr_t unit) { return (at + unit - 1) / unit * unit; }
-
 /* Bytes of SRAM in use: data, and the stack as deep as it has been. */
 static unsigned sram_bytes(void) {
     const uint8_t *deepest = _end;
@@ -116,115 +100,34 @@ static void print_output(uint32_t number, const uint8_t *bytes, size_t count) {
     printf(" %04x\n", crc16(bytes, (int)count) ^ (unsigned)number);
 }
 
-static double element(const struct opu_port *port, const void *data, size_t n) {
-    switch (port->dtype) {
-        case OPU_FLOAT32:
-            return ((const float *)data)[n];
-        case OPU_INT8:
-            return ((const int8_t *)data)[n];
-        default:
-            return ((const uint8_t *)data)[n];
-    }
-}
+static void print(const char *text) { printf("%s", text); }
 
-/* The place of the largest element of each image, where the port can hold scores. */
-static void print_classes(const struct opu_port *port, const uint8_t *data, size_t images) {
-    if (port->dtype != OPU_FLOAT32 && port->dtype != OPU_INT8 && port->dtype != OPU_UINT8) return;
-    if (port->elements < 2 || port->elements > MOST_CLASSES) return;
-    for (size_t image = 0; image < images; image++, data += port->bytes) {
-        size_t best = 0;
-        for (size_t n = 1; n < port->elements; n++)
-            if (element(port, data, n) > element(port, data, best)) best = n;
-        printf("opu: image %u: class %u\n", (unsigned)image, (unsigned)best);
-    }
-}
-
-/* LiteX' printf has no 64 bits, and 32 are a minute of cycles. */
-static const char *decimal(uint64_t value, char text[DIGITS]) {
-    char *at = text + DIGITS;
-    *--at = 0;
-    do *--at = (char)('0' + value % 10);
-    while (value /= 10);
-    return at;
-}
-
-static int failed(const char *text, const char *detail) {
-    printf("opu: error: %s %s\n", text, detail);
-    return 1;
-}
-
-static const struct payload *payload(void) { return (const struct payload *)(MAIN_RAM_BASE + PAYLOAD_OFFSET); }
+static void *payload_memory(void) { return (void *)(MAIN_RAM_BASE + PAYLOAD_OFFSET); }
 
 static int run(void) {
-    static struct opu_file file;
-    static struct opu_session session;
+    static struct payload payload;
     static struct opu_registers registers = {.read = read_register, .write = write_register, .to_device = flush,
                                              .to_processor = flush, .wait = too_long};
     static struct timed timed;
-    static struct opu_in in[MOST_PORTS];
-    static struct opu_out out[MOST_PORTS];
     const struct opu_backend backend = {timed_attach, timed_run, &timed};
-    const struct payload *const head = payload();
-    uintptr_t at = (uintptr_t)head + ALIGNMENT;
-    struct opu_window window;
-    struct opu_port port;
-    enum opu_status status;
     uint64_t start, cycles;
-    uint8_t *work;
-    char text[4][DIGITS];
 
-    if (head->magic != MAGIC || head->file_bytes > MAIN_RAM_SIZE - PAYLOAD_OFFSET - ALIGNMENT)
-        return failed("no payload in main memory:", "load the file of image.py");
-    status = opu_open(&file, (const void *)at, head->file_bytes);
-    if (status != OPU_OK) return failed(opu_status_text(status), file.what);
-    if (*file.refused) return failed(opu_status_text(OPU_UNSUPPORTED), file.refused);
-    if (file.inputs > MOST_PORTS || file.outputs > MOST_PORTS) return failed("more than 16 inputs or outputs", "");
-    at += head->file_bytes;
-    for (uint32_t n = 0; n < file.inputs; n++) {
-        opu_input(&file, n, &port);
-        in[n] = (struct opu_in){(const void *)(at = aligned(at, ALIGNMENT)), port.bytes * head->images};
-        at += in[n].bytes;
-    }
-    at = aligned(at, WINDOW_ALIGNMENT);
-    window = (struct opu_window){(uint8_t *)at, (size_t)file.window_bytes};
-    work = (uint8_t *)aligned(at + window.size, ALIGNMENT);
-    at = (uintptr_t)work + (uintptr_t)file.work_bytes;
-    for (uint32_t n = 0; n < file.outputs; n++) {
-        opu_output(&file, n, &port);
-        out[n] = (struct opu_out){(void *)(at = aligned(at, ALIGNMENT)), port.bytes * head->images};
-        at += out[n].bytes;
-    }
-    if (at - MAIN_RAM_BASE > MAIN_RAM_SIZE) {
-        printf("opu: error: main memory has %u bytes, the program needs %u\n", (unsigned)MAIN_RAM_SIZE,
-               (unsigned)(at - MAIN_RAM_BASE));
-        return 1;
-    }
+    if (!payload_open(&payload, payload_memory(), MAIN_RAM_SIZE - PAYLOAD_OFFSET, print)) return 0;
     timed = (struct timed){.machine = 0};
-    registers.address = (uintptr_t)window.data;
+    registers.address = (uintptr_t)payload.window.data;
     opu_registers_backend(&timed.inner, &registers);
-    status = opu_session_init(&session, &file, &backend, &window, work, (size_t)file.work_bytes);
-    if (status != OPU_OK) return failed(opu_status_text(status), "");
-    printf("opu: %s, %u segments, %u images\n", file.name, (unsigned)file.segments, (unsigned)head->images);
+    if (!payload_load(&payload, &backend)) return 0;
     uart_sync();
     start = now();
-    status = opu_run(&session, in, out, head->images);
+    if (!payload_run(&payload)) return 0;
     cycles = now() - start;
-    if (status != OPU_OK) {
-        printf("opu: segment %u: ", (unsigned)session.segment);
-        return failed(opu_status_text(status), opu_fault_text(session.fault.code));
-    }
-    for (uint32_t n = 0; n < file.outputs; n++) {
-        opu_output(&file, n, &port);
-        print_output(n, out[n].data, out[n].bytes);
-    }
-    opu_output(&file, 0, &port);
-    print_classes(&port, out[0].data, head->images);
-    printf("opu: %s cycles: machine %s, its start and end %s, processor %s\n", decimal(cycles, text[0]),
-           decimal(timed.machine, text[1]), decimal(timed.calls - timed.machine, text[2]),
-           decimal(cycles - timed.calls, text[3]));
+    for (uint32_t n = 0; n < payload.file.outputs; n++) print_output(n, payload.out[n].data, payload.out[n].bytes);
+    payload_print_classes(&payload);
+    payload_print(&payload, "opu: % cycles: machine %, its start and end %, processor %\n",
+                  (uint64_t[]){cycles, timed.machine, timed.calls - timed.machine, cycles - timed.calls});
     printf("opu: %u bytes of SRAM\n", sram_bytes());
     printf("opu: done\n");
-    return 0;
+    return 1;
 }
 
 /* A byte of the line; -1 where none comes in time. Without interrupts: they take longer than the line takes for a byte. */
@@ -249,7 +152,7 @@ static void give(uint8_t byte) {
 static void run_and_print(void) {
     irq_setie(1);
     uart_init();
-    if (run()) printf("opu: failed\n");
+    if (!run()) printf("opu: failed\n");
     uart_sync();
     irq_setmask(0);
 }
@@ -259,7 +162,7 @@ int main(void) {
     static const struct memory memory = {(uint8_t *)MAIN_RAM_BASE, MAIN_RAM_BASE, MAIN_RAM_SIZE, PAYLOAD_OFFSET};
     paint_stack();
     irq_setmask(0);
-    if (payload()->magic == MAGIC) run_and_print();
+    if (payload_is_at(payload_memory())) run_and_print();
     while (command_next(&line, &memory) == COMMAND_RUN) run_and_print();
     ctrl_reset_write(1);
     for (;;) {}

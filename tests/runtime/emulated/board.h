@@ -4,7 +4,8 @@
 #define BOARD 0x50000000
 #define DRAM 0x80000000
 
-/* Registers of the board: a write before `wfi` ends what the mailbox asked for; milliseconds; an exception. */
+/* Registers of the board: a write before `wfi` ends what the mailbox asked for; milliseconds; an exception; a character. */
 #define BOARD_DONE 0
 #define BOARD_CLOCK 4
 #define BOARD_BROKEN 8
+#define BOARD_CONSOLE 12

@@ -15,7 +15,7 @@ from tests.runtime.emulated.processors import Processor
 
 RAM_BYTES, MAILBOX, REGISTERS, BOARD, DRAM = 1 << 26, 0x0200_0000, 0x4000_0000, 0x5000_0000, 1 << 31
 FILE, INPUT, OUTPUT = 0x0210_0000, 0x0300_0000, 0x0380_0000
-DONE, CLOCK, BROKEN = 0, 4, 8
+DONE, CLOCK, BROKEN, CONSOLE = 0, 4, 8, 12
 FOREVER = 0xFFFF_FFFF
 
 
@@ -41,7 +41,7 @@ class Board:
         self._processor = processor
         self._machine = machine
         self._done, self._broken = False, 0
-        self.accesses = 0
+        self.accesses, self._console = 0, ""
         self._memory = machine.bytes
         uc = self._uc = processor.reset()
         uc.mem_map(0, RAM_BYTES)
@@ -78,6 +78,15 @@ class Board:
         results = self._uc.mem_read(MAILBOX + len(request), 4 * len(fields(Results)))
         return Results(*map(int, np.frombuffer(results, "<u4")))
 
+    def run_payload(self, payload: bytes) -> str:
+        """What the firmware prints of a payload at the beginning of the machine's memory."""
+        self._memory[: len(payload)] = np.frombuffer(payload, np.uint8)
+        request = np.array((0, 0, 0, 0, self._memory.size), "<u8")
+        self._uc.mem_write(MAILBOX, request.tobytes())
+        self._console = ""
+        self._execute()
+        return self._console
+
     def _execute(self) -> None:
         """Until the firmware is done. The emulator returns at each `wfi`."""
         self._done = False
@@ -103,5 +112,8 @@ class Board:
         return int(time.monotonic() * 1000) & 0xFFFF_FFFF
 
     def _write_board(self, _uc, offset, _size, value, _) -> None:
+        if offset == CONSOLE:
+            self._console += chr(value)
+            return
         self._done = offset == DONE
         self._broken = value if offset == BROKEN else 0

@@ -4,10 +4,12 @@
 
 #include "board.h"
 #include "opu_hardware.h"
+#include "payload.h"
 
 /* In the order of board.py. */
 struct mailbox {
-  uint64_t file, file_bytes, input, output;
+  uint64_t file; /* 0: the machine's memory begins with a payload, whose classes are printed */
+  uint64_t file_bytes, input, output;
   uint64_t window_bytes; /* memory of the machine */
   uint32_t images;
   uint32_t overlap;    /* frames alternate between two windows */
@@ -117,10 +119,41 @@ static enum opu_status run(struct opu_session *sessions) {
                           : run_images(&sessions[0], in, out, mailbox->images);
 }
 
+static void print(const char *text) {
+  for (; *text; text++) *(volatile uint32_t *)(uintptr_t)(BOARD + BOARD_CONSOLE) = (uint32_t)*text;
+}
+
+/* As the firmware of a LiteX SoC does (rtl_sim/litex/firmware/main.c). */
+static void run_payload(void) {
+  static struct payload payload;
+  static struct opu_registers registers;
+  struct opu_backend backend;
+  uint8_t *memory = (uint8_t *)(uintptr_t)DRAM;
+  if (!payload_open(&payload, memory, (size_t)mailbox->window_bytes, print)) return;
+  memset(&registers, 0, sizeof registers);
+  registers.read = read;
+  registers.write = write;
+  registers.wait = wait;
+  registers.address = (uint64_t)(payload.window.data - memory);
+  opu_registers_backend(&backend, &registers);
+  if (payload_load(&payload, &backend) && payload_run(&payload)) payload_print_classes(&payload);
+}
+
+static void finish(void) {
+  *(volatile uint32_t *)(uintptr_t)(BOARD + BOARD_DONE) = 1;
+  __asm__ volatile("wfi" ::: "memory");
+}
+
 int main(void) {
   static struct opu_session sessions[2];
   for (;;) {
     const struct opu_fault *fault = &sessions[0].fault;
+    if (!mailbox->file) {
+      mailbox->timeout_ms = 100000;
+      run_payload();
+      finish();
+      continue;
+    }
     interrupts = 0;
     mailbox->waits = mailbox->reads = 0;
     memset(sessions, 0, sizeof sessions);
@@ -130,8 +163,7 @@ int main(void) {
     mailbox->fault_instruction = fault->instruction;
     mailbox->fault_word = fault->word;
     mailbox->interrupts = interrupts;
-    *(volatile uint32_t *)(uintptr_t)(BOARD + BOARD_DONE) = 1;
-    __asm__ volatile("wfi" ::: "memory");
+    finish();
   }
 }
 

@@ -10,17 +10,19 @@ from unicorn import riscv_const as riscv
 from unicorn import unicorn_const as const
 from unicorn.unicorn import Uc
 
+from opu_fuse.resources import rtl_dir
 from tests.runtime.built import build
 
 HERE = Path(__file__).parent
+LITEX = rtl_dir() / "litex" / "firmware"
 OPTIONS = (
     *("-ffreestanding", "-nostdlib", "-static", "-fno-stack-protector"),
     "-fno-asynchronous-unwind-tables",
     "-fno-tree-loop-distribute-patterns",  # memcpy is not to become a call of itself
-    f"-I{HERE}",
+    *(f"-I{HERE}", f"-I{LITEX}"),
     f"-Wl,-T,{HERE / 'link.ld'},--build-id=none,--no-warn-rwx-segments",
 )
-SOURCES = ("src/*.c", "hardware/opu_registers.c", HERE / "firmware.c")
+SOURCES = ("src/*.c", "hardware/opu_registers.c", LITEX / "payload.c", HERE / "firmware.c")
 EL1H_MASKED = 0x3C5
 """PSTATE: EL1 with its own stack pointer, all interrupts masked."""
 IRQ_MASK, IRQ_VECTOR = 1 << 7, 0x280
