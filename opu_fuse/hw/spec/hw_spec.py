@@ -363,9 +363,7 @@ class HwSpec:
 
     @functools.cached_property
     def spec_hash(self) -> int:
-        """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH` and
-        `OF_THE_ARRAY`.
-        """
+        """44-bit identity: SHA-256 over everything but `NOT_IN_HASH` and `OF_THE_ARRAY`."""
         tree = self.to_tree()
         for key in (*NOT_IN_HASH, *OF_THE_ARRAY, *ADDED_LATER):
             *folders, leaf = key.split(".")
