@@ -353,7 +353,8 @@ module opu_unfold
 
   // The fourth byte of a pixel is not moved; the DRAM address and blocks do not concern this instruction.
   logic unused;
-  assign unused = &{image_rdata_i, params_i.dram_lo, params_i.dram_hi, params_i.blocks, params_i.block_pitch, params_i.kernel_rows};
+  assign unused = &{image_rdata_i, params_i.dram_lo, params_i.dram_hi, params_i.blocks, params_i.block_pitch, params_i.kernel_rows,
+                    params_i.zero_low, params_i.zero_high};
 
   `OPU_ASSERT(StartsIdle, start_i |-> !busy_q)
   `OPU_ASSERT(ReadsAreThere, image_re_o |-> 32'(image_addr_o) < IMAGE_WORDS)
