@@ -70,3 +70,15 @@ def test_what_moves_channels_is_no_permutation(name: str, onnx_text: Text, canon
         onnx_text(f"g (float[1, 6, 4, 6] x) => (float[A, B, C, D] y) {{ {nodes} }}", **sizes)
     )
     assert found(model) == []
+
+
+def test_a_single_channel_may_be_last(onnx_text: Text, canonical: Canonical):
+    nodes = (
+        "[r] a = Reshape (x, s6) [t] b = Transpose <perm = [0, 1, 3, 4, 2, 5]> (a) "
+        "[u] y = Reshape (b, s4)"
+    )
+    sizes = {"s6": np.array([1, 2, 2, 4, 1, 1]), "s4": np.array([1, 8, 2, 1])}
+    model = canonical(
+        onnx_text(f"g (float[1, 1, 4, 4] x) => (float[A, B, C, D] y) {{ {nodes} }}", **sizes)
+    )
+    assert [n.op_type for n in model.graph] == ["Reshape", "Transpose", "Reshape"]

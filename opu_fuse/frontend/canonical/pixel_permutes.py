@@ -223,7 +223,8 @@ def _viewed(axes: list[Axis], shape: Sequence[int]) -> Axes | None:
 
 def _pixels(source: ir.Value, axes: Axes) -> tuple[tuple[Axis, ...], bool] | None:
     """The axes of pixels in the order of the result, and whether its channels are last; None if the
-    source is no map (1, c, h, w), or the result divides its channels.
+    source is no map (1, c, h, w), or the result divides its channels. A Transpose that moved a single
+    channel would be a view, which `reshapes` merges with the Reshape before it.
     """
     shape = static_shape(source)
     if shape is None or len(shape) != 4 or shape[0] != 1 or len(axes) != 4:
@@ -231,7 +232,8 @@ def _pixels(source: ir.Value, axes: Axes) -> tuple[tuple[Axis, ...], bool] | Non
     channels = (shape[1], shape[2] * shape[3])
     for place, rest in ((1, (2, 3)), (3, (1, 2))):
         if _merged(axes[place]) == ((channels,) if channels[0] > 1 else ()):
-            return _merged([axis for other in rest for axis in axes[other]]), place == 3
+            order = _merged([axis for other in rest for axis in axes[other]])
+            return order, place == 3 and channels[0] > 1
     return None
 
 
