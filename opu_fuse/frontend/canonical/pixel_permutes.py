@@ -223,8 +223,8 @@ def _viewed(axes: list[Axis], shape: Sequence[int]) -> Axes | None:
 
 def _pixels(source: ir.Value, axes: Axes) -> tuple[tuple[Axis, ...], bool] | None:
     """The axes of pixels in the order of the result, and whether its channels are last; None if the
-    source is no map (1, c, h, w), or the result divides its channels. A Transpose that moved a single
-    channel would be a view, which `reshapes` merges with the Reshape before it.
+    source is no map (1, c, h, w), or the result divides its channels. To move a single channel
+    is a view, which `reshapes` merges with the Reshape before it.
     """
     shape = static_shape(source)
     if shape is None or len(shape) != 4 or shape[0] != 1 or len(axes) != 4:
