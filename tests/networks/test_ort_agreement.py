@@ -4,12 +4,14 @@ ones at most one off. `benchmarks/ort_agreement.py` prints the rates on whole ne
 
 from collections import defaultdict
 
+import numpy as np
 import pytest
 
 from benchmarks.ort_agreement import Agreement, build, by_operator, keeps_promise, onnxruntime
 from opu_fuse.dfg.interpret import RULES
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
+from tests.networks.attention_blocks import linear, transformer
 from tests.networks.random_layers import draw, kinds_of
 
 HW = load_hw("opu-light")
@@ -22,13 +24,26 @@ def agreements(model, inputs, scales):
     return list(by_operator(compiled.dfg, expected, HW.numeric))
 
 
+def normal_inputs(model):
+    rng = np.random.default_rng(3)
+    return {
+        value.name: rng.normal(
+            size=(1, *[d.dim_value for d in value.type.tensor_type.shape.dim[1:]])
+        ).astype(np.float32)
+        for value in model.graph.input
+    }
+
+
 @pytest.mark.nightly
 def test_every_operator_keeps_the_promise():
     table = defaultdict(lambda: {"pow2": Agreement(), "free": Agreement()})
-    for seed in range(2 * len(kinds_of(HW))):
-        layer = draw(HW, seed)
+    layers = [draw(HW, seed) for seed in range(2 * len(kinds_of(HW)))]
+    cases = [(layer.model, layer.inputs) for layer in layers]
+    products = transformer(13, 8, 1, between="Relu"), linear(16, 4, 2)
+    cases += [(model, normal_inputs(model)) for model in products]
+    for model, inputs in cases:
         for scales in ("pow2", "free"):
-            for op, found in agreements(layer.model, layer.inputs, scales):
+            for op, found in agreements(model, inputs, scales):
                 table[op][scales] += found
     seen = {op.partition(",")[0] for op in table}
     assert seen >= RULES.keys() & HW.dataflow.operators.keys() | {"split"}
