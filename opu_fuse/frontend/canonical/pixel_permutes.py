@@ -83,6 +83,13 @@ class _Chain(Struct, frozen=True, kw_only=True):
         return len(self.pixels) < 2
 
     @property
+    def ends_turned(self) -> bool:
+        """Whether a Transpose puts channels last. That of a single one is a view, which `reshapes`
+        merges with the Reshape before it.
+        """
+        return self.is_last and self.source.shape is not None and self.source.shape[1] != 1
+
+    @property
     def view(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Axes of the pixels of the source, and their order in the result."""
         ordered = sorted(self.pixels, key=lambda axis: -axis[1])
@@ -122,7 +129,7 @@ def _rewrite(graph: ir.Graph, node: ir.Node, chain: _Chain) -> bool:
     merge_sources(node, chain.links[:-1])
     value = chain.source if chain.is_ordered else _permuted(node, chain)
     n, *sizes = chain.target
-    if chain.is_last:
+    if chain.ends_turned:
         value = reshape_before(node, value, (n, sizes[2], *sizes[:2]), name=f"{node.name}/pixels")
         rewrite(node, "Transpose", [value], {"perm": CHANNELS_LAST})
     else:
@@ -144,9 +151,9 @@ def _permuted(node: ir.Node, chain: _Chain) -> ir.Value:
 
 def _is_final(chain: _Chain) -> bool:
     """Whether a chain is one Transpose of these axes and Reshapes, channels last or not."""
-    links = chain.links[: len(chain.links) - chain.is_last]
+    links = chain.links[: len(chain.links) - chain.ends_turned]
     transposes = [link for link in links if is_standard(link, "Transpose")]
-    if len(transposes) != 1 or (chain.is_last and is_standard(chain.links[-1], "Reshape")):
+    if len(transposes) != 1 or (chain.ends_turned and is_standard(chain.links[-1], "Reshape")):
         return False
     extents, order = chain.view
     axes, perm = (
@@ -223,8 +230,7 @@ def _viewed(axes: list[Axis], shape: Sequence[int]) -> Axes | None:
 
 def _pixels(source: ir.Value, axes: Axes) -> tuple[tuple[Axis, ...], bool] | None:
     """The axes of pixels in the order of the result, and whether its channels are last; None if the
-    source is no map (1, c, h, w), or the result divides its channels. To move a single channel
-    is a view, which `reshapes` merges with the Reshape before it.
+    source is no map (1, c, h, w), or the result divides its channels.
     """
     shape = static_shape(source)
     if shape is None or len(shape) != 4 or shape[0] != 1 or len(axes) != 4:
@@ -232,8 +238,7 @@ def _pixels(source: ir.Value, axes: Axes) -> tuple[tuple[Axis, ...], bool] | Non
     channels = (shape[1], shape[2] * shape[3])
     for place, rest in ((1, (2, 3)), (3, (1, 2))):
         if _merged(axes[place]) == ((channels,) if channels[0] > 1 else ()):
-            order = _merged([axis for other in rest for axis in axes[other]])
-            return order, place == 3 and channels[0] > 1
+            return _merged([axis for other in rest for axis in axes[other]]), place == 3
     return None
 
 
