@@ -66,12 +66,17 @@ def read_build(folder: Path) -> Build:
 
 
 def run(
-    board: Board, build: Build, program: Path, bundle: Bundle, inputs: Mapping[str, np.ndarray]
+    board: Board,
+    build: Build,
+    program: Path,
+    bundle: Bundle,
+    inputs: Mapping[str, np.ndarray],
+    seconds: float = LONGEST_RUN_SECONDS,
 ) -> Outcome:
     """Boot, load, and run all images, as many at once as main memory holds.
 
-    RunError for a program of another machine or too large for the board, and where the line or the
-    machine fails.
+    seconds: how long a run may say nothing. RunError for a program of another machine or too large
+    for the board, and where the line or the machine fails.
     """
     if bundle.spec_hash != build.spec_hash:
         raise RunError(
@@ -83,7 +88,8 @@ def run(
     images = image.images_of(bundle, inputs)
     at_once = images_at_once(build, program, bundle)
     whole = [
-        _run_some(board, build, program, bundle, some) for some in _parts(inputs, images, at_once)
+        _run_some(board, build, program, bundle, some, seconds)
+        for some in _parts(inputs, images, at_once)
     ]
     return Outcome(
         outputs={
@@ -115,7 +121,12 @@ def _parts(
 
 
 def _run_some(
-    board: Board, build: Build, program: Path, bundle: Bundle, inputs: Mapping[str, np.ndarray]
+    board: Board,
+    build: Build,
+    program: Path,
+    bundle: Bundle,
+    inputs: Mapping[str, np.ndarray],
+    seconds: float,
 ) -> Outcome:
     payload, at = image.payload(program, bundle, inputs), build.payload
     file = at + len(payload.head)
@@ -127,7 +138,7 @@ def _run_some(
         raise RunError("board", "what was sent is not in its memory", "is the line disturbed?")
     for _ in range(ATTEMPTS):  # a run leaves file and images as they are
         board.start(build.memory)
-        result = outcome(board.lines(LONGEST_RUN_SECONDS), bundle, image.images_of(bundle, inputs))
+        result = outcome(board.lines(seconds), bundle, image.images_of(bundle, inputs))
         if result is not None:
             return result
     raise RunError("board", "its outputs arrive damaged", "is the line disturbed?")
@@ -141,6 +152,9 @@ def main() -> int:
     )
     parser.add_argument("--folder", type=Path, default=Path("out/ulx3s"), help="of the build")
     parser.add_argument("--baud", type=int, default=BAUD)
+    parser.add_argument(
+        "--timeout", type=float, default=LONGEST_RUN_SECONDS, help="seconds of silence of a run"
+    )
     parser.add_argument("--input", action="append", metavar="NAME=X.npy", help="else seeded noise")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write outputs as .npy")
     parser.add_argument("--check", action="store_true", help="compare with the functional engine")
@@ -156,7 +170,7 @@ def _run(options: argparse.Namespace) -> int:
     program, build = Program.load(options.program), read_build(options.folder)
     inputs = read_inputs(options.input) or ports.noise(program.bundle)
     with opened(options.port, options.baud) as line:
-        result = run(Board(line), build, options.program, program.bundle, inputs)
+        result = run(Board(line), build, options.program, program.bundle, inputs, options.timeout)
     milliseconds = 1000 * result.cycles / build.clock_hz
     rest = result.cycles - result.machine
     print(f"{result.cycles} cycles at {build.clock_hz / 1e6:g} MHz, {milliseconds:.3f} ms")

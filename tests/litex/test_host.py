@@ -12,10 +12,12 @@ from litex.tools.litex_term import sfl_ack_crcerror, sfl_ack_error, sfl_ack_succ
 
 from opu_fuse.bundle.file import save
 from opu_fuse.bundle.program import Bundle
+from opu_fuse.devices.opening import open_device
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.options import Options
 from opu_fuse.pipeline import compile_model
+from opu_fuse.program import Program
 from opu_fuse.sim.engine import run as run_engine
 from opu_fuse.sim.ports import noise
 from rtl_sim.litex import host, image
@@ -96,6 +98,29 @@ def test_one_command_boots_the_firmware_and_has_the_functional_engines_outputs(
     expected = run_engine(bundle, TINY, noise(bundle)).outputs["scores"]
     got = np.load(tmp_path / "out" / "scores.npy")
     np.testing.assert_allclose(got.reshape(-1), expected.reshape(-1), rtol=host.RELATIVE)
+
+
+def test_a_board_is_a_device(model: BoardModel, program: tuple[Path, Bundle], build: Path) -> None:
+    ran = Program.load(program[0])
+    (port,) = ran.bundle.inputs
+    images = np.concatenate([noise(ran.bundle)[port.name]] * 3)
+    images[1] //= 2
+    with open_device(f"litex:{model.port},{build}") as device:
+        result = device.run(ran, {port.name: images})
+    assert (result.samples, result.counters["cycles"]) == (3, 200)
+    expected = ran.run(images).outputs["scores"]
+    assert result.outputs["scores"].shape == expected.shape
+    np.testing.assert_allclose(result.outputs["scores"], expected, rtol=host.RELATIVE)
+
+
+def test_a_device_says_why_a_program_does_not_run(
+    program: tuple[Path, Bundle], tmp_path: Path
+) -> None:
+    with (
+        open_device(f"litex:/dev/ttyUSB0,{tmp_path}") as device,
+        pytest.raises(RunError, match=r"litex:.*: does not run the program: .* is no build"),
+    ):
+        device.run(Program.load(program[0]), noise(program[1]))
 
 
 def test_what_the_board_has_is_not_sent_again(
