@@ -22,3 +22,12 @@ def assert_exact(found, hw, rng, shuffles=(None,)):
             wrong = made & (got != values[tensor].reshape(got.shape))
             assert not wrong.any(), f"{tensor}, order {shuffle}: {wrong.sum()} differ"
     return runs
+
+
+def assert_batch_has_single_bits(one, two, hw, rng):
+    """A model compiled for batches of 1 and of 2 has the same outputs for two images."""
+    (port,) = one.bundle.inputs
+    x = {port.name: rng.normal(size=(2, *port.shape[1:])).astype(np.float32)}
+    alone, together = (run(found.bundle, hw, x).outputs for found in (one, two))
+    for name, y in alone.items():
+        np.testing.assert_array_equal(y, together[name])

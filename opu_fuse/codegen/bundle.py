@@ -297,7 +297,7 @@ def _groups(
     for node, base in _maps(dfg, plan):
         if base not in plan.placements:
             views.setdefault(base, []).append(node)
-    pass_of = {norm: group for group, norm in plan.two_results.items()}
+    pass_of = plan.pass_of
     numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
     for index, group in numbered:
         parts = plan.layers[group.index]

@@ -63,18 +63,12 @@ class LitexBoard(Device):
 
     def _host(self, folder: Path, inputs: Iterable[str], images: int) -> str:
         """What the host program says about a run of the program and inputs in a folder."""
-        given = [f"--input={n}={folder / 'inputs' / file_name(n)}.npy" for n in inputs]
-        words = ["--port", self._port, "--folder", str(self._build.resolve())]
-        words += ["--timeout", str(self._timeout * images), "--output", str(folder / "outputs")]
+        command = [sys.executable, "-m", "rtl_sim.litex.host", f"{folder / 'program.opu'}"]
+        command += [f"--port={self._port}", f"--folder={self._build.resolve()}"]
+        command += [f"--timeout={self._timeout * images}", f"--output={folder / 'outputs'}"]
+        command += [f"--input={n}={folder / 'inputs' / file_name(n)}.npy" for n in inputs]
         done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "rtl_sim.litex.host",
-                str(folder / "program.opu"),
-                *given,
-                *words,
-            ],
+            command,
             env=child_environment(),
             capture_output=True,
             text=True,

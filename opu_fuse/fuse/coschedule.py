@@ -50,9 +50,8 @@ def find_co_scheduled(
         best = max(candidates, key=lambda i: spare[i], default=None)
         if best is not None:
             co_scheduled[order[best]] = group
-            slot[position] = (
-                best + 0.5
-            )  # later dependencies see it between its partner and the next
+            # Later dependencies see it between its partner and the next.
+            slot[position] = best + 0.5
     return co_scheduled
 
 

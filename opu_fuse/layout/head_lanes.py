@@ -15,7 +15,7 @@ multiplies by a unit matrix, which has zeros.
     keys    │ head 0, zeros  │ zeros, head 1 │ head 2, zeros │ …
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
 
@@ -271,11 +271,10 @@ def _word(lane: int, width: int) -> int:
     return -(-lane // width) * width
 
 
-def _others(dfg: Dfg, part: int, readers: Iterable[Node], at: int) -> tuple[int, ...]:
+def _others(dfg: Dfg, part: int, readers: Collection[Node], at: int) -> tuple[int, ...]:
     """The other operands of products that read a part as operand `at`; () if something else reads
     it.
     """
-    readers = [*readers]
     pairs = [tuple(map(dfg.base, r.operands)) for r in readers if r.op == "matmul"]
     alike = len(pairs) == len(readers) and all(
         pair[at] == part and pair[1 - at] != part for pair in pairs

@@ -15,8 +15,7 @@ from opu_fuse.schedule.tile_trace import cost_text, size_text
 
 def tiling_lines(tiling: Tiling, hw: HwSpec) -> Iterator[str]:
     """Yield the tile of every layer (rows x columns x channel blocks) and its estimated cost."""
-    partner = {co_scheduled: group for group, co_scheduled in tiling.co_scheduled.items()}
-    passes = {norm: group for group, norm in tiling.two_results.items()}
+    partner, passes = tiling.partner_of, tiling.pass_of
     for index, parts in tiling.layers.items():
         where = f", between the tiles of group {partner[index]}" if index in partner else ""
         if index in passes:

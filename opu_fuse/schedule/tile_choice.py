@@ -150,6 +150,16 @@ class Tiling(Struct, frozen=True, kw_only=True):
     two_results: Mapping[int, int] = {}
 
     @property
+    def partner_of(self) -> dict[int, int]:
+        """Co-scheduled group -> group whose tiles are interleaved with its tiles."""
+        return {norm: group for group, norm in self.co_scheduled.items()}
+
+    @property
+    def pass_of(self) -> dict[int, int]:
+        """Group of a second result -> group whose passes compute it."""
+        return {norm: group for group, norm in self.two_results.items()}
+
+    @property
     def same_step(self) -> list[int]:
         """Groups that run in the same step as their predecessor."""
         several = (*self.fused_stacks, *self.batch_blocks)

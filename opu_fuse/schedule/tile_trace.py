@@ -34,10 +34,10 @@ def explain_tiles(
     """
     nodes = {n.index for n in operators_named(dfg, name, "--explain-tiles")}
     groups = [g for g in partition.groups if nodes & {m.node for m in g.matches}]
-    partner = {co_scheduled: group for group, co_scheduled in plan.co_scheduled.items()}
+    partner = plan.partner_of
     shared = {group: "a fused stack" for stack in plan.fused_stacks for group in stack.groups}
     shared |= {group: "batch blocks" for block in plan.batch_blocks for group in block.groups}
-    pairs = {**plan.two_results, **{norm: group for group, norm in plan.two_results.items()}}
+    pairs = {**plan.two_results, **plan.pass_of}
     shared |= dict.fromkeys(pairs, "two results")
     tiled = [g.index for g in groups if g.index in plan.layers]
     if not tiled:

@@ -86,7 +86,7 @@ class Bench:
         await machine.assert_quiet(40)
         assert not machine.window.touched_outside, f"{name}: used the bus outside the window"
         machine.window.count()
-        if rng.random() < 0.5:  # otherwise, the next start alone must bring the machine back
+        if rng.random() < 0.5:  # otherwise, the next start alone must restart the machine
             await pulse_reset(self.dut)
             await machine.configure()
         text, prepare = self.choose(PREPARED)

@@ -2,8 +2,8 @@
 beside what the page shows.
 
 A block `console` holds commands (`$ …`) and what they print, `pycon` a Python session, `yaml FILE`
-or `c FILE` what to write into a file. `console rtl` runs in the RTL tier only. `…` stands for
-anything, on a line of its own for any lines. What stands behind `>` is a file for what a command
+or `c FILE` what to write into a file. `console rtl` runs in the RTL tier only. `…` is
+anything, on a line of its own for any lines. What follows `>` is a file for what a command
 prints, a command that ends in `&` runs until the page ends.
 """
 

@@ -1,4 +1,4 @@
-"""What a simulated SoC prints is shown and read, whatever stands for the terminal."""
+"""What a simulated SoC prints is shown and read, whatever replaces the terminal."""
 
 import io
 import sys
@@ -14,7 +14,7 @@ class Silent(io.StringIO):
 
     def write(self, text: str) -> int:
         super().write(text)
-        return None  # pyright: ignore[reportReturnType]
+        return None  # pyright: ignore[reportReturnType]  # as colorama does
 
 
 @pytest.mark.parametrize("stdout", [io.StringIO, Silent])

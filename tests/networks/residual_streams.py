@@ -35,7 +35,7 @@ STREAMS = {
     "wide kernel": "a = Conv(x, w) f = Relu(a) e = Conv<pads=[1,1,1,1]>(f, q) b = Add(e, f) "
     f"N(b, n) {_USED}",
 }
-"""x to y, and to z in some; N(map, norm) stands for a norm."""
+"""x to y, and to z in some; N(map, norm) is a norm."""
 ALONE = {
     "pooled": f"{_SUM} p = MaxPool<kernel_shape=[2,2]>(b) N(p, n) h = Conv(n, u) y = Add(h, p)",
     "normalised": f"{_SUM} N(b, n) N(n, m) h = Conv(m, u) y = Add(h, n)",

@@ -16,11 +16,10 @@ from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.tensors import tensor_uses
 from opu_fuse.schedule.tile_choice import with_uses
 from opu_fuse.sim.cycle.run import run_cycle
-from opu_fuse.sim.engine import run
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.shared_banks import due, shared_tiles
 from opu_fuse.timing import segment_cycles
-from tests.exact import assert_exact
+from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.hw.norm_machine import norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.schedule.single_layer import make_shape
@@ -137,11 +136,7 @@ def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     model = blocks.cross(100, heads=3)
     found, together = (compile_model(model, machine, Options(batch=n)) for n in (1, 2))
     assert together.plan.co_scheduled
-    (port,) = found.bundle.inputs
-    x = {port.name: rng.normal(size=(2, *port.shape[1:])).astype(np.float32)}
-    once, twice = (run(c.bundle, machine, x).outputs for c in (found, together))
-    for name, y in once.items():
-        np.testing.assert_array_equal(y, twice[name])
+    assert_batch_has_single_bits(found, together, machine, rng)
 
 
 def test_tiles_of_other_layers_come_late_rather_than_early():

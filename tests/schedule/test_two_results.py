@@ -14,7 +14,7 @@ from opu_fuse.schedule.plan_text import plan_lines, tiling_lines
 from opu_fuse.schedule.tile_trace import explain_tiles
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
-from tests.exact import assert_exact
+from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.hw.norm_machine import norm_machine
 from tests.networks.residual_streams import STREAMS, stream
 
@@ -98,11 +98,7 @@ def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     model = stream("residual", "layer_norm", 13, (3, 5))
     once, twice = (compile_model(model, machine, Options(batch=n)) for n in (1, 2))
     assert twice.plan.two_results
-    (port,) = once.bundle.inputs
-    x = {port.name: rng.normal(size=(2, *port.shape[1:])).astype(np.float32)}
-    one, two = (run(c.bundle, machine, x).outputs for c in (once, twice))
-    for name, y in one.items():
-        np.testing.assert_array_equal(y, two[name])
+    assert_batch_has_single_bits(once, twice, machine, rng)
 
 
 @pytest.mark.usefixtures("always")
