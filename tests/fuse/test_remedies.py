@@ -69,6 +69,15 @@ def test_remedies_for_single_operators_name_what_is_in_their_models():
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_an_operator_of_an_inlined_branch_is_named_by_its_if():
+    name = "test_affine_grid_2d_expanded"
+    dfg, partition = partition_model(dict(node_models(1))[name], load_hw("opu-light"))
+    named = [lever.text for _, lever in levers(partition) if "export If_1 in" in lever.text]
+    assert named, "the model has no such operator any more"
+    assert not [node.name for node in dfg.nodes if node.name == "If_1"]
+
+
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_all_remedies_name_what_the_user_has():

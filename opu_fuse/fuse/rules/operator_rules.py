@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
-from opu_fuse.dfg.graph import Access, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.islands import float_reason, is_asked, left_float
 from opu_fuse.dfg.number_limits import number_error
 from opu_fuse.dfg.unused_lanes import ends_in_zeros
@@ -59,22 +59,34 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return (shape[1], 1, 1) if len(shape) == 2 and shape[0] == 1 and shape[1] > 0 else None
 
 
-def known_shape(context: MatchContext, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+def known_shape(context: MatchContext, node: Node) -> Words | None:
     """{value} has a shape that is unknown after {culprit} ({kind})
 
     Change: declare the shape of {value} in the model (`value_info`)
-    Change: export {culprit} in operators of the ONNX standard, with constant sizes
+    Change: export {culprit:own} in operators of the ONNX standard, with constant sizes
     """
     if not node.is_host or node.op.removeprefix("host:") not in FORMS or node.ir_node is None:
         return None
     unknown = _without_shape((*node.ir_node.inputs, *node.ir_node.outputs))
-    value, culprit = unknown, None if unknown is None else unknown.producer()
-    while value is not None and culprit is not None:
-        value = _without_shape(culprit.inputs)
-        culprit = culprit if value is None else value.producer()
-    if unknown is None or culprit is None:
+    if unknown is None or unknown.producer() is None:
         return None
-    return {"value": unknown.name, "culprit": culprit.name, "kind": culprit.op_type}
+    culprit = _first_without_shape(context.dfg, node)
+    return {"value": unknown.name, "culprit": culprit.called, "kind": _operator(culprit)}
+
+
+def _first_without_shape(dfg: Dfg, node: Node) -> Node:
+    """The operator from which the unknown shape of a node comes: its operands have known shapes."""
+    while True:
+        operands = (dfg[i] for i in node.operands)
+        producers = (dfg[n.operands[0]] if n.kind is Kind.TUPLE_GET else n for n in operands)
+        unknown = (n for n in producers if n.ir_node and _without_shape(n.ir_node.outputs))
+        if (found := next(unknown, None)) is None:
+            return node
+        node = found
+
+
+def _operator(node: Node) -> str:
+    return node.op if node.ir_node is None else node.ir_node.op_type
 
 
 def _without_shape(values: Iterable[ir.Value | None]) -> ir.Value | None:
