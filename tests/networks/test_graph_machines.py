@@ -261,7 +261,7 @@ def test_the_functional_engine_has_onnx_runtimes_bits(name, program):
     assert found.elements
 
 
-ON_RTL = {"two of each in a pass", "six stages"}
+ON_RTL = {"two of each in a pass"}
 
 
 @pytest.mark.rtl

@@ -1,22 +1,28 @@
 """Passes through a norm on the post engine against the page that defines them."""
 
+from itertools import product
+
 import pytest
 
 from opu_fuse import normalisation
 from rtl_sim.benches import norm_model
 from tests.rtl.bench import run_bench
 from tests.rtl.machines import write_machine
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 
 GATE, NIGHT = 35, 350
-"""Thousands of values of every pass on a machine: 10**5 and 10**6 on all three."""
+"""Thousands of values of every pass on a machine; at night 10**6 on all three."""
+
+
+CASES = [*product(["norms", "wide-norms", "two-turn-norms"], [GATE, NIGHT])]
 
 
 @pytest.mark.parametrize(
-    "thousands", [GATE, pytest.param(NIGHT, marks=pytest.mark.nightly)], ids=["gate", "night"]
+    ("machine", "thousands"),
+    by_night(CASES, {("wide-norms", GATE)} | {case for case in CASES if NIGHT in case}),
 )
-@pytest.mark.parametrize("machine", ["norms", "wide-norms", "two-turn-norms"])
 def test_norms_keep_their_page(tmp_path, seed, machine, thousands):
     run_bench(
         tmp_path,

@@ -50,9 +50,8 @@ def machine(text, folder):
     return load_hw(path)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c == "12 by 6" else pytest.mark.nightly) for c in SIX]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", SIX)
 def test_multipliers_that_are_no_power_of_two(case, rtl, rng, tmp_path):
     hold(machine(SIX[case], tmp_path), rtl, rng)
 

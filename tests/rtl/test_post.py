@@ -33,14 +33,17 @@ CASES = {
 
 LIKE_OTHERS = {"micro", "tiny", "1024", "light", "two turns"}
 """What they have, `tiny, widths as synthesised`, `every module` and `four turns` have, too."""
+LONG = {"slow sums, widths as synthesised"}
+"""A round takes 15 seconds."""
 TWINS = {name for name in CASES if f"{name}, widths as synthesised" in CASES} - {"tiny"}
 """With whole widths these find no more than as synthesised, where they prove these to suffice."""
+BY_NIGHT = LIKE_OTHERS | LONG | TWINS
 
 
 @pytest.mark.parametrize(
     ("spec", "rounds", "defines"),
     [
-        pytest.param(*case, id=name, marks=[pytest.mark.nightly] * (name in TWINS | LIKE_OTHERS))
+        pytest.param(*case, id=name, marks=[pytest.mark.nightly] * (name in BY_NIGHT))
         for name, case in CASES.items()
     ],
 )

@@ -23,6 +23,7 @@ from tests.rtl.random_programs import (
     random_image,
     random_program,
 )
+from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 SEEDS = range(12)
@@ -66,7 +67,9 @@ def test_a_memory_may_take_data_before_their_address(spec, caplog):
         caplog.clear()
 
 
-@pytest.mark.parametrize("name", ["every-module", "few-modules", "paired-windows"])
+@pytest.mark.parametrize(
+    "name", by_night(["every-module", "few-modules", "paired-windows"], ["few-modules"])
+)
 def test_random_programs_on_machines_with_more_and_fewer_modules(name, tmp_path):
     other = load_hw(write_machine(name, tmp_path))
     with RtlMachine(other, np.zeros(WINDOW_BYTES, np.uint8)) as machine:
@@ -155,6 +158,7 @@ def test_bandwidth_and_latency_are_what_they_are_set_to(spec):
     assert cycles[200, 8.0] <= cycles[2, 8.0] + 200 * (waits + 1)
 
 
+@pytest.mark.nightly
 def test_waves_are_a_whole_fst_file(spec, tmp_path):
     image, words = program_image(framed([load("feature", 0, 4)], spec))
     path = tmp_path / "waves.fst"
