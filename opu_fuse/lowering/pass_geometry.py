@@ -200,8 +200,13 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     )
     if draft.source == UNIT:
         read = (extent(inside), draft.sequences, read[0])
-    if draft.second is not None and outside != ((outside[0][0], draft.pre_pool[0]),):
-        raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
+    first_lane = min(first for first, _ in outside) if anchored else 0
+    in_first_word = first_lane < word
+    if draft.second is not None:
+        if outside != ((outside[0][0], draft.pre_pool[0]),) or not in_first_word:
+            raise DoesNotFit(last.name, "its channels have to lie next to each other", whole)
+    elif not in_first_word:
+        first_lane = 0  # the words before hold nothing, and are computed with zeros as weights
     images = sequences(draft)
     shape = Shape(
         array=draft.anchor is not None,
@@ -231,7 +236,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         gated=draft.gate is not None,
         upsample=draft.upsample,
         permute=draft.permute,
-        first_lane=min(first for first, _ in outside) if anchored else 0,
+        first_lane=first_lane,
         pool_kind=draft.pool_kind,
         images=images,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),

@@ -168,6 +168,13 @@ def chained(net):
     return [net.node("Add", net.node("Add", x, total), net.conv(total, 18, 18)), x]
 
 
+def later_parts(net):
+    """The parts begin in later words of the maps that hold them; so does their concatenation."""
+    _, b = net.split(net.conv("x", 5, 90), 70, 20)
+    _, d = net.split(net.conv("x", 5, 80), 69, 11)
+    return [net.node("Add", net.conv("x", 5, 31), net.concat(b, d))]
+
+
 def linear_unit(net):
     """One half times a function of the other (GLU), the halves of an odd number of channels."""
     a, b = net.split(net.conv("x", 5, 26), 13, 13)
@@ -237,6 +244,17 @@ def test_what_is_added_to_a_concatenation_is_made_in_its_lanes(build, machine, r
     found = compiled(build, rng, machine)
     assert not found.partition.host
     assert_exact(found, load_hw(machine), rng)
+
+
+def test_a_sum_may_begin_in_a_later_word_than_its_map(rng, tmp_path):
+    """Tiles of one word: the first ones hold no channel."""
+    spec = tmp_path / "joining.yaml"
+    names = "operators: {concat: [mem_rd], split: [mem_rd]}"
+    spec.write_text(f"extends: opu-tiny\nname: joining\ndataflow: {{{names}}}\n")
+    net = Sketch(rng)
+    found = compile_model(net.model(*later_parts(net)), hw := load_hw(spec))
+    assert not found.partition.host
+    assert_exact(found, hw, rng)
 
 
 @pytest.mark.parametrize("machine", ["opu-light", "opu-1024t"])
