@@ -264,7 +264,7 @@ def segment_runs(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -
         low, high = max(lane, begin) // mode.ic, ceil_div(min(lane + lanes, end), mode.ic)
         if low >= high:
             continue
-        if low > stop and stop > start:
+        if low > stop > start:
             yield start, stop - start
         if low > stop or stop == start:
             start = low
