@@ -87,6 +87,17 @@ def test_machines_give_onnxruntimes_bits_and_leave_views_to_the_host(spelling: s
     assert {op.op for op in on_host(program)} <= {"concat", "table"}
 
 
+@pytest.mark.parametrize("spelling", blocks.BOXES)
+def test_what_follows_the_joined_maps_may_remain_in_floats(spelling: str):
+    model = blocks.distances(spelling)
+    joined = [node for node in model.graph.node if node.op_type == "Concat"][-1]
+    joined.name = "joined"
+    program, _, checked = run(model, split_norm_machine(), keep_float=["joined.."])
+    assert checked.passed
+    assert "softmax" not in operators(program)
+    assert operators(program).count("conv") >= 3
+
+
 def test_a_network_that_came_quantised_has_one_softmax():
     """It rounds the joined maps to a scale that is not that of the logits."""
     model = ir.from_proto(blocks.distances("alone"))

@@ -49,11 +49,14 @@ _WHY = "of each map and side, so that other layers run next to its Softmax"
 
 
 class _Bins(Struct, frozen=True, kw_only=True):
-    """A Softmax of bins, the convolution after it, and the convolutions before it, a map each."""
+    """A Softmax of bins, the convolution after it, the convolutions before it, a map each, and what
+    moves values between them and the Softmax.
+    """
 
     softmax: ir.Node
     last: ir.Node
     maps: tuple[ir.Node, ...]
+    between: tuple[ir.Node, ...]
     sides: int
     bins: int
 
@@ -210,6 +213,10 @@ def _read_parts(source: Source, parts: Sequence[Sequence[ir.Value]]) -> None:
             flat.append(reshape_before(node, m, size, name=f"{value.name}/{number}/flat"))
         attributes, name = {"axis": len(shape) - 1}, f"{value.name}/joined"
         joined = move_before(node, "Concat", flat, attributes, name=name, shape=shape)
+        made, before = joined.producer(), source.value.producer()
+        assert made is not None
+        assert before is not None
+        merge_sources(made, [before])
         replace_value(value, joined)
 
 
@@ -234,7 +241,15 @@ def _bins(softmax: ir.Node, source: Source) -> _Bins | None:
         if not (known and unread):
             return None
         maps.append(node)
-    return _Bins(softmax=softmax, last=last, maps=tuple(maps), sides=sides, bins=bins)
+    between = (v.producer() for v in (*joined.inputs, *chain) if v is not None)
+    return _Bins(
+        softmax=softmax,
+        last=last,
+        maps=tuple(maps),
+        between=tuple([node for node in between if node is not None and node not in maps]),
+        sides=sides,
+        bins=bins,
+    )
 
 
 def _compute_each(graph: ir.Graph, found: _Bins) -> None:
@@ -291,14 +306,12 @@ def _probabilities(
         name=f"{node.name}/{side}",
         shape=shape,
     )
-    return insert_before(
-        found.softmax,
-        "Softmax",
-        [logits],
-        {"axis": 1},
-        name=f"{found.softmax.name}/{node.name}/{side}",
-        shape=shape,
-    )
+    name = f"{found.softmax.name}/{node.name}/{side}"
+    result = insert_before(found.softmax, "Softmax", [logits], {"axis": 1}, name=name, shape=shape)
+    made = result.producer()
+    assert made is not None
+    merge_sources(made, found.between)  # who keeps them in floats means the Softmax, too
+    return result
 
 
 def _rows(graph: ir.Graph, value: ir.Value, span: slice, side: int) -> ir.Value:
