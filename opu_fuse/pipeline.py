@@ -143,12 +143,13 @@ def prepare_model(
 
 def norms_of(hw: HwSpec) -> frozenset[str]:
     """ONNX operators of `model/norms.py`, `model/interpolation.py` and `model/rolls.py` that a
-    machine runs: a prepared model suits all machines that have the same.
+    machine runs, and Concat: a prepared model suits all machines that have the same.
     """
     norms = frozenset(name for name, op in NORM_OPERATORS.items() if op in hw.dataflow.operators)
     windows = hw.array.depthwise and "transposed_conv" in hw.dataflow.operators
     moves = {INTERPOLATION} if windows else set()
     moves |= {ROLL} if "permute" in hw.dataflow.operators else set()
+    moves |= {"Concat"} if "concat" in hw.dataflow.operators else set()
     return norms | moves if norms else norms
 
 

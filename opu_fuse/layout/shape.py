@@ -145,6 +145,9 @@ class Shape(Struct, frozen=True, kw_only=True):
     """The only unit before the array multiplies by a gate."""
     upsample: tuple[int, int] = (1, 1)
     """Rows and columns stored per final pixel."""
+    in_runs: tuple[tuple[int, int], ...] = ()
+    """(first lane, lanes) of the runs of lanes that hold input channels, ascending; (): all of
+    `in_channels` do."""
     px: int = 1
     """Neighbouring pixels in a partial-sum word. Also in an output and a residual word, unless
     `spread`."""

@@ -26,7 +26,7 @@ from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, shape_read
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.dram_layout import extent, is_plain
+from opu_fuse.hw.dram_layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import (
@@ -215,6 +215,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         in_channels=extent(inside),
         in_rows=read[1] // images,
         in_cols=read[2],
+        in_runs=_runs(inside) if anchored and draft.second is None else (),
         slot=draft.hw.word_bytes,
         window=draft.window,
         groups=extent(inside) if draft.depthwise else 1 if holes else draft.groups,
@@ -265,6 +266,17 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         zeroes=draft.anchor is not None
         and loads_zeros(draft.dfg, draft.dfg[draft.anchor], lanes, draft.hw),
     )
+
+
+def _runs(pieces: Pieces) -> Pieces:
+    """(first, count) of neighbouring lanes that hold channels, ascending; () where all do."""
+    runs: list[tuple[int, int]] = []
+    for first, count in sorted(pieces):
+        if runs and sum(runs[-1]) == first:
+            first, before = runs.pop()
+            count += before
+        runs.append((first, count))
+    return () if is_plain(tuple(runs)) else tuple(runs)
 
 
 def _pools_with_halo(shape: Shape, draft: Draft) -> bool:

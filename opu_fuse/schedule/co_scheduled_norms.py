@@ -92,6 +92,10 @@ class _Dependences:
             else:
                 yield from self._nearest(other, neighbours)
 
+    def readers(self, unit: PlannedUnit) -> set[int]:
+        """Groups that read what a unit computes."""
+        return {g for group in unit.groups for g in self._nearest(group, self._readers)}
+
     def between(self, units: Sequence[PlannedUnit], at: int) -> range:
         """Positions at which a unit may run, after its last source and before its first reader."""
         position = {group: i for i, unit in enumerate(units) for group in unit.groups}
@@ -115,7 +119,7 @@ def _with_partners(
     norms = [unit for unit in units if _is_norm(unit)]
     if not norms:
         return units
-    now = _transposes_first(units, order)
+    now = _last_readers_last(_transposes_first(units, order), norms, order)
     for norm in norms:
         for _ in range(_MOST):
             better = _with_a_partner(now, norm, order, found, hw)
@@ -138,6 +142,17 @@ def _transposes_first(units: Sequence[PlannedUnit], order: _Dependences) -> list
             first = order.between(now, at).start
             now.insert(first, now.pop(at)) if first < at else None
     return now
+
+
+def _last_readers_last(
+    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: _Dependences
+) -> list[PlannedUnit]:
+    """What reads a norm, and is read by no unit itself, after all others: more of them may be
+    partners of the norm.
+    """
+    readers = {group for norm in norms for group in order.readers(norm)}
+    last = [u for u in units if readers.intersection(u.groups) and not order.readers(u)]
+    return [*(unit for unit in units if unit not in last), *last]
 
 
 def _norms_first(

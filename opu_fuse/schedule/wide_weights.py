@@ -27,21 +27,27 @@ def with_cells(dfg: Dfg, geometry: Geometry, phase: Phase, shape: Shape, hw: HwS
 
 
 def _needed_cells(dfg: Dfg, geometry: Geometry, shape: Shape, hw: HwSpec) -> Cells | None:
-    """`Shape.needed` of a convolution that puts pixels next to each other for a norm.
+    """`Shape.needed` of one-hot weights.
 
-    Such weights are one-hot: with patches of 2 x 2 pixels one weight row of four or more is not
-    zero. Other layers keep their programs.
+    They are those of a permutation of channels, and of a convolution that puts pixels next to each
+    other for a norm: with patches of 2 x 2 pixels one weight row of four or more is not zero. Other
+    layers keep their programs.
     """
-    if geometry.anchor is None or shape.depthwise or not shape.passes:
+    if geometry.anchor is None or shape.depthwise or not is_plain(geometry.out_pieces):
         return None
-    if not is_plain(geometry.out_pieces):
-        return None
-    if dfg[geometry.anchor].op != "conv" or "choice" not in dfg[geometry.anchor].attrs:
+    node = dfg[geometry.anchor]
+    if node.op == "shuffle":
+        # A channel of zeros takes one of its rows: sums begin with some.
+        order = np.maximum(node.attrs["order"], 0)
+        ones = np.arange(len(order)), order, *(np.zeros_like(order) for _ in range(2))
+        inputs = feature_shape(dfg[geometry.source].shape)[0]
+        return next(_cells(dfg, geometry, shape, hw, (len(order), inputs), [ones]))
+    if node.op != "conv" or "choice" not in node.attrs or not shape.passes:
         return None
     weight = filters(dfg, geometry.anchor)
     if weight.dtype != np.int8 or not np.all(weight.any(axis=(1, 2, 3))):
         return None
-    return next(_cells(dfg, geometry, shape, hw, weight, [np.nonzero(weight)]))
+    return next(_cells(dfg, geometry, shape, hw, weight.shape[:2], [np.nonzero(weight)]))
 
 
 def further_cells(
@@ -57,7 +63,7 @@ def further_cells(
         return ()
     if phase.taps is None:
         weight = weight.reshape(len(weight), -1, *shape.kernel)
-    return tuple(_cells(dfg, geometry, shape, hw, weight, _further(weight)))
+    return tuple(_cells(dfg, geometry, shape, hw, weight.shape[:2], _further(weight)))
 
 
 def _cells(
@@ -65,10 +71,13 @@ def _cells(
     geometry: Geometry,
     shape: Shape,
     hw: HwSpec,
-    weight: np.ndarray,
+    channels: tuple[int, int],
     terms: Iterable[tuple[np.ndarray, ...]],
 ) -> Iterator[Cells]:
-    """Yield a sparsity map for each of `terms`: indices (oc, ic, y, x) of nonzero weights."""
+    """Yield a sparsity map for each of `terms`: indices (oc, ic, y, x) of nonzero weights.
+
+    channels: output channels, and input channels of a group.
+    """
     modes = hw.array.modes
     out = math.gcd(*(m.oc for m in modes), min(hw.array.units, hw.word_channels))
     inner = math.gcd(*(m.ic for m in modes))
@@ -78,7 +87,7 @@ def _cells(
         *shape.kernel,
     )
     inputs = feature_shape(dfg[geometry.source].shape)[0]
-    first_inputs = _first_inputs(weight.shape[0], weight.shape[1], inputs)
+    first_inputs = _first_inputs(*channels, inputs)
     for oc, ic, y, x in terms:
         lanes = (
             lanes_of(geometry.out_pieces)[oc],

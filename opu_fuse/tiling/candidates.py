@@ -14,7 +14,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.pixel_packing import can_fetch
 from opu_fuse.layout.shape import POINT, Shape
 from opu_fuse.tiling.chunks import count_loads
-from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.estimate import Estimate, estimate, weight_rows
 from opu_fuse.tiling.tile import (
     Tile,
     ceil_div,
@@ -349,6 +349,9 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
     for index, mode in enumerate(hw.array.modes):
         # Pixels of a map that are weights begin a group.
         if not can_fetch(shape, mode, hw) or (shape.computed and shape.first_lane % mode.oc):
+            continue
+        if shape.needed is not None:  # of all blocks: they differ
+            work.setdefault(weight_rows(shape, mode, hw, (first, last - first), blocks), index)
             continue
         segments = input_segments(shape, mode, hw, first, last - first)
         work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)

@@ -4,7 +4,7 @@ weight packing share.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 from msgspec import Struct
@@ -28,6 +28,7 @@ from opu_fuse.tiling.tile import (
     output_blocks,
     output_groups,
     pre_pool_size,
+    segment_runs,
     segments_per_block,
     spans,
     weight_chunks,
@@ -194,12 +195,14 @@ def _features(
         spans(kernel_cols, col_iterations(shape, mode, hw, tile.kernel[1])),
     ):
         weights = []
-        segments = input_segments(shape, mode, hw, first + at, count)
-        whole = ((first + at) * unit, segments), ky, kx, (group, groups)
+        runs = segment_runs(shape, mode, hw, first + at, count)
+        wholes = [(run, ky, kx, (group, groups)) for run in runs]
+        if not wholes:
+            continue  # no lane of these blocks holds a channel
         if needed.first is None:
-            boxes = _every_box(whole, unit, capacity, load, needed.further)
+            boxes = _every_box(wholes, unit, capacity, load, needed.further)
         else:
-            boxes = _needed_boxes(whole, needed.first, capacity, begun)
+            boxes = _needed_boxes(wholes, needed.first, capacity, begun)
         for accumulate, part, box in boxes:
             (start, several), rows, cols, (begin, outputs) = box
             count_rows = several * rows[1] * cols[1] * outputs
@@ -226,35 +229,36 @@ def _features(
 
 
 def _every_box(
-    whole: tuple[Span, ...],
+    wholes: Sequence[tuple[Span, ...]],
     unit: int,
     capacity: int,
     load: float | None,
     further: Sequence[np.ndarray],
 ) -> Iterator[tuple[bool, int, tuple[Span, ...]]]:
-    """Yield (whether it accumulates, int8 term, box) of the instructions for all rows of a box.
+    """Yield (whether it accumulates, int8 term, box) of the instructions for all rows of boxes.
 
-    A box is (first, count) of segments, kernel rows, column iterations and output groups. unit,
-    capacity, load: as in `weight_chunks`.
+    A box is (first, count) of segments, kernel rows, column iterations and output groups. They
+    differ in segments. unit, capacity, load: as in `weight_chunks`.
     """
-    segments, *kernel, groups = (count for _, count in whole)
-    for group in group_pieces(groups, segments, unit, capacity):
-        chunks = weight_chunks(segments, unit, (kernel[0], kernel[1]), group[1], capacity, load)
-        for number, (s, n, y, yn, x, xn) in enumerate(chunks):
-            piece = (s, n), (y, yn), (x, xn), group
-            inside = tuple([(a + b, c) for (a, _), (b, c) in zip(whole, piece, strict=True)])
-            for part, box in every_part(inside, further):
-                yield bool(part or number), part, box
+    for before, whole in enumerate(wholes):
+        segments, *kernel, groups = (count for _, count in whole)
+        for group in group_pieces(groups, segments, unit, capacity):
+            chunks = weight_chunks(segments, unit, (kernel[0], kernel[1]), group[1], capacity, load)
+            for number, (s, n, y, yn, x, xn) in enumerate(chunks):
+                piece = (s, n), (y, yn), (x, xn), group
+                inside = tuple([(a + b, c) for (a, _), (b, c) in zip(whole, piece, strict=True)])
+                for part, box in every_part(inside, further):
+                    yield bool(before or part or number), part, box
 
 
 def _needed_boxes(
-    whole: tuple[Span, ...], rows: np.ndarray, capacity: int, begun: set[int]
+    wholes: Sequence[tuple[Span, ...]], rows: np.ndarray, capacity: int, begun: set[int]
 ) -> Iterator[tuple[bool, int, tuple[Span, ...]]]:
-    """Yield what `_every_box` does, for the weight rows of a box that are not zero.
+    """Yield what `_every_box` does, for the weight rows of boxes that are not zero.
 
     rows: which are not; begun: output groups that have sums already, extended here.
     """
-    for box in boxes_in(whole, rows):
+    for box in chain.from_iterable(boxes_in(whole, rows) for whole in wholes):
         *inputs, (first, count) = box
         most = max(1, capacity // math.prod(n for _, n in inputs))
         group, end = first, first + count

@@ -151,7 +151,7 @@ def _array_cost(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> tuple[int, i
         cycles = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
         return cycles, rows * loads * hw.array.row_bytes
     mode = hw.array.modes[tile.mode]
-    rows = _weight_rows(shape, mode, hw, cut.in_blocks, blocks)
+    rows = weight_rows(shape, mode, hw, cut.in_blocks, blocks)
     capacity = ranges * (hw.buffers.weight.bank_words // hw.mode_row_words(mode))
     steps = tiles * tile.images * ranges * max(cut.chunks * cut.parts, ceil_div(rows, capacity))
     sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
@@ -219,7 +219,7 @@ def _with_stores(total: float, shape: Shape, hw: HwSpec, tile: Tile, blocks: int
     return max(total + waits * share, cycles * share)
 
 
-def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], blocks: int) -> int:
+def weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], blocks: int) -> int:
     """Weight rows by which each pixel is multiplied. inputs: (first, count) of channel blocks."""
     kernel_rows, kernel_cols = kernel_iterations(shape, mode, hw)
     segments = input_segments(shape, mode, hw, *inputs)

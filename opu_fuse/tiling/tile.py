@@ -247,10 +247,30 @@ def output_groups(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) 
 
 def input_segments(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:
     """Input channel segments of blocks first .. first + count - 1 that hold real channels."""
+    return sum(several for _, several in segment_runs(shape, mode, hw, first, count))
+
+
+def segment_runs(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> Iterator[Span]:
+    """(first, count) of neighbouring input channel segments that hold real channels, of blocks
+    first .. first + count - 1. Segments are absolute.
+    """
+    width = hw.word_channels
+    begin, end = first * width, min((first + count) * width, shape.in_channels)
     if shape.slot < hw.word_bytes:
-        return 1
-    channels = min((first + count) * hw.word_channels, shape.in_channels) - first * hw.word_channels
-    return ceil_div(channels, mode.ic)
+        yield begin // mode.ic, 1
+        return
+    start = stop = 0
+    for lane, lanes in shape.in_runs or ((0, shape.in_channels),):
+        low, high = max(lane, begin) // mode.ic, ceil_div(min(lane + lanes, end), mode.ic)
+        if low >= high:
+            continue
+        if low > stop > start:
+            yield start, stop - start
+        if low > stop or stop == start:
+            start = low
+        stop = high
+    if stop > start:
+        yield start, stop - start
 
 
 def pre_pool_rect(shape: Shape, rect: Rect) -> PrePoolRect:

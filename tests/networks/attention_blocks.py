@@ -302,3 +302,57 @@ def with_constants(text: str, constants: Mapping[str, np.ndarray]) -> onnx.Model
             kept = data.astype(np.float32) if data.dtype.kind == "f" else data
             model.graph.initializer.append(numpy_helper.from_array(kept, name))
     return model
+
+
+_BOXES = {
+    "alone": ("f0 = Reshape(b0, s0)  f1 = Reshape(b1, s1)  f = Concat<axis=2>(f0, f1)", ""),
+    "slices": (
+        """c0 = Concat<axis=1>(b0, k0)  c1 = Concat<axis=1>(b1, k1)
+  f0 = Reshape(c0, s0)  f1 = Reshape(c1, s1)  a = Concat<axis=2>(f0, f1)
+  f = Slice(a, zero, deep, one)  k = Slice(a, deep, end, one)""",
+        "z",
+    ),
+    "split": (
+        """c0 = Concat<axis=1>(b0, k0)  c1 = Concat<axis=1>(b1, k1)
+  f0 = Reshape(c0, s0)  f1 = Reshape(c1, s1)  a = Concat<axis=2>(f0, f1)
+  f, k = Split<axis=1>(a, parts)""",
+        "z",
+    ),
+}
+BOXES = tuple(_BOXES)
+
+
+def distances(
+    spelling: str, *, channels: int = 8, sides: int = 4, bins: int = 4, classes: int = 3
+) -> onnx.ModelProto:
+    """The head of a detector (YOLO): distances of two maps as expected bins, and classes."""
+    c, deep, pixels = channels, sides * bins, 6 * 4 + 3 * 2
+    joined, scores = _BOXES[spelling]
+    width = deep + classes if scores else deep
+    z = f", float[1,{classes},{pixels}] z" if scores else ""
+    text = f"""{_HEADER} g (float[1,{c},6,4] x) => (float[1,{sides},{pixels}] y{z}) {{
+  b0 = Conv(x, w0, v0)  k0 = Conv(x, q0)
+  d = Conv<kernel_shape=[2,2], strides=[2,2]>(x, wd)
+  b1 = Conv(d, w1, v1)  k1 = Conv(d, q1)  {joined}
+  r = Reshape(f, s4)  t = Transpose<perm=[0,2,1,3]>(r)  p = Softmax<axis=1>(t)
+  e = Conv(p, we)  y = Reshape(e, s3)  {"z = Sigmoid(k)" if scores else ""} }}"""
+    rng = np.random.default_rng(deep)
+    return with_constants(
+        text,
+        {
+            **{f"w{i}": rng.normal(size=(deep, c, 1, 1)) / np.sqrt(c) for i in (0, 1)},
+            **{f"v{i}": rng.normal(size=deep) for i in (0, 1)},
+            **{f"q{i}": rng.normal(size=(classes, c, 1, 1)) / np.sqrt(c) for i in (0, 1)},
+            "wd": rng.normal(size=(c, c, 2, 2)) / np.sqrt(4 * c),
+            "we": np.arange(bins, dtype=float).reshape(1, bins, 1, 1),
+            "s0": np.array([1, width, 24]),
+            "s1": np.array([1, width, 6]),
+            "s4": np.array([1, sides, bins, pixels]),
+            "s3": np.array([1, sides, pixels]),
+            "parts": np.array([deep, classes]),
+            "zero": np.array([0]),
+            "deep": np.array([deep]),
+            "end": np.array([np.iinfo(np.int64).max]),
+            "one": np.array([1]),
+        },
+    )

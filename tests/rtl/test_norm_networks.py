@@ -1,5 +1,7 @@
 """Norms and permuting stores on the RTL: bits and cycles of the other engines."""
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 
 from benchmarks.attention_networks import deit, vit
@@ -17,6 +19,7 @@ from tests.networks import attention_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
 from tests.networks.residual_streams import stream
 from tests.networks.test_interpolation import network as resized
+from tests.networks.test_lanes import Sketch
 from tests.networks.test_merged_patches import merging
 from tests.rtl.session import hold_bits, hold_bits_and_cycles
 
@@ -119,3 +122,29 @@ def test_two_results_have_the_same_bits_whatever_the_memory_does(latency, speed)
     functional = run(compiled.bundle, hw, inputs, capture=True)
     simulated = run(compiled.bundle, hw, inputs, engine="rtl", rtl=memory, capture=True)
     hold_bits(compiled.bundle, functional, simulated)
+
+
+def _joined(rng: np.random.Generator) -> ir.Model:
+    """A sum that has the lanes of a split's second half, next to both halves, and a permutation."""
+    net = Sketch(rng)
+    first, second = net.split(net.conv("x", 5, 8), 4, 4)
+    joined = net.concat(first, second, net.node("Add", second, net.conv(second, 4, 4)))
+    y = net.conv(joined, 12, 16)
+    order = net.constant(np.arange(16).reshape(2, 8).T.reshape(-1))
+    return net.model(net.node("Gather", y, order, axis=1))
+
+
+LANES = {
+    **{f"distances, {how}": attention_blocks.distances(how) for how in attention_blocks.BOXES},
+    "joined maps": _joined(np.random.default_rng(4)),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", LANES)
+def test_rows_of_empty_lanes_are_left_out(case, rtl):
+    hw = split_norm_machine()
+    compiled = compile_model(LANES[case], hw, Options(reuse_memory=False))
+    shapes = [layer.shape for parts in compiled.plan.layers.values() for layer in parts]
+    assert any(shape.in_runs or shape.needed is not None for shape in shapes)
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))

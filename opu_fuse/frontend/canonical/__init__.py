@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.frontend.canonical import (
+    binned_distances,
     channel_pads,
     channel_permutes,
     concats_as_sums,
@@ -98,6 +99,7 @@ REWRITES: Mapping[str, Step] = {
     "branches": pools_before_concat.run,  # after padding: pools have their pads
     "resizes": resize_linear.run,
     "shrinking": resize_down.run,
+    "distances": binned_distances.run,  # before averages and joins: it leaves Concats to the host
     "weighted_sums": separable_attention.run,  # before sums: else the host weights them
     "sums": reductions_as_conv.run,  # before averages: it inserts some
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
