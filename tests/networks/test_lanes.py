@@ -205,15 +205,15 @@ def with_a_pool(net):
     return [net.node("Add", small, b)]
 
 
-def halves_of_words(net):
+def halves_of_words(net, c=96):
     """Branches of a word and a half, each read alone, too."""
-    a, b = (net.node("Relu", net.conv("x", 5, 96)) for _ in range(2))
-    return [net.conv(net.concat(a, b), 192, 20), net.conv(a, 96, 3), net.conv(b, 96, 5), a, b]
+    a, b = (net.node("Relu", net.conv("x", 5, c)) for _ in range(2))
+    return [net.conv(net.concat(a, b), 2 * c, 20), net.conv(a, c, 3), net.conv(b, c, 5), a, b]
 
 
-def equal_parts(net):
+def equal_parts(net, c=36):
     """Four branches of which none fits into what is left of a word."""
-    return [net.conv(net.concat(*(net.conv("x", 5, 36) for _ in range(4))), 144, 9)]
+    return [net.conv(net.concat(*(net.conv("x", 5, c) for _ in range(4))), 4 * c, 9)]
 
 
 def after_others(net):

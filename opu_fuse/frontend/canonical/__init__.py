@@ -25,6 +25,7 @@ from opu_fuse.frontend.canonical import (
     group_norms,
     identities,
     image_channels,
+    layers_of_maps,
     lift_1d,
     pixel_permutes,
     pools,
@@ -97,6 +98,7 @@ STEPS: Mapping[str, Step] = {
 }
 REWRITES: Mapping[str, Step] = {
     "branches": pools_before_concat.run,  # after padding: pools have their pads
+    "layers_of_maps": layers_of_maps.run,  # after views: convolutions read (1, c, 1, n)
     "resized_branches": resized_branches.run,  # before resizes: it matches linear ones
     "resizes": resize_linear.run,
     "shrinking": resize_down.run,
@@ -140,7 +142,7 @@ _CROPS = frozenset({"early_crops", "crop_passes"})
 And not before crops whose Concat joins later, when its channels are first.
 """
 _RESIZES = frozenset({"resized_branches", "resizes"})
-"""Not before views: tokens of projections become maps."""
+"""Not before views, if linear Resizes are joined: tokens of projections become maps."""
 
 _PRODUCTS = _as_pass("products", products.run)
 """Runs on the canonical form, in which convolutions and dense layers write maps."""
