@@ -4,16 +4,33 @@ The operands of a joined concatenation are stored one after the other. A map tha
 can begin inside a word: its weights are arranged so that its channels land in the unused lanes, and
 its stores skip the bytes of the neighbours. Narrow maps (DenseNet's 32 channels in words of 64)
 then leave no holes that their readers would multiply by zero. A map with other readers than the
-array and the host begins a word.
+array and the host begins a word. So does one that would end a word later, unless the whole
+concatenation takes fewer words: its stores then move one word more for each pixel.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import elements, feature_shape, readers_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.lanes import is_depthwise
+from opu_fuse.layout.lanes import Shifts, is_depthwise
 from opu_fuse.units import STAGE_OF_OPERATOR
+
+
+class _Part(Struct, frozen=True, kw_only=True):
+    """A value in a concatenation.
+
+    made: the array computes it and can write it to any lanes; movable: they also suit its readers;
+    alone: no value after it has lanes of its last word.
+    """
+
+    value: int
+    channels: int
+    made: bool
+    movable: bool
+    alone: bool
 
 
 def choose_shifts(
@@ -36,18 +53,42 @@ def choose_shifts(
     width, step = hw.word_channels, min(m.oc for m in hw.array.modes if m.px == 1)
     shifts: dict[int, int] = {}
     for outer in sorted(concats, reverse=True):  # the larger before those it contains
-        used_lanes = width  # lanes of the last word
-        for value in dict.fromkeys(dfg.base(i) for i in elements(dfg, outer)):
-            if value not in array_values:
-                used_lanes = width
-                continue
-            count = feature_shape(dfg[value].shape)[0]
-            lane = -(-used_lanes // step) * step
-            first = lane if value in movable and lane + count <= width else 0
-            used_lanes = (shifts.setdefault(value, first) + count - 1) % width + 1
-            if dfg.read_by_products(value):
-                used_lanes = width
+        parts = [
+            _Part(
+                value=value,
+                channels=feature_shape(dfg[value].shape)[0],
+                made=value in array_values,
+                movable=value in movable,
+                alone=dfg.read_by_products(value),
+            )
+            for value in dict.fromkeys(dfg.base(i) for i in elements(dfg, outer))
+        ]
+        ways = (_shifts(parts, shifts, width, step, dense=dense) for dense in (False, True))
+        shifts |= min(ways, key=lambda way: way[1])[0]
     return shifts
+
+
+def _shifts(
+    parts: Iterable[_Part], known: Shifts, width: int, step: int, *, dense: bool
+) -> tuple[dict[int, int], int]:
+    """First lanes of values that may share words, and the words of their concatenation.
+
+    known: those that another concatenation chose; width: lanes of a word; step: lanes at which a
+    value may begin; dense: every value shares a word with its predecessor, else only where it then
+    ends in fewer words.
+    """
+    shifts: dict[int, int] = {}
+    words, used = 0, width  # used: lanes of the last word
+    for part in parts:
+        lane, first = -(-used // step) * step, 0
+        if part.movable and lane < width:
+            later = -(-(lane + part.channels) // width) > -(-part.channels // width)
+            first = lane if dense or not later else 0
+        if part.made:
+            first = shifts[part.value] = known.get(part.value, first)
+        words += -(-(first + part.channels) // width) - (first > 0)
+        used = (first + part.channels - 1) % width + 1 if part.made and not part.alone else width
+    return shifts, words
 
 
 def _made(dfg: Dfg, groups: Sequence[Sequence[int]], hw: HwSpec) -> frozenset[int]:

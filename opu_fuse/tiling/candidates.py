@@ -345,6 +345,7 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
         yield 0, True
         return
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    typical = int(shape.first_lane > 0 and blocks < output_blocks(shape, hw))  # not the partial one
     work = {}
     for index, mode in enumerate(hw.array.modes):
         # Pixels of a map that are weights begin a group.
@@ -354,7 +355,7 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
             work.setdefault(weight_rows(shape, mode, hw, (first, last - first), blocks), index)
             continue
         segments = input_segments(shape, mode, hw, first, last - first)
-        work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)
+        work.setdefault(segments * output_groups(shape, mode, hw, typical, blocks), index)
     best = work[min(work)]
     yield best, False
     yield best, True

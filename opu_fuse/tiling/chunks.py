@@ -4,7 +4,7 @@ weight packing share.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain, product
+from itertools import chain, groupby, product
 
 import numpy as np
 from msgspec import Struct
@@ -104,31 +104,29 @@ def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ..
 
 
 def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
-    """(first block, blocks, mode): the tile's ranges, a last block that is partly empty in a mode
-    of its own when that takes fewer weight rows and loads nothing twice.
+    """(first block, blocks, mode): the tile's ranges, a first or last block that is partly empty in
+    a mode of its own when that takes fewer weight rows and loads nothing twice.
     """
     total = output_blocks(shape, hw)
     first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
     plain = plain and not shape.computed and not shape.passes  # a norm reads all blocks together
     whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
-    partial = shape.pre_pool_channels % hw.word_channels and plain and whole
-    for block, blocks in spans(total, tile.blocks):
-        if block + blocks < total or not partial:
-            yield block, blocks, tile.mode
-            continue
+    ends = {0: shape.first_lane, total - 1: shape.pre_pool_channels % hw.word_channels}
+    modes: dict[int, int] = {}
+    for block in (b for b, partial in ends.items() if partial and plain and whole):
         rows = {
             index: input_segments(shape, mode, hw, first, last - first)
-            * output_groups(shape, mode, hw, total - 1, 1)
+            * output_groups(shape, mode, hw, block, 1)
             for index, mode in enumerate(hw.array.modes)
             if mode.px == 1
         }
-        best = min(rows, key=lambda index: (rows[index], index != tile.mode))
-        if best == tile.mode or blocks == 1:
-            yield block, blocks, best
-            continue
-        yield block, blocks - 1, tile.mode
-        yield total - 1, 1, best
+        modes[block] = min(rows, key=lambda index: (rows[index], index != tile.mode))
+    for start, count in spans(total, tile.blocks):
+        blocks = range(start, start + count)
+        for mode, found in groupby(blocks, lambda block: modes.get(block, tile.mode)):
+            own = [*found]
+            yield own[0], len(own), mode
 
 
 def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:

@@ -4,10 +4,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
+from opu_fuse.tiling.chunks import output_ranges
 from tests.exact import assert_exact
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
@@ -210,7 +212,26 @@ def with_a_pool(net):
     return [net.node("Add", small, b)]
 
 
+def halves_of_words(net, c=96):
+    """Branches of a word and a half, each read alone, too."""
+    a, b = (net.node("Relu", net.conv("x", 5, c)) for _ in range(2))
+    return [net.conv(net.concat(a, b), 2 * c, 20), net.conv(a, c, 3), net.conv(b, c, 5), a, b]
+
+
+def equal_parts(net, c=36):
+    """Four branches of which none fits into what is left of a word."""
+    return [net.conv(net.concat(*(net.conv("x", 5, c) for _ in range(4))), 4 * c, 9)]
+
+
+def after_others(net):
+    """Branches that begin in the words of pools and inputs of others."""
+    small = net.node("MaxPool", net.conv("x", 5, 40), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    parts = [net.conv(small, 40, n) for n in (23, 100, 70)]
+    return [net.conv(net.concat(small, *parts), 233, 8), net.conv(parts[1], 100, 4)]
+
+
 NETWORKS = (joined, dense, crowded, backwards, nested, pooled, halves, thirds, shuffled)
+WIDE = (halves_of_words, equal_parts, after_others)
 
 
 def compiled(build, rng, machine):
@@ -219,7 +240,7 @@ def compiled(build, rng, machine):
 
 
 @pytest.mark.parametrize("machine", ["opu-1024", "opu-micro"])
-@pytest.mark.parametrize("build", NETWORKS)
+@pytest.mark.parametrize("build", NETWORKS + WIDE)
 def test_channels_are_found_where_they_are(build, machine, rng):
     found = compiled(build, rng, machine)
     assert not found.partition.host
@@ -302,6 +323,44 @@ def test_narrow_branches_share_words(rng):
     (joined,) = (t for t in found.bundle.tensors if t.shape[1] == 56)
     assert joined.layout.pieces == ((0, 46), (48, 10))
     assert joined.layout.blocks == 1
+
+
+@pytest.mark.parametrize(("build", "channels", "pieces"), [
+    (halves_of_words, 192, ()),
+    (equal_parts, 144, ((0, 36), (48, 36), (96, 36), (144, 36))),
+])  # fmt: skip
+def test_maps_of_several_words_share_one_where_that_saves_words(build, channels, pieces, rng):
+    found = compiled(build, rng, "opu-1024")
+    (joined,) = (t for t in found.bundle.tensors if t.shape[1] == channels)
+    assert (joined.layout.pieces, joined.layout.blocks) == (pieces, 3)
+
+
+def test_maps_of_several_words_begin_words_where_sharing_saves_none(rng):
+    def branches(net):
+        return [net.conv(net.concat(net.conv("x", 5, 40), net.conv("x", 5, 120)), 160, 9)]
+
+    found = compiled(branches, rng, "opu-1024")
+    layers = [part.layer for parts in found.plan.layers.values() for part in parts]
+    assert layers[-1].in_pieces == ((0, 40), (64, 120))
+
+
+def test_a_first_word_that_is_partly_a_neighbours_has_a_mode_of_its_own(rng):
+    """112 inputs take 7 weight rows for 64 results, and 4 for 32."""
+
+    def branches(net):
+        x = net.conv("x", 5, 112)
+        return [net.conv(net.concat(net.conv(x, 112, 160), net.conv(x, 112, 224)), 384, 8)]
+
+    hw = load_hw("opu-1024")
+    plan = compiled(branches, rng, hw.name).plan
+    layers = [part for parts in plan.layers.values() for part in parts]
+    (layer,) = (part for part in layers if part.layer.shape.first_lane == 32)
+    widest = max(range(len(hw.array.modes)), key=lambda i: hw.array.modes[i].oc)
+    ranges = output_ranges(layer.shape, replace(layer.tile, blocks=4, mode=widest), hw)
+    assert [(r.block, r.blocks) for r in ranges] == [(0, 1), (1, 3)]
+    assert ranges[1].mode == widest != ranges[0].mode
+    chunks = [w for r in ranges for f in r.features for w in f.weights]
+    assert sum(chunk.rows for chunk in chunks) == 4 + 3 * 7
 
 
 def test_a_map_that_others_read_begins_a_word_that_more_share(rng):

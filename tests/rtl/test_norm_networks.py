@@ -9,6 +9,7 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
+from tests.frontend.test_layers_of_maps import mlp
 from tests.hw.norm_machine import (
     narrow_norm_machine,
     norm_machine,
@@ -58,6 +59,15 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
     assert compiled.plan.co_scheduled or case != "co-scheduled heads"
     assert compiled.plan.two_results or case not in TWO_RESULTS
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+def test_an_mlp_with_windows_has_them_too(rtl):
+    hw = window_norm_machine()
+    compiled = compile_model(mlp(11, 7, 6), hw, Options(reuse_memory=False))
+    found = [op.op for group in compiled.bundle.groups for op in group.ops]
+    assert found.count("conv") == 3
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 

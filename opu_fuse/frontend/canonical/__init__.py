@@ -26,6 +26,7 @@ from opu_fuse.frontend.canonical import (
     group_norms,
     identities,
     image_channels,
+    layers_of_maps,
     lift_1d,
     pixel_permutes,
     pools,
@@ -36,6 +37,7 @@ from opu_fuse.frontend.canonical import (
     reshapes,
     resize_down,
     resize_linear,
+    resized_branches,
     row_splits,
     scalar_factors,
     separable_attention,
@@ -97,6 +99,8 @@ STEPS: Mapping[str, Step] = {
 }
 REWRITES: Mapping[str, Step] = {
     "branches": pools_before_concat.run,  # after padding: pools have their pads
+    "layers_of_maps": layers_of_maps.run,  # after views: convolutions read (1, c, 1, n)
+    "resized_branches": resized_branches.run,  # before resizes: it matches linear ones
     "resizes": resize_linear.run,
     "shrinking": resize_down.run,
     "distances": binned_distances.run,  # before averages and joins: it leaves Concats to the host
@@ -136,10 +140,11 @@ def _as_pass(name: str, run: Step) -> Pass:
 _CANONICAL = _fixed_point(STEPS)
 _FOR_FUSING = _fixed_point({**STEPS, **REWRITES})
 _CROPS = frozenset({"early_crops", "crop_passes"})
-_WITHOUT_CROPS = _fixed_point({k: v for k, v in {**STEPS, **REWRITES}.items() if k not in _CROPS})
-"""Before products: their operands are maps of all pixels then, which a crop would not leave. And
-before crops whose Concat joins later, when its channels are first.
+"""Not before products: their operands are maps of all pixels then, which a crop would not leave.
+And not before crops whose Concat joins later, when its channels are first.
 """
+_RESIZES = frozenset({"resized_branches", "resizes"})
+"""Not before views, if linear Resizes are joined: tokens of projections become maps."""
 
 _PRODUCTS = _as_pass("products", products.run)
 """Runs on the canonical form, in which convolutions and dense layers write maps."""
@@ -155,12 +160,21 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     InternalError if the steps reach no fixed point.
     """
     form = first = _FOR_FUSING if rewriting else _CANONICAL
-    if rewriting and (products.multiplies_maps(model) or _joins_pieces(model)):
-        first = _WITHOUT_CROPS
+    later = _later(model) if rewriting else frozenset()
+    if later:
+        first = _fixed_point({k: v for k, v in {**STEPS, **REWRITES}.items() if k not in later})
     Sequential([_OPTIONAL, first]).run_once(model)  # only steps that the context enables
     if Sequential([_PRODUCTS]).run_once(model)[1] or first is not form:
         Sequential([form]).run_once(model)
     step("names", model, fix_names)
+
+
+def _later(model: ir.Model) -> frozenset[str]:
+    """Rewrites that wait until the model has its canonical form."""
+    crops = products.multiplies_maps(model) or _joins_pieces(model)
+    return frozenset().union(
+        _CROPS if crops else (), _RESIZES if resized_branches.joins_resized(model) else ()
+    )
 
 
 def _joins_pieces(model: ir.Model) -> bool:

@@ -73,7 +73,7 @@ def is_of_norm(node: ir.Node) -> bool:
 
 
 def _before_reshape(graph: ir.Graph, node: ir.Node) -> bool:
-    """Normalise a map instead of a row of its pixels, which a Reshape makes for nobody else."""
+    """Normalise a map instead of a row of its pixels, which a Reshape makes."""
     if node.op_type not in graph.meta.get(NORMS_KEY, ()):
         return False
     last, turned = operand(node, 0), sole_reader(node.outputs[0])
@@ -84,7 +84,7 @@ def _before_reshape(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     x, size = reshape.inputs[0], static_shape(row)
     shape = static_shape(x)
-    if not is_standard(reshape, "Reshape") or sole_reader(row) is not before or x is None:
+    if not is_standard(reshape, "Reshape") or x is None:
         return False
     if shape is None or size is None or len(shape) != len(size) or shape[2] == 1:
         return False
