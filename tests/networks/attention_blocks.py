@@ -246,6 +246,17 @@ def separable(channels: int, size: tuple[int, int], *, patch: int = 2) -> onnx.M
     )
 
 
+def classified(tokens: int, channels: int = 16) -> onnx.ModelProto:
+    """A Softmax of channels and its sums, which are an output; next to them two other layers."""
+    c, size = channels, f"float[1,{channels},1,{tokens}]"
+    text = f"""{_HEADER} g ({size} x) => (float[1,4,1,{tokens}] y, {size} z) {{
+  s = Conv(x, ws)  p = Softmax<axis=1>(s)  y = Conv(p, wy)
+  a = Conv<pads=[0,2,0,2]>(x, wa)  r = Relu(a)  z = Conv<pads=[0,2,0,2]>(r, wz) }}"""
+    rng = np.random.default_rng(0)
+    sizes = {"ws": (c, c, 1, 1), "wy": (4, c, 1, 1), "wa": (c, c, 1, 5), "wz": (c, c, 1, 5)}
+    return with_constants(text, {k: rng.normal(size=n) / np.sqrt(c) for k, n in sizes.items()})
+
+
 _ENDS = {"zero": 0, "last": -1, "end": np.iinfo(np.int64).max, "two": 2, "three": 3}
 
 

@@ -132,6 +132,18 @@ def test_heads_alike_are_timed_once(machine, monkeypatch):
     assert few < 0.6 * (len(timed) - few)
 
 
+def test_what_reads_a_norm_last_leaves_it_the_layers_after(machine, rng, monkeypatch):
+    model = blocks.classified(120)
+    found = compile_model(model, machine)
+    assert found.plan.co_scheduled
+    assert_exact(found, machine, rng, (None, 1))
+    monkeypatch.setattr(co_scheduled_norms, "_last_readers_last", lambda units, *_: [*units])
+    before = compile_model(model, machine)
+    assert not before.plan.co_scheduled
+    cycles = [run_cycle(c.bundle, machine).counters["cycles"] for c in (found, before)]
+    assert cycles[0] < cycles[1]
+
+
 def test_images_of_a_batch_have_the_bits_of_each(machine, rng):
     model = blocks.cross(100, heads=3)
     found, together = (compile_model(model, machine, Options(batch=n)) for n in (1, 2))
