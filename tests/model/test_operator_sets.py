@@ -133,6 +133,7 @@ DISPATCH = {
         "frontend/importing/decompose/sequences.py",
         "_elements",
     ): "makers without a sequence before them",
+    ("frontend/canonical/binned_distances.py", "run"): "what a machine has to run for its rule",
     ("frontend/canonical/convolutions.py", "run"): RULE,
     ("frontend/canonical/elementwise.py", "_RULES"): RULE,
     ("frontend/canonical/identities.py", "_NEUTRAL"): VALUE,
