@@ -167,6 +167,17 @@ CASES = {
         ["o"],
         ["shuffle"],
     ),
+    "every other column of an input": (
+        "float[1,3,8,8] x",
+        "float[1,3,8,4] o, float[1,4,8,8] y",
+        (
+            "a = Constant<value_ints=[0]>() b = Constant<value_ints=[8]>() "
+            "c = Constant<value_ints=[3]>() d = Constant<value_ints=[2]>() "
+            f"o = Slice(x, a, b, c, d) y = {CONV}(x, w)"
+        ),
+        ["o"],
+        ["Slice"],
+    ),
     "a shuffle of an input": (
         "float[1,4,8,8] x",
         "float[1,4,8,8] o, float[1,4,8,8] y",
