@@ -8,7 +8,6 @@ instruction words after the first, and waits for memory that later maps reuse.
 from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from opu_fuse.hw import unit_rates
 from opu_fuse.hw.dram_layout import Layout
@@ -34,7 +33,7 @@ from opu_fuse.tiling.depthwise import depthwise_cycles
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
-from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress
+from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Space, Stage
 
@@ -43,21 +42,6 @@ ISSUE = 3
 
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
-
-
-class Read(NamedTuple):
-    """The input of a compute step.
-
-    bank: first word of the feature bank;
-    ready: cycle at which the input is complete;
-    images: images of the tile;
-    size: rows and columns of partial sums per image.
-    """
-
-    bank: int
-    ready: float
-    images: int
-    size: tuple[int, int]
 
 
 class TimeSink:
