@@ -52,15 +52,14 @@ class UnitOrder:
     def allows(self, units: Sequence[PlannedUnit], some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.
 
-        Of a unit that computes the last ranges of a layer, the other layers read the first ones.
+        Those with parts of a layer are left out: its first ranges run where the layer ran, and what
+        is next to the others reads the first ones alone.
         """
         at = {group: i for i, unit in enumerate(units) for group in unit.groups}
-        split = {unit.groups[0] for unit in units if unit.layers[0].partial}
         return all(
-            all(at.get(g, -1) < at[unit.groups[0]] for g in self.sources(unit) if g not in own)
+            all(at.get(g, -1) < at[unit.groups[0]] for g in self.sources(unit))
             and all(at.get(g, len(units)) > at[unit.groups[0]] for g in self.readers(unit))
             for unit in some
-            for own in [split.intersection(unit.groups)]
             if not unit.layers[0].partial
         )
 
