@@ -166,7 +166,7 @@ def _pipelines(
     """Yield the units of each pipeline that the banks of partial sums have room for."""
     (norm,) = heads[0].norm.layers
     widths, count = slot_widths(norm.shape, norm.tile, hw)[:_WIDTHS], len(heads)
-    early = sorted({1, 2, count // 2, count} - {0}) if source else []
+    early = sorted({2, -(-count // 2), count}) if source else []
     together = (False, True) if any(head.turned for head in heads) else (False,)
     plans = [(n, *how) for n in (*early, 0) if n <= count for how in product(_SHARES, together)]
     tried: set[Hashable] = set()
