@@ -93,6 +93,8 @@ def _computes_whole_rows(unit: PlannedUnit, images: int) -> bool:
     if len(unit.layers) != 1 or unit.stack is not None:
         return False
     layer = unit.layers[0]
+    if layer.partial:
+        return False
     if layer.shape.images not in {1, images}:  # its images are token sequences
         return False
     if layer.shape.phased or layer.shape.permute is not None:

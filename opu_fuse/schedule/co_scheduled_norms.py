@@ -6,22 +6,23 @@ are computed into the same banks of partial sums meanwhile (`tiling/shared_banks
 tile schedule decides whether that is faster.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.coschedule import WINDOW, dependences
 from opu_fuse.fuse.group_order import Step
-from opu_fuse.fuse.partition import Partition, members
+from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
+from opu_fuse.schedule.head_pipelines import Slots, attentions, with_pipelines
 from opu_fuse.schedule.segment_order import SegmentSteps
 from opu_fuse.schedule.tile_choice import Tiling, retiled, with_uses
+from opu_fuse.schedule.unit_order import UnitOrder
 from opu_fuse.tiling.shared_banks import shared_tiles
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import Known, saved
@@ -43,6 +44,7 @@ class _Found(Struct, frozen=True):
     tiles: dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]] = field(
         default_factory=dict
     )
+    slots: Slots = field(default_factory=Slots)
     cycles: Known = field(default_factory=dict)
 
 
@@ -50,20 +52,22 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     """Put layers into units with norms, or norms earlier, where that is faster, with their tiles
     and order.
     """
-    order, found = _Dependences(dfg, partition, tiling), _Found()
+    order, found = UnitOrder(dfg, partition, tiling, hw), _Found()
     segments: list[SegmentSteps] = []
     changed: list[PlannedUnit] = []
     for segment, units in zip(tiling.order, planned_units(tiling, hw), strict=True):
         now = _with_partners(units, order, found, hw)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
-    if segments == [*tiling.order]:
+    if not changed and segments == [*tiling.order]:
         return tiling
     new = {g: x for unit in changed for g, x in zip(unit.groups, unit.layers, strict=True)}
     fillers = {a: b for unit in changed for a, b in pairwise(unit.groups)}
+    first = {u.groups[0]: len(u.layers[0].ranges) for u in changed if _is_first(u)}
     tiling = replace(
         retiled(tiling, hw, new),
         co_scheduled={**tiling.co_scheduled, **fillers},
+        first_ranges=first,
         order=tuple(segments),
     )
     return with_uses(dfg, tiling, hw)
@@ -71,54 +75,25 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
 
 def _in_order(segment: SegmentSteps, units: Sequence[PlannedUnit]) -> SegmentSteps:
     """The steps of a segment with its units in another order. Groups of views remain in place."""
-    groups = (group for unit in units for group in unit.groups)
+    groups = (group for unit in units if not _is_first(unit) for group in unit.groups)
     run = {group for unit in units for group in unit.groups}
     steps = [Step(group=next(groups)) if s.group in run else s for s in segment.steps]
     return replace(segment, steps=tuple(steps))
 
 
-class _Dependences:
-    """Between the groups of a model that run on the machine; those of views only have no unit."""
-
-    def __init__(self, dfg: Dfg, partition: Partition, tiling: Tiling) -> None:
-        self._sources, self._readers = dependences(dfg, members(partition))
-        self._run = frozenset(tiling.layers)
-
-    def _nearest(self, group: int, neighbours: Sequence[Collection[int]]) -> Iterator[int]:
-        """Neighbours that run, looking through the others."""
-        for other in neighbours[group]:
-            if other in self._run:
-                yield other
-            else:
-                yield from self._nearest(other, neighbours)
-
-    def readers(self, unit: PlannedUnit) -> set[int]:
-        """Groups that read what a unit computes."""
-        return {g for group in unit.groups for g in self._nearest(group, self._readers)}
-
-    def between(self, units: Sequence[PlannedUnit], at: int) -> range:
-        """Positions at which a unit may run, after its last source and before its first reader."""
-        position = {group: i for i, unit in enumerate(units) for group in unit.groups}
-        sources, readers = (
-            [
-                position[g]
-                for group in units[at].groups
-                for g in self._nearest(group, near)
-                if position.get(g, at) != at
-            ]
-            for near in (self._sources, self._readers)
-        )
-        after, before = max(sources, default=-1), min(readers, default=len(units))
-        return range(max(after + 1, at - WINDOW), min(before, at + WINDOW))
+def _is_first(unit: PlannedUnit) -> bool:
+    """Whether a unit computes the first ranges of a layer whose others are co-scheduled."""
+    return len(unit.layers) == 1 and unit.layers[0].partial
 
 
 def _with_partners(
-    units: Sequence[PlannedUnit], order: _Dependences, found: _Found, hw: HwSpec
+    units: Sequence[PlannedUnit], order: UnitOrder, found: _Found, hw: HwSpec
 ) -> Sequence[PlannedUnit]:
     """The units of a segment in which norms have partners, if that is faster."""
     norms = [unit for unit in units if _is_norm(unit)]
     if not norms:
         return units
+    heads = attentions(units, norms, order)
     now = _last_readers_last(_transposes_first(units, order), norms, order)
     for norm in norms:
         for _ in range(_MOST):
@@ -127,11 +102,12 @@ def _with_partners(
                 break
             now, norm = better
     now = _norms_first(now, order, found, hw)
+    now = with_pipelines(now, heads, order, found.slots, found.cycles, hw)
     gain, near = saved(units, now, hw, found.cycles) if now != units else (0.0, 0.0)
     return now if gain > RESOLUTION * near else units
 
 
-def _transposes_first(units: Sequence[PlannedUnit], order: _Dependences) -> list[PlannedUnit]:
+def _transposes_first(units: Sequence[PlannedUnit], order: UnitOrder) -> list[PlannedUnit]:
     """Passes that transpose values directly after their sources: between others, one of them takes
     the bank of partial sums that these need.
     """
@@ -145,7 +121,7 @@ def _transposes_first(units: Sequence[PlannedUnit], order: _Dependences) -> list
 
 
 def _last_readers_last(
-    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: _Dependences
+    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
 ) -> list[PlannedUnit]:
     """What reads a norm, and is read by no unit itself, after all others: more of them may be
     partners of the norm.
@@ -156,7 +132,7 @@ def _last_readers_last(
 
 
 def _norms_first(
-    units: Sequence[PlannedUnit], order: _Dependences, found: _Found, hw: HwSpec
+    units: Sequence[PlannedUnit], order: UnitOrder, found: _Found, hw: HwSpec
 ) -> Sequence[PlannedUnit]:
     """The units with norms a few places earlier where that is faster: the array computes the
     product of the next head while post computes the softmax of this one.
@@ -174,7 +150,7 @@ def _norms_first(
 
 
 def _with_a_partner(
-    now: Sequence[PlannedUnit], norm: PlannedUnit, order: _Dependences, found: _Found, hw: HwSpec
+    now: Sequence[PlannedUnit], norm: PlannedUnit, order: UnitOrder, found: _Found, hw: HwSpec
 ) -> tuple[list[PlannedUnit], PlannedUnit] | None:
     """The units and the norm's with a further partner; None if none is faster."""
     at = now.index(norm)

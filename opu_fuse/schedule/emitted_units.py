@@ -56,6 +56,10 @@ def planned_units(
             while together[-1] in tiling.co_scheduled:
                 together.append(tiling.co_scheduled[together[-1]])
             parts, several = tuple(part for g in together for part in layers[g]), len(together) > 1
+            if group in tiling.first_ranges:
+                first, rest = parts[0].split(tiling.first_ranges[group])
+                units.append(PlannedUnit(layers=(first,), groups=(group,)))
+                parts = rest, *parts[1:]
             units.append(PlannedUnit(layers=parts, interleaved=several, groups=tuple(together)))
         units = with_residents(units, hw)
         if store_all:

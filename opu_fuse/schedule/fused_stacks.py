@@ -96,6 +96,8 @@ def _link(producer: PlannedUnit, reader: PlannedUnit, images: int) -> bool:
     if len(producer.layers) != 1 or len(reader.layers) != 1:
         return False
     (first,), (second,) = producer.layers, reader.layers
+    if first.partial or second.partial:
+        return False
     layout = second.reads.layout
     return (
         all(layer.shape.images in {1, images} for layer in (first, second))

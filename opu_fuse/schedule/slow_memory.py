@@ -29,7 +29,8 @@ def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
     taken: dict[int, TiledLayer] = {}
     for units in planned_units(tiling, hw):
         for at, (group, *co_scheduled) in enumerate(unit.groups for unit in units):
-            for tile in () if co_scheduled else others.get(group, ()):
+            fixed = co_scheduled or units[at].layers[0].partial
+            for tile in () if fixed else others.get(group, ()):
                 other = replace(units[at], layers=(units[at].layers[0].with_tile(tile, hw),))
                 changed = [*units[:at], other, *units[at + 1 :]]
                 gain, near = saved(units, changed, hw)

@@ -130,6 +130,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
     layers: group index -> tiled layers, one per phase (groups of views only have none);
     co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
     two_results: group -> group of a norm of its result, which is computed in the same passes;
+    first_ranges: co-scheduled group -> output ranges that it computes before, in a unit of its own;
     order, uses: execution order, and the live ranges that follow from it;
     layout: data layout of all values;
     constants_bytes: bytes of all constants;
@@ -148,6 +149,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
     stack_trials: tuple[StackTrial, ...] = ()
     batch_blocks: tuple[BatchBlock, ...] = ()
     two_results: Mapping[int, int] = {}
+    first_ranges: Mapping[int, int] = {}
 
     @property
     def partner_of(self) -> dict[int, int]:

@@ -98,7 +98,7 @@ def _paired(
 ) -> PlannedUnit | None:
     """The unit of a norm and the group that computes its operand; None where it gains nothing."""
     source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
-    if source is None or len(source.layers) != 1:
+    if source is None or len(source.layers) != 1 or source.layers[0].partial:
         return None
     both = _both(source, norm, dfg, partition, tiling, hw)
     if both is None:

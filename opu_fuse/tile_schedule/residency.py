@@ -94,6 +94,7 @@ def _resident_maps(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Re
         if firsts and not whole and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
             stored = _readers(units[len(writers) :], reader) < writers[-1].readers
+            stored = stored or reader.partial  # its other ranges may load the map again
             return [
                 ResidentMap(node=node, layout=layout, block=block, stored=stored)
                 for block in firsts

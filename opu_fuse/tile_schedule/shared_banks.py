@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
 from opu_fuse.tiling.shared_banks import due
+from opu_fuse.tiling.tile import ceil_div
 
 Layer = TypeVar("Layer", bound=TiledLayer)
 
@@ -12,21 +13,45 @@ Layer = TypeVar("Layer", bound=TiledLayer)
 def shared_slots(
     layers: Sequence[Layer], bank_words: int
 ) -> Iterator[list[tuple[Layer, LayerTile, int]]]:
-    """Yield the tiles of each bank, with their first words in it: one of the norm, which is the
-    last layer, and some of the others. Tiles that are left have banks of their own.
+    """Yield the tiles of each bank, with their first words in it: one of a norm, and some of the
+    other layers, which precede the norms. Tiles that are left have banks of their own.
     """
-    norm, done = layers[-1], 0
-    others = [(layer, tile) for layer in layers[:-1] for tile in layer.tiles]
-    for slot, tile in enumerate(norm.tiles, 1):
+    norms = [(layer, tile) for layer in layers if layer.shape.passes for tile in layer.tiles]
+    others = [layer for layer in layers if not layer.shape.passes]
+    done = [0] * len(others)
+    for slot, (norm, tile) in enumerate(norms, 1):
         together, used = [(norm, tile, 0)], _words(norm, tile)
-        for other in others[done : due(slot, len(others), len(norm.tiles))]:
-            if used + _words(*other) > bank_words:
-                break
-            together.append((*other, used))
-            used += _words(*other)
-        done += len(together) - 1
+        for number, layer in enumerate(others):
+            tiles = layer.tiles
+            for other in tiles[done[number] : _due(layer, slot, len(norms))]:
+                if used + _words(layer, other) > bank_words:
+                    break
+                together.append((layer, other, used))
+                used += _words(layer, other)
+                done[number] += 1
         yield together
-    yield from ([(*other, 0)] for other in others[done:])
+    for layer, first in zip(others, done, strict=True):
+        together, used = [], 0
+        for tile in layer.tiles[first:]:
+            if together and (not layer.partial or used + _words(layer, tile) > bank_words):
+                yield together
+                together, used = [], 0
+            together.append((layer, tile, used))
+            used += _words(layer, tile)
+        if together:
+            yield together
+
+
+def _due(layer: TiledLayer, slot: int, slots: int) -> int:
+    """Tiles of a layer before the end of a slot. What the unit after it waits for comes early:
+    further ranges of a layer, and, after the first slot, values that are transposed.
+    """
+    tiles = len(layer.tiles)
+    if layer.partial:
+        return ceil_div(slot * (tiles - 1), slots + 1)
+    if layer.shape.unit and slots > 1:
+        return ceil_div((slot - 1) * tiles, slots - 1)
+    return due(slot, tiles, slots)
 
 
 def _words(layer: TiledLayer, tile: LayerTile) -> int:

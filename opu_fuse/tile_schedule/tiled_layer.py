@@ -55,6 +55,7 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     readers: reads of the allocation that holds the output (`residency.count_reads`);
     phase: the rows and columns of its output that it computes;
     images: (first, count) of the batch's images; None: all.
+    partial: whether these are not all ranges; another unit computes the others.
     """
 
     tile: Tile
@@ -65,6 +66,7 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     readers: int
     phase: Phase = WHOLE
     images: Span | None = None
+    partial: bool = False
 
     @property
     def maps(self) -> Maps:
@@ -108,7 +110,8 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
             for col, cols in spans(shape.out_cols, tile.cols)
         ]
         pairs = [(rect, pre_pool_rect(shape, rect)) for rect in rects]
-        if tile.weights_outer:
+        # The last ranges one after the other: what reads the first of them need not wait for all.
+        if tile.weights_outer or (self.partial and self.ranges[0].block):
             return [LayerTile(out, *pair) for out in self.ranges for pair in pairs]
         return [LayerTile(out, *pair) for pair in pairs for out in self.ranges]
 
@@ -129,8 +132,18 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         """Return the layer with another tile."""
         across = cols_per_iteration(self.shape, hw.array.modes[tile.mode], hw)
         return replace(
-            self, tile=tile, ranges=output_ranges(self.shape, tile, hw), cols_per_iteration=across
+            self,
+            tile=tile,
+            ranges=output_ranges(self.shape, tile, hw),
+            cols_per_iteration=across,
+            partial=False,
         )
+
+    def split(self, first: int) -> tuple[Self, Self]:
+        """The first output ranges, and the others."""
+        parts = self.ranges[:first], self.ranges[first:]
+        before, after = (replace(self, ranges=part, partial=True) for part in parts)
+        return before, after
 
 
 def blocks_at_once(layer: TiledLayer, tile: LayerTile, hw: HwSpec) -> int:

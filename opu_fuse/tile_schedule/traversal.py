@@ -145,7 +145,8 @@ class TileSchedule(Generic[Layer, Read]):
         banks = self._banks[Space.PSUM]
         for tiles in shared_slots(layers, banks.bank_words):
             bank = banks.take_oldest()
-            for layer, tile, word in tiles:
+            # Scores wait for the first ranges of a layer, so the others go first.
+            for layer, tile, word in sorted(tiles, key=lambda each: not each[0].partial):
                 self._accumulate(layer, tile, psum=bank + word)
             for layer, tile, word in reversed(tiles):
                 self._post(layer, tile, bank + word)

@@ -27,6 +27,9 @@ _WIDTHS = 7
 _SHARES = (1, 2, 3, 4, 6, 8)
 """Tiles of another layer in a bank that are tried."""
 
+_INSTRUCTION = 12
+"""Cycles between two instructions of post."""
+
 
 def due(slot: int, tiles: int, slots: int) -> int:
     """Tiles of other layers that are scheduled before the end of a slot, numbered from 1. The last
@@ -59,6 +62,73 @@ def shared_tiles(
             least, tile = min(costs, key=lambda cost: cost[0])
             found.append((least, (own, tile)))
     return [tiles for _, tiles in sorted(found, key=lambda each: each[0])]
+
+
+def slot_widths(norm: Shape, tile: Tile, hw: HwSpec) -> list[Tile]:
+    """Tiles of a norm of other widths, the widest that leave words of a bank."""
+    return [*_narrower(norm, tile, hw)]
+
+
+def slot_tiles(
+    norm: Shape, own: Tile, others: Sequence[Shape], hw: HwSpec
+) -> tuple[Tile, ...] | None:
+    """Tiles of layers that share the banks of a norm in tiles of a size; None if no bank holds all.
+
+    Each has the tile with the fewest predicted cycles among those that fit what the layers before
+    it leave.
+    """
+    slots = own.pieces(norm, hw)
+    chosen: list[Tiled] = [(norm, own)]
+    for shape in others:
+        added = _added(chosen, shape, slots, hw)
+        if added is None:
+            return None
+        chosen.append((shape, added))
+    return tuple([tile for _, tile in chosen[1:]])
+
+
+def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Tile | None:
+    """The best tile of a layer next to others, of which the first is a norm; None if none fits."""
+    room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in chosen)
+
+    def cost(tile: Tile) -> float:
+        pieces = tile.pieces(shape, hw)
+        return _cycles([*chosen, (shape, tile)], slots, hw) + _INSTRUCTION * pieces
+
+    tiles = _slices(shape, chosen[0][1], slots, hw)
+    return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
+
+
+def source_tiles(norm: Shape, own: Tile, source: Shape, share: int, hw: HwSpec) -> list[Tile]:
+    """Tiles of a layer, so many of which fit into a bank next to a norm in tiles of a size, faster
+    ones first.
+    """
+    room = hw.buffers.psum.bank_words - _words(norm, own, own.pieces(norm, hw), hw)
+    tiles = _others(source, hw, room // share)
+    return sorted(tiles, key=lambda t: estimate(source, hw, t).total_cycles)
+
+
+def whole_tile(shape: Shape, hw: HwSpec) -> Tile | None:
+    """The tile of a layer with the fewest cycles of the array and of pieces; None if none fits."""
+    tiles = _others(shape, hw, hw.buffers.psum.bank_words)
+
+    def cost(tile: Tile) -> float:
+        cycles = estimate(shape, hw, tile).compute_cycles
+        return cycles + _INSTRUCTION * tile.pieces(shape, hw)
+
+    return min(tiles, key=cost, default=None)
+
+
+def _slices(shape: Shape, own: Tile, slots: int, hw: HwSpec) -> Iterator[Tile]:
+    """Yield tiles of a layer, as many rows as those of a norm, or parts of a row."""
+    for tile in _others(shape, hw, hw.buffers.psum.bank_words - 1):
+        yield tile
+        if shape.images > 1:
+            other = replace(tile, images=own.images, rows=shape.out_rows, cols=shape.out_cols)
+        else:
+            other = replace(tile, cols=ceil_div(shape.out_cols, slots))
+        if other != tile and _fits(shape, other, hw):
+            yield other
 
 
 def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:

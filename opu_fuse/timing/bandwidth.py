@@ -2,10 +2,26 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from opu_fuse.tiling.tile import Span
+
+
+class Read(NamedTuple):
+    """The input of a compute step.
+
+    bank: first word of the feature bank;
+    ready: cycle at which the input is complete;
+    images: images of the tile;
+    size: rows and columns of partial sums per image.
+    """
+
+    bank: int
+    ready: float
+    images: int
+    size: tuple[int, int]
 
 
 class Memory:

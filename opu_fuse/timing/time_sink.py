@@ -8,9 +8,9 @@ instruction words after the first, and waits for memory that later maps reuse.
 from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from opu_fuse.hw import unit_rates
+from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
@@ -33,30 +33,15 @@ from opu_fuse.tiling.depthwise import depthwise_cycles
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
-from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress
+from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import Space, Stage
+from opu_fuse.units.base import ModuleKind, Space, Stage
 
 ISSUE = 3
 """Cycles from the token of another engine to the start."""
 
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
-
-
-class Read(NamedTuple):
-    """The input of a compute step.
-
-    bank: first word of the feature bank;
-    ready: cycle at which the input is complete;
-    images: images of the tile;
-    size: rows and columns of partial sums per image.
-    """
-
-    bank: int
-    ready: float
-    images: int
-    size: tuple[int, int]
 
 
 class TimeSink:
@@ -69,6 +54,7 @@ class TimeSink:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
+        self._counts_words = hw.has(ModuleKind.NORM)  # else machines would get other tiles
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self.memory = Memory(hw.dram.rate)
@@ -149,7 +135,8 @@ class TimeSink:
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count), words = layer.reads, load.blocks, load.complete * layer.row_words
-        words += (sum(load.words) - layer.row_words) * load.resident  # of its last row
+        part_of_row = load.resident or self._is_row(reads.layout)
+        words += (sum(load.words) - layer.row_words) * part_of_row  # of its last row
         return self._stored.since(reads.alias_root, (reads.block + first, count), words)
 
     def _loaded(self, layer: TiledLayer, load: FeatureLoad, ready: float) -> None:
@@ -158,7 +145,12 @@ class TimeSink:
             return
         if (load.rows[0], load.blocks[0], load.words[0]) == (layer.rows_in[0], 0, 0):
             self._resident.forget(layer.source)
-        self._resident.add(layer.source, layer.source, load.blocks, load.complete, ready)
+        complete = sum(load.words) if self._is_row(layer.reads.layout) else load.complete
+        self._resident.add(layer.source, layer.source, load.blocks, complete, ready)
+
+    def _is_row(self, layout: Layout) -> bool:
+        """Whether a map is one row of tokens, whose words are counted instead of rows."""
+        return layout.rows == 1 and self._counts_words
 
     def _load(self, space: Space, bank: int, size: int, after: float) -> float:
         """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
@@ -224,7 +216,8 @@ class TimeSink:
         pre_pool, images, ready = source.pre_pool, source.images, self._needed
         if source.window is not None and source.resident:
             part = source.window.part
-            ready = self._resident.since(layer.source, part.blocks, sum(part.rows))
+            complete = part.words if self._is_row(layer.reads.layout) else part.rows
+            ready = self._resident.since(layer.source, part.blocks, sum(complete))
         elif source.window is not None:
             ready = self._buffers[Space.FEATURE].ready[source.bank]
         px = layer.shape.px
@@ -310,8 +303,12 @@ class TimeSink:
             self._resident_written = self._post_done
             if isinstance(to, ToBank):
                 blocks = to.resident.block + step.blocks[0], step.blocks[1]
-                rows = rect.row + rect.rows
-                self._resident.add(to.resident.node, layer.output, blocks, rows, self._post_done)
+                complete = rect.row + rect.rows
+                if self._is_row(to.resident.layout):
+                    complete = ceil_div(rect.col + rect.cols, layer.shape.stored_px)
+                self._resident.add(
+                    to.resident.node, layer.output, blocks, complete, self._post_done
+                )
         for bank in banks:
             operands.reusable[bank] = self._post_done
         buffers[Space.OUTPUT].reusable[step.output] = self._post_done
@@ -369,6 +366,8 @@ class TimeSink:
         storage = self._storage[layer.output] = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
         words = layer.words_until(rect)
+        if self._is_row(layer.writes.layout) and shape.permute is None:
+            words = ceil_div(rect.col + rect.cols, shape.stored_px)
         self._stored.add(storage.alias_root, layer.output, blocks, words, self.end)
 
     def _permute(self, each: Transfers, step: PostStep) -> None:

@@ -23,6 +23,7 @@ from tests.networks.test_interpolation import network as resized
 from tests.networks.test_lanes import Sketch
 from tests.networks.test_merged_patches import merging
 from tests.rtl.session import hold_bits, hold_bits_and_cycles
+from tests.schedule.forced_pipelines import forced_pipelines
 
 CASES = {
     **{f"{norm} {c}": (blocks.network(norm, c), norm) for norm in blocks.NORMS for c in (7, 24)},
@@ -117,6 +118,22 @@ def test_heads_that_share_words_have_them_too(case, rtl):
     heads = [layer.in_pieces[0] for layer in layers if layer.second is not None]
     divided = any(0 < lane < 8 < lane + channels for lane, channels in heads)
     assert divided == case.endswith("in two words")
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+PIPELINES = {
+    "tokens": attention_blocks.transformer(24, 24, 3),
+    "windows": attention_blocks.windows(3, 9, 16, 2),
+}
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", PIPELINES)
+def test_softmaxes_next_to_the_layer_before_the_heads_have_them_too(case, rtl):
+    hw = split_norm_machine()
+    with forced_pipelines():
+        compiled = compile_model(PIPELINES[case], hw, Options(reuse_memory=False))
+    assert compiled.plan.first_ranges
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 

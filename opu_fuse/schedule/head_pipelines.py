@@ -1,0 +1,277 @@
+"""Pipelines of the heads of an attention.
+
+A head is a product of queries and keys with its softmax, a transposition of values, and the product
+of probabilities and values. Post bounds the first, the array the others. In a pipeline
+
+1. the layer before the heads computes queries and keys first. Its other output ranges, which are
+   values, are computed next to the softmaxes of the first heads;
+2. then values are transposed, or next to the first softmax that is left;
+3. the other softmaxes have the values' products of earlier heads next to them; the rest follow.
+
+    array │ queries, keys │ scores 0, values │ scores 1, values │ turned │ scores 2, product 0 │ …
+    post                  │ queries, keys    │ softmax 0        │ 1      │ turned              │ …
+
+Partners that join a softmax one by one often gain nothing: the first leaves the others between
+units. So all heads are arranged at once, and the timed tile schedule decides.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import product
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.fused_stack_choice import RESOLUTION
+from opu_fuse.schedule.tile_choice import PlannedLayer
+from opu_fuse.schedule.unit_order import UnitOrder
+from opu_fuse.tiling.shared_banks import slot_tiles, slot_widths, source_tiles, whole_tile
+from opu_fuse.tiling.tile import Tile
+from opu_fuse.timing.segment_cycles import Known, saved
+
+_WIDTHS = 6
+"""Tiles of softmaxes that are timed."""
+
+_SHARES = (1, 2, 4)
+"""Tiles of the layer before the heads in a bank that are timed."""
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """Units of a head: its scores with their norm, the product with the values, if it is one
+    unit, and the transposition of these, if there is one.
+    """
+
+    norm: PlannedUnit
+    values: PlannedUnit | None
+    turned: PlannedUnit | None
+
+    @property
+    def units(self) -> list[PlannedUnit]:
+        return [unit for unit in (self.norm, self.values, self.turned) if unit is not None]
+
+
+class Slots(Struct, frozen=True):
+    """Tiles of partners, by the norm, its tile and their shapes: equal heads share a search."""
+
+    tiles: dict[tuple[Shape, Tile, tuple[Shape, ...]], Sequence[Tile] | None] = field(
+        default_factory=dict
+    )
+
+
+def with_pipelines(
+    units: Sequence[PlannedUnit],
+    found: Sequence[Sequence[Head]],
+    order: UnitOrder,
+    slots: Slots,
+    known: Known,
+    hw: HwSpec,
+) -> Sequence[PlannedUnit]:
+    """The units of a segment with the fastest pipelines of its heads, where these gain something.
+
+    found: the heads of each attention, whose units may be joined already; known: cycles of units
+    found before, which grow.
+    """
+    for heads in found:
+        if all(head.values is not None for head in heads) and _alike(heads):
+            units = _with_pipeline(units, heads, order, slots, known, hw)
+    return units
+
+
+def attentions(
+    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
+) -> list[list[Head]]:
+    """The heads with each of these norms, those together that read from the same layers."""
+    found: dict[tuple[int, ...], list[Head]] = {}
+    for norm in norms:
+        found.setdefault(tuple(sorted(order.sources(norm))), []).append(_head(units, norm, order))
+    return [*found.values()]
+
+
+def _alike(heads: Sequence[Head]) -> bool:
+    """Whether all heads can have the tiles of the first one: they differ in lanes at most."""
+    shapes = [replace(head.norm.layers[0].shape, in_channels=0) for head in heads]
+    return all(shape == shapes[0] for shape in shapes)
+
+
+def _head(units: Sequence[PlannedUnit], norm: PlannedUnit, order: UnitOrder) -> Head:
+    single = [u for u in units if len(u.layers) == 1 and not u.layers[0].tile.undivided]
+    by_group = {unit.groups[0]: unit for unit in single}
+    readers = {*order.readers(norm)}
+    values = by_group.get(readers.pop()) if len(readers) == 1 else None
+    if values is None or not values.layers[0].shape.computed or values.layers[0].shape.passes:
+        return Head(norm=norm, values=None, turned=None)
+    others = [by_group[g] for g in order.sources(values) if g in by_group]
+    turned = [unit for unit in others if unit.layers[0].shape.unit]
+    only = len(turned) == 1 and {*order.readers(turned[0])} == {values.groups[0]}
+    return Head(norm=norm, values=values, turned=turned[0] if only else None)
+
+
+def _with_pipeline(
+    now: Sequence[PlannedUnit],
+    heads: Sequence[Head],
+    order: UnitOrder,
+    slots: Slots,
+    known: Known,
+    hw: HwSpec,
+) -> Sequence[PlannedUnit]:
+    """The units with the fastest pipeline of some heads."""
+    groups = {group for head in heads for unit in head.units for group in unit.groups}
+    places = [i for i, unit in enumerate(now) if not groups.isdisjoint(unit.groups)]
+    if not all(groups.issuperset(now[i].groups) for i in places):
+        return now
+    first, end = places[0], places[-1] + 1
+    others = [unit for unit in now[first:end] if groups.isdisjoint(unit.groups)]
+    source = None if others or not first else _source(now[first - 1], heads, order)
+    best, most = now, 0.0
+    for units in _pipelines(heads, source, slots, hw):
+        before = now[: first - bool(units[0].layers[0].partial)]
+        changed = [*before, *others, *units, *now[end:]]
+        if not order.allows(changed, [*others, *units]):
+            continue
+        gain, near = saved(now, changed, hw, known)
+        if gain > max(most, RESOLUTION * near):
+            best, most = changed, gain
+    return best
+
+
+class _Source(Struct, frozen=True, kw_only=True):
+    """The layer that computes queries, keys and values.
+
+    blocks: of each head, its channel blocks up to the last of the queries and keys.
+    """
+
+    unit: PlannedUnit
+    blocks: tuple[int, ...]
+
+
+def _source(unit: PlannedUnit, heads: Sequence[Head], order: UnitOrder) -> _Source | None:
+    """The unit before some heads, if it is one layer that can be split, and they read it alone."""
+    layer, read = unit.layers[0], {g for head in heads for g in order.sources(head.norm)}
+    shape = layer.shape
+    moves = shape.pool or shape.permute or shape.upsample != (1, 1) or shape.phased
+    special = moves or shape.depthwise or shape.passes or shape.computed or shape.unit
+    if special or not shape.array or len(unit.layers) > 1 or layer.tile.undivided:
+        return None
+    blocks = [order.blocks_read(head.norm.layers[0]) for head in heads]
+    if read != {*unit.groups} or None in blocks:
+        return None
+    return _Source(unit=unit, blocks=tuple([b - layer.writes.block for b in blocks if b]))
+
+
+def _pipelines(
+    heads: Sequence[Head], source: _Source | None, slots: Slots, hw: HwSpec
+) -> Iterator[Sequence[PlannedUnit]]:
+    """Yield the units of each pipeline that the banks of partial sums have room for."""
+    (norm,) = heads[0].norm.layers
+    widths, count = slot_widths(norm.shape, norm.tile, hw)[:_WIDTHS], len(heads)
+    early = sorted({2, -(-count // 2), count}) if source else []
+    together = (False, True) if any(head.turned for head in heads) else (False,)
+    plans = [(n, *how) for n in (*early, 0) if n <= count for how in product(_SHARES, together)]
+    tried: set[Hashable] = set()
+    for (number, share, turned), own in product(plans, widths):
+        begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
+        rest = _pipeline(heads, number, turned, own, slots, hw)
+        units = [*begin, *rest] if rest is not None and (begin or not number) else []
+        key = tuple([(u.groups, tuple([(x.tile, len(x.ranges)) for x in u.layers])) for u in units])
+        if units and key not in tried:
+            tried.add(key)
+            yield units
+
+
+def _beside_source(
+    source: _Source, heads: Sequence[Head], own: Tile, share: int, hw: HwSpec
+) -> Sequence[PlannedUnit]:
+    """Two units: the ranges of a layer that some heads read, and the others next to the softmaxes
+    of these heads; none where no tile of the layer fits.
+    """
+    (layer,) = source.unit.layers
+    norms = [head.norm.layers[0].with_tile(own, hw) for head in heads]
+    slots, end = sum(len(norm.tiles) for norm in norms), max(source.blocks[: len(heads)])
+    for tile in source_tiles(norms[0].shape, own, layer.shape, share, hw):
+        whole = layer.with_tile(tile, hw)
+        first = sum(out.block < end for out in whole.ranges)
+        if first == len(whole.ranges):
+            continue
+        before, after = whole.split(first)
+        if not slots < len(after.tiles) <= share * (slots + 1):
+            continue
+        groups = (*source.unit.groups, *(head.norm.groups[0] for head in heads))
+        return [
+            PlannedUnit(layers=(before,), groups=source.unit.groups),
+            PlannedUnit(layers=(after, *norms), interleaved=True, groups=groups),
+        ]
+    return []
+
+
+def _pipeline(
+    heads: Sequence[Head], first: int, turned: bool, own: Tile, slots: Slots, hw: HwSpec
+) -> Sequence[PlannedUnit] | None:
+    """Units of the heads, without the softmaxes of the first ones, with each norm in tiles of this
+    size; None where a bank has no room for all.
+
+    turned: values are transposed next to the first of these softmaxes, else in units of their own.
+    """
+    norms = [head.norm for head in heads[first:]]
+    transposes = [head.turned for head in heads if head.turned is not None]
+    turned = turned and bool(norms)
+    values = [head.values for head in heads if head.values is not None]
+    lag = max(first + turned, 1) - first  # softmaxes before the first with values next to it
+    units = [] if turned else [_whole(unit, hw) for unit in transposes]
+    for number, norm in enumerate(norms):
+        partners = values[number - lag : number - lag + 1] if number >= lag else []
+        if turned and not number:
+            partners = [*partners, *reversed(transposes)]
+        joined = _joined(norm, own, partners, slots, hw)
+        if joined is None:
+            return None
+        units.append(joined)
+    last = values[max(len(norms) - lag, 0) :]
+    rest = [_whole(unit, hw) for unit in last[:-1]]
+    rest.append(_alone(last[-1], heads[-1].norm, own, slots, hw))
+    if not norms and len(units) == len(rest):  # a transposition before each product
+        pairs = zip(units[1:], rest, strict=False)
+        return [units[0], *(unit for pair in pairs for unit in pair), rest[-1]]
+    return [*units, *rest]
+
+
+def _whole(unit: PlannedUnit, hw: HwSpec) -> PlannedUnit:
+    """A unit in as few tiles as banks have room for: none of them waits for a bank."""
+    (layer,) = unit.layers
+    layer = layer.with_tile(whole_tile(layer.shape, hw) or layer.tile, hw)
+    return PlannedUnit(layers=(layer,), groups=unit.groups)
+
+
+def _joined(
+    norm: PlannedUnit, own: Tile, others: Sequence[PlannedUnit], slots: Slots, hw: HwSpec
+) -> PlannedUnit | None:
+    """A norm in tiles of a size, and its partners; None where a bank has no room for them."""
+    (layer,) = norm.layers
+    tiles = _tiles(layer, own, others, slots, hw)
+    if tiles is None:
+        return None
+    partners = [u.layers[0].with_tile(tile, hw) for u, tile in zip(others, tiles, strict=True)]
+    return PlannedUnit(
+        layers=(*partners, layer.with_tile(own, hw)),
+        interleaved=bool(others),
+        groups=(*(unit.groups[0] for unit in others), norm.groups[0]),
+    )
+
+
+def _alone(
+    unit: PlannedUnit, norm: PlannedUnit, own: Tile, slots: Slots, hw: HwSpec
+) -> PlannedUnit:
+    """A product after the last norm, in the tiles that it would have next to it."""
+    tiles = _tiles(norm.layers[0], own, [unit], slots, hw)
+    layers = tuple(unit.layers[0].with_tile(tile, hw) for tile in tiles or ())
+    return PlannedUnit(layers=layers or unit.layers, groups=unit.groups)
+
+
+def _tiles(
+    norm: PlannedLayer, own: Tile, others: Sequence[PlannedUnit], slots: Slots, hw: HwSpec
+) -> Sequence[Tile] | None:
+    key = norm.shape, own, tuple([unit.layers[0].shape for unit in others])
+    if key not in slots.tiles:
+        slots.tiles[key] = slot_tiles(*key, hw)
+    return slots.tiles[key]

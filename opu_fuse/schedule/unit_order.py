@@ -1,0 +1,74 @@
+"""Where units of a segment may run: after what they read, before what reads them."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.coschedule import WINDOW, dependences
+from opu_fuse.fuse.partition import Partition, members
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
+
+
+class UnitOrder:
+    """Dependences between the groups of a model that run on the machine; those of views only have
+    no unit.
+    """
+
+    def __init__(self, dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> None:
+        self._sources, self._readers = dependences(dfg, members(partition))
+        self._run = frozenset(tiling.layers)
+        self._dfg, self._layout, self._hw = dfg, tiling.layout, hw
+
+    def _nearest(self, group: int, neighbours: Sequence[Collection[int]]) -> Iterator[int]:
+        """Neighbours that run, looking through the others."""
+        for other in neighbours[group]:
+            if other in self._run:
+                yield other
+            else:
+                yield from self._nearest(other, neighbours)
+
+    def sources(self, unit: PlannedUnit) -> list[int]:
+        """Groups that a unit reads from."""
+        return self._neighbours(unit, self._sources)
+
+    def blocks_read(self, layer: PlannedLayer) -> int | None:
+        """Channel blocks of one allocation up to the last that a product of two maps reads; None if
+        it reads two.
+        """
+        assert layer.second is not None, "it reads two maps"
+        second = self._layout.storage(self._dfg, self._hw, layer.second)
+        if second.alias_root != layer.reads.alias_root:
+            return None
+        return max(each.block + each.layout.blocks for each in (layer.reads, second))
+
+    def readers(self, unit: PlannedUnit) -> list[int]:
+        """Groups that read from a unit."""
+        return self._neighbours(unit, self._readers)
+
+    def _neighbours(self, unit: PlannedUnit, near: Sequence[Collection[int]]) -> list[int]:
+        return [g for group in unit.groups for g in self._nearest(group, near)]
+
+    def allows(self, units: Sequence[PlannedUnit], some: Iterable[PlannedUnit]) -> bool:
+        """Whether some of the units run after all that they read from, and before their readers.
+
+        Those with parts of a layer are left out: its first ranges run where the layer ran, and what
+        is next to the others reads the first ones alone.
+        """
+        at = {group: i for i, unit in enumerate(units) for group in unit.groups}
+        return all(
+            all(at.get(g, -1) < at[unit.groups[0]] for g in self.sources(unit))
+            and all(at.get(g, len(units)) > at[unit.groups[0]] for g in self.readers(unit))
+            for unit in some
+            if not unit.layers[0].partial
+        )
+
+    def between(self, units: Sequence[PlannedUnit], at: int) -> range:
+        """Positions at which a unit may run, after its last source and before its first reader."""
+        position = {group: i for i, unit in enumerate(units) for group in unit.groups}
+        sources, readers = (
+            [position[g] for g in self._neighbours(units[at], near) if position.get(g, at) != at]
+            for near in (self._sources, self._readers)
+        )
+        after, before = max(sources, default=-1), min(readers, default=len(units))
+        return range(max(after + 1, at - WINDOW), min(before, at + WINDOW))
