@@ -124,10 +124,16 @@ def _last_readers_last(
     units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
 ) -> list[PlannedUnit]:
     """What reads a norm, and is read by no unit itself, after all others: more of them may be
-    partners of the norm.
+    partners of the norm. Products of two maps remain, as partners of the next norm.
     """
     readers = {group for norm in norms for group in order.readers(norm)}
-    last = [u for u in units if readers.intersection(u.groups) and not order.readers(u)]
+    last = [
+        unit
+        for unit in units
+        if readers.intersection(unit.groups)
+        and not order.readers(unit)
+        and unit.layers[0].second is None
+    ]
     return [*(unit for unit in units if unit not in last), *last]
 
 
