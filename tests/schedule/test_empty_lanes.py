@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ def rows_of(compiled, group: int) -> int:
     return sum(w.rows for r in layer.ranges for f in r.features for w in f.weights)
 
 
-def bottleneck(rng) -> Sketch:
+def bottleneck(rng) -> ir.Model:
     """A block of YOLO: a sum that has the lanes of the second half, next to both halves."""
     net = Sketch(rng)
     x = net.conv("x", 5, 32)
