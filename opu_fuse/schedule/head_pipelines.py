@@ -15,7 +15,7 @@ Partners that join a softmax one by one often gain nothing: the first leaves the
 units. So all heads are arranged at once, and the timed tile schedule decides.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
 
 from msgspec import Struct, field
@@ -140,10 +140,12 @@ class _Source(Struct, frozen=True, kw_only=True):
     """The layer that computes queries, keys and values.
 
     blocks: of each head, its channel blocks up to the last of the queries and keys.
+    tiled: the layer in tiles that were tried before, which grow.
     """
 
     unit: PlannedUnit
     blocks: tuple[int, ...]
+    tiled: dict[Tile, PlannedLayer]
 
 
 def _source(unit: PlannedUnit, heads: Sequence[Head], order: UnitOrder) -> _Source | None:
@@ -157,7 +159,8 @@ def _source(unit: PlannedUnit, heads: Sequence[Head], order: UnitOrder) -> _Sour
     blocks = [order.blocks_read(head.norm.layers[0]) for head in heads]
     if read != {*unit.groups} or None in blocks:
         return None
-    return _Source(unit=unit, blocks=tuple([b - layer.writes.block for b in blocks if b]))
+    blocks = tuple([b - layer.writes.block for b in blocks if b])
+    return _Source(unit=unit, blocks=blocks, tiled={})
 
 
 def _pipelines(
@@ -169,10 +172,12 @@ def _pipelines(
     early = sorted({2, -(-count // 2), count}) if source else []
     together = (False, True) if any(head.turned for head in heads) else (False,)
     plans = [(n, *how) for n in (*early, 0) if n <= count for how in product(_SHARES, together)]
+    operands = (unit for head in heads for unit in (head.turned, head.values) if unit is not None)
+    wholes = {unit.groups: _whole(unit, hw) for unit in operands}
     tried: set[Hashable] = set()
     for (number, share, turned), own in product(plans, widths):
         begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
-        rest = _pipeline(heads, number, turned, own, slots, hw)
+        rest = _pipeline(heads, number, turned, own, wholes, slots, hw)
         units = [*begin, *rest] if rest is not None and (begin or not number) else []
         key = tuple([(u.groups, tuple([(x.tile, len(x.ranges)) for x in u.layers])) for u in units])
         if units and key not in tried:
@@ -190,7 +195,8 @@ def _beside_source(
     norms = [head.norm.layers[0].with_tile(own, hw) for head in heads]
     slots, end = sum(len(norm.tiles) for norm in norms), max(source.blocks[: len(heads)])
     for tile in source_tiles(norms[0].shape, own, layer.shape, share, hw):
-        whole = layer.with_tile(tile, hw)
+        whole = source.tiled.get(tile) or layer.with_tile(tile, hw)
+        source.tiled[tile] = whole
         first = sum(out.block < end for out in whole.ranges)
         if first == len(whole.ranges):
             continue
@@ -206,19 +212,26 @@ def _beside_source(
 
 
 def _pipeline(
-    heads: Sequence[Head], first: int, turned: bool, own: Tile, slots: Slots, hw: HwSpec
+    heads: Sequence[Head],
+    first: int,
+    turned: bool,
+    own: Tile,
+    wholes: Mapping[tuple[int, ...], PlannedUnit],
+    slots: Slots,
+    hw: HwSpec,
 ) -> Sequence[PlannedUnit] | None:
     """Units of the heads, without the softmaxes of the first ones, with each norm in tiles of this
     size; None where a bank has no room for all.
 
     turned: values are transposed next to the first of these softmaxes, else in units of their own.
+    wholes: transpositions and products in as few tiles as possible, by groups.
     """
     norms = [head.norm for head in heads[first:]]
     transposes = [head.turned for head in heads if head.turned is not None]
     turned = turned and bool(norms)
     values = [head.values for head in heads if head.values is not None]
     lag = max(first + turned, 1) - first  # softmaxes before the first with values next to it
-    units = [] if turned else [_whole(unit, hw) for unit in transposes]
+    units = [] if turned else [wholes[unit.groups] for unit in transposes]
     for number, norm in enumerate(norms):
         partners = values[number - lag : number - lag + 1] if number >= lag else []
         if turned and not number:
@@ -228,7 +241,7 @@ def _pipeline(
             return None
         units.append(joined)
     last = values[max(len(norms) - lag, 0) :]
-    rest = [_whole(unit, hw) for unit in last[:-1]]
+    rest = [wholes[unit.groups] for unit in last[:-1]]
     rest.append(_alone(last[-1], heads[-1].norm, own, slots, hw))
     if not norms and len(units) == len(rest):  # a transposition before each product
         pairs = zip(units[1:], rest, strict=False)

@@ -99,15 +99,17 @@ def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Til
     return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
 
 
-def source_tiles(norm: Shape, own: Tile, source: Shape, share: int, hw: HwSpec) -> list[Tile]:
+@lru_cache(maxsize=256)
+def source_tiles(norm: Shape, own: Tile, source: Shape, share: int, hw: HwSpec) -> tuple[Tile, ...]:
     """Tiles of a layer, so many of which fit into a bank next to a norm in tiles of a size, faster
     ones first.
     """
     room = hw.buffers.psum.bank_words - _words(norm, own, own.pieces(norm, hw), hw)
     tiles = _others(source, hw, room // share)
-    return sorted(tiles, key=lambda t: estimate(source, hw, t).total_cycles)
+    return tuple(sorted(tiles, key=lambda t: estimate(source, hw, t).total_cycles))
 
 
+@lru_cache(maxsize=256)
 def whole_tile(shape: Shape, hw: HwSpec) -> Tile | None:
     """The tile of a layer with the fewest cycles of the array and of pieces; None if none fits."""
     tiles = _others(shape, hw, hw.buffers.psum.bank_words)
