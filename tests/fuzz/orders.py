@@ -23,15 +23,24 @@ _RUN = OPCODE[Engine.POST, "run"].code
 
 
 def order_mistake(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec) -> str | None:
-    """None, or the first group whose way is none. dfg: that of the partition, with copies."""
+    """None, or the first group whose way is none. dfg: that of the partition, with copies.
+
+    A norm in the passes of a sum follows what the sum goes through.
+    """
     orders = _orders(plan, hw)
+    every = {
+        group.index: [(dfg[m.node].op, m.module) for m in group.matches if m.module is not None]
+        for group in partition.groups
+    }
+    sums = {norm: group for group, norm in plan.two_results.items()}
     for group in partition.groups:
-        used = [(dfg[m.node].op, m.module) for m in group.matches if m.module is not None]
+        used = every[group.index]
         names = [name for _, name in used]
         what = f"group {' + '.join(dfg[m.node].name for m in group.matches)!r} on {names}"
         wrong = _way_mistake(hw, names) if names else None
         if wrong is not None:
             return f"{what}: {wrong}"
+        used = [*every.get(sums.get(group.index, -1), ()), *used]
         for emitted in sorted(orders[group.index]):
             way = [_array(hw) if name == _ARRAY else name for name in emitted]
             unnamed = set(hw.dataflow.modules) - {*_chain(hw), _array(hw)}
