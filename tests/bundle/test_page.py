@@ -70,7 +70,7 @@ dataflow:
     concat: [mem_rd]
 """
 MODEL = """<ir_version: 10, opset_import: ["" : 17]>
-g (float[1,4,3,5] x) => (float[1,14,3,5] y) {
+g (float[1,4,3,5] x) => (float[1,19,3,5] y) {
     c0 = Conv <kernel_shape = [1, 1]> (x, w0)
     c1 = Conv <kernel_shape = [1, 1]> (x, w1)
     c2 = Conv <kernel_shape = [1, 1]> (x, w2)
@@ -82,7 +82,7 @@ def test_the_example_of_a_layout_is_where_the_page_says(tmp_path, rng):
     (tmp_path / "joining.yaml").write_text(MACHINE, encoding="utf-8")
     hw = load_hw(str(tmp_path / "joining.yaml"))
     model = onnx.parser.parse_model(MODEL)
-    for name, channels in (("w0", 3), ("w1", 8), ("w2", 3)):
+    for name, channels in (("w0", 3), ("w1", 8), ("w2", 8)):
         weights = rng.standard_normal((channels, 4, 1, 1)).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
     bundle = compile_model(model, hw).bundle
@@ -99,7 +99,7 @@ def test_the_example_of_a_layout_is_where_the_page_says(tmp_path, rng):
     memory = runner.window.view(np.int8)
     assert (memory[618], memory[736]) == (inside[5, 2, 4], inside[11, 2, 4])
     assert memory[803] == np.clip(np.rint(sample["x"][0, 3, 1, 2] / x.scale), -128, 127)
-    lanes = [0, 1, 2, *range(8, 19)]
+    lanes = [0, 1, 2, *range(8, 24)]
     assert all(
         memory[384 + (lanes[c] // 8 * 3 + row) * 40 + col * 8 + lanes[c] % 8] == value
         for (c, row, col), value in np.ndenumerate(inside)
