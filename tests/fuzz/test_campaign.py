@@ -52,7 +52,7 @@ def test_a_fixed_share_of_machines_runs_along_its_graph(one, cases, tmp_path):
 
 @pytest.mark.rtl
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("cases", [2, pytest.param(20, marks=pytest.mark.nightly)])
 def test_rtl_of_random_machines_does_what_the_functional_engine_does(cases, tmp_path):
     finds_of(kinds=[kind("pipelines-rtl")], cases=cases, jobs=1, folder=tmp_path, shrink=False)
 

@@ -58,12 +58,12 @@ endmodule
 
 LIKE_OTHERS = {"opu-1024", "opu-1024-lean", "opu-ulx3s"}
 """The modules that they have, opu-1024t, opu-light or opu-tiny have, too."""
-LARGE = {"opu-1024t", "opu-classic", "opu-light"}
+LARGE = {"opu-1024a", "opu-1024t", "opu-classic", "opu-light"}
 OFTEN = by_night(BUILT, LIKE_OTHERS | {"opu-1024t", "opu-classic"})
 
 READ_BY_USERS = [
     *by_night(BUILT, LIKE_OTHERS | LARGE),
-    *by_night(MACHINES, MACHINES.keys() - {"few-modules"}),
+    *by_night(MACHINES, MACHINES.keys() - {"few-modules", "norms"}),
 ]
 
 

@@ -12,7 +12,7 @@ from tests.tiers import by_night
 
 pytestmark = pytest.mark.rtl
 
-GATE, NIGHT = 35, 350
+GATE, NIGHT = 15, 350
 """Thousands of values of every pass on a machine; at night 10**6 on all three."""
 
 
