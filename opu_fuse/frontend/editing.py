@@ -38,6 +38,15 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
+def is_point_convolution(node: ir.Node) -> bool:
+    """Whether a node is a convolution of single pixels, of any groups: 1x1, stride 1, no pads."""
+    if not is_standard(node, "Conv"):
+        return False
+    weight, ints = static_shape(operand(node, 1)), node.attributes.get_ints
+    single = weight is not None and weight[2:] == (1, 1)
+    return single and {*ints("strides", ())} <= {1} and not any(ints("pads", ()))
+
+
 def filter_axis(node: ir.Node) -> int:
     """Weight axis of the output channels of a Conv, ConvTranspose or Gemm (transB = 1).
 

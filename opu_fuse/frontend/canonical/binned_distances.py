@@ -31,6 +31,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
+    is_point_convolution,
     is_standard,
     merge_sources,
     move_before,
@@ -123,12 +124,9 @@ def _is_sum(node: ir.Node) -> bool:
 
 
 def _is_point(node: ir.Node | None) -> bool:
-    if node is None or not is_standard(node, "Conv"):
+    if node is None or not is_point_convolution(node):
         return False
-    x, weight, ints = node.inputs[0], static_shape(operand(node, 1)), node.attributes.get_ints
-    known = weight is not None and weight[2:] == (1, 1) and static_shape(x) is not None
-    plain = not any(ints("pads", ())) and {*ints("strides", ())} <= {1}
-    return known and plain and node.attributes.get_int("group", 1) == 1
+    return static_shape(node.inputs[0]) is not None and node.attributes.get_int("group", 1) == 1
 
 
 def _parts(source: Source) -> list[tuple[ir.Value, ...]] | None:
@@ -270,20 +268,14 @@ def _compute_each(graph: ir.Graph, found: _Bins) -> None:
         joined = move_before(last, "Concat", sides, {"axis": 1}, name=f"{name}/bins", shape=shape)
         joined = reshape_before(last, joined, (*shape[:2], rows, cols), name=f"{name}/map")
         sums = [_of_all_sides(graph, v, found) for v in last.inputs[1:] if v is not None]
-        result = insert_before(
-            last,
-            "Conv",
-            [joined, *sums],
-            {"kernel_shape": [1, 1]},
-            name=f"{name}/sides",
-            shape=(1, found.sides, rows, cols),
-        )
+        size = (1, found.sides, rows, cols)
+        result = _insert_point(last, [joined, *sums], f"{name}/sides", size)
         made = result.producer()
         assert made is not None
         merge_sources(made, [node])
         made.metadata_props[PRODUCTS_KEY] = str(products // pixels * rows * cols)
-        size = (1, found.sides, rows * cols)
-        flat.append(reshape_before(last, result, size, name=f"{name}/flat"))
+        row = (1, found.sides, rows * cols)
+        flat.append(reshape_before(last, result, row, name=f"{name}/flat"))
     shape = (1, found.sides, pixels)
     whole = move_before(last, "Concat", flat, {"axis": 2}, name=f"{last.name}/joined", shape=shape)
     target = add_constant(graph, f"{last.name}/shape", np.array(size_of(last.outputs[0]), np.int64))
@@ -298,20 +290,20 @@ def _probabilities(
     span = slice(side * found.bins, (side + 1) * found.bins)
     own = [_rows(graph, v, span, side) for v in node.inputs[1:] if v is not None]
     shape = (1, found.bins, *size_of(x)[2:])
-    logits = insert_before(
-        node,
-        "Conv",
-        [x, *own],
-        {"kernel_shape": [1, 1]},
-        name=f"{node.name}/{side}",
-        shape=shape,
-    )
+    logits = _insert_point(node, [x, *own], f"{node.name}/{side}", shape)
     name = f"{found.softmax.name}/{node.name}/{side}"
     result = insert_before(found.softmax, "Softmax", [logits], {"axis": 1}, name=name, shape=shape)
     made = result.producer()
     assert made is not None
     merge_sources(made, found.between)  # who keeps them in floats means the Softmax, too
     return result
+
+
+def _insert_point(
+    node: ir.Node, inputs: Sequence[ir.Value], name: str, shape: Sequence[int]
+) -> ir.Value:
+    """Insert a 1x1 convolution before a node; return its result."""
+    return insert_before(node, "Conv", inputs, {"kernel_shape": [1, 1]}, name=name, shape=shape)
 
 
 def _rows(graph: ir.Graph, value: ir.Value, span: slice, side: int) -> ir.Value:

@@ -19,6 +19,7 @@ from opu_fuse.frontend.editing import (
     bypass,
     constant,
     insert_after,
+    is_point_convolution,
     is_standard,
     operand,
     quant_of,
@@ -119,12 +120,8 @@ def _image(x: ir.Value | None) -> _Shape | None:
 
 
 def _is_point(node: ir.Node) -> bool:
-    """Whether a node is a convolution of single pixels."""
-    if not is_standard(node, "Conv") or constant(operand(node, 1)) is None:
-        return False
-    ints = node.attributes.get_ints
-    attributes = ints("kernel_shape"), ints("strides"), ints("pads")
-    return [None if a is None else [*a] for a in attributes] == [[1, 1], [1, 1], [0] * 4]
+    """Whether a node is a convolution of single pixels with constant weights."""
+    return is_point_convolution(node) and constant(operand(node, 1)) is not None
 
 
 def _has_window(node: ir.Node) -> bool:

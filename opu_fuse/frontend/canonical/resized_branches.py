@@ -26,6 +26,7 @@ from opu_fuse.frontend.editing import (
     constant,
     detach,
     insert_before,
+    is_point_convolution,
     is_standard,
     merge_sources,
     operand,
@@ -230,11 +231,9 @@ def _layer(node: ir.Node) -> _Layer | None:
     """A 1x1 convolution in floats; None for other nodes."""
     data = [constant(operand(node, i)) for i in (1, 2)]
     weight, bias = data
-    if not is_standard(node, "Conv") or weight is None or weight.shape[2:] != (1, 1):
+    if weight is None or not is_point_convolution(node):
         return None
     if (operand(node, 2) is not None and bias is None) or node.attributes.get_int("group", 1) != 1:
-        return None
-    if any([*node.attributes.get_ints(name, wanted)] != wanted for name, wanted in _POINT.items()):
         return None
     if any(array is not None and array.dtype != np.float32 for array in data):
         return None
