@@ -19,7 +19,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
-from opu_fuse.schedule.head_pipelines import Slots, attentions, with_pipelines
+from opu_fuse.schedule.head_pipelines import attentions, with_pipelines
 from opu_fuse.schedule.segment_order import SegmentSteps
 from opu_fuse.schedule.tile_choice import Tiling, retiled, with_uses
 from opu_fuse.schedule.unit_order import UnitOrder
@@ -44,7 +44,6 @@ class _Found(Struct, frozen=True):
     tiles: dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]] = field(
         default_factory=dict
     )
-    slots: Slots = field(default_factory=Slots)
     cycles: Known = field(default_factory=dict)
 
 
@@ -102,7 +101,7 @@ def _with_partners(
                 break
             now, norm = better
     now = _norms_first(now, order, found, hw)
-    now = with_pipelines(now, heads, order, found.slots, found.cycles, hw)
+    now = with_pipelines(now, heads, order, found.cycles, hw)
     gain, near = saved(units, now, hw, found.cycles) if now != units else (0.0, 0.0)
     return now if gain > RESOLUTION * near else units
 
@@ -127,14 +126,12 @@ def _last_readers_last(
     partners of the norm. Products of two maps remain, as partners of the next norm.
     """
     readers = {group for norm in norms for group in order.readers(norm)}
-    last = [
-        unit
-        for unit in units
-        if readers.intersection(unit.groups)
-        and not order.readers(unit)
-        and unit.layers[0].second is None
-    ]
-    return [*(unit for unit in units if unit not in last), *last]
+
+    def is_last(unit: PlannedUnit) -> bool:
+        after_norm = not readers.isdisjoint(unit.groups)
+        return after_norm and not order.readers(unit) and unit.layers[0].second is None
+
+    return sorted(units, key=is_last)
 
 
 def _norms_first(

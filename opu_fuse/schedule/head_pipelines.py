@@ -18,11 +18,10 @@ units. So all heads are arranged at once, and the timed tile schedule decides.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer
@@ -52,19 +51,10 @@ class Head(Struct, frozen=True, kw_only=True):
         return [unit for unit in (self.norm, self.values, self.turned) if unit is not None]
 
 
-class Slots(Struct, frozen=True):
-    """Tiles of partners, by the norm, its tile and their shapes: equal heads share a search."""
-
-    tiles: dict[tuple[Shape, Tile, tuple[Shape, ...]], Sequence[Tile] | None] = field(
-        default_factory=dict
-    )
-
-
 def with_pipelines(
     units: Sequence[PlannedUnit],
     found: Sequence[Sequence[Head]],
     order: UnitOrder,
-    slots: Slots,
     known: Known,
     hw: HwSpec,
 ) -> Sequence[PlannedUnit]:
@@ -75,7 +65,7 @@ def with_pipelines(
     """
     for heads in found:
         if all(head.values is not None for head in heads) and _alike(heads):
-            units = _with_pipeline(units, heads, order, slots, known, hw)
+            units = _with_pipeline(units, heads, order, known, hw)
     return units
 
 
@@ -112,7 +102,6 @@ def _with_pipeline(
     now: Sequence[PlannedUnit],
     heads: Sequence[Head],
     order: UnitOrder,
-    slots: Slots,
     known: Known,
     hw: HwSpec,
 ) -> Sequence[PlannedUnit]:
@@ -125,7 +114,7 @@ def _with_pipeline(
     others = [unit for unit in now[first:end] if groups.isdisjoint(unit.groups)]
     source = None if others or not first else _source(now[first - 1], heads, order)
     best, most = now, 0.0
-    for units in _pipelines(heads, source, slots, hw):
+    for units in _pipelines(heads, source, hw):
         before = now[: first - bool(units[0].layers[0].partial)]
         changed = [*before, *others, *units, *now[end:]]
         if not order.allows(changed, [*others, *units]):
@@ -164,7 +153,7 @@ def _source(unit: PlannedUnit, heads: Sequence[Head], order: UnitOrder) -> _Sour
 
 
 def _pipelines(
-    heads: Sequence[Head], source: _Source | None, slots: Slots, hw: HwSpec
+    heads: Sequence[Head], source: _Source | None, hw: HwSpec
 ) -> Iterator[Sequence[PlannedUnit]]:
     """Yield the units of each pipeline that the banks of partial sums have room for."""
     (norm,) = heads[0].norm.layers
@@ -177,7 +166,7 @@ def _pipelines(
     tried: set[Hashable] = set()
     for (number, share, turned), own in product(plans, widths):
         begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
-        rest = _pipeline(heads, number, turned, own, wholes, slots, hw)
+        rest = _pipeline(heads, number, turned, own, wholes, hw)
         units = [*begin, *rest] if rest is not None and (begin or not number) else []
         key = tuple([(u.groups, tuple([(x.tile, len(x.ranges)) for x in u.layers])) for u in units])
         if units and key not in tried:
@@ -217,7 +206,6 @@ def _pipeline(
     turned: bool,
     own: Tile,
     wholes: Mapping[tuple[int, ...], PlannedUnit],
-    slots: Slots,
     hw: HwSpec,
 ) -> Sequence[PlannedUnit] | None:
     """Units of the heads, without the softmaxes of the first ones, with each norm in tiles of this
@@ -236,13 +224,13 @@ def _pipeline(
         partners = values[number - lag : number - lag + 1] if number >= lag else []
         if turned and not number:
             partners = [*partners, *reversed(transposes)]
-        joined = _joined(norm, own, partners, slots, hw)
+        joined = _joined(norm, own, partners, hw)
         if joined is None:
             return None
         units.append(joined)
     last = values[max(len(norms) - lag, 0) :]
     rest = [wholes[unit.groups] for unit in last[:-1]]
-    rest.append(_alone(last[-1], heads[-1].norm, own, slots, hw))
+    rest.append(_alone(last[-1], heads[-1].norm, own, hw))
     if not norms and len(units) == len(rest):  # a transposition before each product
         pairs = zip(units[1:], rest, strict=False)
         return [units[0], *(unit for pair in pairs for unit in pair), rest[-1]]
@@ -257,11 +245,11 @@ def _whole(unit: PlannedUnit, hw: HwSpec) -> PlannedUnit:
 
 
 def _joined(
-    norm: PlannedUnit, own: Tile, others: Sequence[PlannedUnit], slots: Slots, hw: HwSpec
+    norm: PlannedUnit, own: Tile, others: Sequence[PlannedUnit], hw: HwSpec
 ) -> PlannedUnit | None:
     """A norm in tiles of a size, and its partners; None where a bank has no room for them."""
     (layer,) = norm.layers
-    tiles = _tiles(layer, own, others, slots, hw)
+    tiles = slot_tiles(layer.shape, own, tuple([u.layers[0].shape for u in others]), hw)
     if tiles is None:
         return None
     partners = [u.layers[0].with_tile(tile, hw) for u, tile in zip(others, tiles, strict=True)]
@@ -272,19 +260,8 @@ def _joined(
     )
 
 
-def _alone(
-    unit: PlannedUnit, norm: PlannedUnit, own: Tile, slots: Slots, hw: HwSpec
-) -> PlannedUnit:
+def _alone(unit: PlannedUnit, norm: PlannedUnit, own: Tile, hw: HwSpec) -> PlannedUnit:
     """A product after the last norm, in the tiles that it would have next to it."""
-    tiles = _tiles(norm.layers[0], own, [unit], slots, hw)
+    tiles = slot_tiles(norm.layers[0].shape, own, (unit.layers[0].shape,), hw)
     layers = tuple(unit.layers[0].with_tile(tile, hw) for tile in tiles or ())
     return PlannedUnit(layers=layers or unit.layers, groups=unit.groups)
-
-
-def _tiles(
-    norm: PlannedLayer, own: Tile, others: Sequence[PlannedUnit], slots: Slots, hw: HwSpec
-) -> Sequence[Tile] | None:
-    key = norm.shape, own, tuple([unit.layers[0].shape for unit in others])
-    if key not in slots.tiles:
-        slots.tiles[key] = slot_tiles(*key, hw)
-    return slots.tiles[key]

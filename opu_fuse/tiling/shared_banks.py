@@ -69,8 +69,9 @@ def slot_widths(norm: Shape, tile: Tile, hw: HwSpec) -> list[Tile]:
     return [*_narrower(norm, tile, hw)]
 
 
+@lru_cache(maxsize=1024)
 def slot_tiles(
-    norm: Shape, own: Tile, others: Sequence[Shape], hw: HwSpec
+    norm: Shape, own: Tile, others: tuple[Shape, ...], hw: HwSpec
 ) -> tuple[Tile, ...] | None:
     """Tiles of layers that share the banks of a norm in tiles of a size; None if no bank holds all.
 
