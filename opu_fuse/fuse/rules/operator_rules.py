@@ -71,7 +71,8 @@ def known_shape(context: MatchContext, node: Node) -> Words | None:
     if unknown is None or unknown.producer() is None:
         return None
     culprit = _first_without_shape(context.dfg, node)
-    return {"value": unknown.name, "culprit": culprit.called, "kind": _operator(culprit)}
+    assert culprit.ir_node is not None, "its results have no shape"
+    return {"value": unknown.name, "culprit": culprit.called, "kind": culprit.ir_node.op_type}
 
 
 def _first_without_shape(dfg: Dfg, node: Node) -> Node:
@@ -83,10 +84,6 @@ def _first_without_shape(dfg: Dfg, node: Node) -> Node:
         if (found := next(unknown, None)) is None:
             return node
         node = found
-
-
-def _operator(node: Node) -> str:
-    return node.op if node.ir_node is None else node.ir_node.op_type
 
 
 def _without_shape(values: Iterable[ir.Value | None]) -> ir.Value | None:
