@@ -44,7 +44,7 @@ def needless(
     """
     tables = {n for whole in wholes.values() if whole.op == TABLE for n in whole.nodes}
     moving = {n for whole in wholes.values() if whole.op in {PERMUTE, SHUFFLE} for n in whole.nodes}
-    movers = {n for n in touched if is_standard(n, *_MOVERS)} - tables | moving
+    movers = {n for n in touched if is_standard(n, *_MOVERS) or _selects(n)} - tables | moving
     if not movers:
         return set()
     nodes = [node for node in graph if node in touched]
@@ -65,6 +65,17 @@ def needless(
     return movers - computed - read
 
 
+def _selects(node: ir.Node) -> bool:
+    """Whether a node is a MaxPool of single pixels: every n-th row and column."""
+    ints = node.attributes.get_ints
+    single = {*ints("kernel_shape", ())} == {1} and not any(ints("pads", ()))
+    return is_standard(node, "MaxPool") and single
+
+
+def _is_repeated(node: ir.Node) -> bool:
+    return is_standard(node, *_REPEATED) or _selects(node)
+
+
 def may_be_unrounded(value: ir.Value) -> bool:
     """Whether an input has several readers, itself or after nodes that only move it."""
     while True:
@@ -72,7 +83,7 @@ def may_be_unrounded(value: ir.Value) -> bool:
         if len(readers) + value.is_graph_output() != 1:
             return len(readers) > 0
         node = next(iter(readers), None)
-        if node is None or not is_standard(node, *_REPEATED):
+        if node is None or not _is_repeated(node):
             return False
         if len(node.outputs) > 1:
             return True
@@ -154,7 +165,7 @@ def moves_an_input(value: ir.Value | None) -> bool:
         producer = None if (value := stack.pop()) is None else value.producer()
         if producer is None or constant(value) is not None:
             continue
-        if not is_standard(producer, *_REPEATED):
+        if not _is_repeated(producer):
             return False
         repeats = True
         stack.extend(producer.inputs)

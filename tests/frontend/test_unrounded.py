@@ -176,7 +176,19 @@ CASES = {
             f"o = Slice(x, a, b, c, d) y = {CONV}(x, w)"
         ),
         ["o"],
-        ["Slice"],
+        ["max_pool"],
+    ),
+    "every other column, for a convolution too": (
+        "float[1,3,64] x",
+        "float[1,3,8,4] o, float[1,4,8,4] y",
+        (
+            "s = Constant<value_ints=[1,3,8,8]>() m = Reshape(x, s) "
+            "a = Constant<value_ints=[0]>() b = Constant<value_ints=[8]>() "
+            "c = Constant<value_ints=[3]>() d = Constant<value_ints=[2]>() "
+            f"o = Slice(m, a, b, c, d) y = {CONV}(o, w)"
+        ),
+        ["o"],
+        None,
     ),
     "a shuffle of an input": (
         "float[1,4,8,8] x",

@@ -1,8 +1,7 @@
 """Slices as operators that machines support.
 
 1. A Slice of the whole tensor is removed.
-2. A Slice of every n-th row or column, starting at 0, becomes a MaxPool with a 1x1 kernel, unless
-   it makes an output of an input: the host copies those numbers as they are, without rounding.
+2. A Slice of every n-th row or column, starting at 0, becomes a MaxPool with a 1x1 kernel.
 3. Channel Slices of one map become one Split, which is zero-copy. Exporters write halves of a map
    of unknown size as Slices. Overlapping Slices and those with steps do not change.
 """
@@ -49,7 +48,7 @@ def run(model: ir.Model) -> bool:
         full_ranges = [range(size) for size in shape]
         if ranges == full_ranges:
             changed |= bypass(node)  # Case 1
-        elif len(shape) == 4 and ranges[:2] == full_ranges[:2] and not _is_passed_on(node):
+        elif len(shape) == 4 and ranges[:2] == full_ranges[:2]:
             changed |= _stride(node, shape[2:], ranges[2:])  # Case 2
         elif len(shape) in _RANKS and _is_part(ranges, full_ranges):
             parts_of[node.inputs[0]].append((ranges[_CHANNELS].start, ranges[_CHANNELS].stop, node))
@@ -59,12 +58,6 @@ def run(model: ir.Model) -> bool:
             _split(model.graph, value, parts)
             changed = True
     return changed
-
-
-def _is_passed_on(node: ir.Node) -> bool:
-    source, result = node.inputs[0], node.outputs[0]
-    from_input = source is not None and source.is_graph_input()
-    return from_input and result.is_graph_output() and not result.uses()
 
 
 def _stride(node: ir.Node, size: Sequence[int], taken: Sequence[range]) -> bool:
