@@ -301,7 +301,7 @@ class PostParams(
     order_3: int
     """post chain: eleventh to fifteenth stage"""
     spread: int
-    """pixels of a partial sum word, each to a word of its own (0, 2 or 4)"""
+    """pixels of a word (2 or 4), each to a word of its own, plus the slot of second operands"""
 
 
 class StoreParams(TypedDict):

@@ -24,6 +24,7 @@ from opu_fuse.units.base import (
 )
 from opu_fuse.units.operator import Numeric, Operator, Settings
 from opu_fuse.units.params import PostParams, ResidualRegisters
+from opu_fuse.units.spread import spread_pixels
 
 
 class ResidualKind(IntEnum):
@@ -134,7 +135,12 @@ def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
         words = site.blocks(p["res"], p["res_block_pitch"])
     else:
         words = site.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
-    return combine(value, site.words(Space.RESIDUAL).take(words, axis=0), p)
+    other = site.words(Space.RESIDUAL).take(words, axis=0)
+    pixels, slot = spread_pixels(p["spread"])
+    if pixels > 1:
+        width = site.lanes // pixels
+        other = np.tile(other[..., slot * width : (slot + 1) * width], pixels)
+    return combine(value, other, p)
 
 
 def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:

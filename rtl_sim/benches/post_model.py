@@ -47,8 +47,18 @@ def lane_parameters(spec, param, p, chain, block):
 
 
 def slots_of(spec):
-    """Pixels that modes of this machine pack into a word: values of `pool_slots` and `spread`."""
+    """Pixels that modes of this machine pack into a word: values of `pool_slots`."""
     return [n for n in (2, 4) if n <= max(mode.px for mode in spec.array.modes)]
+
+
+def spreads_of(spec):
+    """Values of `spread`: pixels of a word, and above each the slots of second operands."""
+    return [n + slot for n in slots_of(spec) for slot in range(n)]
+
+
+def pixels_of(p):
+    """Pixels of a word that is spread."""
+    return 4 if p["spread"] > 3 else 2
 
 
 def stage_value(stage, p, v, lanes, memories, residual_at):
@@ -75,6 +85,9 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
         return table[p["table"] + v.astype(int) + 128, np.arange(len(v))]
     assert stage is Stage.RESIDUAL
     other = residual[residual_at]
+    if p["spread"]:  # each pixel of the word gets what one slot of the operand holds
+        pixels = pixels_of(p)
+        other = np.concatenate([np.split(other, pixels)[p["spread"] - pixels]] * pixels)
     if p["res_kind"] == ResidualKind.MAXIMUM:
         return np.maximum(v, other)
     zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
@@ -111,7 +124,7 @@ def run(spec, psum, param, memories, results, p):
             if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
                 continue
             row = p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"]
-            v = psum[row + (x // p["spread"] if p["spread"] else x)]
+            v = psum[row + (x // pixels_of(p) if p["spread"] else x)]
             if Stage.REQUANT not in chain:
                 v = v.astype(np.int8)
             if per_iteration and not p["res_broadcast"]:
@@ -124,8 +137,7 @@ def run(spec, psum, param, memories, results, p):
             v = stage_value(stage, p, v, lanes, memories, residual_at)
         if p["spread"]:  # only without a pool: the window is one pixel
             x = p["origin_x"] + ox * p["stride_x"]
-            pixel = v.reshape(p["spread"], -1)[x % p["spread"]]
-            v = np.concatenate((pixel, v[len(pixel) :]))
+            v = np.concatenate([np.split(v, pixels_of(p))[x % pixels_of(p)]] * pixels_of(p))
         output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
         if p["keep"]:
             word = b * p["keep_block_pitch"] + oy * p["keep_row_pitch"] + ox
@@ -208,18 +220,18 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
     if Stage.POOL in chain and slots_of(spec) and rng.random() < 0.5:
         values |= packed(int(rng.choice(slots_of(spec))))
     if spreads(chain) and slots_of(spec) and rng.random() < 0.5:
-        values |= spread(int(rng.choice(slots_of(spec))))
+        values |= spread(int(rng.choice(spreads_of(spec))))
     return values
 
 
 def spreads(chain):
     """Whether pixels of a word may go to words of their own after a chain."""
-    return not {Stage.POOL, Stage.RESIDUAL, Stage.NORM} & set(chain)
+    return not {Stage.POOL, Stage.NORM} & set(chain)
 
 
-def spread(pixels):
-    """Registers that split words of so many pixels."""
-    return {"spread": pixels, "origin_x": 0, "stride_x": 1}
+def spread(value):
+    """Registers that split words of several pixels."""
+    return {"spread": value, "origin_x": 0, "stride_x": 1}
 
 
 def packed(slots):

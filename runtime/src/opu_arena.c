@@ -122,6 +122,7 @@ static void lay_out(struct opu_native *e, const struct opu_machine_config *m, st
   PLACE(sums, int32_t, lanes * sizeof(int32_t));
   PLACE(value, int8_t, lanes);
   PLACE(pooled, int8_t, lanes);
+  PLACE(operand, int8_t, lanes);
   PLACE(gains, struct opu_gain, OPU_ORDER_STAGES * lanes * sizeof(struct opu_gain));
   PLACE(statistics, struct opu_statistics, statistics(m) * sizeof(struct opu_statistics));
 }

@@ -264,7 +264,7 @@ static uint64_t iterations(const struct opu_native *e, int maximum) {
 /* What the machine does not have, or does not do at once. */
 static int post_is_illegal(const struct opu_native *e, const struct opu_chain *c) {
   const struct opu_machine_config *m = &e->machine;
-  const uint32_t slots = POST(POOL_SLOTS), spread = POST(SPREAD);
+  const uint32_t slots = POST(POOL_SLOTS), spread = opu_spread_pixels(POST(SPREAD));
   const int pools = c->pool < OPU_ORDER_STAGES;
   uint32_t i;
   uint64_t cycles;
@@ -292,8 +292,7 @@ static int post_is_illegal(const struct opu_native *e, const struct opu_chain *c
   }
   if (c->norm && pools) return 1;
   if (slots && (!pools || !packs(m, slots))) return 1;
-  if (spread && (!packs(m, spread) || pools || c->residual || POST(ORIGIN_X) != 0u ||
-                 POST(STRIDE_X) != 1u))
+  if (spread && (!packs(m, spread) || pools || POST(ORIGIN_X) != 0u || POST(STRIDE_X) != 1u))
     return 1;
   if (!pools) {
     const int64_t y = SIGNED(POST, ORIGIN_Y), x = SIGNED(POST, ORIGIN_X);
@@ -310,7 +309,7 @@ static int post_is_illegal(const struct opu_native *e, const struct opu_chain *c
 
 static uint32_t refuses_post(const struct opu_native *e) {
   const struct opu_machine_config *m = &e->machine;
-  const uint32_t blocks = POST(BLOCKS), spread = POST(SPREAD);
+  const uint32_t blocks = POST(BLOCKS), spread = opu_spread_pixels(POST(SPREAD));
   const struct opu_chain c = opu_chain_of(e);
   const int pools = c.pool < OPU_ORDER_STAGES;
   uint32_t i;

@@ -76,7 +76,7 @@ struct opu_native {
   int32_t *filter; /* of a depthwise part: lanes of every position of the window */
   int32_t *slopes; /* lanes of every stage of the chain */
   int32_t *sums;   /* of a pooling window, or of a depthwise pixel */
-  int8_t *value, *pooled;
+  int8_t *value, *pooled, *operand; /* operand: the second one, where pixels are spread */
   struct opu_gain *gains;            /* lanes of every stage of the chain */
   struct opu_statistics *statistics; /* pixels of every norm, from pass to pass */
 };
@@ -101,6 +101,11 @@ struct opu_chain {
 /* Registers of the unit that runs a code of the chain. */
 static inline const int32_t *opu_own(const struct opu_native *e, uint32_t code) {
   return e->registers[OPU_ENGINE_POST][e->machine.code_unit[code]];
+}
+
+/* Pixels of a word of partial sums by the register `spread`, 0 without it: its highest bit. */
+static inline uint32_t opu_spread_pixels(uint32_t spread) {
+  return spread & 4u ? 4u : spread & 2u ? 2u : spread;
 }
 
 /* One instruction, decoded. */

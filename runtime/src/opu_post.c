@@ -77,14 +77,26 @@ static void multiply(const int32_t *own, int8_t *OPU_RESTRICT a, const int8_t *O
   }
 }
 
+/* A pixel of `width` lanes to each slot of a word; it may be one of them. */
+static void copy_to_slots(int8_t *word, const int8_t *pixel, uint32_t width, uint32_t lanes) {
+  uint32_t l;
+  memmove(word, pixel, width);
+  for (l = width; l < lanes; l += width) memcpy(word + l, word, width);
+}
+
 static void residual(const struct opu_native *e, const int32_t *own, uint32_t block, int64_t y,
                      int64_t x, int8_t *value) {
-  const uint32_t lanes = e->machine.word_channels;
+  const uint32_t lanes = e->machine.word_channels, spread = opu_spread_pixels(POST(SPREAD));
   size_t word = (size_t)OWN(RES) + (size_t)block * (uint32_t)OWN(RES_BLOCK_PITCH);
   const int8_t *other;
   uint32_t l;
   if (!OWN(RES_BROADCAST)) word += (size_t)(y * OWN(RES_ROW_PITCH) + x);
   other = (const int8_t *)e->memory[OPU_SPACE_RESIDUAL] + word * e->machine.word_bytes;
+  if (spread) {
+    const uint32_t width = lanes / spread;
+    copy_to_slots(e->operand, other + (POST(SPREAD) - spread) * width, width, lanes);
+    other = e->operand;
+  }
   if (OWN(RES_KIND) == (int32_t)OPU_RESIDUAL_ADD) {
     add(own, value, other, lanes);
   } else if (OWN(RES_KIND) == (int32_t)OPU_RESIDUAL_MULTIPLY) {
@@ -227,7 +239,7 @@ static void write(struct opu_native *e, uint32_t block, uint32_t oy, uint32_t ox
 /* Output pixel (oy, ox) of a block. */
 static void output(struct opu_native *e, const struct opu_chain *c, uint32_t block, uint32_t oy,
                    uint32_t ox) {
-  const uint32_t spread = POST(SPREAD), lanes = e->machine.word_channels;
+  const uint32_t spread = opu_spread_pixels(POST(SPREAD)), lanes = e->machine.word_channels;
   int8_t *value = e->value;
   if (c->pool < OPU_ORDER_STAGES) {
     value = e->pooled;
@@ -237,7 +249,8 @@ static void output(struct opu_native *e, const struct opu_chain *c, uint32_t blo
     const int64_t y = SIGNED(POST, ORIGIN_Y) + (int64_t)oy * POST(STRIDE_Y);
     const int64_t x = SIGNED(POST, ORIGIN_X) + (int64_t)ox * POST(STRIDE_X);
     pixel(e, c, c->count, block, y, spread ? x / spread : x, oy, ox, value);
-    if (spread) memmove(value, value + ox % spread * (lanes / spread), lanes / spread);
+    if (spread)
+      copy_to_slots(value, value + ox % spread * (lanes / spread), lanes / spread, lanes);
   }
   if (c->writes) write(e, block, oy, ox, value);
 }

@@ -12,6 +12,7 @@ from opu_fuse.hw.isa.table import Engine
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
+from opu_fuse.units.spread import spread_pixels
 from rtl_sim.benches.graph_orders import orders_of
 
 LANE_BYTES = 8
@@ -263,9 +264,9 @@ class NaiveMachine:
                     visits.append(self.fold(v, p["pool_slots"], wx) if p["pool_slots"] else v)
         if at == len(chain):
             (only,) = visits
-            part = self.W // p["spread"] if p["spread"] else self.W
+            part = self.W // spread_pixels(p["spread"])[0]
             first = ox * part % self.W
-            return only[first : first + part] + only[part:]
+            return only[first : first + part] * (self.W // part)
         pooled = [self.pool(p, [v[lane] for v in visits]) for lane in range(self.W)]
         for stage in chain[at + 1 :]:
             pooled = self.stage(p, stage, b, pooled, (oy, ox))
@@ -273,7 +274,7 @@ class NaiveMachine:
 
     def before_pool(self, p, b, y, x, stages, no_pool, out):
         word = p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"]
-        word += x // p["spread"] if p["spread"] else x
+        word += x // spread_pixels(p["spread"])[0]
         v = [int(a) for a in self.read(Space.PSUM, word)]
         if not stages or stages[0] is not Stage.REQUANT:
             v = [wrap(a, 8) for a in v]
@@ -291,7 +292,10 @@ class NaiveMachine:
         y, x = (0, 0) if p["res_broadcast"] else at
         word = p["res"] + b * p["res_block_pitch"] + y * p["res_row_pitch"] + x
         r = self.read(Space.RESIDUAL, word)
-        return [self.residual(p, a, int(r[lane])) for lane, a in enumerate(v)]
+        pixels, slot = spread_pixels(p["spread"])
+        part = self.W // pixels
+        lanes = [slot * part + n % part if pixels > 1 else n for n in range(self.W)]
+        return [self.residual(p, a, int(r[n])) for n, a in zip(lanes, v, strict=True)]
 
     def requantize(self, p, b, lane, acc):
         record = self.record(Space.PARAM, p["param"] + 8 * b, lane)

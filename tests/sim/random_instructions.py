@@ -253,8 +253,8 @@ def post(rng, spec, order=None):
     slots = int(rng.choice([n for n in (0, 0, 2, 4) if n <= max(m.px for m in spec.array.modes)]))
     if slots and pool:
         params |= {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
-    if slots and not (pool or Stage.RESIDUAL in found.kinds(order)):
-        params |= {"spread": slots, "origin_x": 0, "stride_x": 1}
+    if slots and not pool:
+        params |= {"spread": slots + pick(rng, 0, slots - 1), "origin_x": 0, "stride_x": 1}
     return instruction(Engine.POST, "run", params)
 
 

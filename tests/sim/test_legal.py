@@ -244,9 +244,7 @@ FULL_ILLEGAL = {
     "three columns of slots": ("run", SLOTS | {"win_cols": 3}, "of 3 columns with stride 2"),
     "slots one word apart": ("run", SLOTS | {"stride_x": 1}, "windows of 2 columns with stride 1"),
     "spread into one": ("run", SPREAD | {"spread": 1}, "spread = 1, the array packs up to 4"),
-    "spread into three": ("run", SPREAD | {"spread": 3}, "spread = 3, the array packs up to 4"),
     "spread with a pool": ("run", SPREAD | {"order": POOL}, "spreads pixels, but has POOL in"),
-    "spread with a sum": ("run", SPREAD | {"order": SUM}, "spreads pixels, but has RESIDUAL in"),
     "spread from column 1": ("run", SPREAD | {"origin_x": 1}, "from column 1 with stride 1"),
     "every other pixel spread": (
         "run",

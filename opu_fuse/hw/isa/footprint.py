@@ -21,6 +21,7 @@ from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 from opu_fuse.units.memory import MEMORY
 from opu_fuse.units.params import ComputeParams, LoadParams, PostParams
+from opu_fuse.units.spread import spread_pixels
 
 Interval = tuple[int, int]
 Dim = tuple[int, int]
@@ -186,7 +187,8 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], 1, p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], 1, p["in_cols"])
     tile, outputs = _Visits(p, ys, xs), _Outputs(p)
-    sums = ((0, -(-p["out_cols"] // p["spread"])),) if p["spread"] else xs
+    pixels, _ = spread_pixels(p["spread"])
+    sums = ((0, -(-p["out_cols"] // pixels)),) if p["spread"] else xs
     words = _Visits(p, ys, sums).pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
     results = [Access(space=Space.PSUM, intervals=words, write=False)]
     chain = chain_of(spec).unpack(order_of(p))

@@ -29,6 +29,7 @@ from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Space, Stage, StageContext
 from opu_fuse.units.memory import MEMORIES
 from opu_fuse.units.params import ComputeParams, PostParams
+from opu_fuse.units.spread import spread_pixels
 
 _TRANSFER = ("run", "rows", "blocks")
 _STRIDES = ("stride_y", "stride_x")
@@ -234,13 +235,11 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 
 def _spreads(p: PostParams, spec: HwSpec, stages: list[Stage]) -> Iterator[str]:
-    """Pixels of a word go to words of their own after a chain that reads each of them once and
-    reads no second map.
-    """
-    yield from _packed("spread", p["spread"], spec)
-    for stage in (Stage.POOL, Stage.RESIDUAL):
-        if stage in stages:
-            yield f"spreads pixels, but has {stage.name} in its chain"
+    """Pixels of a word go to words of their own after a chain that reads each of them once."""
+    pixels, _ = spread_pixels(p["spread"])
+    yield from _packed("spread", pixels, spec)
+    if Stage.POOL in stages:
+        yield "spreads pixels, but has POOL in its chain"
     if (p["origin_x"], p["stride_x"]) != (0, 1):
         yield (
             f"spreads pixels from column {p['origin_x']} with stride {p['stride_x']}, "

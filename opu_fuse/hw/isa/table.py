@@ -152,7 +152,12 @@ _WALK = (
     Field(49, "bank", 4, "unit whose registers are written from here on, among those of its stage"),
     Field(50, "order_2", 20, "post chain: sixth to tenth stage"),
     Field(51, "order_3", 20, "post chain: eleventh to fifteenth stage"),
-    Field(56, "spread", 3, "pixels of a partial sum word, each to a word of its own (0, 2 or 4)"),
+    Field(
+        56,
+        "spread",
+        3,
+        "pixels of a word (2 or 4), each to a word of its own, plus the slot of second operands",
+    ),
 )
 """Registers of post that belong to no unit."""
 

@@ -68,7 +68,8 @@ def _ports(module: PostModule, unit: Unit, position: int) -> Iterator[str]:
         port = PORTS[unit.memory]
         yield f".re_o({port}_re_o[{module.bank}])"
         yield f".addr_o({port}_addr_o[{module.bank}])"
-        yield f".rdata_i({port}_rdata_i[{module.bank}])"
+        word = "res_word" if unit.memory is Space.RESIDUAL else f"{port}_rdata_i"
+        yield f".rdata_i({word}[{module.bank}])"
     for name in ("item", "value"):
         yield f".{name}_i({name}_in[{position}])"
         yield f".{name}_o({name}[{position}])"

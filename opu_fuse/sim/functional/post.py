@@ -17,6 +17,7 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Space, Stage, Statistics
 from opu_fuse.units.params import PostParams
 from opu_fuse.units.pool import framed
+from opu_fuse.units.spread import spread_pixels
 
 
 class StageValues(Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     mem.require_room("post", blocks * prod(framed(p)))
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], p["in_cols"])
-    spread = p["spread"] or 1
+    spread, _ = spread_pixels(p["spread"])
     words = _words(p["psum"], blocks, p["psum_block_pitch"], ys, p["psum_row_pitch"], xs // spread)
     value = mem.psum.take(words, axis=0)
     if not any(module.stage is Stage.REQUANT for module in chain):
@@ -110,13 +111,12 @@ class _Site(Struct, frozen=True):
 
 def _spread(value: np.ndarray, xs: np.ndarray, spread: int) -> np.ndarray:
     """(blocks, ys, xs, lanes) words of `spread` pixels -> those with the pixel of their column in
-    the lowest lanes.
+    each slot.
     """
     if spread == 1:
         return value
     parts = value.reshape(*value.shape[:3], spread, -1)
-    pixels = parts[:, :, np.arange(len(xs)), xs % spread]
-    return np.concatenate((pixels, value[..., pixels.shape[-1] :]), axis=-1)
+    return np.tile(parts[:, :, np.arange(len(xs)), xs % spread], spread)
 
 
 def _outputs(p: PostParams) -> tuple[np.ndarray, np.ndarray]:

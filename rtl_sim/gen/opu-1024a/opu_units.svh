@@ -48,7 +48,7 @@
     .negative_i(p_q.res_negative[0]),
     .re_o(res_re_o[0]),
     .addr_o(res_addr_o[0]),
-    .rdata_i(res_rdata_i[0]),
+    .rdata_i(res_word[0]),
     .item_i(item_in[4]),
     .item_o(item[4]),
     .value_i(value_in[4]),

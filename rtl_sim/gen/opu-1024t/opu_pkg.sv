@@ -300,7 +300,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_PRELU_SHIFT = 6'd53;  // right shift after the slope
   localparam logic [5:0] REG_POST_PRELU_X_ZERO = 6'd54;  // zero point before
   localparam logic [5:0] REG_POST_PRELU_Y_ZERO = 6'd55;  // zero point after
-  localparam logic [5:0] REG_POST_SPREAD = 6'd56;  // pixels of a partial sum word, each to a word of its own (0, 2 or 4)
+  localparam logic [5:0] REG_POST_SPREAD = 6'd56;  // pixels of a word (2 or 4), each to a word of its own, plus the slot of second operands
   localparam logic [5:0] REG_POST_RES_NEGATIVE = 6'd57;  // of a sum, 1: minus the chain's operand, 2: minus the other
   localparam logic [5:0] REG_POST_NORM_OP = 6'd58;  // 0 max, 1 expsum, 2 softmax, 3 moments, 4 squares, 5 normalise; map: 6 moments, 7 normalise
   localparam logic [5:0] REG_POST_NORM_TABLE = 6'd59;  // norm memory word of the exponential of 0

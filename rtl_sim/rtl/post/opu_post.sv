@@ -210,28 +210,51 @@ module opu_post
     end
   end
 
+  // With `spread`, a word holds MODE_PX_MAX parts or pixels of two parts: every pixel gets the second operand's slot.
+  logic spreads_q;
+  part_t low_q, slot_q;  // bits that number the parts of a pixel; first part of the slot
+  logic [RESIDUAL_UNITS-1:0][WORD_BITS-1:0] res_word;
+  localparam int unsigned PART_BITS = WORD_BITS / MODE_PX_MAX;
+  if (MODE_PX_MAX > 1) begin : g_slots
+    always_ff @(posedge clk_i) begin
+      if (launch) begin
+        spreads_q <= launched.spread != '0;
+        low_q <= launched.spread[2] ? '0 : part_t'(MODE_PX_MAX / 2 - 1);
+        slot_q <= launched.spread[2] ? part_t'(launched.spread) : launched.spread[0] ? part_t'(MODE_PX_MAX / 2) : '0;
+      end
+    end
+    for (genvar k = 0; k < int'(MODE_PX_MAX); k++) begin : g_part
+      part_t source;
+      assign source = spreads_q ? slot_q | (part_t'(k) & low_q) : part_t'(k);
+      for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
+        assign res_word[u][k*PART_BITS+:PART_BITS] = res_rdata_i[u][source*PART_BITS+:PART_BITS];
+      end
+    end
+  end else begin : g_whole_words
+    assign {spreads_q, low_q, slot_q} = '0;
+    assign res_word = res_rdata_i;
+  end
+
   `include "opu_units.svh"
 
   /* verilator lint_off UNUSEDSIGNAL */  // some fields end here; machines without such a unit read no such memory
   item_t exit_item;
   logic unused;
-  assign unused = &{res_rdata_i, table_rdata_i, norm_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], item_in[AT_EXIT], value_in[AT_EXIT]};
+  assign unused = &{res_word, spreads_q, low_q, slot_q, table_rdata_i, norm_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], item_in[AT_EXIT], value_in[AT_EXIT]};
   /* verilator lint_on UNUSEDSIGNAL */
   assign exit_item = item_fed[AT_EXIT];
 
   // ---- exit ---------------------------------------------------------------------------------------------------------
 
-  // With `spread`, the pixel of the iteration moves to the low end; the other lanes keep their values. Which part of
-  // the word that is, and whether the word is complete, is known before it arrives.
+  // With `spread`, the pixel of the iteration goes to every slot. Which part of the word that is, and whether the word is
+  // complete, is known before it arrives.
   logic [WORD_BITS-1:0] word, spread;
   assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
   if (MODE_PX_MAX > 1) begin : g_spread
-    localparam int unsigned PART_BITS = WORD_BITS / MODE_PX_MAX;
     logic last_q;
-    part_t step_q, pixel_q, part;
-    assign part = last_q ? pixel_q : '0;
+    part_t step_q, pixel_q;
     always_ff @(posedge clk_i) begin
-      if (launch) step_q <= (launched.spread == '0) ? '0 : (launched.spread == 3'd2) ? part_t'(MODE_PX_MAX / 2) : part_t'(1);
+      if (launch) step_q <= (launched.spread == '0) ? '0 : launched.spread[2] ? part_t'(1) : part_t'(MODE_PX_MAX / 2);
       if (!rst_ni) begin
         last_q <= BEATS == 1;
         pixel_q <= '0;
@@ -240,14 +263,10 @@ module opu_post
         if (exit_item.beat == LAST_BEAT) pixel_q <= exit_item.row_last ? '0 : pixel_q + step_q;
       end
     end
-    assign spread[PART_BITS-1:0] = word[part*PART_BITS+:PART_BITS];
-    if (MODE_PX_MAX > 2) begin : g_halves  // a pixel of two takes two parts
-      logic [PART_BITS-1:0] second, fourth;
-      assign {fourth, second} = {word[4*PART_BITS-1:3*PART_BITS], word[2*PART_BITS-1:PART_BITS]};
-      assign spread[2*PART_BITS-1:PART_BITS] = (part[1] && step_q[1]) ? fourth : second;
-      assign spread[WORD_BITS-1:2*PART_BITS] = word[WORD_BITS-1:2*PART_BITS];
-    end else begin : g_parts
-      assign spread[WORD_BITS-1:PART_BITS] = word[WORD_BITS-1:PART_BITS];
+    for (genvar k = 0; k < int'(MODE_PX_MAX); k++) begin : g_part
+      part_t source;
+      assign source = (spreads_q && last_q) ? pixel_q | (part_t'(k) & low_q) : part_t'(k);
+      assign spread[k*PART_BITS+:PART_BITS] = word[source*PART_BITS+:PART_BITS];
     end
   end else begin : g_whole
     assign spread = word;

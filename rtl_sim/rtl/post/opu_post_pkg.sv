@@ -66,6 +66,11 @@ package opu_post_pkg;
 
   typedef logic [((MODE_PX_MAX > 2) ? 2 : 1)-1:0] part_t;  // of a word that has MODE_PX_MAX of them
 
+  // `spread` is the pixels of a word and, below that bit, the slot of second operands.
+  function automatic logic [2:0] spread_pixels(logic [2:0] spread);
+    spread_pixels = spread[2] ? 3'd4 : spread[1] ? 3'd2 : spread;
+  endfunction
+
   // Sideband of the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
     logic           valid;

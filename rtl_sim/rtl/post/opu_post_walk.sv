@@ -120,8 +120,8 @@ module opu_post_walk
     packed_q <= p_q.pool_slots != '0;
     slots_q <= packs(p_q.pool_slots) && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
     spread_q <= p_q.spread != '0;
-    spreads_q <= packs(p_q.spread) && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
-    pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(p_q.spread - 3'd1) : '0;
+    spreads_q <= packs(spread_pixels(p_q.spread)) && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
+    pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(spread_pixels(p_q.spread) - 3'd1) : '0;
     for (int unsigned u = 0; u < NORM_UNITS; u++) begin
       norm_fits_q[u] <= 32'(p_q.norm_idle[u]) < WORD_CHANNELS && shift_fits(p_q.norm_op[u], p_q.norm_shift[u])
           && (pixels_of_block_q <= PSUM_WORDS / 2 || p_q.norm_op[u] inside {NORM_MAP_MOMENTS, NORM_MAP_NORMALISE});
@@ -152,7 +152,7 @@ module opu_post_walk
       if (chain_q.norm[u] && sums_map_q[u] && !(pixels_fit_q && words_q <= ($bits(words_q))'(NORM_WORDS_SUMMED))) legal = 1'b0;
     end
     if (chain_q.pool == AT_EXIT && !one_iteration_q) legal = 1'b0;
-    if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT && chain_q.residual == '0)) legal = 1'b0;
+    if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT)) legal = 1'b0;
     if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
   end
 
