@@ -51,6 +51,7 @@ from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
 from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
+from opu_fuse.schedule.packed_copies import fuse_with_packed_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
 from opu_fuse.schedule.two_results import with_two_results
@@ -349,7 +350,10 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
                 return fitted.dfg, fitted.partition, fitted
             _forbid(fitted, forbidden)
 
-    dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
+    def with_packed(graph: Dfg) -> tuple[Dfg, Partition, Fitted]:
+        return fuse_with_packed_copies(graph, hw, fuse)
+
+    dfg, partition, fitted = fuse_with_split_pools(dfg, hw, with_packed)
     tiling = with_co_scheduled_norms(dfg, partition, fitted.tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
     return Fitted(dfg=dfg, partition=partition, tiling=tiling)

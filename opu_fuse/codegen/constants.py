@@ -54,6 +54,7 @@ def _constants(
     together.
     """
     layer, records = planned.layer, []
+    pieces = layer.sum_pieces(hw)
     if layer.anchor is not None:
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
         if layer.shape.unit:
@@ -66,10 +67,8 @@ def _constants(
             groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
             rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
             pack_weights(planned, weight, hw, rows, groups=groups)
-        records.append(pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px))
-    records += [
-        pack_channels(values, layer.out_pieces, hw, layer.shape.px) for values in layer.per_channel
-    ]
+        records.append(pack_params(bias, mult, shift, pieces, hw, layer.shape.px))
+    records += [pack_channels(values, pieces, hw, layer.shape.px) for values in layer.per_channel]
     if records:
         yield planned.params, np.concatenate(records, axis=1).reshape(-1)
     if layer.pre and layer.gate is None:

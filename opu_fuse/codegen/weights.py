@@ -39,9 +39,10 @@ def _pack_part(
 ) -> None:
     """Pack the rows of one int8 term of the weights."""
     layer = planned.layer
-    if not is_plain(layer.out_pieces):
+    pieces = layer.sum_pieces(hw)
+    if not is_plain(pieces):
         whole = spread_groups(weight, groups, 0, len(weight))
-        weight, groups = to_lanes(whole, layer.out_pieces, 0), 1
+        weight, groups = to_lanes(whole, pieces, 0), 1
     for r in planned.ranges:  # one after the other: spread out, many groups would fill the memory
         chunks = [w for f in r.features for w in f.weights if w.part == number]
         if not chunks:

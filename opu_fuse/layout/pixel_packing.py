@@ -51,6 +51,11 @@ class Pass(Struct, frozen=True, kw_only=True):
     gate: int | None = None
     second: int | None = None
 
+    def sum_pieces(self, hw: HwSpec) -> Pieces:
+        """Lanes of the output channels in a pixel's partial sums."""
+        first = self.shape.out_slot * hw.word_channels // self.shape.px
+        return tuple([(lane - first, lanes) for lane, lanes in self.out_pieces])
+
     @property
     def fields(self) -> dict[str, Any]:
         """These fields, for a record that adds others."""
@@ -173,9 +178,12 @@ def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
 
     The segments of all pixels of one cycle must be inside two neighbouring words.
     """
-    if mode.px != shape.px or (shape.computed and mode.ic != hw.word_channels):
+    sweeps = shape.sweeps(mode)
+    if mode.px * sweeps != shape.px or (shape.computed and mode.ic != hw.word_channels):
         return False
-    pixel_distance = (mode.px - 1) * shape.window.strides[1]
+    if sweeps > 1 and hw.word_channels // shape.px % mode.oc:
+        return False
+    pixel_distance = (mode.px - 1) * shape.window.strides[1] * sweeps
     if shape.slot == hw.word_bytes:
         return pixel_distance <= 1
     return mode.ic >= shape.in_channels and pixel_distance * shape.slot + mode.ic <= (

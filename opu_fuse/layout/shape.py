@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.im2row_window import row_words
-from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.layout.permutation import Permutation
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.pool import PoolKind
@@ -153,6 +153,9 @@ class Shape(Struct, frozen=True, kw_only=True):
     `spread`."""
     spread: bool = False
     """Post writes one pixel per output word although partial-sum words hold `px`."""
+    out_slot: int = 0
+    """With `spread`, the slot of an output and a residual word whose lanes hold the channels;
+    channels are counted from its first lane."""
     first_lane: int = 0
     """Lane of the first output channel."""
     pool_kind: PoolKind = PoolKind.MAX
@@ -178,6 +181,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     """The weights are a map: its pixels are the output channels."""
     zeros: bool = False
     """Unused lanes of the output are zero, since a product of two maps reads them."""
+    repacks: bool = False
+    """The channels are copied so that words hold several pixels, each in a slot of its own."""
     unit: bool = False
     """The input is the unit matrix, a constant. Weights are computed."""
     passes: int = 0
@@ -195,6 +200,10 @@ class Shape(Struct, frozen=True, kw_only=True):
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum words of one channel block of rows × cols pixels."""
         return rows * -(-cols // self.px)
+
+    def sweeps(self, mode: Mode) -> int:
+        """Instructions that compute the pixels of a word, each those of some slots."""
+        return self.px // mode.px if self.repacks else 1
 
     @property
     def stored_px(self) -> int:

@@ -21,6 +21,7 @@ from opu_fuse.schedule.registers import (
     rows_at_once,
     side_tiles,
     sub_rectangle,
+    sweeps,
     tile_parts,
     transfer_shape,
 )
@@ -293,7 +294,8 @@ class EmitSink:
                 at = step.pre[0] + gates + block * layer.shape.pre_words
                 registers |= {**layer.layer.pre_registers, "pre_param": at}
             if not depthwise:
-                self.append(layer.layer.group, Engine.COMPUTE, "conv", registers)
+                for own in sweeps(layer.shape, mode, self._hw, registers):
+                    self.append(layer.layer.group, Engine.COMPUTE, "conv", registers | own)
                 continue
             registers["psum"] += block * common["psum_block_pitch"]
             for rows in rows_at_once(layer.shape, step.part, registers):
@@ -386,7 +388,7 @@ class EmitSink:
             "out_row_pitch": cols,
             "out_block_pitch": rect.rows * cols,
             "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
-            "spread": shape.px if shape.spread else 0,
+            "spread": shape.px + shape.out_slot if shape.spread else 0,
             **order_registers(chain_of(self._hw).pack(lowered.order)),
         }
 

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.hw.isa.table import unit_register
+from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.tiling.chunks import WeightChunk
@@ -88,7 +89,8 @@ def side_tiles(layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> Iterator[tupl
             row, rows, col, cols = row // layer.shape.out_rows, 1, 0, 1
         elif side.before_pool:
             row, rows, col, cols = pre_pool.row, pre_pool.rows, pre_pool.col, pre_pool.cols
-        yield unit, (row, rows), (col // layer.shape.px, ceil_div(cols, layer.shape.px))
+        px = layer.shape.stored_px
+        yield unit, (row, rows), (col // px, ceil_div(cols, px))
 
 
 class TilePart(Struct, frozen=True, kw_only=True):
@@ -158,3 +160,17 @@ def _equal_counts(
     for positions, run in groupby(range(outputs[1]), inside):
         start, *others = run
         yield start, 1 + len(others), positions
+
+
+def sweeps(
+    shape: Shape, mode: Mode, hw: HwSpec, registers: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Own registers of each instruction that computes some slots of words of several pixels."""
+    count, groups = shape.sweeps(mode), hw.word_channels // shape.px // mode.oc
+    for sweep in range(count):
+        yield {
+            "origin_x": registers["origin_x"] + sweep * registers["stride_x"],
+            "stride_x": registers["stride_x"] * count,
+            "out_cols": registers["out_cols"] // count,
+            "oc_first": registers["oc_first"] + sweep * groups,
+        }

@@ -10,7 +10,6 @@ import numpy as np
 from msgspec import Struct
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.hw.unit_rates import row_cycles
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.wide_weight_rows import boxes_in, every_part, needed_rows
 from opu_fuse.tiling.depthwise import depthwise_parts, every_window
@@ -31,6 +30,7 @@ from opu_fuse.tiling.tile import (
     segment_runs,
     segments_per_block,
     spans,
+    sweep_cycles,
     weight_chunks,
 )
 
@@ -180,7 +180,7 @@ def _features(
     needed = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
     capacity = hw.buffers.weight.bank_words // row_words
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
-    swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
+    swept = tile.images * sweep_cycles(shape, mode, hw, shape.words(rows, cols))
     rate = hw.dram.rate
     # Each part of a kernel is loaded for itself: as few, large pieces as a bank holds.
     few = tile.undivided or tile.kernel != shape.window.kernel

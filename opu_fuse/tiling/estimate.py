@@ -12,7 +12,6 @@ from opu_fuse.hw.unit_rates import (
     post_drain_cycles,
     post_iterations,
     queued_share,
-    row_cycles,
     short_write_cycles,
 )
 from opu_fuse.layout.shape import Shape
@@ -31,6 +30,7 @@ from opu_fuse.tiling.tile import (
     output_blocks,
     output_groups,
     pre_pool_size,
+    sweep_cycles,
 )
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
@@ -154,7 +154,7 @@ def _array_cost(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> tuple[int, i
     rows = weight_rows(shape, mode, hw, cut.in_blocks, blocks)
     capacity = ranges * (hw.buffers.weight.bank_words // hw.mode_row_words(mode))
     steps = tiles * tile.images * ranges * max(cut.chunks * cut.parts, ceil_div(rows, capacity))
-    sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
+    sweep = tile.images * sweep_cycles(shape, mode, hw, pixels)
     resident = tiles == 1 or (tile.weights_outer and rows <= capacity)
     loads = 1 if resident else tiles
     if shape.computed:  # every image has weights of its own

@@ -45,15 +45,19 @@ def fastest_shape(shape: Shape, hw: HwSpec, in_slot: int, out_slot: int) -> Shap
 def _spreads(shape: Shape, hw: HwSpec) -> Iterator[Shape]:
     """Yield forms with several pixels per partial-sum word, which post spreads over output words.
 
-    Post can do so if it neither pools nor reads another map, nor normalises pixels.
+    Post can do so if it neither pools nor normalises pixels, and one slot has all output channels.
     """
-    if not shape.array or shape.depthwise or shape.pre or shape.px > 1 or shape.pool or shape.sides:
+    if not shape.array or shape.depthwise or shape.pre or shape.px > 1 or shape.pool:
         return
     if shape.computed or shape.zeros or shape.passes:
         return
     for px in sorted({mode.px for mode in hw.array.modes} - {1}):
-        if shape.pre_pool_channels * px <= hw.word_channels:
-            yield replace(shape, px=px, spread=True)
+        width = hw.word_channels // px
+        slot = shape.first_lane // width
+        first, channels = shape.first_lane - slot * width, shape.pre_pool_channels - slot * width
+        if channels <= width:
+            own = {"first_lane": first, "pre_pool_channels": channels, "out_slot": slot}
+            yield replace(shape, px=px, spread=True, **own)
 
 
 def _saves_array_cycles(shape: Shape, reference: Shape, hw: HwSpec) -> bool:

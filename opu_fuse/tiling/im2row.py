@@ -91,7 +91,7 @@ def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
         if can_fetch(shape, mode, hw):
             rows, _ = kernel_iterations(shape, mode, hw)
             each = rows * col_iterations(shape, mode, hw, shape.window.kernel[1])
-            each *= input_segments(shape, mode, hw, first, last - first)
+            each *= input_segments(shape, mode, hw, first, last - first) * shape.sweeps(mode)
             results.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
     return min(results, default=None)
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from opu_fuse.hw.im2row_window import IMAGE_SLOT
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
+from opu_fuse.hw.unit_rates import row_cycles
 from opu_fuse.layout.shape import Shape
 
 Span = tuple[int, int]
@@ -209,6 +210,11 @@ def cols_per_iteration(shape: Shape, mode: Mode, hw: HwSpec) -> int:
     if not shape.array or shape.slot == hw.word_bytes or shape.window.dilations[1] != 1:
         return 1
     return min(max(1, mode.ic // shape.slot), shape.window.kernel[1])
+
+
+def sweep_cycles(shape: Shape, mode: Mode, hw: HwSpec, words: int) -> int:
+    """Array cycles in which a weight row is multiplied by the pixels of so many words."""
+    return shape.sweeps(mode) * row_cycles(hw, words * mode.px, mode.px)
 
 
 def kernel_iterations(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:

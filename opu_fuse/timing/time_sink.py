@@ -235,6 +235,8 @@ class TimeSink:
     def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:
         """Run one compute instruction per image, or that of the step's."""
         bank, ready, images, size = read if step.image is None else read._replace(images=1)
+        sweeps = layer.shape.sweeps(self._hw.array.modes[step.out.mode])
+        images, size = images * sweeps, (size[0], size[1] // sweeps)
         weights, psum = self._constants[Space.WEIGHT], self._buffers[Space.PSUM].reusable[step.psum]
         ready = max(ready, weights.ready[step.weights[0]], psum, self._compute_ready)
         if step.pre is not None:

@@ -61,6 +61,36 @@ _WINDOWS = (
 )
 
 
+_FOUR = (
+    _SPLITS.replace("name: split-norms", "name: four-pixels")
+    .replace(
+        "buffers:",
+        """word_channels: 16
+array:
+  units: 16
+  multipliers: 4
+  modes:
+    - {ic: 16, oc: 4, px: 1}
+    - {ic: 4, oc: 16, px: 1}
+    - {ic: 8, oc: 4, px: 2}
+    - {ic: 4, oc: 8, px: 2}
+    - {ic: 4, oc: 4, px: 4}
+post: {lanes: 8, keep: true}
+buffers:
+  weight: {words: 512, banks: 2, width: 8}""",
+    )
+    .replace("modules:", "modules:\n    upsample: {kind: upsample, bypass: true, exit: true}")
+    .replace("norm, store]", "norm, upsample, store]")
+    .replace("edges:", "edges:\n    table: [res_add, upsample, store]")
+    .replace("operators:", "operators:\n    shuffle: [ipa]\n    upsample: [upsample]")
+)
+
+
+def four_pixel_machine() -> HwSpec:
+    """Words of 16 channels, two or four pixels a cycle; half a word a cycle behind the array."""
+    return _machine(_FOUR)
+
+
 def window_norm_machine() -> HwSpec:
     """Its array computes depthwise windows and transposed convolutions."""
     return _machine(_WINDOWS)

@@ -15,7 +15,8 @@ from opu_fuse.schedule.tile_trace import explain_tiles
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from tests.exact import assert_batch_has_single_bits, assert_exact
-from tests.hw.norm_machine import norm_machine
+from tests.hw.norm_machine import four_pixel_machine, norm_machine
+from tests.networks.narrow_branches import upsampled
 from tests.networks.residual_streams import STREAMS, stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
@@ -160,3 +161,14 @@ def test_a_machine_without_norms_keeps_its_tiling():
     hw = load_hw("opu-tiny")
     found = compile_model(stream("residual", "layer_norm", 12), hw)
     assert not found.plan.two_results
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("channels", "size"), [(20, (9, 7)), (3, (1, 1)), (16, (6, 40))])
+def test_a_map_is_stored_upsampled_by_the_pass_that_computes_it(channels, size, rng):
+    hw = four_pixel_machine()
+    found = compile_model(upsampled(channels, size), hw)
+    ((_, second),) = found.plan.two_results.items()
+    assert not instructions(found, second, Engine.COMPUTE)
+    assert found.plan.layers[second][0].shape.upsample == (2, 2)
+    assert_exact(found, hw, rng, (None, 1, 2))

@@ -1,0 +1,78 @@
+"""Narrow maps that share words with others are copied to words of several pixels, where that is
+faster.
+
+A map that a Concat joins or a Split cuts has one pixel in a word, so that all its readers find its
+channels in the same lanes. A convolution of few channels that reads it leaves most of the array
+idle: data fetch reads two words a cycle, so it computes two pixels at a time, and four from a copy
+with four pixels in a word.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from math import prod
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.packed_copies import copy_name, with_packed_copies
+from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.strategies.strategy_names import REWRITING
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.schedule.emitted_units import planned_units
+from opu_fuse.schedule.insert_copies import Fitted
+from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.tile_choice import Tiling
+from opu_fuse.timing.segment_cycles import cycles
+from opu_fuse.units.base import ModuleKind
+
+Fused = tuple[Dfg, Partition, Fitted]
+_WHY = "copied with several pixels in a word: a convolution of few channels reads it"
+
+
+def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) -> Fused:
+    """Fuse the graph; copy narrow maps where the timed tile schedule is faster then.
+
+    Only on machines with norms: those without keep their programs.
+    """
+    fused = fuse(dfg)
+    if fused[1].strategy not in REWRITING or not hw.build or not hw.has(ModuleKind.NORM):
+        return fused
+    taken: list[tuple[int, int]] = []
+    before = None
+    for value, reader in _narrow_readers(dfg, fused[2], hw):
+        before = _cycles(fused[2].tiling, hw) if before is None else before
+        graph = with_packed_copies(dfg, [*taken, (value, reader)])
+        tried = fuse(graph)
+        name, after = copy_name(dfg, value), _cycles(tried[2].tiling, hw)
+        on_host = {tried[0][op.node].name for op in tried[1].host}
+        if name not in on_host and after < before:
+            why = {**fused[1].rewrites, name: _WHY}
+            fused = tried[0], dataclasses.replace(tried[1], rewrites=why), tried[2]
+            before = after
+            taken.append((value, reader))
+    return fused
+
+
+def _cycles(tiling: Tiling, hw: HwSpec) -> float:
+    return sum(cycles(units, hw) for units in planned_units(tiling, hw) if units)
+
+
+def _narrow_readers(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int, int]]:
+    """Yield (value, convolution that reads it) where a copy may pay, as indices of the graph."""
+    most = max(mode.px for mode in hw.array.modes)
+    by_name = {node.name: node for node in dfg.calls if node.op == "conv"}
+    for parts in fitted.tiling.layers.values():
+        layer = parts[0].layer
+        node = None if layer.anchor is None else by_name.get(fitted.dfg[layer.anchor].name)
+        if node is None or layer.source not in fitted.tiling.layout.sharers:
+            continue
+        if _is_narrow(layer, most, hw):
+            yield node.operands[0], node.index
+
+
+def _is_narrow(layer: Layer, most: int, hw: HwSpec) -> bool:
+    """Whether `most` pixels of a layer's input fit a word, and the array computes few of them at a
+    time although each is in several windows.
+    """
+    shape, channels = layer.shape, sum(lanes for _, lanes in layer.in_pieces)
+    reads = shape.slot == hw.word_bytes and not (shape.depthwise or shape.pre or shape.phased)
+    few = shape.px < most and channels * most <= hw.word_channels
+    return reads and few and prod(shape.window.kernel) > 1 and not shape.computed

@@ -1,0 +1,71 @@
+"""Narrow maps that share words: their readers compute several pixels at a time, from a copy with
+several pixels in a word; post spreads what is added to them.
+"""
+
+from itertools import count
+
+import pytest
+
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.schedule import packed_copies
+from tests.exact import assert_exact
+from tests.hw.norm_machine import four_pixel_machine
+from tests.networks.narrow_branches import block
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+COPY = "split.1/packed"
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Every copy that a reader can use is taken."""
+    faster = count(0, -1)
+    monkeypatch.setattr(packed_copies, "_cycles", lambda *_: next(faster))
+
+
+def shapes_of(found):
+    layers = [part.layer for parts in found.plan.layers.values() for part in parts]
+    return {layer.name.split(" ")[0]: layer.shape for layer in layers}
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("size", [(5, 8), (6, 13), (1, 1), (3, 2)])
+def test_a_copy_with_four_pixels_in_a_word_has_the_golden_models_bits(size, rng):
+    hw = four_pixel_machine()
+    found = compile_model(block(4, 4, size), hw)
+    shapes = shapes_of(found)
+    assert (shapes[COPY].px, shapes[COPY].repacks) == (4, True)
+    assert (shapes["in"].slot, shapes["in"].px) == (4, 4)
+    assert_exact(found, hw, rng, (None, 1))
+
+
+@pytest.mark.parametrize(
+    ("width", "inner", "slot", "px"), [(4, 4, 1, 4), (8, 4, 1, 2), (4, 8, 0, 2)]
+)
+def test_a_sum_with_half_of_a_map_is_computed_several_pixels_at_a_time(
+    width, inner, slot, px, request, rng
+):
+    """The half is in a slot of its word that need not be the first one."""
+    if px == 4:
+        request.getfixturevalue("always")
+    hw = four_pixel_machine()
+    found = compile_model(block(width, inner, (9, 15)), hw)
+    shape = shapes_of(found)["out"]
+    assert shape.sides
+    assert (shape.px, shape.spread, shape.out_slot) == (px, True, slot)
+    assert_exact(found, hw, rng, (None, 1))
+
+
+@pytest.mark.parametrize(("inner", "copied"), [(8, True), (64, False)])
+def test_a_map_is_copied_where_the_timed_schedule_is_faster(inner, copied):
+    """A convolution of 64 output channels keeps the array busy, one pixel at a time."""
+    found = compile_model(block(16, inner, (40, 40), first=32), load_hw("opu-1024a"))
+    assert (COPY in found.partition.rewrites) == copied
+    assert (COPY in shapes_of(found)) == copied
+
+
+def test_machines_without_norms_copy_no_maps():
+    found = compile_model(block(16, 8, (80, 80), first=32), load_hw("opu-1024t"))
+    assert not found.partition.rewrites
