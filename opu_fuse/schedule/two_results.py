@@ -11,6 +11,8 @@ group before while they are on chip, and then compute the map itself from them:
 The norm then loads nothing and takes no array cycles; both groups have the same tiles. Post
 computes the stages before the norm in every pass. With a second operand these may be slower than
 the norm by itself, so the timed tile schedule decides.
+
+An upsample of a map that others read, too, is such a second result: its stores repeat pixels.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,12 +59,12 @@ class _Found(Struct, frozen=True):
 
 
 def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
-    """Let passes compute a norm of their result, too, where that is faster, with their tiles."""
+    """Let passes compute a norm or an upsample of their result, too, where that is faster."""
     found = _Found()
     chosen: list[PlannedUnit] = []
     for units in planned_units(tiling, hw):
         now = [*units]
-        for norm in [unit for unit in units if _is_norm(unit)]:
+        for norm in [unit for unit in units if _is_second(unit)]:
             unit = _paired(now, norm, dfg, partition, tiling, found, hw)
             if unit is not None:
                 now = _with_pair(now, norm, unit)
@@ -79,12 +81,14 @@ def _applied(dfg: Dfg, tiling: Tiling, chosen: Sequence[PlannedUnit], hw: HwSpec
     return with_uses(dfg, retiled(tiling, hw, {}), hw)
 
 
-def _is_norm(unit: PlannedUnit) -> bool:
-    """Whether a unit only normalises a map, pixel by pixel."""
+def _is_second(unit: PlannedUnit) -> bool:
+    """Whether a unit only normalises or upsamples a map, pixel by pixel."""
     if len(unit.layers) != 1:
         return False
     shape = unit.layers[0].shape
-    return bool(shape.passes) and not shape.array and not shape.whole_map and not shape.sides
+    normalises = bool(shape.passes) and not shape.whole_map
+    upsamples = shape.upsample != (1, 1) and shape.pool is None
+    return (normalises or upsamples) and not shape.array and not shape.sides
 
 
 def _paired(
@@ -183,7 +187,16 @@ def _alike(first: Shape, second: Shape) -> bool:
     """Whether two passes differ only in what follows the partial sums of a pixel."""
     if second.copies > 1:
         return False
-    names = ("passes", "param_words", "exponentials", "permute", "tables", "needed", "further")
+    names = (
+        "passes",
+        "param_words",
+        "exponentials",
+        "permute",
+        "tables",
+        "needed",
+        "further",
+        "upsample",
+    )
     return first == replace(second, **{name: getattr(first, name) for name in names})
 
 
