@@ -21,9 +21,9 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.memory_plan import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
-from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tile_choice import Tiling
+from opu_fuse.schedule.timed_tiles import with_timed_tiles
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
