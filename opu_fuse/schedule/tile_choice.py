@@ -344,6 +344,7 @@ def with_tile(
         phase=layer.phase,
         layer=layer,
         estimate=cost,
+        looks_up=layer.norm.looks_up if layer.norm else None,
         weights=offset,
         params=params,
         pre=pre,

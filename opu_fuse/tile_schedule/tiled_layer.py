@@ -55,7 +55,8 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     readers: reads of the allocation that holds the output (`residency.count_reads`);
     phase: the rows and columns of its output that it computes;
     images: (first, count) of the batch's images; None: all.
-    partial: whether these are not all ranges; another unit computes the others.
+    partial: whether these are not all ranges; another unit computes the others;
+    looks_up: what the exponentials of its norm depend on; layers alike use the same on chip.
     """
 
     tile: Tile
@@ -67,6 +68,7 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     phase: Phase = WHOLE
     images: Span | None = None
     partial: bool = False
+    looks_up: Hashable = None
 
     @property
     def maps(self) -> Maps:

@@ -285,7 +285,8 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are resident."""
-        key = layer.output, layer.phase.first, offset, words
+        owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
+        key = owner, offset, words
         first, held = self._scratchpads[space].take(key, words)
         if not held:
             self._sink.load_constants(layer, space, offset, (first, words))

@@ -13,7 +13,7 @@ MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
 program.
 """
-_MAPS = ("source", "output", "gate", "second", "residuals", "reads", "writes")
+_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", "reads", "writes")
 _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAPS)
 
 Known = dict[Hashable, float]
@@ -76,17 +76,17 @@ def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
 
 
 def _up_to_names(units: Units) -> Hashable:
-    """The units with maps numbered in the order of their first use instead of DFG indices."""
-    numbers: dict[int, int] = {}
+    """The units with maps and tables numbered in the order of their first use."""
+    numbers: dict[Hashable, int] = {}
 
-    def number(node: int | None) -> int | None:
+    def number(node: Hashable) -> int | None:
         return None if node is None else numbers.setdefault(node, len(numbers))
 
     def storage(of: Storage) -> Hashable:
         return of.layout, number(of.alias_root), of.block, of.skips
 
     def layer(of: TiledLayer) -> Hashable:
-        maps = (of.source, of.output, of.gate, of.second, *of.residuals)
+        maps = (of.source, of.output, of.gate, of.second, of.looks_up, *of.residuals)
         sizes = tuple([getattr(of, name) for name in _SIZES])
         return (*map(number, maps), storage(of.reads), storage(of.writes), sizes)
 
