@@ -36,7 +36,6 @@ from opu_fuse.schedule.tile_choice import (
     with_tile,
     with_uses,
 )
-from opu_fuse.tile_schedule.tiled_layer import Maps
 from opu_fuse.tiling.candidates import Fit, candidates
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Tile, ceil_div
@@ -126,7 +125,7 @@ def _tiled(
     source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], tile: Tile, hw: HwSpec
 ) -> PlannedUnit:
     (ours,), (theirs,) = source.layers, norm.layers
-    maps = ours.maps, Maps(ours.reads, theirs.writes, theirs.readers)
+    maps = ours.maps, ours.maps._replace(writes=theirs.writes, readers=theirs.readers)
     layers = tuple(
         [
             with_tile(layer, each, hw, ours.weights, tile, estimate(layer.shape, hw, tile))

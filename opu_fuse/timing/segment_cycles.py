@@ -13,7 +13,8 @@ MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
 program.
 """
-_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", "reads", "writes")
+_STORAGES = ("reads", "writes", "reads_second")
+_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", *_STORAGES)
 _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAPS)
 
 Known = dict[Hashable, float]
@@ -82,12 +83,13 @@ def _up_to_names(units: Units) -> Hashable:
     def number(node: Hashable) -> int | None:
         return None if node is None else numbers.setdefault(node, len(numbers))
 
-    def storage(of: Storage) -> Hashable:
-        return of.layout, number(of.alias_root), of.block, of.skips
+    def storage(of: Storage | None) -> Hashable:
+        return of and (of.layout, number(of.alias_root), of.block, of.skips)
 
     def layer(of: TiledLayer) -> Hashable:
         maps = (of.source, of.output, of.gate, of.second, of.looks_up, *of.residuals)
         sizes = tuple([getattr(of, name) for name in _SIZES])
-        return (*map(number, maps), storage(of.reads), storage(of.writes), sizes)
+        stored = [storage(getattr(of, name)) for name in _STORAGES]
+        return (*map(number, maps), *stored, sizes)
 
     return tuple([(unit.interleaved, unit.two_results, *map(layer, unit.layers)) for unit in units])
