@@ -198,7 +198,7 @@ def _narrower(tile: Tile) -> Iterator[Tile]:
     normalised sooner.
     """
     for parts in _PARTS:
-        if tile.cols >= parts:
+        if tile.cols >= parts and not tile.whole_post:
             yield replace(tile, cols=ceil_div(tile.cols, parts))
 
 

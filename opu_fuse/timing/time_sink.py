@@ -6,7 +6,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from opu_fuse.hw import unit_rates
@@ -102,9 +102,9 @@ class TimeSink:
         if slot is not None and slot.layer + 1 < len(self._computed):
             self._reusable = self._computed[slot.layer + 1][slot.frees]
 
-    def change_banks(self) -> None:
-        """Let every new bank wait for all banks of its buffer before the change."""
-        for buffer in self._buffers.values():
+    def change_banks(self, spaces: Iterable[Space]) -> None:
+        """Let every new bank of a buffer wait for all its banks before the change."""
+        for buffer in map(self._buffers.__getitem__, spaces):
             last = max(buffer.reusable.values(), default=0.0)
             buffer.reusable = defaultdict(lambda last=last: last)
 
