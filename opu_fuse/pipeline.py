@@ -52,6 +52,7 @@ from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, 
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
+from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
 from opu_fuse.schedule.two_results import with_two_results
 
@@ -350,7 +351,10 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
             _forbid(fitted, forbidden)
 
     dfg, partition, fitted = fuse_with_split_pools(dfg, hw, fuse)
-    tiling = with_co_scheduled_norms(dfg, partition, fitted.tiling, hw)
+    tiling = with_timed_tiles(
+        fitted.tiling, hw
+    )  # before units of several groups, which keep theirs
+    tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
     return Fitted(dfg=dfg, partition=partition, tiling=tiling)
 

@@ -21,7 +21,6 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.memory_plan import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
-from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.tile_schedule.traversal import TileSchedule
@@ -108,7 +107,6 @@ def schedule(
     Raises DoesNotFit when the window exceeds the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_timed_tiles(tiling, hw)
     tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
     constants = tiling.constants_bytes
     _require_room(dfg, hw, "weights", constants)  # before their instructions, which are many

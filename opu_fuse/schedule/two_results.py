@@ -36,7 +36,7 @@ from opu_fuse.schedule.tile_choice import (
     with_tile,
     with_uses,
 )
-from opu_fuse.tiling.candidates import Fit, candidates
+from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Tile, ceil_div
 from opu_fuse.timing.segment_cycles import Known, saved
@@ -189,6 +189,8 @@ def _alike(first: Shape, second: Shape) -> bool:
 def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     """Tiles of a pair, those with fewer predicted cycles first."""
     fits = [c.tile for c in candidates(second, hw) if isinstance(c, Fit)]
+    if hw.dram.rate < hw.dram.bus_bytes:
+        fits = [equal_chunks(second, tile, hw) for tile in fits]
     tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
     return sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
 

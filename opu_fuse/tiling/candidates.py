@@ -8,6 +8,7 @@ from itertools import chain
 from math import prod
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -289,6 +290,18 @@ def _kernel_part(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int]) -> tuple[i
         part for part in chain(tall, narrow) if feature_words(shape, hw, *pre_pool, part) <= limit
     )
     return next(fits, None)
+
+
+def equal_chunks(shape: Shape, tile: Tile, hw: HwSpec, times: int = 1) -> Tile:
+    """The tile with input channels in equal chunks, `times` as many: a slow memory cannot load a
+    large one while the array uses a small one.
+    """
+    if not shape.array or shape.depthwise:
+        return tile
+    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    several = max(last - first, 1)
+    chunks = min(times * ceil_div(several, tile.in_blocks), several)
+    return replace(tile, in_blocks=ceil_div(several, chunks))
 
 
 def _overflow_of_post(

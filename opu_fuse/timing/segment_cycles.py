@@ -67,6 +67,12 @@ def saved(old: Units, new: Units, hw: HwSpec, known: Known | None = None) -> tup
     return before - _known_cycles(new[first : len(new) - rest], hw, known), before
 
 
+def neighbourhood(units: Units, at: int) -> Hashable:
+    """What the best tile of a unit depends on: itself and the units timed with it."""
+    first = max(at - MARGIN, 0)
+    return at - first, _up_to_names(units[first : at + MARGIN + 1])
+
+
 def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
     if any(unit.stack for unit in units):
         return cycles(units, hw)
