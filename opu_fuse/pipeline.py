@@ -54,6 +54,7 @@ from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.packed_copies import fuse_with_packed_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
+from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.schedule.two_results import with_two_results
 
 if TYPE_CHECKING:
@@ -354,7 +355,8 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
         return fuse_with_packed_copies(graph, hw, fuse)
 
     dfg, partition, fitted = fuse_with_split_pools(dfg, hw, with_packed)
-    tiling = with_co_scheduled_norms(dfg, partition, fitted.tiling, hw)
+    tiling = with_tiles_for_slow_memory(fitted.tiling, hw)
+    tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
     return Fitted(dfg=dfg, partition=partition, tiling=tiling)
 

@@ -82,11 +82,8 @@ def _constants(
 
         tables = [pack_table(table_entries(dfg, node), hw) for node in layer.tables]
         yield planned.table, np.concatenate(tables)
-    if layer.norm is not None and layer.shape.exponentials:
-        node = dfg[layer.norm.node]
-        scale, epsilon = quant_of(dfg[node.operands[0]]).per_tensor, node.attrs.get("epsilon", 0.0)
-        words = table_words(node.op, scale, float(epsilon))
-        yield planned.exponentials, pack_exponentials(words, hw)
+    if layer.norm is not None and layer.norm.looks_up is not None:
+        yield planned.exponentials, pack_exponentials(table_words(*layer.norm.looks_up), hw)
 
 
 def _numbers(

@@ -4,7 +4,7 @@ Registers that an instruction does not use keep their value, so that no word is 
 Safety comes from `dependencies`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -104,7 +104,7 @@ class EmitSink:
     def slot(self, slot: TimeSlot | None) -> None:
         """Slots need no instructions."""
 
-    def change_banks(self) -> None:
+    def change_banks(self, spaces: Iterable[Space]) -> None:
         """Instructions know words, not banks."""
 
     def load_features(self, layer: PlannedLayer, load: FeatureLoad) -> None:

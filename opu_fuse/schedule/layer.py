@@ -34,13 +34,15 @@ class NormPasses(Struct, frozen=True, kw_only=True):
     node: DFG index of its operator;
     unit: bank of its unit;
     idle: lanes of the last channel block that hold no channel;
-    statistics: registers of the passes before the one with results.
+    statistics: registers of the passes before the one with results;
+    looks_up: arguments of `units.norm.table_words`, if it looks up exponentials.
     """
 
     node: int
     unit: int
     idle: int
     statistics: tuple[Mapping[str, int], ...]
+    looks_up: tuple[str, float, float] | None
 
 
 class Layer(Geometry, frozen=True, kw_only=True, eq=False):

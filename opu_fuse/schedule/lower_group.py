@@ -79,9 +79,13 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
 
 
 def _norm(dfg: Dfg, item: StageOf, own: Settings, bank: int, hw: HwSpec) -> NormPasses:
-    channels = feature_shape(dfg[item.node].shape)[0]
-    lanes = BY_STAGE[item.stage].lanes_read.get(dfg[item.node].op)
+    node, unit, looks_up = dfg[item.node], BY_STAGE[item.stage], None
+    channels = feature_shape(node.shape)[0]
+    lanes = unit.lanes_read.get(node.op)
     passes = own.passes
+    if node.op in unit.looks_up:
+        scale = float(quant_of(dfg[node.operands[0]]).per_tensor)
+        looks_up = node.op, scale, float(node.attrs.get("epsilon", 0.0))
     if lanes is not None:
         idle = ({"norm_idle": hw.word_channels - count} for count in lanes)
         passes = tuple({**one, **more} for one, more in zip(passes, idle, strict=True))
@@ -90,6 +94,7 @@ def _norm(dfg: Dfg, item: StageOf, own: Settings, bank: int, hw: HwSpec) -> Norm
         unit=bank,
         idle=-channels % hw.word_channels,
         statistics=tuple(_unit_registers(registers, bank) for registers in passes),
+        looks_up=looks_up,
     )
 
 

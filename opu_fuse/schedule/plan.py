@@ -23,7 +23,7 @@ from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tile_choice import Tiling
-from opu_fuse.schedule.timed_tiles import with_timed_tiles
+from opu_fuse.schedule.timed_tiles import with_tiles_without_waits
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.timing.segment_cycles import cycles_by_output
 
@@ -108,8 +108,8 @@ def schedule(
     Raises DoesNotFit when the window exceeds the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_timed_tiles(tiling, hw)
     tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
+    tiling = with_tiles_without_waits(tiling, hw)
     constants = tiling.constants_bytes
     _require_room(dfg, hw, "weights", constants)  # before their instructions, which are many
     units = planned_units(tiling, hw, store_all=not reuse_memory)

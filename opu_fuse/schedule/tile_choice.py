@@ -222,7 +222,9 @@ def tile(
         for whole in lowered[index]:
             part = stored_layer(whole, layout, hw)
             source, writes = storages_of(dfg, layout, part, hw)
-            maps = Maps(im2row_storage(source, part.shape), writes, reads[writes.alias_root])
+            source = im2row_storage(source, part.shape)
+            second = None if part.second is None else layout.storage(dfg, hw, part.second)
+            maps = Maps(source, writes, reads[writes.alias_root], second)
             try:
                 chosen = _tile_of(part.name, part.shape, hw, cache)
             except DoesNotFit as error:
@@ -342,6 +344,7 @@ def with_tile(
         cols_per_iteration=cols_per_iteration(shape, hw.array.modes[tile.mode], hw),
         **maps._asdict(),
         phase=layer.phase,
+        looks_up=layer.norm.looks_up if layer.norm else None,
         layer=layer,
         estimate=cost,
         weights=offset,

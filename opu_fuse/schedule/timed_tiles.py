@@ -1,18 +1,22 @@
 """Retile layers where the timed tile schedule finds another tile faster than the closed form does.
 
-The closed form sees one layer. Where memory bounds it, it prefers the tile that moves the fewest
-bytes; but transfers also overlap the preceding and following layers, so a tile that keeps the array
-busier may hide its traffic. Nor does it count cycles for each transfer, so it takes small tiles
-where the memory is the bound. Timed are, with the layers before and after:
+The closed form sees one layer. It prefers the tile that moves the fewest bytes where memory bounds
+the layer, and counts no waits. But transfers overlap the layers before and after, and these wait
+for each other. So other tiles are timed with their neighbours:
 
-1. for a memory slower than its bus, the tiles that the closed form prefers for faster ones;
-2. on machines with norms, for layers that lose cycles, high tiles as wide as the map.
+1. `with_tiles_for_slow_memory`: those with the fewest predicted cycles, and those that the closed
+   form prefers for faster memories;
+2. `with_tiles_without_waits`: higher ones, for layers that wait for post or for each transfer, and
+   smaller ones, for layers at whose borders the array waits: the next layer may need all channels
+   or rows of a map, as windows and norms do.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace as with_fields
+from heapq import nsmallest
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -21,110 +25,134 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.candidates import Fit, candidates, choose_tile
+from opu_fuse.tiling.candidates import Fit, candidates, choose_tile, equal_chunks
+from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import Known, cycles_by_output, saved
+from opu_fuse.timing.segment_cycles import Known, cycles_by_output, neighbourhood, saved
 from opu_fuse.units.base import ModuleKind
 
-_LOST = 400, 0.05
-"""Cycles, and share of its cycles, that a layer loses at least before other tiles are timed."""
+_TIMED = 8
+"""Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""
+
+_NEAR = 0.02
+"""Share of a layer's cycles that such a tile must save if array and memory never wait."""
+
+_LEAST_WAIT = 240
+"""Cycles of waiting that are worth the time of a search."""
 
 _HEIGHTS = 3
 """Heights that are timed, for each number of channel blocks."""
 
-
-def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
-    """Replace the tile of every layer that is faster with an alternative, layer by layer."""
-    for find in (_for_faster_memories, _high):
-        tiling = _with_fastest(tiling, find(tiling, hw), hw)
-    return tiling
+Tiles = Iterable[Tile]
 
 
-def _with_fastest(tiling: Tiling, others: Mapping[int, Sequence[Tile]], hw: HwSpec) -> Tiling:
-    """others: group -> tiles to be timed."""
-    if not others:
+class _Search(Struct, frozen=True):
+    """What is found once for layers alike: the fastest tile by all that it depends on, and cycles
+    of units. tiles: those to be timed instead of a layer's.
+    """
+
+    hw: HwSpec
+    tiles: Callable[[TiledLayer], Tiles]
+    fastest: dict[Hashable, Tile] = field(default_factory=dict)
+    cycles: Known = field(default_factory=dict)
+    taken: dict[int, TiledLayer] = field(default_factory=dict)
+
+    def retile(self, units: list[PlannedUnit], at: int) -> None:
+        """Give the layer of a unit its fastest tile between its neighbours."""
+        key = neighbourhood(units, at)
+        if key not in self.fastest:
+            self.fastest[key] = self._fastest(units, at)
+        tile = self.fastest[key]
+        if tile != units[at].layers[0].tile:
+            units[at] = self._with(units[at], tile)
+            self.taken[units[at].groups[0]] = units[at].layers[0]
+
+    def _fastest(self, units: Sequence[PlannedUnit], at: int) -> Tile:
+        own, most = units[at].layers[0], 0.0
+        best = own.tile
+        for tile in dict.fromkeys(self.tiles(own)):
+            changed = [*units[:at], self._with(units[at], tile), *units[at + 1 :]]
+            gain, _ = saved(units, changed, self.hw, self.cycles)
+            if gain > max(most, RESOLUTION * own.estimate.total_cycles):
+                best, most = tile, gain
+        return best
+
+    def _with(self, unit: PlannedUnit, tile: Tile) -> PlannedUnit:
+        return replace(unit, layers=(unit.layers[0].with_tile(tile, self.hw),))
+
+
+def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
+    """Time other tiles of every layer if the memory is slower than its bus.
+
+    To be called before groups are co-scheduled: units of several groups keep their tiles.
+    """
+    if hw.dram.bytes_per_cycle >= hw.dram.bus_bytes:
         return tiling
-    taken: dict[int, TiledLayer] = {}
-    known: Known = {}
+    known: dict[Shape, Sequence[tuple[Tile, float]]] = {}
+    spent: dict[int, float] = {}
+
+    def others(layer: TiledLayer) -> Iterator[Tile]:
+        if layer.shape not in known:
+            known[layer.shape] = [*_for_slow_memory(layer.shape, hw)]
+        most = (1 - _NEAR) * spent[layer.output]
+        return (tile for tile, least in known[layer.shape] if least < most)
+
+    search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
-        for at, (group, *co_scheduled) in enumerate(unit.groups for unit in units):
-            fixed = co_scheduled or units[at].layers[0].partial
-            for tile in () if fixed else others.get(group, ()):
-                other = replace(units[at], layers=(units[at].layers[0].with_tile(tile, hw),))
-                changed = [*units[:at], other, *units[at + 1 :]]
-                gain, near = saved(units, changed, hw, known)
-                if gain > RESOLUTION * near:
-                    units, taken[group] = changed, other.layers[0]
-    return retiled(tiling, hw, taken)
+        spent |= cycles_by_output(units, hw)
+        for at in _retilable(units, tiling):
+            search.retile(units, at)
+    return retiled(tiling, hw, search.taken)
 
 
-def _high(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
-    """Case 2: group -> its widest tiles, the highest of each number of channel blocks.
-
-    Machines without norms keep their programs.
+def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
+    """Time higher and smaller tiles of layers that lose cycles, and of those before them, on
+    machines with norms; others keep their programs.
     """
     if not hw.has(ModuleKind.NORM):
-        return {}
-    by_group: dict[int, Sequence[Tile]] = {}
-    known: dict[Shape, Sequence[Tile]] = {}
+        return tiling
+    known: dict[tuple[Shape, Tile], Sequence[Tile]] = {}
+
+    def others(layer: TiledLayer) -> Sequence[Tile]:
+        key = layer.shape, layer.tile
+        if key not in known:
+            known[key] = [*_of_other_sizes(*key, hw)]
+        return known[key]
+
+    search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
-        spent = cycles_by_output(units, hw)
-        for unit in units:
-            if not _loses(unit, spent, hw):
-                continue
-            layer = unit.layers[0]
-            if layer.shape not in known:
-                known[layer.shape] = _highest(layer.shape, hw)
-            by_group[unit.groups[0]] = [t for t in known[layer.shape] if t != layer.tile]
-    return by_group
+        waits = _at_waits(units, hw)
+        for at in _retilable(units, tiling):
+            if at in waits:
+                search.retile(units, at)
+    return retiled(tiling, hw, search.taken)
 
 
-def _loses(unit: PlannedUnit, spent: Mapping[int, float], hw: HwSpec) -> bool:
-    """Whether the only layer of a unit takes notably longer than its products. spent: cycles."""
-    if len(unit.layers) != 1 or unit.layers[0].partial:
-        return False
-    layer = unit.layers[0].layer
-    cycles, (least, share) = spent.get(layer.output, 0.0), _LOST
-    return cycles - layer.macs / hw.macs > max(least, share * cycles)
+def _retilable(units: Sequence[PlannedUnit], tiling: Tiling) -> Iterator[int]:
+    """Yield positions of the units of one layer that computes all of its map."""
+    in_blocks = {group for block in tiling.batch_blocks for group in block.groups}
+    for at, unit in enumerate(units):
+        alone = unit.stack is None and len(unit.groups) == len(unit.layers) == 1
+        if alone and not unit.layers[0].partial and unit.groups[0] not in in_blocks:
+            yield at
 
 
-def _highest(shape: Shape, hw: HwSpec) -> list[Tile]:
-    """The highest of the widest tiles, for each number of channel blocks; of equal sizes the one
-    with the fewest predicted cycles.
+def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
+    """Yield tiles, and cycles that array or memory alone takes for each.
+
+    A slow memory cannot load a large chunk of input channels while the array uses a small one, so
+    chunks are equal; twice as many are tried, too.
     """
-    by_size: dict[tuple[int, int, int], Fit] = {}
-    for fit in (c for c in candidates(shape, hw) if isinstance(c, Fit)):
-        tile = fit.tile
-        size = tile.blocks, tile.cols, tile.images * tile.rows
-        best = by_size.get(size)
-        if best is None or fit.cost.total_cycles < best.cost.total_cycles:
-            by_size[size] = fit
-    sizes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for size in sorted(by_size, reverse=True):
-        sizes[size[0]].append(size)
-    return [
-        by_size[size].tile
-        for of_blocks in sizes.values()
-        for size in of_blocks[:_HEIGHTS]
-        if size[1] == of_blocks[0][1]
-    ]
-
-
-def _for_faster_memories(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
-    """Case 1: group -> its tiles for faster memories, where they differ."""
-    by_group: dict[int, list[Tile]] = {}
     for rate in _faster(hw):
         fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
-        known: dict[Shape, Tile] = {}
-        for group, (part, *phases) in tiling.layers.items():
-            shape = part.layer.shape
-            if phases:
-                continue
-            if shape not in known:
-                known[shape], _ = choose_tile(part.layer.name, shape, fast)
-            if known[shape] not in (part.tile, *by_group.get(group, ())):
-                by_group.setdefault(group, []).append(known[shape])
-    return by_group
+        yield _with_bound(*choose_tile("", shape, fast), hw)
+    for fit in nsmallest(_TIMED, _fits(shape, hw), key=lambda fit: fit.rank(co_scheduled=False)):
+        for times in (1, 2):
+            yield _with_bound(equal_chunks(shape, fit.tile, hw, times), fit.cost, hw)
+
+
+def _with_bound(tile: Tile, cost: Estimate, hw: HwSpec) -> tuple[Tile, float]:
+    return tile, max(cost.compute_cycles, cost.dram_bytes / hw.dram.rate)
 
 
 def _faster(hw: HwSpec) -> Iterator[float]:
@@ -133,3 +161,63 @@ def _faster(hw: HwSpec) -> Iterator[float]:
     while rate < hw.dram.bus_bytes:
         rate = min(2 * rate, hw.dram.bus_bytes)
         yield rate
+
+
+def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
+    """Positions of the units that lose cycles of the array, and of those before them."""
+    spent = cycles_by_output(units, hw)
+    found: set[int] = set()
+    for at, unit in enumerate(units):
+        products = sum(layer.layer.macs for layer in unit.layers) / hw.macs
+        lost = sum(spent[layer.output] for layer in unit.layers) - products
+        if lost > max(RESOLUTION * products, _LEAST_WAIT):
+            found |= {at, max(at - 1, 0)}
+    return found
+
+
+def _of_other_sizes(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
+    """Yield the highest of the widest tiles, and the fastest smaller ones."""
+    fits = [*_fits(shape, hw)]
+    yield from _highest(fits)
+    if shape.array and not tile.undivided:
+        yield from _smaller(fits, shape, tile)
+
+
+def _highest(fits: Sequence[Fit]) -> Iterator[Tile]:
+    """Yield the highest of the widest tiles, for each number of channel blocks; of equal sizes the
+    one with the fewest predicted cycles.
+    """
+    by_size: dict[tuple[int, int, int], Fit] = {}
+    for fit in fits:
+        size = fit.tile.blocks, fit.tile.cols, fit.tile.images * fit.tile.rows
+        best = by_size.get(size)
+        if best is None or fit.cost.total_cycles < best.cost.total_cycles:
+            by_size[size] = fit
+    sizes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for size in sorted(by_size, reverse=True):
+        sizes[size[0]].append(size)
+    for of_blocks in sizes.values():
+        widest = [size for size in of_blocks[:_HEIGHTS] if size[1] == of_blocks[0][1]]
+        yield from (by_size[size].tile for size in widest)
+
+
+def _smaller(fits: Sequence[Fit], shape: Shape, tile: Tile) -> Iterator[Tile]:
+    """Yield the fastest tiles of at most two thirds of the pixels, and of a quarter of the channel
+    blocks, or one. They are as wide, since readers wait for whole rows.
+    """
+    if shape.out_rows * shape.images > 1:
+        fits = [fit for fit in fits if fit.tile.cols >= tile.cols]
+    pixels, blocks = _pixels(tile), tile.blocks
+    for most in ((2 * pixels // 3, blocks), (pixels, max(blocks // 4, 1))):
+        small = (f for f in fits if _pixels(f.tile) <= most[0] and f.tile.blocks <= most[1])
+        best = min(small, key=lambda fit: fit.cost.total_cycles, default=None)
+        if best is not None:
+            yield best.tile
+
+
+def _fits(shape: Shape, hw: HwSpec) -> Iterator[Fit]:
+    return (fit for fit in candidates(shape, hw) if isinstance(fit, Fit))
+
+
+def _pixels(tile: Tile) -> int:
+    return tile.images * tile.rows * tile.cols

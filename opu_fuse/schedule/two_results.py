@@ -38,8 +38,7 @@ from opu_fuse.schedule.tile_choice import (
     with_tile,
     with_uses,
 )
-from opu_fuse.tile_schedule.tiled_layer import Maps
-from opu_fuse.tiling.candidates import Fit, candidates
+from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Tile, ceil_div
 from opu_fuse.timing.segment_cycles import Known, saved
@@ -130,7 +129,7 @@ def _tiled(
     source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], tile: Tile, hw: HwSpec
 ) -> PlannedUnit:
     (ours,), (theirs,) = source.layers, norm.layers
-    maps = ours.maps, Maps(ours.reads, theirs.writes, theirs.readers)
+    maps = ours.maps, ours.maps._replace(writes=theirs.writes, readers=theirs.readers)
     layers = tuple(
         [
             with_tile(layer, each, hw, ours.weights, tile, estimate(layer.shape, hw, tile))
@@ -203,6 +202,8 @@ def _alike(first: Shape, second: Shape) -> bool:
 def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     """Tiles of a pair, those with fewer predicted cycles first."""
     fits = [c.tile for c in candidates(second, hw) if isinstance(c, Fit)]
+    if hw.dram.rate < hw.dram.bus_bytes:
+        fits = [equal_chunks(second, tile, hw) for tile in fits]
     tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
     return sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
 
@@ -212,7 +213,7 @@ def _narrower(tile: Tile) -> Iterator[Tile]:
     normalised sooner.
     """
     for parts in _PARTS:
-        if tile.cols >= parts:
+        if tile.cols >= parts and not tile.whole_post:
             yield replace(tile, cols=ceil_div(tile.cols, parts))
 
 

@@ -1,5 +1,6 @@
 """Operations of a tile schedule, and the interface that receives them (`TileSink`)."""
 
+from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -134,8 +135,8 @@ class TileSink(Protocol[Layer_contra, Read]):
     def slot(self, slot: TimeSlot | None) -> None:
         """The following operations are those of a slot; None: the stack is done."""
 
-    def change_banks(self) -> None:
-        """From here on the banks of all buffers are others; they hold nothing."""
+    def change_banks(self, spaces: Iterable[Space]) -> None:
+        """From here on the banks of these buffers are others; they hold nothing."""
 
     def load_features(self, layer: Layer_contra, load: FeatureLoad) -> None:
         """From memory into the feature buffer."""

@@ -30,12 +30,14 @@ from opu_fuse.tiling.tile import (
 class Maps(NamedTuple):
     """The storage of a layer's input and output.
 
-    readers: reads of the allocation that holds the output (`residency.count_reads`).
+    readers: reads of the allocation that holds the output (`residency.count_reads`);
+    reads_second: storage of the map that the array reads as weights, if any.
     """
 
     reads: Storage
     writes: Storage
     readers: int
+    reads_second: Storage | None = None
 
 
 class LayerTile(NamedTuple):
@@ -51,11 +53,12 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
 
     tile, ranges: its tile size and output ranges;
     cols_per_iteration: kernel columns per column iteration of compute (`tiling/tile.py`);
-    reads, writes: storage of source and output;
+    reads, writes, reads_second: storage of source, output, and the map that is weights, if any;
     readers: reads of the allocation that holds the output (`residency.count_reads`);
     phase: the rows and columns of its output that it computes;
     images: (first, count) of the batch's images; None: all.
-    partial: whether these are not all ranges; another unit computes the others.
+    partial: whether these are not all ranges; another unit computes the others;
+    looks_up: what the exponentials of its norm depend on; layers alike use the same on chip.
     """
 
     tile: Tile
@@ -67,11 +70,13 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     phase: Phase = WHOLE
     images: Span | None = None
     partial: bool = False
+    looks_up: Hashable = None
+    reads_second: Storage | None = None
 
     @property
     def maps(self) -> Maps:
-        """The storage of its input and output."""
-        return Maps(self.reads, self.writes, self.readers)
+        """The storage of its inputs and output."""
+        return Maps(self.reads, self.writes, self.readers, self.reads_second)
 
     @property
     def held(self) -> Hashable:

@@ -59,7 +59,8 @@ class TileSchedule(Generic[Layer, Read]):
 
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
         self._hw, self._word = hw, hw.word_bytes
-        self._sink, self._undivided = sink, False
+        self._sink = sink
+        self._whole_buffers: tuple[str, ...] = ()
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
         self._at_once: dict[Hashable, int] = {}
@@ -96,7 +97,7 @@ class TileSchedule(Generic[Layer, Read]):
         norm: computed from the same partial sums. It goes first, since the next layer waits for it.
         """
         self._divide_as(layer)
-        if successor is not None and successor.tile.undivided != self._undivided:
+        if successor is not None and successor.tile.undivided != layer.tile.undivided:
             successor = None  # its weights would be evicted
         banks = self._banks[Space.FEATURE]
         tiles, rest = layer.tiles, None
@@ -175,12 +176,16 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _divide_as(self, layer: TiledLayer) -> None:
         """Divide the buffers into banks for a layer's tiles; evict them if the division changes."""
-        if layer.tile.undivided == self._undivided:
+        whole, before = layer.tile.whole_buffers, self._whole_buffers
+        if whole == before:
             return
-        self._undivided, hw = layer.tile.undivided, layer.tile.sees(self._hw)
-        self._banks = map_banks(hw)
-        self._scratchpads |= scratchpads(hw, (Space.WEIGHT,))
-        self._sink.change_banks()
+        self._whole_buffers, hw = whole, layer.tile.sees(self._hw)
+        changed = [space for space in Space if (space.value in whole) != (space.value in before)]
+        banks = map_banks(hw)
+        self._banks |= {space: banks[space] for space in changed if space in banks}
+        if Space.WEIGHT in changed:
+            self._scratchpads |= scratchpads(hw, (Space.WEIGHT,))
+        self._sink.change_banks(changed)
 
     def _accumulate(
         self,
@@ -285,7 +290,8 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are resident."""
-        key = layer.output, layer.phase.first, offset, words
+        owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
+        key = owner, offset, words
         first, held = self._scratchpads[space].take(key, words)
         if not held:
             self._sink.load_constants(layer, space, offset, (first, words))

@@ -8,6 +8,7 @@ from itertools import chain
 from math import prod
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -16,6 +17,7 @@ from opu_fuse.layout.shape import POINT, Shape
 from opu_fuse.tiling.chunks import count_loads
 from opu_fuse.tiling.estimate import Estimate, estimate, weight_rows
 from opu_fuse.tiling.tile import (
+    POST_BUFFERS,
     Tile,
     ceil_div,
     feature_words,
@@ -109,16 +111,15 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
         pre_pool = pre_pool_size(shape, rows, cols, images)
         chunk = _in_chunk(shape, hw, pre_pool, blocks, images, parts=whole_buffers)
         if not isinstance(chunk, Overflow):
-            problem = overflow(
-                shape, hw, (images * rows, cols), (images * pre_pool[0], pre_pool[1]), blocks
-            )
+            final, summed = (images * rows, cols), (images * pre_pool[0], pre_pool[1])
+            problem, whole_post = _overflow_of_post(shape, hw, final, summed, blocks)
         else:
-            problem = chunk
+            problem, whole_post = chunk, False
         if problem is not None:
             yield Refused(size=(rows, cols, blocks), images=images, why=problem)
             continue
         assert not isinstance(chunk, Overflow)
-        fits[images, rows, blocks] += 1
+        fits[images, rows, blocks] += not whole_post
         if blocks not in orders:
             orders[blocks] = list(loop_orders(shape, hw, blocks))
         for mode, outer in orders[blocks]:
@@ -132,6 +133,7 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
                 weights_outer=outer,
                 images=images,
                 undivided=whole_buffers,
+                whole_post=whole_post,
             )
             wait = _wait_for_norm(shape, hw, cols)
             yield Fit(tile=tile, cost=estimate(shape, hw, tile), wait=wait)
@@ -288,6 +290,32 @@ def _kernel_part(shape: Shape, hw: HwSpec, pre_pool: tuple[int, int]) -> tuple[i
         part for part in chain(tall, narrow) if feature_words(shape, hw, *pre_pool, part) <= limit
     )
     return next(fits, None)
+
+
+def equal_chunks(shape: Shape, tile: Tile, hw: HwSpec, times: int = 1) -> Tile:
+    """The tile with input channels in equal chunks, `times` as many: a slow memory cannot load a
+    large one while the array uses a small one.
+    """
+    if not shape.array or shape.depthwise:
+        return tile
+    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    several = max(last - first, 1)
+    chunks = min(times * ceil_div(several, tile.in_blocks), several)
+    return replace(tile, in_blocks=ceil_div(several, chunks))
+
+
+def _overflow_of_post(
+    shape: Shape, hw: HwSpec, final: tuple[int, int], pre_pool: tuple[int, int], blocks: int
+) -> tuple[Overflow | None, bool]:
+    """The bank that a tile overflows, if any, and whether it needs whole buffers of post.
+
+    Products of two maps share banks with other layers, and do not get these.
+    """
+    problem = overflow(shape, hw, final, pre_pool, blocks)
+    norm_of_sum = shape.passes and shape.sides and not shape.computed
+    if problem is None or problem.buffer not in POST_BUFFERS or not norm_of_sum:
+        return problem, False
+    return overflow(shape, undivided(hw, POST_BUFFERS), final, pre_pool, blocks), True
 
 
 def overflow(

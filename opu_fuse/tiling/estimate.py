@@ -112,6 +112,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         total = max(total, dram + tiles * im2row) + fill + EXPOSED_DRAM * dram
     if tile.undivided:  # single bank: loads and array do not overlap
         total += dram
+    if tile.whole_post:
+        total = max(total, post + _post_bytes(shape, hw, tile, cut) / rate)
     return Estimate(
         compute_cycles=compute,
         post_cycles=post,

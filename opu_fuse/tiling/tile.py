@@ -5,7 +5,7 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 `compute.conv` each).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -62,7 +62,8 @@ class Tile(Struct, frozen=True, kw_only=True):
     weights_outer: all tiles for one range of output channels before the next range
     (weight-stationary), instead of all channels for one tile (input-stationary);
     images: images of the batch per tile, several only with all their rows;
-    undivided: buffers are one bank each (`undivided`).
+    undivided: buffers are one bank each (`undivided`);
+    whole_post: those of second operands and results alone are one bank each (`POST_BUFFERS`).
     """
 
     rows: int
@@ -74,10 +75,16 @@ class Tile(Struct, frozen=True, kw_only=True):
     weights_outer: bool
     images: int = 1
     undivided: bool = False
+    whole_post: bool = False
+
+    @property
+    def whole_buffers(self) -> tuple[str, ...]:
+        """Names of the buffers that are one bank each."""
+        return UNDIVIDED if self.undivided else POST_BUFFERS if self.whole_post else ()
 
     def sees(self, hw: HwSpec) -> HwSpec:
         """The machine with the banks that its instructions may use."""
-        return undivided(hw) if self.undivided else hw
+        return undivided(hw, self.whole_buffers) if self.whole_buffers else hw
 
     def count(self, shape: Shape) -> int:
         """Tiles of a layer, of all images, for each range of output channels."""
@@ -92,10 +99,16 @@ class Tile(Struct, frozen=True, kw_only=True):
 UNDIVIDED = ("feature", "weight", "residual", "psum", "output")
 """Buffers of which an undivided tile uses all words."""
 
+POST_BUFFERS = ("residual", "output")
+"""Buffers of which a tile with a norm of a sum may use all words: all passes of the norm read the
+second operands of all channels. The array computes the next tile while these are loaded and
+results are stored.
+"""
 
-def undivided(hw: HwSpec) -> HwSpec:
+
+def undivided(hw: HwSpec, names: Sequence[str] = UNDIVIDED) -> HwSpec:
     """The machine with single-bank buffers: larger tiles, but loads wait for the instruction."""
-    whole = {name: replace(getattr(hw.buffers, name), banks=1) for name in UNDIVIDED}
+    whole = {name: replace(getattr(hw.buffers, name), banks=1) for name in names}
     return replace(hw, buffers=replace(hw.buffers, **whole))
 
 

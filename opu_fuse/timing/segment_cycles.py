@@ -13,7 +13,8 @@ MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
 program.
 """
-_MAPS = ("source", "output", "gate", "second", "residuals", "reads", "writes")
+_STORAGES = ("reads", "writes", "reads_second")
+_MAPS = ("source", "output", "gate", "second", "residuals", "looks_up", *_STORAGES)
 _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAPS)
 
 Known = dict[Hashable, float]
@@ -66,6 +67,12 @@ def saved(old: Units, new: Units, hw: HwSpec, known: Known | None = None) -> tup
     return before - _known_cycles(new[first : len(new) - rest], hw, known), before
 
 
+def neighbourhood(units: Units, at: int) -> Hashable:
+    """What the best tile of a unit depends on: itself and the units timed with it."""
+    first = max(at - MARGIN, 0)
+    return at - first, _up_to_names(units[first : at + MARGIN + 1])
+
+
 def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
     if any(unit.stack for unit in units):
         return cycles(units, hw)
@@ -76,18 +83,19 @@ def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
 
 
 def _up_to_names(units: Units) -> Hashable:
-    """The units with maps numbered in the order of their first use instead of DFG indices."""
-    numbers: dict[int, int] = {}
+    """The units with maps and tables numbered in the order of their first use."""
+    numbers: dict[Hashable, int] = {}
 
-    def number(node: int | None) -> int | None:
+    def number(node: Hashable) -> int | None:
         return None if node is None else numbers.setdefault(node, len(numbers))
 
-    def storage(of: Storage) -> Hashable:
-        return of.layout, number(of.alias_root), of.block, of.skips
+    def storage(of: Storage | None) -> Hashable:
+        return of and (of.layout, number(of.alias_root), of.block, of.skips)
 
     def layer(of: TiledLayer) -> Hashable:
-        maps = (of.source, of.output, of.gate, of.second, *of.residuals)
+        maps = (of.source, of.output, of.gate, of.second, of.looks_up, *of.residuals)
         sizes = tuple([getattr(of, name) for name in _SIZES])
-        return (*map(number, maps), storage(of.reads), storage(of.writes), sizes)
+        stored = [storage(getattr(of, name)) for name in _STORAGES]
+        return (*map(number, maps), *stored, sizes)
 
     return tuple([(unit.interleaved, unit.two_results, *map(layer, unit.layers)) for unit in units])

@@ -6,7 +6,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from opu_fuse.hw import unit_rates
@@ -14,7 +14,6 @@ from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
-from opu_fuse.layout.shape import Shape
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
@@ -29,10 +28,10 @@ from opu_fuse.tile_schedule.sink import (
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
-from opu_fuse.tiling.depthwise import depthwise_cycles
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
+from opu_fuse.timing.array_sweeps import sweep_cycles
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Space, Stage
@@ -103,16 +102,20 @@ class TimeSink:
         if slot is not None and slot.layer + 1 < len(self._computed):
             self._reusable = self._computed[slot.layer + 1][slot.frees]
 
-    def change_banks(self) -> None:
-        """Let every new bank wait for all banks of its buffer before the change."""
-        for buffer in self._buffers.values():
+    def change_banks(self, spaces: Iterable[Space]) -> None:
+        """Let every new bank of a buffer wait for all its banks before the change."""
+        for buffer in map(self._buffers.__getitem__, spaces):
             last = max(buffer.reusable.values(), default=0.0)
             buffer.reusable = defaultdict(lambda last=last: last)
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """Transfer a part of the input."""
         size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
-        ready = self._load(Space.FEATURE, load.bank, size, self._after(layer, load))
+        after = self._after(layer, load)
+        if load.resident and self._counts_words and not self._is_first(layer, load):
+            ready = self._move(size, after)  # to other words of its bank than compute reads
+        else:
+            ready = self._load(Space.FEATURE, load.bank, size, after)
         self._loaded(layer, load, ready)
 
     def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
@@ -130,7 +133,9 @@ class TimeSink:
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
         """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
-        port = self._resident_written if load.shares_port else 0.0
+        # Machines without norms keep their programs.
+        shares_port = load.shares_port or self._counts_words
+        port = self._resident_written if shares_port else 0.0
         return max(self._in_memory(layer, load), self._reusable, port)
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
@@ -143,10 +148,15 @@ class TimeSink:
         if not load.resident:
             self._features_ready = ready
             return
-        if (load.rows[0], load.blocks[0], load.words[0]) == (layer.rows_in[0], 0, 0):
+        if self._is_first(layer, load):
             self._resident.forget(layer.source)
         complete = sum(load.words) if self._is_row(layer.reads.layout) else load.complete
         self._resident.add(layer.source, layer.source, load.blocks, complete, ready)
+
+    @staticmethod
+    def _is_first(layer: TiledLayer, load: FeatureLoad) -> bool:
+        """Whether a load of a whole map is the first of it."""
+        return (load.rows[0], load.blocks[0], load.words[0]) == (layer.rows_in[0], 0, 0)
 
     def _is_row(self, layout: Layout) -> bool:
         """Whether a map is one row of tokens, whose words are counted instead of rows."""
@@ -171,8 +181,10 @@ class TimeSink:
 
     def load_weights(self, layer: TiledLayer, part: WeightChunk, image: int, words: Span) -> None:  # noqa: ARG002  all images alike
         """Transfer part of a map into the weight buffer after its store."""
-        assert layer.second is not None, "its weights are a map"
-        after = self._since(layer.second, (part.segment, part.segments), 1 << 32)  # all words
+        assert layer.reads_second is not None, "its weights are a map"
+        second = layer.reads_second
+        blocks = second.block, second.layout.blocks
+        after = self._stored.since(second.alias_root, blocks, 1 << 32)  # all words
         self._fill(Space.WEIGHT, words, after)
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
@@ -244,7 +256,7 @@ class TimeSink:
         start, dense = ISSUE + ready, not layer.shape.depthwise
         key = id(step.part), size
         if key not in self._sweeps:
-            self._sweeps[key] = self._sweep(layer.shape, step, size)
+            self._sweeps[key] = sweep_cycles(layer.shape, step, size, self._hw)
         setup, length, early = self._sweeps[key]
         for _ in range(images):
             first = max(start + setup, self._swept)
@@ -262,25 +274,6 @@ class TimeSink:
         weights.use(step.weights, done)
         if step.pre is not None:
             self._constants[Space.PRE].use(step.pre, done)
-
-    def _sweep(
-        self, shape: Shape, step: ComputeStep, size: tuple[int, int]
-    ) -> tuple[int, int, int]:
-        """(setup cycles, cycles of all sweeps, overlap) of a compute instruction.
-
-        size: rows and columns of partial sums; overlap: cycles before the end at which the next
-        instruction may start.
-        """
-        hw, part, pixels = self._hw, step.part, prod(size)
-        if shape.depthwise:
-            kernel = part.ky[1], part.kx[1]
-            length = depthwise_cycles(shape, hw, size, part.segments, kernel, part.at_once)
-            return max(hw.row_words, unit_rates.SWEEP_SETUP_CYCLES), length, hw.array.window_side
-        px = hw.array.modes[step.out.mode].px
-        setup = unit_rates.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
-        rows = part.segments * part.ky[1] * part.kx[1] * part.groups
-        last = pixels // px
-        return setup, (rows - 1) * unit_rates.row_cycles(hw, pixels, px) + last, last - 1
 
     def post(self, layer: TiledLayer, step: PostStep) -> None:
         """Run the post instructions of a tile, one after the other."""

@@ -1,0 +1,127 @@
+"""Tiles for slow memories: several cuts are timed, in equal chunks of input channels; a norm of a
+sum may use whole buffers of post, so that its layer's weights are loaded for fewer tiles.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from msgspec.structs import replace as with_fields
+
+from opu_fuse import pipeline
+from opu_fuse.hw.isa.table import Engine
+from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.tiling.candidates import choose_tile, equal_chunks
+from opu_fuse.zoo.builder import Net
+from tests.exact import assert_exact
+from tests.hw.norm_machine import norm_machine
+from tests.networks import attention_blocks, residual_streams
+from tests.rtl.session import hold_bits_and_cycles
+from tests.schedule.single_layer import make_shape
+from tests.schedule.test_fused_stacks import slow
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+ALONE = Options(cascades="never")
+
+
+def few_words_of_post():
+    """A machine with a norm whose banks of second operands and results hold half of the sums."""
+    hw = norm_machine()
+    buffers = hw.buffers
+    halves = {
+        name: replace(getattr(buffers, name), words=getattr(buffers, name).words // 2)
+        for name in ("residual", "output")
+    }
+    return replace(hw, name="few-words", buffers=replace(buffers, **halves))
+
+
+@pytest.fixture
+def norm_of_sum(monkeypatch):
+    """x to y: a sum that only a norm reads."""
+    body = "a = Conv(x, w) f = Relu(a) e = Conv(f, v) b = Add(e, f) N(b, n) y = Conv(n, u)"
+    monkeypatch.setitem(residual_streams.ALONE, "sum for a norm", body)
+    return lambda channels, size: residual_streams.stream(
+        "sum for a norm", "layer_norm", channels, size
+    )
+
+
+def loads(found, space):
+    return [
+        x
+        for program in found.plan.segments
+        if isinstance(program, MachineProgram)
+        for x in program.instructions
+        if x.engine is Engine.LOAD and x.opcode == space
+    ]
+
+
+def large_map():
+    """A product whose input exceeds a feature bank, as the second one of an MLP."""
+    net = Net("mlp", seed=3)
+    x = net.input("x", (1, 384, 14, 14))
+    y = net.relu(net.conv(x, "first", out=1536, kernel=1), "relu")
+    return net.finish(net.add(net.conv(y, "second", out=384, kernel=1), x, "sum"))
+
+
+def test_the_timed_tiles_are_faster_on_a_slow_memory(monkeypatch):
+    model, hw = large_map(), slow(load_hw("opu-1024"), 16)
+    timed = compile_model(model, hw, ALONE)
+    monkeypatch.setattr(pipeline, "with_timed_tiles", lambda tiling, _: tiling)
+    untimed = compile_model(model, hw, ALONE)
+    cycles = [run_cycle(x.bundle, hw).counters["cycles"] for x in (timed, untimed)]
+    assert cycles[0] < 0.985 * cycles[1]
+
+
+def test_a_memory_as_fast_as_its_bus_keeps_the_tiles_of_the_closed_form():
+    found = compile_model(large_map(), load_hw("opu-1024"), ALONE)
+    for part, *_ in found.plan.layers.values():
+        assert part.tile == choose_tile("", part.shape, load_hw("opu-1024"))[0]
+
+
+def test_chunks_of_input_channels_are_equal_and_no_more_than_asked_for():
+    hw = load_hw("opu-1024")
+    shape = make_shape(hw, channels=24 * 64, out_channels=64, rows=7, cols=7, kernel=(1, 1))
+    tile = with_fields(choose_tile("", shape, hw)[0], in_blocks=20)
+    assert [equal_chunks(shape, tile, hw, times).in_blocks for times in (1, 2, 99)] == [12, 6, 1]
+
+
+@pytest.mark.parametrize(("channels", "size"), [(40, (5, 5)), (48, (1, 25)), (64, (4, 4))])
+def test_a_norm_of_a_sum_in_whole_buffers_has_the_golden_models_bits(
+    channels, size, norm_of_sum, rng
+):
+    hw = few_words_of_post()
+    found = compile_model(norm_of_sum(channels, size), hw)
+    assert any(p.tile.whole_post for (p, *_) in found.plan.layers.values())
+    assert_exact(found, hw, rng, (None, 1, 2, 3))
+
+
+def test_softmaxes_of_one_scale_load_their_exponentials_once(rng):
+    hw = norm_machine()
+    found = compile_model(attention_blocks.transformer(40, 24, 3), hw)
+    softmaxes = [op for g in found.bundle.groups for op in g.ops if op.op == "softmax"]
+    assert len(softmaxes) == 3
+    assert len(loads(found, "norm")) == 1
+    assert_exact(found, hw, rng, (None, 1))
+
+
+@pytest.mark.parametrize("rate", [2, 4])
+def test_attention_on_a_slow_memory_takes_the_cycles_that_are_predicted(rate):
+    """Loads of queries, keys and values wait for the store of the layer that computes them."""
+    hw = slow(norm_machine(), rate)
+    found = compile_model(attention_blocks.transformer(50, 32, 2), hw)
+    predicted = sum(group.cycles for group in found.bundle.groups)
+    assert predicted == pytest.approx(run_cycle(found.bundle, hw).counters["cycles"], rel=0.05)
+
+
+@pytest.mark.rtl
+def test_the_rtl_computes_a_norm_of_a_sum_in_whole_buffers(norm_of_sum, rtl):
+    hw = few_words_of_post()
+    found = compile_model(norm_of_sum(40, (5, 5)), hw, Options(reuse_memory=False))
+    assert any(p.tile.whole_post for (p, *_) in found.plan.layers.values())
+    port = found.bundle.inputs[0]
+    x = {port.name: np.random.default_rng(5).normal(size=port.shape).astype(np.float32)}
+    hold_bits_and_cycles(rtl(hw), found.bundle, x)
