@@ -22,6 +22,7 @@ from opu_fuse.schedule.memory_plan import LiveRange, MemoryPlan, align, plan_mem
 from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.slow_memory import with_timed_tiles
+from opu_fuse.schedule.smaller_tiles import with_smaller_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.tile_schedule.traversal import TileSchedule
@@ -110,6 +111,7 @@ def schedule(
     require_countable(dfg, tiling.uses)
     tiling = with_timed_tiles(tiling, hw)
     tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
+    tiling = with_smaller_tiles(tiling, hw)
     constants = tiling.constants_bytes
     _require_room(dfg, hw, "weights", constants)  # before their instructions, which are many
     units = planned_units(tiling, hw, store_all=not reuse_memory)
