@@ -76,6 +76,17 @@ def _constants(layer: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
         yield Space.NORM, {0: EXPONENTIALS}
 
 
+def _words(layer: TiledLayer) -> dict[Space, int]:
+    """Words of its constants that are resident in a fused stack, per buffer."""
+    return {space: sum(parts.values()) for space, parts in _constants(layer)}
+
+
+def _bytes(words: Mapping[Space, int], hw: HwSpec) -> int:
+    """Bytes of constants of so many words per buffer."""
+    width = {Space.WEIGHT: hw.buffers.weight.width}
+    return sum(count * width.get(space, hw.word_bytes) for space, count in words.items())
+
+
 class Sized(Struct, frozen=True, kw_only=True):
     """A fused stack before its time slots are ordered.
 
@@ -195,8 +206,7 @@ class RowStrips:
         the first tile, and the stalls of the array at line buffers without prefetch space.
         """
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
-        width = {Space.WEIGHT: hw.buffers.weight.width}
-        moved = sum(words * width.get(space, word) for space, words in sized.words.items())
+        moved = _bytes(sized.words, hw)
         first, line_buffers = sized.line_buffers[0], sized.line_buffers
         strip, im2row_cycles = _strip_load(sized, hw)
         strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
@@ -263,6 +273,7 @@ def _pace(sized: Sized, hw: HwSpec) -> Pace:
     return Pace(
         array=tuple(cycles / n for cycles, n in zip(_array(sized), tile_counts, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, tile_counts, strict=True)),
+        constants=tuple(_bytes(_words(layer), hw) / rate for layer in sized.layers),
         load=strip / rate + hw.dram.latency + im2row_cycles,
     )
 
@@ -301,7 +312,7 @@ def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | No
         load_rows=new_rows(shape, tile.rows),
         layers=(tiled,),
         costs=(estimate(shape, hw, tile),),
-        words={space: sum(parts.values()) for space, parts in _constants(tiled)},
+        words=_words(tiled),
     )
 
 

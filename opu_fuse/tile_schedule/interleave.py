@@ -2,6 +2,8 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -10,10 +12,21 @@ from opu_fuse.tile_schedule.line_buffers import LineBuffer, reach
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.tile import Rect, ceil_div, pre_pool_rect, spans
 
+T = TypeVar("T")
+_FEWEST_CYCLES = attrgetter("least", "total")
+
 HANDOVER = 60
 """Cycles from the last iteration of post, or the last byte of a load, to the first step of a
 compute instruction that waits for it.
 """
+
+EXCHANGE = 12
+"""Cycles from the last step of array or post on a bank of partial sums to the first of the other,
+and from a load to the next write of the feature buffer.
+"""
+
+BEAM, KEPT = 8, 4096
+"""Orders of the slots that are kept at a time, at most, and in all: fewer of many slots."""
 
 LOAD = -1
 """Layer number of load slots, which fill the first line buffer."""
@@ -33,46 +46,87 @@ class TimeSlot(Struct, frozen=True, kw_only=True):
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """Approximate cycles per slot: array and post for each layer, memory for a row strip."""
+    """Approximate cycles per slot: array and post for each layer, memory for a row strip.
+
+    constants: to load those of each layer, before its first slot.
+    """
 
     array: tuple[float, ...]
     post: tuple[float, ...]
+    constants: tuple[float, ...]
     load: float
 
 
 class _Line(Struct):
-    """Dependencies of the slots of a layer, as `needs` and `frees` of TimeSlot.
+    """The slots of a layer in their order.
 
+    needs, frees: as of TimeSlot;
     sides: per slot, the (layer, slots) that its residual operands need;
-    done: slots already ordered.
+    array: cycles of the array for a slot;
+    post: cycles of post for each slot.
     """
 
     needs: list[int]
     frees: list[int]
     sides: list[list[tuple[int, int]]]
-    done: int = 0
+    array: float
+    post: list[float]
 
 
-class _Clock(Struct):
-    """Cycles at which the engines complete the slots ordered so far.
+_Ends = tuple[float, "_Ends"] | None
+"""Cycles at which the slots of a layer are complete, the latest first."""
+_Numbers = tuple[int, "_Numbers"] | None
+"""Lines of the slots ordered so far, the latest first."""
 
-    done: completion of every slot, per layer, after a leading zero;
-    posts: of the last two tiles, each of which has its own bank of partial sums;
-    port: of the shared write port of the feature buffer.
+
+class _Partial(Struct, frozen=True, gc=False):
+    """An order of some of the slots, with the cycles at which the engines complete them.
+
+    done: ordered slots of every line, loads first;
+    ends: of every line;
+    array_left, post_left: cycles of the slots that are left;
+    array, post: of the last tile;
+    banks: when the partial sums of the last two tiles, each in a bank of its own, are reusable;
+    port: when the write port of the feature buffer is reusable, which loads and post share;
+    loaded: when the last load ends, since loads are in order;
+    order: the slots.
     """
 
-    done: list[list[float]]
+    done: tuple[int, ...]
+    ends: tuple[_Ends, ...]
+    array_left: float
+    post_left: float
     array: float = 0.0
-    posts: tuple[float, float] = (0.0, 0.0)
+    post: float = 0.0
+    banks: tuple[float, float] = (0.0, 0.0)
     port: float = 0.0
+    loaded: float = 0.0
+    order: _Numbers = None
+
+
+class _Step(Struct, frozen=True, gc=False):
+    """The next slot of a line, by its number, after an order.
+
+    least: cycles of all slots, at least; total: the sum of those of array and post;
+    array, post, port, loaded: as of _Partial.
+    """
+
+    least: float
+    total: float
+    before: _Partial
+    number: int
+    array: float
+    post: float
+    port: float
+    loaded: float
 
 
 class Order(Struct):
-    """List scheduler of the time slots.
+    """Beam search for an order of the time slots.
 
-    The layer that ran last continues if it waits for at most a handover. Otherwise the deepest
-    layer of those that wait least is next. A row strip is loaded as soon as its line buffer
-    has space.
+    With two banks of partial sums, array and post work on neighbouring tiles at a time, and the one
+    that is done first waits: a tile with much array work suits one before it with much post work.
+    So orders are extended slot by slot, and those of the least cycles are kept.
     """
 
     layers: Sequence[TiledLayer]
@@ -91,65 +145,101 @@ class Order(Struct):
         produced_rows = [self.load_rows, *(layer.tile.rows for layer in self.layers)]
         for number, reader in enumerate(self.layers):
             self.lines[number].frees = self._frees(number, reader, produced_rows[number])
-        clock = _Clock(done=[[0.0] for _ in self.lines])
-        slots: list[TimeSlot] = []
-        last = LOAD
-        while True:
-            while self._can(LOAD):
-                slots.append(self._load(clock))
-            able = [n for n in range(len(self.layers) - 1, LOAD, -1) if self._can(n)]
-            if not able:
-                break
-            if len(able) > 1:
-                starts = {n: self._start(n, clock) + HANDOVER * (n != last) for n in able}
-                able = [min(able, key=starts.__getitem__)]
-            last = able[0]
-            slots.append(self._compute(last, clock))
-        done = all(line.done == len(line.needs) for line in self.lines)
-        return (tuple(slots), clock.port) if done else None
+        kept, slots = [self._nothing()], sum(len(line.needs) for line in self.lines)
+        width = max(min(BEAM, KEPT // slots), 2)
+        for _ in range(slots):
+            found: dict[tuple[tuple[int, ...], int], _Step] = {}
+            for partial in kept:
+                done = partial.done
+                for number in range(len(done) - 1, -1, -1):
+                    if self._can(number, done):
+                        step = self._step(partial, number)
+                        known = found.get((done, number))
+                        if known is None or _FEWEST_CYCLES(step) < _FEWEST_CYCLES(known):
+                            found[done, number] = step
+            steps = sorted(found.values(), key=_FEWEST_CYCLES)[:width]
+            kept = [self._after(step) for step in steps]
+        return (self._slots(kept[0]), kept[0].post) if kept else None
 
-    def _start(self, layer: int, clock: _Clock) -> float:
-        """Cycle at which its next rows, the array and a bank of partial sums are ready."""
-        line = self.lines[layer + 1]
-        return max(clock.array, clock.done[layer][line.needs[line.done]], clock.posts[0])
+    def _nothing(self) -> _Partial:
+        lines = self.lines
+        return _Partial(
+            done=(0,) * len(lines),
+            ends=(None,) * len(lines),
+            array_left=sum(line.array * len(line.needs) for line in lines),
+            post_left=sum(sum(line.post) for line in lines),
+        )
 
-    def _load(self, clock: _Clock) -> TimeSlot:
-        """Order the next load. Loads and resident outputs of post share a write port."""
-        clock.port += self.pace.load + HANDOVER
-        clock.done[0].append(clock.port)
-        return self._take(LOAD)
+    def _slots(self, partial: _Partial) -> tuple[TimeSlot, ...]:
+        """The slots of an order, the first one first."""
+        done, slots, order = [*partial.done], list[TimeSlot](), partial.order
+        while order is not None:
+            number, order = order
+            done[number] -= 1
+            at, line = done[number], self.lines[number]
+            slots.append(
+                TimeSlot(layer=number - 1, number=at, needs=line.needs[at], frees=line.frees[at])
+            )
+        return tuple(reversed(slots))
 
-    def _compute(self, layer: int, clock: _Clock) -> TimeSlot:
-        _, last = clock.posts
-        clock.array = self._start(layer, clock) + self.pace.array[layer]
-        clock.port = max(clock.array, clock.port, last) + self.pace.post[layer]
-        clock.posts = last, clock.port
-        clock.done[layer + 1].append(clock.port + HANDOVER)
-        return self._take(layer)
-
-    def _take(self, layer: int) -> TimeSlot:
-        line = self.lines[layer + 1]
-        at, line.done = line.done, line.done + 1
-        return TimeSlot(layer=layer, number=at, needs=line.needs[at], frees=line.frees[at])
-
-    def _can(self, layer: int) -> bool:
-        """Whether a layer's next input rows are ready and its output rows may be overwritten."""
-        line = self.lines[layer + 1]
-        at = line.done
-        if at == len(line.needs):
+    def _can(self, number: int, done: Sequence[int]) -> bool:
+        """Whether a line's next input rows are ready and its output rows may be overwritten."""
+        line, at = self.lines[number], done[number]
+        if at == len(line.needs) or (number and line.needs[at] > done[number - 1]):
             return False
-        if layer > LOAD and line.needs[at] > self.lines[layer].done:
+        if line.sides[at] and any(done[n + 1] < count for n, count in line.sides[at]):
             return False
-        if line.sides[at] and any(self.lines[n + 1].done < count for n, count in line.sides[at]):
-            return False
-        has_reader = layer + 1 < len(self.layers)
-        return not has_reader or self.lines[layer + 2].done >= line.frees[at]
+        return number + 1 == len(done) or done[number + 1] >= line.frees[at]
+
+    def _step(self, partial: _Partial, number: int) -> _Step:
+        """The next slot of a line after an order."""
+        array, post, loaded, line = partial.array, partial.post, partial.loaded, self.lines[number]
+        at = partial.done[number]
+        if not number:
+            port = loaded = max(partial.port, array) + self.pace.load + EXCHANGE
+        else:
+            ready = _end(partial.ends[number - 1], partial.done[number - 1] - line.needs[at])
+            if at == 0:
+                loaded += self.pace.constants[number - 1]
+                ready = max(ready, loaded)
+            array, port = max(array, ready, partial.banks[0]) + line.array, partial.port
+            keeps = number + 1 < len(self.lines)
+            post = max(array + EXCHANGE, post, port if keeps else 0.0) + line.post[at]
+            port = post if keeps else port
+        array_end = array + partial.array_left - line.array
+        post_end = post + partial.post_left - line.post[at]
+        least, total = max(array_end, post_end), array_end + post_end
+        return _Step(least, total, partial, number, array, post, port, loaded)
+
+    def _after(self, step: _Step) -> _Partial:
+        """The order with that slot."""
+        partial, number, post = step.before, step.number, step.post
+        at, line = partial.done[number], self.lines[number]
+        end = post + HANDOVER if number else step.port
+        return _Partial(
+            _replaced(partial.done, number, at + 1),
+            _replaced(partial.ends, number, (end, partial.ends[number])),
+            partial.array_left - line.array,
+            partial.post_left - line.post[at],
+            step.array,
+            post,
+            (partial.banks[1], post + EXCHANGE) if number else partial.banks,
+            step.port,
+            step.loaded,
+            (number, partial.order),
+        )
 
     def _loads(self) -> _Line:
         count = self.layers[0].shape.images * ceil_div(
             self.line_buffers[0].image_rows, self.load_rows
         )
-        return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
+        return _Line(
+            needs=[0] * count,
+            frees=[0] * count,
+            sides=[[] for _ in range(count)],
+            array=0.0,
+            post=[0.0] * count,
+        )
 
     def _line(self, number: int) -> _Line:
         """Dependencies of the tiles of a layer, row by row in schedule order."""
@@ -176,7 +266,22 @@ class Order(Struct):
                 needs += needed
                 operands = self._residuals(number, image * shape.out_rows + row, count)
                 sides += [operands] * len(needed)
-        return _Line(needs=needs, frees=[0] * len(needs), sides=sides)
+        return _Line(
+            needs=needs,
+            frees=[0] * len(needs),
+            sides=sides,
+            array=self.pace.array[number],
+            post=self._posts(number),
+        )
+
+    def _posts(self, number: int) -> list[float]:
+        """Cycles of post for every slot, with those of rows that a line buffer holds twice."""
+        layer, pace = self.layers[number], self.pace.post[number]
+        if number + 1 == len(self.layers):
+            return [pace] * len(layer.tiles)
+        to, rows = self.line_buffers[number + 1], (tile.rect[:2] for tile in layer.tiles)
+        written = ((sum(n for _, n, _ in to.written(row, count)), count) for row, count in rows)
+        return [pace * written_rows / count for written_rows, count in written]
 
     def _residuals(self, number: int, row: int, rows: int) -> list[tuple[int, int]]:
         """(layer, slots) that store the residual and gate operands of the rows."""
@@ -208,6 +313,18 @@ class Order(Struct):
         writes_per_row = len(self.lines[number].needs) // len(lasts)
         rows_read = (bisect_left(firsts, last + 1 - line_buffer.rows) for last in lasts)
         return [rows * reads_per_row for rows in rows_read for _ in range(writes_per_row)]
+
+
+def _replaced(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
+    return (*values[:number], value, *values[number + 1 :])
+
+
+def _end(ends: _Ends, before: int) -> float:
+    """Cycle at which a slot is complete. before: later slots of its line."""
+    for _ in range(before):
+        assert ends is not None, "it has so many slots"
+        ends = ends[1]
+    return ends[0] if ends is not None else 0.0
 
 
 def _columns(shape: Shape, col: int, cols: int) -> int:

@@ -70,7 +70,7 @@ def large_map():
 def test_the_timed_tiles_are_faster_on_a_slow_memory(monkeypatch):
     model, hw = large_map(), slow(load_hw("opu-1024"), 16)
     timed = compile_model(model, hw, ALONE)
-    monkeypatch.setattr(pipeline, "with_timed_tiles", lambda tiling, _: tiling)
+    monkeypatch.setattr(pipeline, "with_tiles_for_slow_memory", lambda tiling, _: tiling)
     untimed = compile_model(model, hw, ALONE)
     cycles = [run_cycle(x.bundle, hw).counters["cycles"] for x in (timed, untimed)]
     assert cycles[0] < 0.985 * cycles[1]

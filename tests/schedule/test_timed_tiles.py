@@ -1,34 +1,87 @@
-"""Tiles that the closed form does not prefer, and the timed tile schedule finds faster."""
+"""Layers at which the array waits have tiles for which it waits less: the same bits, sooner."""
 
 import pytest
 
+from benchmarks.attention_networks import convnext
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.pipeline import compile_model
-from opu_fuse.schedule import timed_tiles
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule import plan, timed_tiles
 from opu_fuse.sim.cycle.run import run_cycle
-from tests.exact import assert_exact
+from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.networks.narrow_branches import block
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+HW = load_hw("opu-1024a")
 
 
-def tile_of(found, name):
-    (part,) = [p for parts in found.plan.layers.values() for p in parts if name in p.layer.name]
-    return part.tile
+def stage(depth=2):
+    """Blocks of ConvNeXt-T's third stage."""
+    return convnext(56, (384,), (depth,))
+
+
+def with_tiles_of_the_closed_form(monkeypatch, model, hw=HW):
+    with monkeypatch.context() as patched:
+        patched.setattr(plan, "with_tiles_without_waits", lambda tiling, _: tiling)
+        return compile_model(model, hw)
+
+
+def tiles_of(found):
+    return {parts[0].layer.name: parts[0].tile for parts in found.plan.layers.values()}
+
+
+def cycles_of(found):
+    return run_cycle(found.bundle, HW).counters["cycles"]
+
+
+def test_windows_norms_and_products_wait_less_for_each_other(monkeypatch, rng):
+    before = with_tiles_of_the_closed_form(monkeypatch, stage())
+    after = compile_model(stage(), HW)
+    assert tiles_of(after) != tiles_of(before)
+    assert cycles_of(after) < 0.99 * cycles_of(before)
+    assert_exact(after, HW, rng, (None, 1))
 
 
 def test_a_layer_that_waits_for_post_takes_higher_tiles_and_is_faster(monkeypatch, rng):
-    hw, model = load_hw("opu-1024a"), block(16, 8, (80, 80), first=32)
-    found = compile_model(model, hw)
-    monkeypatch.setattr(timed_tiles, "_high", lambda *_: {})
-    before = compile_model(model, hw)
-    assert tile_of(found, "cut").rows > tile_of(before, "cut").rows
-    now, then = (run_cycle(c.bundle, hw).counters["cycles"] for c in (found, before))
-    assert now < 0.99 * then
-    assert_exact(found, hw, rng)
+    model = block(16, 8, (80, 80), first=32)
+    before, after = with_tiles_of_the_closed_form(monkeypatch, model), compile_model(model, HW)
+    (name,) = [name for name in tiles_of(after) if "cut" in name]
+    assert tiles_of(after)[name].rows > tiles_of(before)[name].rows
+    assert cycles_of(after) < 0.99 * cycles_of(before)
+    assert_exact(after, HW, rng)
 
 
-def test_machines_without_norms_keep_their_tiles():
+def test_what_they_take_is_predicted():
+    found = compile_model(stage(), HW)
+    predicted = sum(group.cycles for group in found.bundle.groups)
+    assert predicted == pytest.approx(run_cycle(found.bundle, HW).counters["cycles"], rel=0.02)
+
+
+def test_a_batch_has_the_bits_of_its_images(rng):
+    model = convnext(32, (64,), (1,))
+    one, two = (compile_model(model, HW, Options(batch=images)) for images in (1, 2))
+    assert_batch_has_single_bits(one, two, HW, rng)
+
+
+def test_equal_blocks_are_timed_once(monkeypatch):
+    timed = []
+    real = timed_tiles.saved
+
+    def counted(old, new, hw, known):
+        before = len(known)
+        result = real(old, new, hw, known)
+        timed.append(len(known) - before)
+        return result
+
+    monkeypatch.setattr(timed_tiles, "saved", counted)
+    compile_model(stage(4), HW)
+    few = sum(timed)
+    timed.clear()
+    compile_model(stage(7), HW)
+    assert sum(timed) == few
+
+
+def test_machines_without_norms_keep_their_programs(monkeypatch):
     hw = load_hw("opu-1024t")
-    found = compile_model(block(16, 8, (9, 15)), hw)
-    assert not timed_tiles._high(found.plan, hw)
+    monkeypatch.setattr(timed_tiles, "cycles_by_output", None)
+    found = compile_model(convnext(32, (64,), (1,)), hw)
+    assert found.plan.layers
