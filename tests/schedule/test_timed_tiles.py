@@ -37,14 +37,14 @@ def test_windows_norms_and_products_wait_less_for_each_other(monkeypatch, rng):
     before = with_tiles_of_the_closed_form(monkeypatch, stage())
     after = compile_model(stage(), HW)
     assert tiles_of(after) != tiles_of(before)
-    assert cycles_of(after) < 0.99 * cycles_of(before)
+    assert cycles_of(after) < 0.995 * cycles_of(before)
     assert_exact(after, HW, rng, (None, 1))
 
 
 def test_a_layer_that_waits_for_post_takes_higher_tiles_and_is_faster(monkeypatch, rng):
     model = block(16, 8, (80, 80), first=32)
     before, after = with_tiles_of_the_closed_form(monkeypatch, model), compile_model(model, HW)
-    (name,) = [name for name in tiles_of(after) if "cut" in name]
+    (name,) = [name for name in tiles_of(after) if name.startswith("last")]
     assert tiles_of(after)[name].rows > tiles_of(before)[name].rows
     assert cycles_of(after) < 0.99 * cycles_of(before)
     assert_exact(after, HW, rng)
