@@ -242,7 +242,8 @@ def partition_model(
     """The DFG of a model and its groups, legal or not. A float model needs no quantisation; of one
     that is quantised already, what it leaves in floats is on the host, as `compile` leaves it.
     Groups that the machine cannot run are fused again as `compile` does, but for `greedy`, which is
-    shown as published. Copies that `compile` would add are named, and are in no group.
+    shown as published. Copies that `compile` would add are named, and are in no group; packed ones,
+    which it adds where they are faster, are not named.
     """
     prepared = prepare(
         model,

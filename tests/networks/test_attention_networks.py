@@ -41,13 +41,15 @@ def test_a_network_has_the_bits_of_onnxruntime(name: str, machine: str):
 @pytest.mark.parametrize("machine", [MACHINES[0], "opu-1024a"])
 @pytest.mark.parametrize("name", SMALL)
 def test_float_and_quantised_network_have_the_same_groups(name: str, machine: str):
+    """But for packed copies, each a group of its own, which only `compile` can time."""
     quantised = compiled(name, machine)
     dfg, partition = partition_model(SMALL[name](), load_hw(machine))
     groups = [
         [[d[m.node].name for m in group.matches] for group in p.groups]
         for d, p in ((dfg, partition), (quantised.dfg, quantised.partition))
     ]
-    assert groups[0] == groups[1]
+    copies = [[copy] for copy in quantised.partition.rewrites if copy.endswith("/packed")]
+    assert groups[0] == [group for group in groups[1] if group not in copies]
 
 
 @pytest.mark.parametrize("name", SMALL)
