@@ -41,11 +41,13 @@ ALONE = {
     "normalised": f"{_SUM} N(b, n) N(n, m) h = Conv(m, u) y = Add(h, n)",
 }
 """The operand of a norm is not what its group accumulates."""
+INSIDE = {"sum for a norm": f"{_SUM} N(b, n) y = Conv(n, u)"}
+"""Only the norm, in the group of the sum, reads it."""
 
 
 def stream(kind: str, norm: str, channels: int, size: tuple[int, int] = (5, 5)) -> onnx.ModelProto:
     """x (1, 6, *size) -> y, z (1, channels, …)."""
-    body, c = (STREAMS | ALONE)[kind], channels
+    body, c = (STREAMS | ALONE | INSIDE)[kind], channels
     for x, y in (("b", "n"), ("b", "m"), ("k", "m"), ("n", "m"), ("p", "n")):
         body = body.replace(f"N({x}, {y})", _NORMS[norm].format(x=x, y=y))
     second = f", float[1,{c},h,w] z" if " z = " in body else ""

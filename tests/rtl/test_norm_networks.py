@@ -24,6 +24,7 @@ from tests.networks.test_lanes import Sketch
 from tests.networks.test_merged_patches import merging
 from tests.rtl.session import hold_bits, hold_bits_and_cycles
 from tests.schedule.forced_pipelines import forced_pipelines
+from tests.schedule.test_slow_memory import few_words_of_post
 
 CASES = {
     **{f"{norm} {c}": (blocks.network(norm, c), norm) for norm in blocks.NORMS for c in (7, 24)},
@@ -60,6 +61,15 @@ def test_the_rtl_has_the_bits_and_cycles_of_the_other_engines(case, rtl):
     assert op in [found.op for group in compiled.bundle.groups for found in group.ops]
     assert compiled.plan.co_scheduled or case != "co-scheduled heads"
     assert compiled.plan.two_results or case not in TWO_RESULTS
+    hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+def test_a_norm_of_a_sum_in_whole_buffers_of_post_has_them_too(rtl):
+    hw = few_words_of_post()
+    model = stream("sum for a norm", "layer_norm", 40)
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    assert any(part.tile.whole_post for (part, *_) in compiled.plan.layers.values())
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 

@@ -4,7 +4,6 @@ sum may use whole buffers of post, so that its layer's weights are loaded for fe
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from msgspec.structs import replace as with_fields
 
@@ -18,8 +17,8 @@ from opu_fuse.tiling.candidates import choose_tile, equal_chunks
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.hw.norm_machine import norm_machine
-from tests.networks import attention_blocks, residual_streams
-from tests.rtl.session import hold_bits_and_cycles
+from tests.networks import attention_blocks
+from tests.networks.residual_streams import stream
 from tests.schedule.single_layer import make_shape
 from tests.schedule.test_fused_stacks import slow
 
@@ -37,16 +36,6 @@ def few_words_of_post():
         for name in ("residual", "output")
     }
     return replace(hw, name="few-words", buffers=replace(buffers, **halves))
-
-
-@pytest.fixture
-def norm_of_sum(monkeypatch):
-    """x to y: a sum that only a norm reads."""
-    body = "a = Conv(x, w) f = Relu(a) e = Conv(f, v) b = Add(e, f) N(b, n) y = Conv(n, u)"
-    monkeypatch.setitem(residual_streams.ALONE, "sum for a norm", body)
-    return lambda channels, size: residual_streams.stream(
-        "sum for a norm", "layer_norm", channels, size
-    )
 
 
 def loads(found, space):
@@ -90,11 +79,9 @@ def test_chunks_of_input_channels_are_equal_and_no_more_than_asked_for():
 
 
 @pytest.mark.parametrize(("channels", "size"), [(40, (5, 5)), (48, (1, 25)), (64, (4, 4))])
-def test_a_norm_of_a_sum_in_whole_buffers_has_the_golden_models_bits(
-    channels, size, norm_of_sum, rng
-):
+def test_a_norm_of_a_sum_in_whole_buffers_has_the_golden_models_bits(channels, size, rng):
     hw = few_words_of_post()
-    found = compile_model(norm_of_sum(channels, size), hw)
+    found = compile_model(stream("sum for a norm", "layer_norm", channels, size), hw)
     assert any(p.tile.whole_post for (p, *_) in found.plan.layers.values())
     assert_exact(found, hw, rng, (None, 1, 2, 3))
 
@@ -115,13 +102,3 @@ def test_attention_on_a_slow_memory_takes_the_cycles_that_are_predicted(rate):
     found = compile_model(attention_blocks.transformer(50, 32, 2), hw)
     predicted = sum(group.cycles for group in found.bundle.groups)
     assert predicted == pytest.approx(run_cycle(found.bundle, hw).counters["cycles"], rel=0.05)
-
-
-@pytest.mark.rtl
-def test_the_rtl_computes_a_norm_of_a_sum_in_whole_buffers(norm_of_sum, rtl):
-    hw = few_words_of_post()
-    found = compile_model(norm_of_sum(40, (5, 5)), hw, Options(reuse_memory=False))
-    assert any(p.tile.whole_post for (p, *_) in found.plan.layers.values())
-    port = found.bundle.inputs[0]
-    x = {port.name: np.random.default_rng(5).normal(size=port.shape).astype(np.float32)}
-    hold_bits_and_cycles(rtl(hw), found.bundle, x)
