@@ -290,8 +290,7 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are resident."""
-        owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
-        key = owner, offset, words
+        key = _constants_key(layer, space, offset, words)
         first, held = self._scratchpads[space].take(key, words)
         if not held:
             self._sink.load_constants(layer, space, offset, (first, words))
@@ -313,7 +312,7 @@ class TileSchedule(Generic[Layer, Read]):
         """
         parts = [*layer.weight_chunks]
         if layer.second is None or not self._hw.has(ModuleKind.NORM):
-            return {(layer.output, layer.phase.first, p.offset, p.words) for p in parts}
+            return {_constants_key(layer, Space.WEIGHT, p.offset, p.words) for p in parts}
         images = range(layer.shape.images)
         return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
 
@@ -393,3 +392,9 @@ class TileSchedule(Generic[Layer, Read]):
         if key not in self._at_once:  # nearly all tiles of a layer are alike
             self._at_once[key] = blocks_at_once(layer, tile, self._hw)
         return self._at_once[key]
+
+
+def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:
+    """What identifies constants on chip: layers alike share their exponentials."""
+    owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
+    return owner, offset, words
