@@ -43,8 +43,6 @@ _LEAST_WAIT = 240
 _HEIGHTS = 3
 """Heights that are timed, for each number of channel blocks."""
 
-Tiles = Iterable[Tile]
-
 
 class _Search(Struct, frozen=True):
     """What is found once for layers alike: the fastest tile by all that it depends on, and cycles
@@ -52,7 +50,7 @@ class _Search(Struct, frozen=True):
     """
 
     hw: HwSpec
-    tiles: Callable[[TiledLayer], Tiles]
+    tiles: Callable[[TiledLayer], Iterable[Tile]]
     fastest: dict[Hashable, Tile] = field(default_factory=dict)
     cycles: Known = field(default_factory=dict)
     taken: dict[int, TiledLayer] = field(default_factory=dict)
@@ -100,7 +98,7 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
         spent |= cycles_by_output(units, hw)
-        for at in _retilable(units, tiling):
+        for at in _retilable(units):
             search.retile(units, at)
     return retiled(tiling, hw, search.taken)
 
@@ -122,18 +120,16 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
         waits = _at_waits(units, hw)
-        for at in _retilable(units, tiling):
+        for at in _retilable(units):
             if at in waits:
                 search.retile(units, at)
     return retiled(tiling, hw, search.taken)
 
 
-def _retilable(units: Sequence[PlannedUnit], tiling: Tiling) -> Iterator[int]:
+def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:
     """Yield positions of the units of one layer that computes all of its map."""
-    in_blocks = {group for block in tiling.batch_blocks for group in block.groups}
     for at, unit in enumerate(units):
-        alone = unit.stack is None and len(unit.groups) == len(unit.layers) == 1
-        if alone and not unit.layers[0].partial and unit.groups[0] not in in_blocks:
+        if len(unit.groups) == len(unit.layers) == 1 and not unit.layers[0].partial:
             yield at
 
 
