@@ -9,6 +9,7 @@ with four pixels in a word.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from heapq import nlargest
 from math import prod
 
 from opu_fuse.dfg.graph import Dfg
@@ -24,6 +25,9 @@ from opu_fuse.timing.segment_cycles import cycles
 from opu_fuse.units.base import ModuleKind
 
 Fused = tuple[Dfg, Partition, Fitted]
+_TRIED = 8
+"""Copies that are tried, those for the longest convolutions: each fuses the graph once more."""
+
 _WHY = "copied with several pixels in a word: a convolution of few channels reads it"
 
 
@@ -37,7 +41,7 @@ def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) 
         return fused
     taken: list[tuple[int, int]] = []
     before = None
-    for value, reader in _narrow_readers(dfg, fused[2], hw):
+    for _, value, reader in nlargest(_TRIED, _narrow_readers(dfg, fused[2], hw)):
         before = _cycles(fused[2].tiling, hw) if before is None else before
         graph = with_packed_copies(dfg, [*taken, (value, reader)])
         tried = fuse(graph)
@@ -55,8 +59,10 @@ def _cycles(tiling: Tiling, hw: HwSpec) -> float:
     return sum(cycles(units, hw) for units in planned_units(tiling, hw) if units)
 
 
-def _narrow_readers(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int, int]]:
-    """Yield (value, convolution that reads it) where a copy may pay, as indices of the graph."""
+def _narrow_readers(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
+    """Yield (array cycles, value, convolution that reads it) where a copy may pay, as indices of
+    the graph.
+    """
     most = max(mode.px for mode in hw.array.modes)
     by_name = {node.name: node for node in dfg.calls if node.op == "conv"}
     for parts in fitted.tiling.layers.values():
@@ -65,7 +71,7 @@ def _narrow_readers(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int,
         if node is None or layer.source not in fitted.tiling.layout.sharers:
             continue
         if _is_narrow(layer, most, hw):
-            yield node.operands[0], node.index
+            yield parts[0].estimate.compute_cycles, node.operands[0], node.index
 
 
 def _is_narrow(layer: Layer, most: int, hw: HwSpec) -> bool:
