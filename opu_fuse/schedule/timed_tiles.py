@@ -134,14 +134,15 @@ def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:
 
 
 def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
-    """Yield tiles, and cycles that array or memory alone takes for each.
+    """Yield tiles, and cycles that array or memory alone takes for each; none for those that are
+    best for faster memories, whose gain is in the layers around.
 
     A slow memory cannot load a large chunk of input channels while the array uses a small one, so
     chunks are equal; twice as many are tried, too.
     """
     for rate in _faster(hw):
         fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
-        yield _with_bound(*choose_tile("", shape, fast), hw)
+        yield choose_tile("", shape, fast)[0], 0.0
     for fit in nsmallest(_TIMED, _fits(shape, hw), key=lambda fit: fit.rank(co_scheduled=False)):
         for times in (1, 2):
             yield _with_bound(equal_chunks(shape, fit.tile, hw, times), fit.cost, hw)
