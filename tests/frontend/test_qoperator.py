@@ -229,6 +229,9 @@ def test_a_network_that_onnx_runtime_wrote_so_runs_on_the_machine(
         quant_format=QuantFormat.QOperator,
         activation_type=activation,
         per_channel=True,
+        # ONNX Runtime's sums of two products of uint8 and int8 saturate at 16 bits on processors
+        # without VNNI.
+        reduce_range=True,
     )
     model = onnx.load(tmp_path / "q.onnx")
     assert "QLinearConv" in {n.op_type for n in model.graph.node}
