@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.copy_node import copy_node
+from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.renumber import renumbered
 
 ONE_ELEMENT = {
@@ -45,31 +46,15 @@ def insert_copies(dfg: Dfg, wanted: Iterable[tuple[int, int]]) -> Copied:
     for concat, position in wanted:
         (joined,) = dfg[concat].operands  # a tuple
         operands = list(nodes[joined].operands)
-        concats[len(nodes)] = concat
-        nodes.append(_copy(dfg, concat, position, operands[position], len(nodes)))
-        operands[position] = len(nodes) - 1
+        value, name, index = operands[position], copy_name(dfg, concat, position), len(nodes)
+        nodes.append(
+            copy_node(dfg, value, name, "max_pool", ONE_ELEMENT, index=index, reader=concat)
+        )
+        concats[index], operands[position] = concat, index
         nodes[joined] = replace(nodes[joined], operands=tuple(operands))
     result, moved = renumbered(dfg, nodes)
     return Copied(
         dfg=result,
         moved=tuple(moved[: len(dfg.nodes)]),
         copies={moved[copy]: concat for copy, concat in concats.items()},
-    )
-
-
-def _copy(dfg: Dfg, concat: int, position: int, value: int, index: int) -> Node:
-    name = copy_name(dfg, concat, position)
-    return Node(
-        index=index,
-        kind=Kind.CALL,
-        name=name,
-        op="max_pool",
-        operands=(value,),
-        access=(Access.FULL,),
-        shape=dfg[value].shape,
-        type=dfg[value].type,
-        value=name,
-        quant=dfg[value].quant,
-        attrs=ONE_ELEMENT,
-        source=dfg[concat].source,
     )

@@ -8,14 +8,20 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.copy_node import copy_node
+from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.dfg.views import feature_shape
 
 
 def is_copy(node: Node) -> bool:
     """Whether a shuffle leaves every channel in its place."""
-    return node.op == "shuffle" and node.attrs["order"] == tuple(range(node.shape[1]))
+    return node.op == "shuffle" and node.attrs["order"] == _in_place(node)
+
+
+def _in_place(node: Node) -> tuple[int, ...]:
+    """The order in which a shuffle reads channels that remain where they are."""
+    return tuple(range(feature_shape(node.shape)[0]))
 
 
 def copy_name(dfg: Dfg, value: int) -> str:
@@ -28,26 +34,10 @@ def with_packed_copies(dfg: Dfg, readers: Iterable[tuple[int, int]]) -> Dfg:
     nodes, copies = list(dfg.nodes), dict[int, int]()
     for value, reader in readers:
         if value not in copies:
-            copies[value] = len(nodes)
-            nodes.append(_copy(dfg, value, len(nodes)))
+            name, index = copy_name(dfg, value), len(nodes)
+            order = {"order": _in_place(dfg[value])}
+            nodes.append(copy_node(dfg, value, name, "shuffle", order, index=index, reader=reader))
+            copies[value] = index
         _, *others = nodes[reader].operands
         nodes[reader] = replace(nodes[reader], operands=(copies[value], *others))
     return renumbered(dfg, nodes)[0]
-
-
-def _copy(dfg: Dfg, value: int, index: int) -> Node:
-    node, name = dfg[value], copy_name(dfg, value)
-    return Node(
-        index=index,
-        kind=Kind.CALL,
-        name=name,
-        op="shuffle",
-        operands=(value,),
-        access=(Access.FULL,),
-        shape=node.shape,
-        type=node.type,
-        value=name,
-        quant=node.quant,
-        attrs={"order": tuple(range(feature_shape(node.shape)[0]))},
-        source=node.source,
-    )

@@ -40,9 +40,9 @@ def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) 
     if fused[1].strategy not in REWRITING or not hw.build or not hw.has(ModuleKind.NORM):
         return fused
     taken: list[tuple[int, int]] = []
-    before = None
-    for _, value, reader in nlargest(_TRIED, _narrow_readers(dfg, fused[2], hw)):
-        before = _cycles(fused[2].tiling, hw) if before is None else before
+    narrow = nlargest(_TRIED, _narrow_readers(dfg, fused[2], hw))
+    before = _cycles(fused[2].tiling, hw) if narrow else 0.0
+    for _, value, reader in narrow:
         graph = with_packed_copies(dfg, [*taken, (value, reader)])
         tried = fuse(graph)
         name, after = copy_name(dfg, value), _cycles(tried[2].tiling, hw)

@@ -14,6 +14,7 @@ for each other. So other tiles are timed with their neighbours:
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace as with_fields
+from functools import cache
 from heapq import nsmallest
 
 from msgspec import Struct, field
@@ -84,16 +85,17 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
 
     To be called before groups are co-scheduled: units of several groups keep their tiles.
     """
-    if hw.dram.bytes_per_cycle >= hw.dram.bus_bytes:
+    if not hw.dram.is_slow:
         return tiling
-    known: dict[Shape, Sequence[tuple[Tile, float]]] = {}
     spent: dict[int, float] = {}
 
+    @cache
+    def of_shape(shape: Shape) -> Sequence[tuple[Tile, float]]:
+        return [*_for_slow_memory(shape, hw)]
+
     def others(layer: TiledLayer) -> Iterator[Tile]:
-        if layer.shape not in known:
-            known[layer.shape] = [*_for_slow_memory(layer.shape, hw)]
         most = (1 - _NEAR) * spent[layer.output]
-        return (tile for tile, least in known[layer.shape] if least < most)
+        return (tile for tile, least in of_shape(layer.shape) if least < most)
 
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
@@ -109,15 +111,12 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
     """
     if not hw.has(ModuleKind.NORM):
         return tiling
-    known: dict[tuple[Shape, Tile], Sequence[Tile]] = {}
 
-    def others(layer: TiledLayer) -> Sequence[Tile]:
-        key = layer.shape, layer.tile
-        if key not in known:
-            known[key] = [*_of_other_sizes(*key, hw)]
-        return known[key]
+    @cache
+    def others(shape: Shape, tile: Tile) -> Sequence[Tile]:
+        return [*_of_other_sizes(shape, tile, hw)]
 
-    search = _Search(hw=hw, tiles=others)
+    search = _Search(hw=hw, tiles=lambda layer: others(layer.shape, layer.tile))
     for units in planned_units(tiling, hw):
         waits = _at_waits(units, hw)
         for at in _retilable(units):

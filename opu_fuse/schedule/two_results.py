@@ -202,7 +202,7 @@ def _alike(first: Shape, second: Shape) -> bool:
 def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     """Tiles of a pair, those with fewer predicted cycles first."""
     fits = [c.tile for c in candidates(second, hw) if isinstance(c, Fit)]
-    if hw.dram.rate < hw.dram.bus_bytes:
+    if hw.dram.is_slow:
         fits = [equal_chunks(second, tile, hw) for tile in fits]
     tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
     return sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]

@@ -119,7 +119,8 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
             yield Refused(size=(rows, cols, blocks), images=images, why=problem)
             continue
         assert not isinstance(chunk, Overflow)
-        fits[images, rows, blocks] += not whole_post
+        if not whole_post:  # the widest tiles: they shall not keep narrower ones with two banks out
+            fits[images, rows, blocks] += 1
         if blocks not in orders:
             orders[blocks] = list(loop_orders(shape, hw, blocks))
         for mode, outer in orders[blocks]:

@@ -7,7 +7,7 @@ from opu_fuse.tile_schedule.sink import ComputeStep
 from opu_fuse.tiling.depthwise import depthwise_cycles
 
 
-def sweep_cycles(
+def compute_timing(
     shape: Shape, step: ComputeStep, size: tuple[int, int], hw: HwSpec
 ) -> tuple[int, int, int]:
     """(setup cycles, cycles of all sweeps, overlap) of a compute instruction.

@@ -31,7 +31,7 @@ from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
-from opu_fuse.timing.array_sweeps import sweep_cycles
+from opu_fuse.timing.array_sweeps import compute_timing
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Space, Stage
@@ -256,7 +256,7 @@ class TimeSink:
         start, dense = ISSUE + ready, not layer.shape.depthwise
         key = id(step.part), size
         if key not in self._sweeps:
-            self._sweeps[key] = sweep_cycles(layer.shape, step, size, self._hw)
+            self._sweeps[key] = compute_timing(layer.shape, step, size, self._hw)
         setup, length, early = self._sweeps[key]
         for _ in range(images):
             first = max(start + setup, self._swept)

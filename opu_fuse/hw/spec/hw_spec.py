@@ -186,6 +186,11 @@ class Dram:
     latency: Annotated[int, Field(ge=0, le=MAX_LATENCY)]
 
     @property
+    def is_slow(self) -> bool:
+        """Whether the memory has fewer bytes a cycle than its bus."""
+        return self.bytes_per_cycle < self.bus_bytes
+
+    @property
     def rate(self) -> float:
         """Bytes a cycle that a long transfer gets: of the memory, of the bus, and of as many bursts
         as may be outstanding until the first one arrives.
