@@ -240,7 +240,8 @@ module opu_post
   /* verilator lint_off UNUSEDSIGNAL */  // some fields end here; machines without such a unit read no such memory
   item_t exit_item;
   logic unused;
-  assign unused = &{res_word, spreads_q, low_q, slot_q, table_rdata_i, norm_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], item_in[AT_EXIT], value_in[AT_EXIT]};
+  assign unused = &{res_word, spreads_q, low_q, slot_q, table_rdata_i, norm_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD],
+      item_in[AT_EXIT], value_in[AT_EXIT]};
   /* verilator lint_on UNUSEDSIGNAL */
   assign exit_item = item_fed[AT_EXIT];
 
