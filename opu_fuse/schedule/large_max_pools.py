@@ -61,12 +61,9 @@ def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest
 
 
 def _faster(node: Node, hw: HwSpec) -> list[dict[str, Any]] | None:
-    """The parts of a pool if they take fewer cycles; None if they do not.
-
-    Only on machines with norms: those without keep their programs.
-    """
+    """The parts of a pool if they take fewer cycles; None if they do not."""
     parts = small_windows(node)
-    if parts is None or not hw.has(ModuleKind.NORM):
+    if parts is None:
         return None
     _, channels, *size = node.shape
     words = math.prod(size) * -(-channels // hw.word_channels) * hw.cycles_per_word

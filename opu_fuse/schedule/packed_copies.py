@@ -22,7 +22,6 @@ from opu_fuse.schedule.insert_copies import Fitted
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.timing.segment_cycles import cycles
-from opu_fuse.units.base import ModuleKind
 
 Fused = tuple[Dfg, Partition, Fitted]
 _TRIED = 8
@@ -32,12 +31,9 @@ _WHY = "copied with several pixels in a word: a convolution of few channels read
 
 
 def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) -> Fused:
-    """Fuse the graph; copy narrow maps where the timed tile schedule is faster then.
-
-    Only on machines with norms: those without keep their programs.
-    """
+    """Fuse the graph; copy narrow maps where the timed tile schedule is faster then."""
     fused = fuse(dfg)
-    if fused[1].strategy not in REWRITING or not hw.build or not hw.has(ModuleKind.NORM):
+    if fused[1].strategy not in REWRITING or not hw.build:
         return fused
     taken: list[tuple[int, int]] = []
     narrow = nlargest(_TRIED, _narrow_readers(dfg, fused[2], hw))

@@ -30,7 +30,6 @@ from opu_fuse.tiling.candidates import Fit, candidates, choose_tile, equal_chunk
 from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import Known, cycles_by_output, neighbourhood, saved
-from opu_fuse.units.base import ModuleKind
 
 _TIMED = 8
 """Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""
@@ -106,11 +105,7 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
 
 
 def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
-    """Time higher and smaller tiles of layers that lose cycles, and of those before them, on
-    machines with norms; others keep their programs.
-    """
-    if not hw.has(ModuleKind.NORM):
-        return tiling
+    """Time higher and smaller tiles of layers that lose cycles, and of those before them."""
 
     @cache
     def others(shape: Shape, tile: Tile) -> Sequence[Tile]:

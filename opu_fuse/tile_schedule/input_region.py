@@ -6,12 +6,10 @@ from msgspec import Struct
 
 from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.im2row_window import IMAGE_SLOT
-from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
 from opu_fuse.tiling.chunks import FeatureChunk
 from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div
-from opu_fuse.units.base import ModuleKind
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -183,17 +181,16 @@ def rows_read(layer: TiledLayer, tile: LayerTile) -> int:
 
 
 def first_part(
-    layer: TiledLayer, tile: LayerTile, hw: HwSpec
+    layer: TiledLayer, tile: LayerTile
 ) -> tuple[tuple[Span, Span], tuple[Span, Span] | None]:
     """(rows, words of a row) of its input up to the last that its first tile reads, and the rest,
     None where that is all.
 
-    They are whole rows, or words of the only row of tokens. Machines without norms keep their
-    programs, which load such a row at once.
+    They are whole rows, or words of the only row of tokens.
     """
     first, rows = layer.rows_in
     whole = 0, layer.row_words
-    if rows == 1 and layer.shape.im2row is None and hw.has(ModuleKind.NORM):
+    if rows == 1 and layer.shape.im2row is None:
         words = max(sum(part.words) for part in parts(layer, tile))
         rest = words, layer.row_words - words
         return ((first, 1), (0, words)), ((first, 1), rest) if rest[1] else None

@@ -24,7 +24,6 @@ class FeatureLoad(Struct, frozen=True):
     blocks, rows, words: of the map, each (first, count); words of im2row rows are the image's.
     complete: rows of the map that must be in memory before.
     resident: it becomes part of a whole map in a bank.
-    shares_port: post writes into the feature buffer meanwhile.
     """
 
     bank: int
@@ -34,7 +33,6 @@ class FeatureLoad(Struct, frozen=True):
     words: Span
     complete: int
     resident: bool = False
-    shares_port: bool = False
 
     @property
     def by_rows(self) -> bool:

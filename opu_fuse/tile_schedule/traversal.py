@@ -45,7 +45,7 @@ from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.chunks import FeatureChunk, WeightChunk
 from opu_fuse.tiling.im2row import pieces
 from opu_fuse.tiling.tile import PrePoolRect, Span, ceil_div, images_of, spans
-from opu_fuse.units.base import ModuleKind, Space
+from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -104,10 +104,10 @@ class TileSchedule(Generic[Layer, Read]):
         own_weights: set[Hashable] = set()
         in_bank = banks.find(layer.held) is not None
         if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
-            first, rest = first_part(layer, tiles[0], self._hw)
+            first, rest = first_part(layer, tiles[0])
             self._load_rows(layer, *first)
         for left, tile in zip(range(len(tiles), 0, -1), tiles, strict=True):
-            psum = self._accumulate(layer, tile, shares_port=resident is not None)
+            psum = self._accumulate(layer, tile)
             if rest is not None:  # now: post will need the write port of the buffer
                 self._load_rows(layer, *rest)
                 rest = None
@@ -194,7 +194,6 @@ class TileSchedule(Generic[Layer, Read]):
         line_buffer: LineBuffer | None = None,
         *,
         psum: int | None = None,
-        shares_port: bool = False,
     ) -> int:
         """Schedule loads and compute of a tile; return the first word of its partial sums.
 
@@ -210,9 +209,7 @@ class TileSchedule(Generic[Layer, Read]):
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
             if line_buffer is None:
-                bank, part, resident = self._features(
-                    layer, chunk, pre_pool, shares_port=shares_port
-                )
+                bank, part, resident = self._features(layer, chunk, pre_pool)
             source = FeatureSource(chunk, pre_pool, images, bank, part, line_buffer, resident)
             read = sink.read(layer, source)
             if not shape.array:
@@ -228,7 +225,7 @@ class TileSchedule(Generic[Layer, Read]):
         return psum
 
     def _features(
-        self, layer: Layer, chunk: FeatureChunk, pre_pool: PrePoolRect, *, shares_port: bool
+        self, layer: Layer, chunk: FeatureChunk, pre_pool: PrePoolRect
     ) -> tuple[int, Window, bool]:
         """Load a tile's input, unless a bank holds it.
 
@@ -245,9 +242,8 @@ class TileSchedule(Generic[Layer, Read]):
 
         def load(blocks: Span) -> None:
             word = bank + (blocks[0] - part.blocks[0]) * part.rows[1] * part.words[1]
-            complete = sum(part.rows)
-            rest = blocks, part.rows, part.words, complete
-            self._load(layer, FeatureLoad(bank, word, *rest, shares_port=shares_port))
+            rest = blocks, part.rows, part.words, sum(part.rows)
+            self._load(layer, FeatureLoad(bank, word, *rest))
 
         previous = PreviousTile.by(*self._before) if self._before else NO_TILE
         late = previous.late_blocks(layer, part)
@@ -286,7 +282,7 @@ class TileSchedule(Generic[Layer, Read]):
         blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
         for at, count, word in line_buffer.written(first, rows):
             part = blocks, (first + at, count), words
-            self._load(layer, FeatureLoad(LOAD, word, *part, first + rows, shares_port=True))
+            self._load(layer, FeatureLoad(LOAD, word, *part, first + rows))
 
     def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are resident."""
@@ -307,11 +303,9 @@ class TileSchedule(Generic[Layer, Read]):
         return first, part.words
 
     def _weight_keys(self, layer: Layer) -> set[Hashable]:
-        """Keys of a layer's weights. Machines without norms keep their programs: they load nothing
-        early during a product of two maps.
-        """
+        """Keys of a layer's weights."""
         parts = [*layer.weight_chunks]
-        if layer.second is None or not self._hw.has(ModuleKind.NORM):
+        if layer.second is None:
             return {_constants_key(layer, Space.WEIGHT, p.offset, p.words) for p in parts}
         images = range(layer.shape.images)
         return {(layer.output, i, p.offset, p.words) for i in images for p in parts}

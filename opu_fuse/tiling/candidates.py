@@ -30,7 +30,6 @@ from opu_fuse.tiling.tile import (
     pre_pool_size,
     undivided,
 )
-from opu_fuse.units.base import ModuleKind
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -147,7 +146,7 @@ def _wait_for_norm(shape: Shape, hw: HwSpec, cols: int) -> int:
     computes the operand is not known here; other layers lose little by narrower tiles.
     """
     tokens = shape.out_rows * shape.images == 1 and shape.window == POINT
-    if not (hw.has(ModuleKind.NORM) and tokens and shape.array) or shape.computed or shape.passes:
+    if not (tokens and shape.array) or shape.computed or shape.passes:
         return 0
     return 2 * cols * ceil_div(shape.in_channels, hw.word_channels) * hw.cycles_per_word
 

@@ -34,7 +34,7 @@ from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
 from opu_fuse.timing.array_sweeps import compute_timing
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import ModuleKind, Space, Stage
+from opu_fuse.units.base import Space, Stage
 
 ISSUE = 3
 """Cycles from the token of another engine to the start."""
@@ -53,7 +53,6 @@ class TimeSink:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
-        self._counts_words = hw.has(ModuleKind.NORM)  # else machines would get other tiles
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self.memory = Memory(hw.dram.rate)
@@ -112,7 +111,7 @@ class TimeSink:
         """Transfer a part of the input."""
         size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
         after = self._after(layer, load)
-        if load.resident and self._counts_words and not self._is_first(layer, load):
+        if load.resident and not self._is_first(layer, load):
             ready = self._move(size, after)  # to other words of its bank than compute reads
         else:
             ready = self._load(Space.FEATURE, load.bank, size, after)
@@ -133,10 +132,7 @@ class TimeSink:
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
         """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
-        # Machines without norms keep their programs.
-        shares_port = load.shares_port or self._counts_words
-        port = self._resident_written if shares_port else 0.0
-        return max(self._in_memory(layer, load), self._reusable, port)
+        return max(self._in_memory(layer, load), self._reusable, self._resident_written)
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count), words = layer.reads, load.blocks, load.complete * layer.row_words
@@ -160,7 +156,7 @@ class TimeSink:
 
     def _is_row(self, layout: Layout) -> bool:
         """Whether a map is one row of tokens, whose words are counted instead of rows."""
-        return layout.rows == 1 and self._counts_words
+        return layout.rows == 1
 
     def _load(self, space: Space, bank: int, size: int, after: float) -> float:
         """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
