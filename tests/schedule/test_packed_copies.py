@@ -64,8 +64,3 @@ def test_a_map_is_copied_where_the_timed_schedule_is_faster(inner, copied):
     found = compile_model(block(16, inner, (40, 40), first=32), load_hw("opu-1024a"))
     assert (COPY in found.partition.rewrites) == copied
     assert (COPY in shapes_of(found)) == copied
-
-
-def test_machines_without_norms_copy_no_maps():
-    found = compile_model(block(16, 8, (80, 80), first=32), load_hw("opu-1024t"))
-    assert not found.partition.rewrites
