@@ -1,5 +1,9 @@
 """Place and route: what the tool makes of reports and modules; a small module on a real device."""
 
+import re
+from pathlib import Path
+from statistics import median
+
 import pytest
 
 from opu_fuse.errors import RunError
@@ -10,6 +14,7 @@ from rtl_sim.netlist import distinct_modules, find_module, with_children
 
 pytestmark = pytest.mark.rtl
 TINY = load_hw("opu-tiny")
+PAGE = Path(__file__).parents[2] / "docs/synthesis.md"
 DESIGN = r"""
 module \other
   wire width 2 input 1 \no
@@ -163,6 +168,11 @@ def test_a_rounding_lane_is_placed_and_routed():
 
 
 @pytest.mark.nightly
-def test_the_whole_of_tiny_holds_the_clock_that_is_asked_of_it():
-    (found,) = pnr.place_and_route(TINY)
-    assert found.mhz > 100, found.ends
+def test_the_whole_of_tiny_holds_the_documented_clock():
+    """Within 5 %: seeds differ by as much."""
+    page = PAGE.read_text()
+    documented = re.search(r"opu-tiny, whole, on LFE5U-85F-8 \| ([\d.]+) MHz", page)
+    assert documented is not None
+    found = pnr.place_and_route(TINY, seeds=range(1, pnr.SEEDS + 1))
+    clocks = [one.mhz for one in found]
+    assert median(clocks) >= 0.95 * float(documented[1]), clocks
