@@ -69,6 +69,8 @@ class _Search(Struct, frozen=True):
         own, most = units[at].layers[0], 0.0
         best = own.tile
         for tile in dict.fromkeys(self.tiles(own)):
+            if tile == own.tile:
+                continue
             changed = [*units[:at], self._with(units[at], tile), *units[at + 1 :]]
             gain, _ = saved(units, changed, self.hw, self.cycles)
             if gain > max(most, RESOLUTION * own.estimate.total_cycles):

@@ -80,7 +80,17 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
-    """The window of some channel blocks that a tile reads, from its pre-pool rectangle."""
+    """The window of some channel blocks that a tile reads, from its pre-pool rectangle; memoised,
+    since a layer is scheduled many times, with its neighbours in several tiles.
+    """
+    key = id(chunk), pre_pool
+    known = layer.windows.get(key)
+    if known is None:
+        known = layer.windows[key] = _window(layer, chunk, pre_pool)
+    return known
+
+
+def _window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
     shape, layout = layer.shape, layer.reads.layout
     kernel = shape.window
     image, first = divmod(pre_pool.row, shape.pre_pool_rows)

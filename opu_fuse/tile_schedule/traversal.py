@@ -63,7 +63,6 @@ class TileSchedule(Generic[Layer, Read]):
         self._whole_buffers: tuple[str, ...] = ()
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
-        self._at_once: dict[Hashable, int] = {}
 
     def units(self, units: Sequence[Unit[Layer]]) -> None:
         """Schedule all units of a machine segment."""
@@ -232,10 +231,10 @@ class TileSchedule(Generic[Layer, Read]):
         Return (first word of the bank, window read, whether the bank holds the whole map).
         """
         read, banks = window(layer, chunk, pre_pool), self._banks[Space.FEATURE]
-        resident = banks.find(layer.held)
+        part = read.part
+        resident = banks.find(part.source)
         if resident is not None:
             return resident, read, True
-        part = read.part
         bank, held = banks.take(part)
         if held:
             return bank, read, False
@@ -381,11 +380,11 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
         """Channel blocks of a tile that the output and residual banks hold; memoised."""
-        rect = tile.rect
-        key = id(layer), rect if layer.shape.pool else (rect.rows, rect.cols)
-        if key not in self._at_once:  # nearly all tiles of a layer are alike
-            self._at_once[key] = blocks_at_once(layer, tile, self._hw)
-        return self._at_once[key]
+        rect, known = tile.rect, layer.at_once
+        key = rect if layer.shape.pool else (rect.rows, rect.cols)
+        if key not in known:  # nearly all tiles of a layer are alike
+            known[key] = blocks_at_once(layer, tile, self._hw)
+        return known[key]
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:

@@ -33,12 +33,19 @@ class Memory:
     def __init__(self, bytes_per_cycle: float) -> None:
         self._rate = bytes_per_cycle
         self.used = 0.0
-        self._busy: list[tuple[float, float]] = []  # cycle spans, ascending
+        self._busy = [(0.0, 0.0)]  # cycle spans, ascending
 
     def move(self, start: float, size: int) -> float:
         """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
         left, at = size / self._rate, start
         self.used += left
+        begin, end = self._busy[-1]
+        if end <= start:
+            self._busy.append((start, start + left))
+            return start + left
+        if begin <= start and left:
+            self._busy[-1] = begin, end + left
+            return end + left
         first = len(self._busy)
         while first and self._busy[first - 1][1] > start:
             first -= 1
