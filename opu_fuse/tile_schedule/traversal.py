@@ -10,6 +10,7 @@ the next layer.
 """
 
 from collections.abc import Collection, Hashable, Sequence
+from copy import copy
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
@@ -64,10 +65,19 @@ class TileSchedule(Generic[Layer, Read]):
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
 
-    def units(self, units: Sequence[Unit[Layer]]) -> None:
-        """Schedule all units of a machine segment."""
+    def fork(self, sink: TileSink[Layer, Read]) -> "TileSchedule[Layer, Read]":
+        """A copy that goes its own way, with a sink of its own."""
+        result = copy(self)
+        result._sink = sink
+        result._banks = {space: banks.fork() for space, banks in self._banks.items()}
+        result._scratchpads = {space: pad.fork() for space, pad in self._scratchpads.items()}
+        return result
+
+    def units(self, units: Sequence[Unit[Layer]], part: slice = slice(None)) -> None:
+        """Schedule the units of a machine segment. part: these, after those before them."""
         firsts = [None if unit.stack else unit.layers[0] for unit in units]
-        for unit, successor in zip(units, [*firsts, None][1:], strict=True):
+        pairs = [*zip(units, [*firsts, None][1:], strict=True)]
+        for unit, successor in pairs[part]:
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
             elif unit.two_results:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from copy import copy
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -34,6 +35,12 @@ class Memory:
         self._rate = bytes_per_cycle
         self.used = 0.0
         self._busy = [(0.0, 0.0)]  # cycle spans, ascending
+
+    def fork(self) -> "Memory":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result._busy = self._busy.copy()
+        return result
 
     def move(self, start: float, size: int) -> float:
         """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
@@ -78,6 +85,10 @@ class Buffer(Struct):
     reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     ready: dict[int, float] = field(default_factory=dict)
 
+    def fork(self) -> "Buffer":
+        """A copy that goes its own way."""
+        return Buffer(self.reusable.copy(), self.ready.copy())
+
 
 class Constants:
     """Cycles of a scratchpad.
@@ -91,6 +102,13 @@ class Constants:
         self._firsts: list[int] = []
         self._ends: list[int] = []
         self._until: list[float] = []
+
+    def fork(self) -> "Constants":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result.ready, result._until = self.ready.copy(), self._until.copy()
+        result._firsts, result._ends = self._firsts.copy(), self._ends.copy()
+        return result
 
     def until(self, words: Span) -> float:
         """Cycle from which the words may be overwritten."""
@@ -132,6 +150,9 @@ class _Piece(Struct):
     at: list[float] = field(default_factory=list)
     last: float = 0.0
 
+    def fork(self) -> "_Piece":
+        return _Piece(self.rows.copy(), self.at.copy(), self.last)
+
     def since(self, rows: int) -> float:
         first = bisect_left(self.rows, rows)
         return self.at[first] if first < len(self.at) else self.last
@@ -145,6 +166,13 @@ class Progress:
 
     def __init__(self) -> None:
         self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}
+
+    def fork(self) -> "Progress":
+        """A copy that goes its own way."""
+        result = Progress()
+        for value, pieces in self._maps.items():
+            result._maps[value] = {key: piece.fork() for key, piece in pieces.items()}
+        return result
 
     def add(self, value: int, producer: int, blocks: Span, rows: int, at: float) -> None:
         """Note that the first `rows` rows of channel blocks are complete at cycle `at`."""

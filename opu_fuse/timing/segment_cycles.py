@@ -7,6 +7,7 @@ from opu_fuse.layout.data_layout import Storage
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.tile_schedule.unit import Units, with_residents
+from opu_fuse.timing.bandwidth import Read
 from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2
@@ -38,6 +39,43 @@ def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float
     """`cycles_by_output` with new resident maps, and cycles in which memory moves bytes."""
     times = _timed(with_residents(units, hw), hw)
     return times.spent, times.memory.used
+
+
+class Trials:
+    """Times units that begin alike: what they share is timed once.
+
+    The units to come matter little to those before: they decide which maps are resident, and the
+    first weights of the next layer are prefetched. Layers must outlive this.
+    """
+
+    def __init__(self, hw: HwSpec) -> None:
+        self._hw = hw
+        self._known: dict[Hashable, _Timing] = {}
+
+    def cycles(self, units: Units, shared: int) -> float:
+        """`cycles` of the units, of which others share the first `shared` ones; without stacks."""
+        units = with_residents(units, self._hw)
+        sink, schedule = self._fork(units, shared)
+        schedule.units(units, slice(shared, None))
+        return sink.end
+
+    def _fork(self, units: Units, count: int) -> "_Timing":
+        """A copy of the state after the first units."""
+        if not count:
+            sink = TimeSink(self._hw)
+            return sink, TileSchedule(self._hw, sink)
+        successor = units[count].layers[0]
+        weights = next(successor.weight_chunks, None)
+        prefetched = weights and (weights.offset, weights.words), successor.tile.undivided
+        key = prefetched, *[(unit.resident, *map(id, unit.layers)) for unit in units[:count]]
+        if key not in self._known:
+            self._known[key] = sink, schedule = self._fork(units, count - 1)
+            schedule.units(units, slice(count - 1, count))
+        sink = self._known[key][0].fork()
+        return sink, self._known[key][1].fork(sink)
+
+
+_Timing = tuple[TimeSink, TileSchedule[TiledLayer, Read]]
 
 
 def _timed(units: Units, hw: HwSpec) -> TimeSink:

@@ -7,6 +7,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from copy import copy
 from math import prod
 
 from opu_fuse.hw import unit_rates
@@ -55,12 +56,7 @@ class TimeSink:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
-        # By name, too: looking a `Space` up takes longer than most steps of this model.
-        self._features, self._psums, self._outputs, self._operands = (
-            self._buffers[space]
-            for space in (Space.FEATURE, Space.PSUM, Space.OUTPUT, Space.RESIDUAL)
-        )
-        self._weights, self._pre = self._constants[Space.WEIGHT], self._constants[Space.PRE]
+        self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end = self.counted = 0.0
@@ -88,6 +84,26 @@ class TimeSink:
         self._finished: list[list[float]] = []
         self._slot: TimeSlot | None = None
         self._needed = self._reusable = 0.0  # when the slot may read, and overwrite
+
+    def _name_buffers(self) -> None:
+        """Looking a `Space` up takes longer than most steps of this model."""
+        self._features, self._psums, self._outputs, self._operands = (
+            self._buffers[space]
+            for space in (Space.FEATURE, Space.PSUM, Space.OUTPUT, Space.RESIDUAL)
+        )
+        self._weights, self._pre = self._constants[Space.WEIGHT], self._constants[Space.PRE]
+
+    def fork(self) -> "TimeSink":
+        """A copy that goes its own way. It must not be within a fused stack."""
+        result = copy(self)
+        result._buffers = {space: buffer.fork() for space, buffer in self._buffers.items()}
+        result._constants = {space: each.fork() for space, each in self._constants.items()}
+        result._name_buffers()
+        result.memory, result.spent = self.memory.fork(), self.spent.copy()
+        result._stored, result._resident = self._stored.fork(), self._resident.fork()
+        result._storage, result._halos = self._storage.copy(), self._halos.copy()
+        result._sweeps, result._iterations = self._sweeps.copy(), self._iterations.copy()
+        return result
 
     def stack(self, stack: FusedStack) -> None:
         """Start a fused stack: reset the completion cycles of its layers."""
