@@ -7,6 +7,7 @@ unfused groups.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -38,6 +39,9 @@ RESOLUTION = 0.0025
 """Relative error of the timing: a gain must exceed this share of the cycles of the stack and of its
 neighbours.
 """
+
+ROUNDING = 1e-9
+"""Relative error of sums of cycles."""
 
 SLOT_BYTES = 96
 """Approximate instruction bytes per time slot, whose fetch the timed tile schedule leaves out."""
@@ -193,14 +197,32 @@ def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None
     Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them.
     """
     memo_key = _memo_key(layers, strips.alias_roots)
-    tried = ((strips.ordered(layers, *s), s) for s in strips.fastest.get(memo_key, STRIPS))
-    fitting = [(stack, strip) for stack, strip in tried if stack is not None]
-    fitting.sort(key=lambda pair: pair[0].cycles)
+    fitting = _ordered(layers, strips, strips.fastest.get(memo_key, STRIPS))
     near = [pair for pair in fitting[:TIMED] if pair[0].cycles <= NEAR * fitting[0][0].cycles]
     if len(near) > 1:
         near.sort(key=lambda pair: cycles([Unit(layers=pair[0].layers, stack=pair[0])], strips.hw))
     strips.fastest[memo_key] = tuple(strip for _, strip in near[:1])
     return near[0][0] if near else None
+
+
+def _ordered(
+    layers: Sequence[TiledLayer], strips: RowStrips, tried: Sequence[tuple[int, int]]
+) -> list[tuple[FusedStack, tuple[int, int]]]:
+    """The fused stacks of the layers and their row strips, those of the fewest cycles first; without
+    some that are not near the fastest. The closed form knows which are fast, so that the others
+    are soon given up.
+    """
+    sized = {strip: strips.size(layers, *strip) for strip in tried}
+    cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}
+    found: dict[tuple[int, int], FusedStack] = {}
+    fewest = inf
+    for strip in sorted(cycles, key=cycles.__getitem__):
+        stack = strips.ordered(layers, *strip, NEAR * fewest * (1 + ROUNDING))
+        if stack is not None:
+            found[strip] = stack
+            fewest = min(fewest, stack.cycles)
+    in_order = [(found[strip], strip) for strip in tried if strip in found]
+    return sorted(in_order, key=lambda pair: pair[0].cycles)
 
 
 def _memo_key(layers: Sequence[TiledLayer], alias_roots: Mapping[int, int]) -> Hashable:

@@ -9,6 +9,7 @@ Vela calls such stacks cascades.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -126,12 +127,14 @@ class RowStrips:
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | None] = {}
 
-    def ordered(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> FusedStack | None:
-        """`size` with time slots; None if a buffer overflows, or a residual operand comes later
-        than the rows that it is added to.
+    def ordered(
+        self, layers: Sequence[TiledLayer], rows: int, parts: int, limit: float = inf
+    ) -> FusedStack | None:
+        """`size` with time slots; None if a buffer overflows, a residual operand comes later than
+        the rows that it is added to, or the slots take more than `limit` cycles.
         """
         sized = self.size(layers, rows, parts)
-        return sized and _interleaved(sized, self.alias_roots, self.hw)
+        return sized and _interleaved(sized, self.alias_roots, self.hw, limit)
 
     def size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Size a stack with `rows` output rows per row strip, in `parts` tiles; None if a row
@@ -244,15 +247,17 @@ def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffe
     return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
 
 
-def _interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | None:
-    """Order the time slots of a sized stack; None if no order exists."""
+def _interleaved(
+    sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec, limit: float
+) -> FusedStack | None:
+    """Order the time slots of a sized stack; None if no order of at most `limit` cycles exists."""
     layers = sized.layers
     addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
     line_buffers = tuple(
         replace(buffer, at=at) for buffer, at in zip(sized.line_buffers, addresses, strict=False)
     )
     order = Order(layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
-    scheduled = order.schedule()
+    scheduled = order.schedule(limit)
     if scheduled is None:
         return None
     slots, cycles = scheduled
