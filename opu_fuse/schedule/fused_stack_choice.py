@@ -7,6 +7,7 @@ unfused groups.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from math import inf
 
 from msgspec import Struct
@@ -209,18 +210,19 @@ def _ordered(
     layers: Sequence[TiledLayer], strips: RowStrips, tried: Sequence[tuple[int, int]]
 ) -> list[tuple[FusedStack, tuple[int, int]]]:
     """The fused stacks of the layers and their row strips, those of the fewest cycles first; without
-    some that are not near the fastest. The closed form knows which are fast, so that the others
-    are soon given up.
+    some that are not timed. The closed form knows which are fast, so that the others are soon given
+    up.
     """
     sized = {strip: strips.size(layers, *strip) for strip in tried}
     cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}
     found: dict[tuple[int, int], FusedStack] = {}
-    fewest = inf
+    limit = inf
     for strip in sorted(cycles, key=cycles.__getitem__):
-        stack = strips.ordered(layers, *strip, NEAR * fewest * (1 + ROUNDING))
+        stack = strips.ordered(layers, *strip, limit * (1 + ROUNDING))
         if stack is not None:
             found[strip] = stack
-            fewest = min(fewest, stack.cycles)
+            fewest = nsmallest(TIMED, (stack.cycles for stack in found.values()))
+            limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
     in_order = [(found[strip], strip) for strip in tried if strip in found]
     return sorted(in_order, key=lambda pair: pair[0].cycles)
 
