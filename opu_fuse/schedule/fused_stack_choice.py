@@ -195,25 +195,29 @@ def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
 def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None:
     """The fastest fused stack of the layers; None if none fits.
 
-    Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them.
+    Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them, and
+    their time slots.
     """
     memo_key = _memo_key(layers, strips.alias_roots)
-    fitting = _ordered(layers, strips, strips.fastest.get(memo_key, STRIPS))
+    if memo_key in strips.fastest:
+        known = strips.fastest[memo_key]
+        return known and strips.like(known[0], layers, *known[1])
+    fitting = _ordered(layers, strips)
     near = [pair for pair in fitting[:TIMED] if pair[0].cycles <= NEAR * fitting[0][0].cycles]
     if len(near) > 1:
         near.sort(key=lambda pair: cycles([Unit(layers=pair[0].layers, stack=pair[0])], strips.hw))
-    strips.fastest[memo_key] = tuple(strip for _, strip in near[:1])
+    strips.fastest[memo_key] = near[0] if near else None
     return near[0][0] if near else None
 
 
 def _ordered(
-    layers: Sequence[TiledLayer], strips: RowStrips, tried: Sequence[tuple[int, int]]
+    layers: Sequence[TiledLayer], strips: RowStrips
 ) -> list[tuple[FusedStack, tuple[int, int]]]:
     """The fused stacks of the layers and their row strips, those of the fewest cycles first; without
     some that are not timed. The closed form knows which are fast, so that the others are soon given
     up.
     """
-    sized = {strip: strips.size(layers, *strip) for strip in tried}
+    sized = {strip: strips.size(layers, *strip) for strip in STRIPS}
     cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}
     found: dict[tuple[int, int], FusedStack] = {}
     limit = inf
@@ -223,7 +227,7 @@ def _ordered(
             found[strip] = stack
             fewest = nsmallest(TIMED, (stack.cycles for stack in found.values()))
             limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
-    in_order = [(found[strip], strip) for strip in tried if strip in found]
+    in_order = [(found[strip], strip) for strip in STRIPS if strip in found]
     return sorted(in_order, key=lambda pair: pair[0].cycles)
 
 

@@ -116,12 +116,13 @@ class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
     alias_roots: stored value -> its base allocation, for residual operands;
-    fastest: memo key of a layer sequence -> (rows, parts) of its best row strips.
+    fastest: memo key of a layer sequence -> the fused stack with the best row strips, and their
+    (rows, parts); None if none fits.
     """
 
     def __init__(self, hw: HwSpec, images: int, alias_roots: Mapping[int, int]) -> None:
         self.hw, self.alias_roots = hw, alias_roots
-        self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
+        self.fastest: dict[Hashable, tuple[FusedStack, tuple[int, int]] | None] = {}
         self._images = images
         self._alone: dict[tuple[int, int], Sized | None] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
@@ -135,6 +136,13 @@ class RowStrips:
         """
         sized = self.size(layers, rows, parts)
         return sized and _interleaved(sized, self.alias_roots, self.hw, limit)
+
+    def like(
+        self, known: FusedStack, layers: Sequence[TiledLayer], rows: int, parts: int
+    ) -> FusedStack | None:
+        """`ordered` with the time slots of a stack of equivalent layers."""
+        sized = self.size(layers, rows, parts)
+        return sized and _stack(sized, known.slots, known.cycles)
 
     def size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Size a stack with `rows` output rows per row strip, in `parts` tiles; None if a row
@@ -251,20 +259,25 @@ def _interleaved(
     sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec, limit: float
 ) -> FusedStack | None:
     """Order the time slots of a sized stack; None if no order of at most `limit` cycles exists."""
-    layers = sized.layers
-    addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
-    line_buffers = tuple(
-        replace(buffer, at=at) for buffer, at in zip(sized.line_buffers, addresses, strict=False)
-    )
-    order = Order(layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
+    line_buffers = _allocated(sized)
+    order = Order(sized.layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
     scheduled = order.schedule(limit)
-    if scheduled is None:
-        return None
-    slots, cycles = scheduled
+    return scheduled and _stack(sized, *scheduled)
+
+
+def _allocated(sized: Sized) -> tuple[LineBuffer, ...]:
+    """The line buffers, one after the other in the feature buffer."""
+    addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
+    pairs = zip(sized.line_buffers, addresses, strict=False)
+    return tuple(replace(buffer, at=at) for buffer, at in pairs)
+
+
+def _stack(sized: Sized, slots: tuple[TimeSlot, ...], cycles: float) -> FusedStack:
+    """The sized stack with time slots, which take so many cycles."""
     return FusedStack(
-        layers=layers,
+        layers=sized.layers,
         stored=sized.stored,
-        line_buffers=line_buffers,
+        line_buffers=_allocated(sized),
         load_rows=sized.load_rows,
         slots=slots,
         cycles=cycles,
