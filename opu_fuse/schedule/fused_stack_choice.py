@@ -18,7 +18,7 @@ from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.tile import ceil_div
-from opu_fuse.timing.segment_cycles import MARGIN, cycles, cycles_and_memory
+from opu_fuse.timing.segment_cycles import MARGIN, KnownByLayer, cycles, cycles_by_layer
 
 LONGEST = 12
 """Most layers of a fused stack. It bounds the time of the search."""
@@ -88,6 +88,7 @@ class StackSearch:
         self, units: Sequence[PlannedUnit], alone: Mapping[int, float], strips: RowStrips
     ) -> None:
         self.units, self.alone, self.strips, self.hw = units, alone, strips, strips.hw
+        self.known: KnownByLayer = {}
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
@@ -140,7 +141,7 @@ class StackSearch:
         first, end = max(at - MARGIN, 0), at + len(part)
         unit = Unit(layers=stack.layers, stack=stack)
         near = [*units[first:at], unit, *units[end : end + MARGIN + 1]]
-        spent, _ = cycles_and_memory(near, self.hw)
+        spent = cycles_by_layer(near, self.hw, self.known)
         counted = units[first + (first > 0) : end + MARGIN]
         before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
         return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
+from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.tile_schedule.unit import Units, with_residents
@@ -20,6 +21,8 @@ _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAP
 
 Known = dict[Hashable, float]
 """Cycles of units by what they depend on: equal blocks of a network are timed once."""
+KnownByLayer = dict[Hashable, tuple[float, ...]]
+"""Likewise, those of each layer."""
 
 
 def cycles(units: Units, hw: HwSpec) -> float:
@@ -33,6 +36,16 @@ def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
     The last output counts to the end. units: with their resident maps.
     """
     return _timed(units, hw).spent
+
+
+def cycles_by_layer(units: Units, hw: HwSpec, known: KnownByLayer) -> dict[int, float]:
+    """`cycles_by_output` with new resident maps. known: results of this machine, which grow."""
+    outputs = dict.fromkeys(layer.output for unit in units for layer in unit.layers)
+    key = _up_to_names(units)
+    if key not in known:
+        spent, _ = cycles_and_memory(units, hw)
+        known[key] = tuple([spent[output] for output in outputs])
+    return dict(zip(outputs, known[key], strict=True))
 
 
 def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float]:
@@ -112,8 +125,6 @@ def neighbourhood(units: Units, at: int) -> Hashable:
 
 
 def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
-    if any(unit.stack for unit in units):
-        return cycles(units, hw)
     key = _up_to_names(units)
     if key not in known:
         known[key] = cycles(units, hw)
@@ -136,4 +147,12 @@ def _up_to_names(units: Units) -> Hashable:
         stored = [storage(getattr(of, name)) for name in _STORAGES]
         return (*map(number, maps), *stored, sizes)
 
-    return tuple([(unit.interleaved, unit.two_results, *map(layer, unit.layers)) for unit in units])
+    def stack(of: FusedStack | None) -> Hashable:
+        return of and (of.slots, of.stored, of.line_buffers, of.load_rows)
+
+    return tuple(
+        [
+            (unit.interleaved, unit.two_results, stack(unit.stack), *map(layer, unit.layers))
+            for unit in units
+        ]
+    )
