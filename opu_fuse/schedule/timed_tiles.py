@@ -65,7 +65,8 @@ class _Search(Struct, frozen=True):
             self.taken[units[at].groups[0]] = units[at].layers[0]
 
     def _fastest(self, units: Sequence[PlannedUnit], at: int) -> Tile:
-        own, most, first = units[at].layers[0], 0.0, max(at - MARGIN, 0)
+        own, first = units[at].layers[0], max(at - MARGIN, 0)
+        most = RESOLUTION * own.estimate.total_cycles
         best, near = own.tile, [*units[first : at + MARGIN + 1]]
         trials = Trials(self.hw)
         before = trials.cycles(near, at - first)
@@ -73,8 +74,8 @@ class _Search(Struct, frozen=True):
             if tile == own.tile:
                 continue
             near[at - first] = self._with(units[at], tile)
-            gain = before - trials.cycles(near, at - first)
-            if gain > max(most, RESOLUTION * own.estimate.total_cycles):
+            gain = before - trials.cycles(near, at - first, before - most)
+            if gain > most:
                 best, most = tile, gain
         return best
 

@@ -1,6 +1,7 @@
 """Predicted cycles of a machine segment: its tile schedule, timed."""
 
 from collections.abc import Hashable
+from math import inf
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
@@ -9,7 +10,7 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.tile_schedule.unit import Units, with_residents
 from opu_fuse.timing.bandwidth import Read
-from opu_fuse.timing.time_sink import TimeSink
+from opu_fuse.timing.time_sink import TimeSink, TooLate
 
 MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
@@ -64,12 +65,26 @@ class Trials:
     def __init__(self, hw: HwSpec) -> None:
         self._hw = hw
         self._known: dict[Hashable, _Timing] = {}
+        self._swept: dict[int, float] = {}  # id of a unit's first layer -> cycles of the array
 
-    def cycles(self, units: Units, shared: int) -> float:
-        """`cycles` of the units, of which others share the first `shared` ones; without stacks."""
+    def cycles(self, units: Units, shared: int, limit: float = inf) -> float:
+        """`cycles` of the units, of which others share the first `shared` ones; without stacks.
+
+        Infinite if these are more than `limit`. That is known before the end, since the array has
+        yet to compute the units that follow.
+        """
         units = with_residents(units, self._hw)
         sink, schedule = self._fork(units, shared)
-        schedule.units(units, slice(shared, None))
+        firsts = [id(unit.layers[0]) for unit in units[shared:]]
+        left = sum(self._swept.get(first, 0.0) for first in firsts)
+        for number, first in enumerate(firsts, shared):
+            left -= self._swept.get(first, 0.0)
+            sink.deadline, before = limit - left, sink.swept
+            try:
+                schedule.units(units, slice(number, number + 1))
+            except TooLate:
+                return inf
+            self._swept[first] = sink.swept - before
         return sink.end
 
     def _fork(self, units: Units, count: int) -> "_Timing":

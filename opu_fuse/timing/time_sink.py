@@ -8,7 +8,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from copy import copy
-from math import prod
+from math import inf, prod
 
 from opu_fuse.hw import unit_rates
 from opu_fuse.hw.dram_layout import Layout
@@ -44,8 +44,14 @@ FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
 
+class TooLate(Exception):  # noqa: N818  no error
+    """The array completes a tile after the deadline."""
+
+
 class TimeSink:
     """Cycles of the engines.
+
+    deadline: of the array's tiles; swept: cycles in which the array computes.
 
     memory: bandwidth, and cycles in which bytes moved;
     end: cycle of the last store;
@@ -59,7 +65,8 @@ class TimeSink:
         self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
-        self.end = self.counted = 0.0
+        self.end = self.counted = self.swept = 0.0
+        self.deadline = inf
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; the other stages are not known here.
@@ -276,6 +283,7 @@ class TimeSink:
             timing = self._sweeps[key] = compute_timing(layer.shape, step, size, self._hw)
         sweeps, setup, length, early = timing
         images = sweeps if step.image is not None else sweeps * images
+        self.swept += images * length
         for _ in range(images):
             first = max(start + setup, self._swept)
             if dense:
@@ -297,6 +305,8 @@ class TimeSink:
         """Run the post instructions of a tile, one after the other."""
         rect, to, constants = step.rect, step.to, step.constants
         done = self._swept + self._drain
+        if done > self.deadline:
+            raise TooLate
         self.spent[layer.output] += done - self.counted
         self.counted = done
         start = max(done, self._post_ready, self._outputs.reusable[step.output])
