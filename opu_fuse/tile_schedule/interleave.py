@@ -151,14 +151,16 @@ class Order(Struct):
         width = max(min(BEAM, KEPT // slots), 2)
         for _ in range(slots):
             found: dict[tuple[tuple[int, ...], int], _Step] = {}
+            ready: dict[tuple[int, ...], list[int]] = {}
             for partial in kept:
                 done = partial.done
-                for number in range(len(done) - 1, -1, -1):
-                    if self._can(number, done):
-                        step = self._step(partial, number)
-                        known = found.get((done, number))
-                        if known is None or _FEWEST_CYCLES(step) < _FEWEST_CYCLES(known):
-                            found[done, number] = step
+                if done not in ready:
+                    ready[done] = [n for n in reversed(range(len(done))) if self._can(n, done)]
+                for number in ready[done]:
+                    step = self._step(partial, number)
+                    known = found.get((done, number))
+                    if known is None or _FEWEST_CYCLES(step) < _FEWEST_CYCLES(known):
+                        found[done, number] = step
             steps = sorted(found.values(), key=_FEWEST_CYCLES)[:width]
             if steps and steps[0].least > limit:
                 return None

@@ -119,7 +119,7 @@ class Constants:
         """Note that the words are read until cycle `at`."""
         first, end = words[0], words[0] + words[1]
         known = bisect_left(self._firsts, first)
-        if self._firsts[known : known + 1] == [first] and self._ends[known] == end:
+        if known < len(self._firsts) and (self._firsts[known], self._ends[known]) == (first, end):
             self._until[known] = at  # the common case: an entry read before
             return
         over = self._over(words)

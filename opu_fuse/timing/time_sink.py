@@ -62,6 +62,8 @@ class TimeSink:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
+        self._widths = {space: hw.word_bytes for space in CONSTANTS}
+        self._widths[Space.WEIGHT] = hw.buffers.weight.width
         self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
@@ -218,9 +220,8 @@ class TimeSink:
 
     def _fill(self, space: Space, words: Span, after: float) -> None:
         """Transfer into a scratchpad, not before `after`."""
-        constants = self._constants[space]
-        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._word
-        constants.ready[words[0]] = self._move(words[1] * width, max(after, constants.until(words)))
+        constants, size = self._constants[space], words[1] * self._widths[space]
+        constants.ready[words[0]] = self._move(size, max(after, constants.until(words)))
 
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer each operand."""
