@@ -7,6 +7,8 @@ unfused groups.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from math import inf
 
 from msgspec import Struct
 
@@ -16,7 +18,7 @@ from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.unit import Unit
 from opu_fuse.tiling.tile import ceil_div
-from opu_fuse.timing.segment_cycles import MARGIN, cycles, cycles_and_memory
+from opu_fuse.timing.segment_cycles import MARGIN, KnownByLayer, cycles, cycles_by_layer
 
 LONGEST = 12
 """Most layers of a fused stack. It bounds the time of the search."""
@@ -38,6 +40,9 @@ RESOLUTION = 0.0025
 """Relative error of the timing: a gain must exceed this share of the cycles of the stack and of its
 neighbours.
 """
+
+ROUNDING = 1e-9
+"""Relative error of sums of cycles."""
 
 SLOT_BYTES = 96
 """Approximate instruction bytes per time slot, whose fetch the timed tile schedule leaves out."""
@@ -83,6 +88,7 @@ class StackSearch:
         self, units: Sequence[PlannedUnit], alone: Mapping[int, float], strips: RowStrips
     ) -> None:
         self.units, self.alone, self.strips, self.hw = units, alone, strips, strips.hw
+        self.known: KnownByLayer = {}
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
@@ -135,7 +141,7 @@ class StackSearch:
         first, end = max(at - MARGIN, 0), at + len(part)
         unit = Unit(layers=stack.layers, stack=stack)
         near = [*units[first:at], unit, *units[end : end + MARGIN + 1]]
-        spent, _ = cycles_and_memory(near, self.hw)
+        spent = cycles_by_layer(near, self.hw, self.known)
         counted = units[first + (first > 0) : end + MARGIN]
         before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
         return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
@@ -190,17 +196,40 @@ def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
 def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None:
     """The fastest fused stack of the layers; None if none fits.
 
-    Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them.
+    Equivalent layer sequences (`_memo_key`) reuse the row strips chosen for the first of them, and
+    their time slots.
     """
     memo_key = _memo_key(layers, strips.alias_roots)
-    tried = ((strips.ordered(layers, *s), s) for s in strips.fastest.get(memo_key, STRIPS))
-    fitting = [(stack, strip) for stack, strip in tried if stack is not None]
-    fitting.sort(key=lambda pair: pair[0].cycles)
+    if memo_key in strips.fastest:
+        known = strips.fastest[memo_key]
+        return known and strips.like(known[0], layers, *known[1])
+    fitting = _ordered(layers, strips)
     near = [pair for pair in fitting[:TIMED] if pair[0].cycles <= NEAR * fitting[0][0].cycles]
     if len(near) > 1:
         near.sort(key=lambda pair: cycles([Unit(layers=pair[0].layers, stack=pair[0])], strips.hw))
-    strips.fastest[memo_key] = tuple(strip for _, strip in near[:1])
+    strips.fastest[memo_key] = near[0] if near else None
     return near[0][0] if near else None
+
+
+def _ordered(
+    layers: Sequence[TiledLayer], strips: RowStrips
+) -> list[tuple[FusedStack, tuple[int, int]]]:
+    """The fused stacks of the layers and their row strips, those of the fewest cycles first; without
+    some that are not timed. The closed form knows which are fast, so that the others are soon given
+    up.
+    """
+    sized = {strip: strips.size(layers, *strip) for strip in STRIPS}
+    cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}
+    found: dict[tuple[int, int], FusedStack] = {}
+    limit = inf
+    for strip in sorted(cycles, key=cycles.__getitem__):
+        stack = strips.ordered(layers, *strip, limit * (1 + ROUNDING))
+        if stack is not None:
+            found[strip] = stack
+            fewest = nsmallest(TIMED, (stack.cycles for stack in found.values()))
+            limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
+    in_order = [(found[strip], strip) for strip in STRIPS if strip in found]
+    return sorted(in_order, key=lambda pair: pair[0].cycles)
 
 
 def _memo_key(layers: Sequence[TiledLayer], alias_roots: Mapping[int, int]) -> Hashable:

@@ -29,7 +29,7 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.candidates import Fit, candidates, choose_tile, equal_chunks
 from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import Known, cycles_by_output, neighbourhood, saved
+from opu_fuse.timing.segment_cycles import MARGIN, Trials, cycles_by_output, neighbourhood
 
 _TIMED = 8
 """Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""
@@ -45,14 +45,13 @@ _HEIGHTS = 3
 
 
 class _Search(Struct, frozen=True):
-    """What is found once for layers alike: the fastest tile by all that it depends on, and cycles
-    of units. tiles: those to be timed instead of a layer's.
+    """What is found once for layers alike: the fastest tile by all that it depends on. tiles: those
+    to be timed instead of a layer's.
     """
 
     hw: HwSpec
     tiles: Callable[[TiledLayer], Iterable[Tile]]
     fastest: dict[Hashable, Tile] = field(default_factory=dict)
-    cycles: Known = field(default_factory=dict)
     taken: dict[int, TiledLayer] = field(default_factory=dict)
 
     def retile(self, units: list[PlannedUnit], at: int) -> None:
@@ -66,12 +65,17 @@ class _Search(Struct, frozen=True):
             self.taken[units[at].groups[0]] = units[at].layers[0]
 
     def _fastest(self, units: Sequence[PlannedUnit], at: int) -> Tile:
-        own, most = units[at].layers[0], 0.0
-        best = own.tile
+        own, first = units[at].layers[0], max(at - MARGIN, 0)
+        most = RESOLUTION * own.estimate.total_cycles
+        best, near = own.tile, [*units[first : at + MARGIN + 1]]
+        trials = Trials(self.hw)
+        before = trials.cycles(near, at - first)
         for tile in dict.fromkeys(self.tiles(own)):
-            changed = [*units[:at], self._with(units[at], tile), *units[at + 1 :]]
-            gain, _ = saved(units, changed, self.hw, self.cycles)
-            if gain > max(most, RESOLUTION * own.estimate.total_cycles):
+            if tile == own.tile:
+                continue
+            near[at - first] = self._with(units[at], tile)
+            gain = before - trials.cycles(near, at - first, before - most)
+            if gain > most:
                 best, most = tile, gain
         return best
 

@@ -9,6 +9,7 @@ Vela calls such stacks cascades.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -115,23 +116,33 @@ class RowStrips:
     """Memoised tiles and line buffers of layers in fused stacks, shared between candidates.
 
     alias_roots: stored value -> its base allocation, for residual operands;
-    fastest: memo key of a layer sequence -> (rows, parts) of its best row strips.
+    fastest: memo key of a layer sequence -> the fused stack with the best row strips, and their
+    (rows, parts); None if none fits.
     """
 
     def __init__(self, hw: HwSpec, images: int, alias_roots: Mapping[int, int]) -> None:
         self.hw, self.alias_roots = hw, alias_roots
-        self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
+        self.fastest: dict[Hashable, tuple[FusedStack, tuple[int, int]] | None] = {}
         self._images = images
         self._alone: dict[tuple[int, int], Sized | None] = {}
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | None] = {}
 
-    def ordered(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> FusedStack | None:
-        """`size` with time slots; None if a buffer overflows, or a residual operand comes later
-        than the rows that it is added to.
+    def ordered(
+        self, layers: Sequence[TiledLayer], rows: int, parts: int, limit: float = inf
+    ) -> FusedStack | None:
+        """`size` with time slots; None if a buffer overflows, a residual operand comes later than
+        the rows that it is added to, or the slots take more than `limit` cycles.
         """
         sized = self.size(layers, rows, parts)
-        return sized and _interleaved(sized, self.alias_roots, self.hw)
+        return sized and _interleaved(sized, self.alias_roots, self.hw, limit)
+
+    def like(
+        self, known: FusedStack, layers: Sequence[TiledLayer], rows: int, parts: int
+    ) -> FusedStack | None:
+        """`ordered` with the time slots of a stack of equivalent layers."""
+        sized = self.size(layers, rows, parts)
+        return sized and _stack(sized, known.slots, known.cycles)
 
     def size(self, layers: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Size a stack with `rows` output rows per row strip, in `parts` tiles; None if a row
@@ -244,22 +255,29 @@ def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffe
     return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
 
 
-def _interleaved(sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec) -> FusedStack | None:
-    """Order the time slots of a sized stack; None if no order exists."""
-    layers = sized.layers
+def _interleaved(
+    sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec, limit: float
+) -> FusedStack | None:
+    """Order the time slots of a sized stack; None if no order of at most `limit` cycles exists."""
+    line_buffers = _allocated(sized)
+    order = Order(sized.layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
+    scheduled = order.schedule(limit)
+    return scheduled and _stack(sized, *scheduled)
+
+
+def _allocated(sized: Sized) -> tuple[LineBuffer, ...]:
+    """The line buffers, one after the other in the feature buffer."""
     addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
-    line_buffers = tuple(
-        replace(buffer, at=at) for buffer, at in zip(sized.line_buffers, addresses, strict=False)
-    )
-    order = Order(layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
-    scheduled = order.schedule()
-    if scheduled is None:
-        return None
-    slots, cycles = scheduled
+    pairs = zip(sized.line_buffers, addresses, strict=False)
+    return tuple(replace(buffer, at=at) for buffer, at in pairs)
+
+
+def _stack(sized: Sized, slots: tuple[TimeSlot, ...], cycles: float) -> FusedStack:
+    """The sized stack with time slots, which take so many cycles."""
     return FusedStack(
-        layers=layers,
+        layers=sized.layers,
         stored=sized.stored,
-        line_buffers=line_buffers,
+        line_buffers=_allocated(sized),
         load_rows=sized.load_rows,
         slots=slots,
         cycles=cycles,

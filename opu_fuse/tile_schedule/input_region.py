@@ -80,7 +80,17 @@ class Window(Struct, frozen=True, kw_only=True):
 
 
 def window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
-    """The window of some channel blocks that a tile reads, from its pre-pool rectangle."""
+    """The window of some channel blocks that a tile reads, from its pre-pool rectangle; memoised,
+    since a layer is scheduled many times, with its neighbours in several tiles.
+    """
+    key = id(chunk), pre_pool
+    known = layer.windows.get(key)
+    if known is None:
+        known = layer.windows[key] = _window(layer, chunk, pre_pool)
+    return known
+
+
+def _window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Window:
     shape, layout = layer.shape, layer.reads.layout
     kernel = shape.window
     image, first = divmod(pre_pool.row, shape.pre_pool_rows)
@@ -148,10 +158,6 @@ PREFETCH_DISTANCE = 3
 
 At two tiles or fewer, the prefetch would queue after loads that wait for post.
 """
-
-NO_TILE = PreviousTile(alias_root=-1, blocks=(0, 0), rows=(0, 0))
-"""Before the first tile: an allocation that no layer reads."""
-
 
 def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:
     """Channel blocks of a part that need not wait, i.e. all but `late`."""

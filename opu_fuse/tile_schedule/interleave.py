@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from operator import attrgetter
 from typing import TypeVar
 
@@ -136,10 +137,11 @@ class Order(Struct):
     pace: Pace
     lines: list[_Line] = field(default_factory=list)
 
-    def schedule(self) -> tuple[tuple[TimeSlot, ...], float] | None:
+    def schedule(self, limit: float = inf) -> tuple[tuple[TimeSlot, ...], float] | None:
         """Return (slots in execution order, cycles).
 
-        None if the rows of a residual operand are produced too late.
+        None if the rows of a residual operand are produced too late, or all orders take more than
+        `limit` cycles. That is known early: no slot makes the least cycles of an order fewer.
         """
         self.lines = [self._loads(), *(self._line(n) for n in range(len(self.layers)))]
         produced_rows = [self.load_rows, *(layer.tile.rows for layer in self.layers)]
@@ -149,15 +151,19 @@ class Order(Struct):
         width = max(min(BEAM, KEPT // slots), 2)
         for _ in range(slots):
             found: dict[tuple[tuple[int, ...], int], _Step] = {}
+            ready: dict[tuple[int, ...], list[int]] = {}
             for partial in kept:
                 done = partial.done
-                for number in range(len(done) - 1, -1, -1):
-                    if self._can(number, done):
-                        step = self._step(partial, number)
-                        known = found.get((done, number))
-                        if known is None or _FEWEST_CYCLES(step) < _FEWEST_CYCLES(known):
-                            found[done, number] = step
+                if done not in ready:
+                    ready[done] = [n for n in reversed(range(len(done))) if self._can(n, done)]
+                for number in ready[done]:
+                    step = self._step(partial, number)
+                    known = found.get((done, number))
+                    if known is None or _FEWEST_CYCLES(step) < _FEWEST_CYCLES(known):
+                        found[done, number] = step
             steps = sorted(found.values(), key=_FEWEST_CYCLES)[:width]
+            if steps and steps[0].least > limit:
+                return None
             kept = [self._after(step) for step in steps]
         return (self._slots(kept[0]), kept[0].post) if kept else None
 

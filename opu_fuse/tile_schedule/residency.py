@@ -7,6 +7,7 @@ unless it has other readers.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -121,9 +122,7 @@ def first_blocks(writers: Sequence[TiledLayer], target: Storage) -> list[int]:
     The writers must produce all its lanes, each block by one writer, in the layout post writes.
     """
     layout = target.layout
-    firsts: list[int] = []
-    blocks: list[int] = []
-    lanes: list[np.ndarray] = []
+    parts: list[tuple[Layout, int]] = []
     for layer in writers:
         output, spread = layer.writes, (layer.shape.upsample, layer.phase.stride)
         alike = (output.layout.rows, output.layout.row_words) == (layout.rows, layout.row_words)
@@ -131,11 +130,17 @@ def first_blocks(writers: Sequence[TiledLayer], target: Storage) -> list[int]:
             return []
         if layer.shape.permute is not None:
             return []
-        firsts.append(output.block - target.block)
-        blocks += range(firsts[-1], firsts[-1] + output.layout.blocks)
-        lanes.append(_lanes(output.layout) + firsts[-1] * layout.lanes)
-    whole = np.array_equal(np.sort(np.concatenate(lanes)), np.sort(_lanes(layout)))
-    return firsts if whole and sorted(blocks) == list(range(layout.blocks)) else []
+        parts.append((output.layout, output.block - target.block))
+    return [first for _, first in parts] if _are_whole(tuple(parts), layout) else []
+
+
+@lru_cache
+def _are_whole(parts: tuple[tuple[Layout, int], ...], layout: Layout) -> bool:
+    """Whether parts of a map, each from its first block on, are all its lanes, each block once."""
+    lanes = np.concatenate([_lanes(part) + first * layout.lanes for part, first in parts])
+    blocks = [n for part, first in parts for n in range(first, first + part.blocks)]
+    whole = np.array_equal(np.sort(lanes), np.sort(_lanes(layout)))
+    return whole and sorted(blocks) == list(range(layout.blocks))
 
 
 def _lanes(layout: Layout) -> np.ndarray:

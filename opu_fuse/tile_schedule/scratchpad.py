@@ -1,5 +1,6 @@
 """On-chip buffers: their contents and their allocation."""
 
+from copy import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Hashable, Iterable
 
@@ -28,6 +29,12 @@ class Banks(Struct):
         self.held = [None] * self.banks
         self.order = list(range(self.banks))
         self.bank_words = self.words // self.banks
+
+    def fork(self) -> "Banks":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result.held, result.order = self.held.copy(), self.order.copy()
+        return result
 
     def find(self, key: Hashable) -> int | None:
         """First word of the bank that holds `key`, marked as used; None if no bank does."""
@@ -67,6 +74,14 @@ class Scratchpad:
         self._ends = [*self._firsts]
         self._keys: list[Hashable] = [None] * len(self._firsts)
         self._free = banks * size
+
+    def fork(self) -> "Scratchpad":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result._resident, result._used = self._resident.copy(), self._used.copy()
+        result._firsts, result._ends = self._firsts.copy(), self._ends.copy()
+        result._keys = self._keys.copy()
+        return result
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """Allocate an entry: (first word, whether it was resident)."""

@@ -5,7 +5,7 @@ It has no addresses and no quantisation parameters; `schedule.tile_choice.Planne
 
 from collections.abc import Hashable, Iterator
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -119,6 +119,16 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         if tile.weights_outer or (self.partial and self.ranges[0].block):
             return [LayerTile(out, *pair) for out in self.ranges for pair in pairs]
         return [LayerTile(out, *pair) for pair in pairs for out in self.ranges]
+
+    @cached_property
+    def windows(self) -> dict[Hashable, Any]:
+        """Memo of `input_region.window`, by one of its feature chunks and a tile's pixels."""
+        return {}
+
+    @cached_property
+    def at_once(self) -> dict[Hashable, int]:
+        """Memo of the channel blocks of a tile that post computes at once."""
+        return {}
 
     def words_until(self, rect: Rect) -> int:
         """Leading words of a channel block of the output that are stored with a tile."""

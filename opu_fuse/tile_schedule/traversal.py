@@ -10,13 +10,13 @@ the next layer.
 """
 
 from collections.abc import Collection, Hashable, Sequence
+from copy import copy
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
-    NO_TILE,
     PREFETCH_DISTANCE,
     PreviousTile,
     Window,
@@ -63,12 +63,20 @@ class TileSchedule(Generic[Layer, Read]):
         self._whole_buffers: tuple[str, ...] = ()
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
-        self._at_once: dict[Hashable, int] = {}
 
-    def units(self, units: Sequence[Unit[Layer]]) -> None:
-        """Schedule all units of a machine segment."""
+    def fork(self, sink: TileSink[Layer, Read]) -> "TileSchedule[Layer, Read]":
+        """A copy that goes its own way, with a sink of its own."""
+        result = copy(self)
+        result._sink = sink
+        result._banks = {space: banks.fork() for space, banks in self._banks.items()}
+        result._scratchpads = {space: pad.fork() for space, pad in self._scratchpads.items()}
+        return result
+
+    def units(self, units: Sequence[Unit[Layer]], part: slice = slice(None)) -> None:
+        """Schedule the units of a machine segment. part: these, after those before them."""
         firsts = [None if unit.stack else unit.layers[0] for unit in units]
-        for unit, successor in zip(units, [*firsts, None][1:], strict=True):
+        pairs = [*zip(units, [*firsts, None][1:], strict=True)]
+        for unit, successor in pairs[part]:
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
             elif unit.two_results:
@@ -232,10 +240,10 @@ class TileSchedule(Generic[Layer, Read]):
         Return (first word of the bank, window read, whether the bank holds the whole map).
         """
         read, banks = window(layer, chunk, pre_pool), self._banks[Space.FEATURE]
-        resident = banks.find(layer.held)
+        part = read.part
+        resident = banks.find(part.source)
         if resident is not None:
             return resident, read, True
-        part = read.part
         bank, held = banks.take(part)
         if held:
             return bank, read, False
@@ -245,8 +253,10 @@ class TileSchedule(Generic[Layer, Read]):
             rest = blocks, part.rows, part.words, sum(part.rows)
             self._load(layer, FeatureLoad(bank, word, *rest))
 
-        previous = PreviousTile.by(*self._before) if self._before else NO_TILE
-        late = previous.late_blocks(layer, part)
+        if self._before is None or self._before[0].writes.alias_root != layer.reads.alias_root:
+            load(part.blocks)
+            return bank, read, False
+        late = PreviousTile.by(*self._before).late_blocks(layer, part)
         for blocks in blocks_in_time(part, late):
             load(blocks)
         if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
@@ -381,11 +391,11 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
         """Channel blocks of a tile that the output and residual banks hold; memoised."""
-        rect = tile.rect
-        key = id(layer), rect if layer.shape.pool else (rect.rows, rect.cols)
-        if key not in self._at_once:  # nearly all tiles of a layer are alike
-            self._at_once[key] = blocks_at_once(layer, tile, self._hw)
-        return self._at_once[key]
+        rect, known = tile.rect, layer.at_once
+        key = rect if layer.shape.pool else (rect.rows, rect.cols)
+        if key not in known:  # nearly all tiles of a layer are alike
+            known[key] = blocks_at_once(layer, tile, self._hw)
+        return known[key]
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:

@@ -12,12 +12,13 @@ from dataclasses import replace as with_fields
 from functools import lru_cache
 from itertools import chain, islice
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tiling.candidates import Fit, candidates, overflow
-from opu_fuse.tiling.estimate import PIECE_LATENCY, estimate
+from opu_fuse.tiling.estimate import PIECE_LATENCY, Estimate, estimate
 from opu_fuse.tiling.tile import Tile, ceil_div, feature_words
 
 Tiled = tuple[Shape, Tile]
@@ -51,14 +52,16 @@ def shared_tiles(
     for own in _narrower(*norm, hw):
         shared, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
         room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in shared)
-        tiles = (
-            tile
+        fits = [
+            fit
             for share in (_SHARES if slots > 1 else ())
-            for tile in _others(added, hw, room // share)
-            if tile.pieces(added, hw) <= share * slots
-        )
-        costs = [(_cycles([*shared, (added, tile)], slots, hw), tile) for tile in tiles]
-        if costs:
+            for fit in _others(added, hw, room // share)
+            if fit.tile.pieces(added, hw) <= share * slots
+        ]
+        if fits:
+            load = _load(shared, slots, hw)
+            loads = (load.plus(fit.cost, fit.tile.pieces(added, hw), hw) for fit in fits)
+            costs = [(load.cycles, fit.tile) for load, fit in zip(loads, fits, strict=True)]
             least, tile = min(costs, key=lambda cost: cost[0])
             found.append((least, (own, tile)))
     return [tiles for _, tiles in sorted(found, key=lambda each: each[0])]
@@ -92,9 +95,11 @@ def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Til
     """The best tile of a layer next to others, of which the first is a norm; None if none fits."""
     room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in chosen)
 
+    load = _load(chosen, slots, hw)
+
     def cost(tile: Tile) -> float:
         pieces = tile.pieces(shape, hw)
-        return _cycles([*chosen, (shape, tile)], slots, hw) + _INSTRUCTION * pieces
+        return load.plus(estimate(shape, hw, tile), pieces, hw).cycles + _INSTRUCTION * pieces
 
     tiles = _slices(shape, chosen[0][1], slots, hw)
     return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
@@ -106,25 +111,25 @@ def source_tiles(norm: Shape, own: Tile, source: Shape, share: int, hw: HwSpec) 
     ones first.
     """
     room = hw.buffers.psum.bank_words - _words(norm, own, own.pieces(norm, hw), hw)
-    tiles = _others(source, hw, room // share)
-    return tuple(sorted(tiles, key=lambda t: estimate(source, hw, t).total_cycles))
+    fits = _others(source, hw, room // share)
+    return tuple([fit.tile for fit in sorted(fits, key=lambda fit: fit.cost.total_cycles)])
 
 
 @lru_cache(maxsize=256)
 def whole_tile(shape: Shape, hw: HwSpec) -> Tile | None:
     """The tile of a layer with the fewest cycles of the array and of pieces; None if none fits."""
-    tiles = _others(shape, hw, hw.buffers.psum.bank_words)
+    fits = _others(shape, hw, hw.buffers.psum.bank_words)
 
-    def cost(tile: Tile) -> float:
-        cycles = estimate(shape, hw, tile).compute_cycles
-        return cycles + _INSTRUCTION * tile.pieces(shape, hw)
+    def cost(fit: Fit) -> float:
+        return fit.cost.compute_cycles + _INSTRUCTION * fit.tile.pieces(shape, hw)
 
-    return min(tiles, key=cost, default=None)
+    best = min(fits, key=cost, default=None)
+    return best and best.tile
 
 
 def _slices(shape: Shape, own: Tile, slots: int, hw: HwSpec) -> Iterator[Tile]:
     """Yield tiles of a layer, as many rows as those of a norm, or parts of a row."""
-    for tile in _others(shape, hw, hw.buffers.psum.bank_words - 1):
+    for tile in (fit.tile for fit in _others(shape, hw, hw.buffers.psum.bank_words - 1)):
         yield tile
         if shape.images > 1:
             other = replace(tile, images=own.images, rows=shape.out_rows, cols=shape.out_cols)
@@ -159,25 +164,45 @@ def _fits(norm: Shape, tile: Tile, hw: HwSpec) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _others(shape: Shape, hw: HwSpec, words: int) -> tuple[Tile, ...]:
+def _others(shape: Shape, hw: HwSpec, words: int) -> tuple[Fit, ...]:
     """Tiles of a layer of at most so many words of partial sums."""
     if words < 1:
         return ()
     psum = with_fields(hw.buffers.psum, words=words * hw.buffers.psum.banks)
     less = with_fields(hw, buffers=with_fields(hw.buffers, psum=psum))
-    return tuple([c.tile for c in candidates(shape, less) if isinstance(c, Fit)])
+    return tuple([c for c in candidates(shape, less) if isinstance(c, Fit)])
 
 
-def _cycles(layers: Sequence[Tiled], slots: int, hw: HwSpec) -> float:
-    """Cycles of all slots: the array works on one, post on the one before; on the last one of the
-    unit before, which is alike, during the first. layers: the norm first.
-    """
-    array, post, memory = [0.0] * slots, [0.0] * slots, 0.0
-    for shape, tile in layers:
-        cost, tiles = estimate(shape, hw, tile), tile.pieces(shape, hw)
-        memory += cost.dram_bytes / hw.dram.rate
+class _Load(Struct, frozen=True):
+    """Cycles of array and post in each slot, and of memory in all."""
+
+    array: Sequence[float]
+    post: Sequence[float]
+    memory: float
+
+    def plus(self, cost: Estimate, tiles: int, hw: HwSpec) -> "_Load":
+        """The load with a further layer, in so many tiles."""
+        array, post, slots = [*self.array], [*self.post], len(self.array)
+        before = 0
         for slot in range(slots):
-            share = (due(slot + 1, tiles, slots) - due(slot, tiles, slots)) / tiles
+            after = due(slot + 1, tiles, slots)
+            share, before = (after - before) / tiles, after
             array[slot] += share * cost.compute_cycles
             post[(slot + 1) % slots] += share * cost.post_cycles
-    return max(sum(map(max, array, post)) + slots * PIECE_LATENCY, memory)
+        return _Load(array, post, self.memory + cost.dram_bytes / hw.dram.rate)
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of all slots: the array works on one, post on the one before; on the last one of
+        the unit before, which is alike, during the first.
+        """
+        slots = sum(map(max, self.array, self.post)) + len(self.array) * PIECE_LATENCY
+        return max(slots, self.memory)
+
+
+def _load(layers: Sequence[Tiled], slots: int, hw: HwSpec) -> _Load:
+    """The load of layers that share banks, the norm first."""
+    load = _Load([0.0] * slots, [0.0] * slots, 0.0)
+    for shape, tile in layers:
+        load = load.plus(estimate(shape, hw, tile), tile.pieces(shape, hw), hw)
+    return load

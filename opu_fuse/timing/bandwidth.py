@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from copy import copy
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -33,12 +34,25 @@ class Memory:
     def __init__(self, bytes_per_cycle: float) -> None:
         self._rate = bytes_per_cycle
         self.used = 0.0
-        self._busy: list[tuple[float, float]] = []  # cycle spans, ascending
+        self._busy = [(0.0, 0.0)]  # cycle spans, ascending
+
+    def fork(self) -> "Memory":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result._busy = self._busy.copy()
+        return result
 
     def move(self, start: float, size: int) -> float:
         """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
         left, at = size / self._rate, start
         self.used += left
+        begin, end = self._busy[-1]
+        if end <= start:
+            self._busy.append((start, start + left))
+            return start + left
+        if begin <= start and left:
+            self._busy[-1] = begin, end + left
+            return end + left
         first = len(self._busy)
         while first and self._busy[first - 1][1] > start:
             first -= 1
@@ -71,6 +85,10 @@ class Buffer(Struct):
     reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     ready: dict[int, float] = field(default_factory=dict)
 
+    def fork(self) -> "Buffer":
+        """A copy that goes its own way."""
+        return Buffer(self.reusable.copy(), self.ready.copy())
+
 
 class Constants:
     """Cycles of a scratchpad.
@@ -85,6 +103,13 @@ class Constants:
         self._ends: list[int] = []
         self._until: list[float] = []
 
+    def fork(self) -> "Constants":
+        """A copy that goes its own way."""
+        result = copy(self)
+        result.ready, result._until = self.ready.copy(), self._until.copy()
+        result._firsts, result._ends = self._firsts.copy(), self._ends.copy()
+        return result
+
     def until(self, words: Span) -> float:
         """Cycle from which the words may be overwritten."""
         result = self._until[self._over(words)]
@@ -94,7 +119,7 @@ class Constants:
         """Note that the words are read until cycle `at`."""
         first, end = words[0], words[0] + words[1]
         known = bisect_left(self._firsts, first)
-        if self._firsts[known : known + 1] == [first] and self._ends[known] == end:
+        if known < len(self._firsts) and (self._firsts[known], self._ends[known]) == (first, end):
             self._until[known] = at  # the common case: an entry read before
             return
         over = self._over(words)
@@ -125,6 +150,9 @@ class _Piece(Struct):
     at: list[float] = field(default_factory=list)
     last: float = 0.0
 
+    def fork(self) -> "_Piece":
+        return _Piece(self.rows.copy(), self.at.copy(), self.last)
+
     def since(self, rows: int) -> float:
         first = bisect_left(self.rows, rows)
         return self.at[first] if first < len(self.at) else self.last
@@ -138,6 +166,13 @@ class Progress:
 
     def __init__(self) -> None:
         self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}
+
+    def fork(self) -> "Progress":
+        """A copy that goes its own way."""
+        result = Progress()
+        for value, pieces in self._maps.items():
+            result._maps[value] = {key: piece.fork() for key, piece in pieces.items()}
+        return result
 
     def add(self, value: int, producer: int, blocks: Span, rows: int, at: float) -> None:
         """Note that the first `rows` rows of channel blocks are complete at cycle `at`."""

@@ -1,13 +1,16 @@
 """Predicted cycles of a machine segment: its tile schedule, timed."""
 
 from collections.abc import Hashable
+from math import inf
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
+from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.tile_schedule.unit import Units, with_residents
-from opu_fuse.timing.time_sink import TimeSink
+from opu_fuse.timing.bandwidth import Read
+from opu_fuse.timing.time_sink import TimeSink, TooLate
 
 MARGIN = 2
 """Units timed before and after those that differ, so that the banks hold what they will hold in the
@@ -19,6 +22,8 @@ _SIZES = tuple(name for name in TiledLayer.__struct_fields__ if name not in _MAP
 
 Known = dict[Hashable, float]
 """Cycles of units by what they depend on: equal blocks of a network are timed once."""
+KnownByLayer = dict[Hashable, tuple[float, ...]]
+"""Likewise, those of each layer."""
 
 
 def cycles(units: Units, hw: HwSpec) -> float:
@@ -34,10 +39,71 @@ def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
     return _timed(units, hw).spent
 
 
+def cycles_by_layer(units: Units, hw: HwSpec, known: KnownByLayer) -> dict[int, float]:
+    """`cycles_by_output` with new resident maps. known: results of this machine, which grow."""
+    outputs = dict.fromkeys(layer.output for unit in units for layer in unit.layers)
+    key = _up_to_names(units)
+    if key not in known:
+        spent, _ = cycles_and_memory(units, hw)
+        known[key] = tuple([spent[output] for output in outputs])
+    return dict(zip(outputs, known[key], strict=True))
+
+
 def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float]:
     """`cycles_by_output` with new resident maps, and cycles in which memory moves bytes."""
     times = _timed(with_residents(units, hw), hw)
     return times.spent, times.memory.used
+
+
+class Trials:
+    """Times units that begin alike: what they share is timed once.
+
+    The units to come matter little to those before: they decide which maps are resident, and the
+    first weights of the next layer are prefetched. Layers must outlive this.
+    """
+
+    def __init__(self, hw: HwSpec) -> None:
+        self._hw = hw
+        self._known: dict[Hashable, _Timing] = {}
+        self._swept: dict[int, float] = {}  # id of a unit's first layer -> cycles of the array
+
+    def cycles(self, units: Units, shared: int, limit: float = inf) -> float:
+        """`cycles` of the units, of which others share the first `shared` ones; without stacks.
+
+        Infinite if these are more than `limit`. That is known before the end, since the array has
+        yet to compute the units that follow.
+        """
+        units = with_residents(units, self._hw)
+        sink, schedule = self._fork(units, shared)
+        firsts = [id(unit.layers[0]) for unit in units[shared:]]
+        left = sum(self._swept.get(first, 0.0) for first in firsts)
+        for number, first in enumerate(firsts, shared):
+            left -= self._swept.get(first, 0.0)
+            sink.deadline, before = limit - left, sink.swept
+            try:
+                schedule.units(units, slice(number, number + 1))
+            except TooLate:
+                return inf
+            self._swept[first] = sink.swept - before
+        return sink.end
+
+    def _fork(self, units: Units, count: int) -> "_Timing":
+        """A copy of the state after the first units."""
+        if not count:
+            sink = TimeSink(self._hw)
+            return sink, TileSchedule(self._hw, sink)
+        successor = units[count].layers[0]
+        weights = next(successor.weight_chunks, None)
+        prefetched = weights and (weights.offset, weights.words), successor.tile.undivided
+        key = prefetched, *[(unit.resident, *map(id, unit.layers)) for unit in units[:count]]
+        if key not in self._known:
+            self._known[key] = sink, schedule = self._fork(units, count - 1)
+            schedule.units(units, slice(count - 1, count))
+        sink = self._known[key][0].fork()
+        return sink, self._known[key][1].fork(sink)
+
+
+_Timing = tuple[TimeSink, TileSchedule[TiledLayer, Read]]
 
 
 def _timed(units: Units, hw: HwSpec) -> TimeSink:
@@ -74,8 +140,6 @@ def neighbourhood(units: Units, at: int) -> Hashable:
 
 
 def _known_cycles(units: Units, hw: HwSpec, known: Known) -> float:
-    if any(unit.stack for unit in units):
-        return cycles(units, hw)
     key = _up_to_names(units)
     if key not in known:
         known[key] = cycles(units, hw)
@@ -98,4 +162,12 @@ def _up_to_names(units: Units) -> Hashable:
         stored = [storage(getattr(of, name)) for name in _STORAGES]
         return (*map(number, maps), *stored, sizes)
 
-    return tuple([(unit.interleaved, unit.two_results, *map(layer, unit.layers)) for unit in units])
+    def stack(of: FusedStack | None) -> Hashable:
+        return of and (of.slots, of.stored, of.line_buffers, of.load_rows)
+
+    return tuple(
+        [
+            (unit.interleaved, unit.two_results, stack(unit.stack), *map(layer, unit.layers))
+            for unit in units
+        ]
+    )

@@ -7,7 +7,8 @@ instruction words after the first, and waits for memory that later maps reuse.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from math import prod
+from copy import copy
+from math import inf, prod
 
 from opu_fuse.hw import unit_rates
 from opu_fuse.hw.dram_layout import Layout
@@ -43,8 +44,14 @@ FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
 
+class TooLate(Exception):  # noqa: N818  no error
+    """The array completes a tile after the deadline."""
+
+
 class TimeSink:
     """Cycles of the engines.
+
+    deadline: of the array's tiles; swept: cycles in which the array computes.
 
     memory: bandwidth, and cycles in which bytes moved;
     end: cycle of the last store;
@@ -55,9 +62,13 @@ class TimeSink:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
+        self._widths = {space: hw.word_bytes for space in CONSTANTS}
+        self._widths[Space.WEIGHT] = hw.buffers.weight.width
+        self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
-        self.end = self.counted = 0.0
+        self.end = self.counted = self.swept = 0.0
+        self.deadline = inf
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; the other stages are not known here.
@@ -74,7 +85,7 @@ class TimeSink:
         self._storage: dict[int, Storage] = {}  # of stored outputs, by DFG index
         # (output, first block, blocks) -> cycle at which the pooling halo is in DRAM
         self._halos: dict[tuple[int, int, int], float] = defaultdict(float)
-        self._sweeps: dict[tuple[int, tuple[int, int]], tuple[int, int, int]] = {}
+        self._sweeps: dict[object, tuple[int, int, int, int]] = {}
         self._iterations: dict[object, list[int]] = {}
         # Per layer of a fused stack, after a leading zero: cycles at which its slots left the
         # array, and at which their output was complete.
@@ -82,6 +93,26 @@ class TimeSink:
         self._finished: list[list[float]] = []
         self._slot: TimeSlot | None = None
         self._needed = self._reusable = 0.0  # when the slot may read, and overwrite
+
+    def _name_buffers(self) -> None:
+        """Looking a `Space` up takes longer than most steps of this model."""
+        self._features, self._psums, self._outputs, self._operands = (
+            self._buffers[space]
+            for space in (Space.FEATURE, Space.PSUM, Space.OUTPUT, Space.RESIDUAL)
+        )
+        self._weights, self._pre = self._constants[Space.WEIGHT], self._constants[Space.PRE]
+
+    def fork(self) -> "TimeSink":
+        """A copy that goes its own way. It must not be within a fused stack."""
+        result = copy(self)
+        result._buffers = {space: buffer.fork() for space, buffer in self._buffers.items()}
+        result._constants = {space: each.fork() for space, each in self._constants.items()}
+        result._name_buffers()
+        result.memory, result.spent = self.memory.fork(), self.spent.copy()
+        result._stored, result._resident = self._stored.fork(), self._resident.fork()
+        result._storage, result._halos = self._storage.copy(), self._halos.copy()
+        result._sweeps, result._iterations = self._sweeps.copy(), self._iterations.copy()
+        return result
 
     def stack(self, stack: FusedStack) -> None:
         """Start a fused stack: reset the completion cycles of its layers."""
@@ -114,18 +145,18 @@ class TimeSink:
         if load.resident and not self._is_first(layer, load):
             ready = self._move(size, after)  # to other words of its bank than compute reads
         else:
-            ready = self._load(Space.FEATURE, load.bank, size, after)
+            ready = self._load(self._features, load.bank, size, after)
         self._loaded(layer, load, ready)
 
     def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
         """Transfer image rows without waiting for the feature buffer, then run im2row in load."""
-        im2row, features = layer.shape.im2row, self._buffers[Space.FEATURE]
+        im2row, features, images = layer.shape.im2row, self._features, self._buffers[Space.IMAGE]
         assert im2row is not None, "its input is an im2row map"
         size = piece.count * load.words[1] * self._word
-        loaded = self._load(Space.IMAGE, image, size, self._in_memory(layer, load))
+        loaded = self._load(images, image, size, self._in_memory(layer, load))
         ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
         ready += unit_rates.im2row_cycles(load.words[1], piece.rows, im2row.kernel_rows)
-        self._buffers[Space.IMAGE].reusable[image] = features.ready[load.bank] = ready
+        images.reusable[image] = features.ready[load.bank] = ready
         self._load_ready = ready
         if piece.done + piece.rows == load.rows[1]:
             self._loaded(layer, load, ready)
@@ -158,9 +189,8 @@ class TimeSink:
         """Whether a map is one row of tokens, whose words are counted instead of rows."""
         return layout.rows == 1
 
-    def _load(self, space: Space, bank: int, size: int, after: float) -> float:
+    def _load(self, buffer: Buffer, bank: int, size: int, after: float) -> float:
         """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
-        buffer = self._buffers[space]
         buffer.ready[bank] = self._move(size, max(buffer.reusable[bank], after))
         return buffer.ready[bank]
 
@@ -190,9 +220,8 @@ class TimeSink:
 
     def _fill(self, space: Space, words: Span, after: float) -> None:
         """Transfer into a scratchpad, not before `after`."""
-        constants = self._constants[space]
-        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._word
-        constants.ready[words[0]] = self._move(words[1] * width, max(after, constants.until(words)))
+        constants, size = self._constants[space], words[1] * self._widths[space]
+        constants.ready[words[0]] = self._move(size, max(after, constants.until(words)))
 
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer each operand."""
@@ -204,14 +233,14 @@ class TimeSink:
             size = step.blocks[1] * count * self._word
             words = shape.stored_words(row + rows, shape.side_cols(side))
             after = self._since(node, step.blocks, words)
-            ready = max(ready, self._load(Space.RESIDUAL, step.residual, size, after))
-        self._buffers[Space.RESIDUAL].ready[step.residual] = ready
+            ready = max(ready, self._load(self._operands, step.residual, size, after))
+        self._operands.ready[step.residual] = ready
 
     def load_halo(self, layer: TiledLayer, step: PostStep) -> None:
         """Transfer the halo after the store of the tile above."""
         assert step.halo is not None, "it has a bank"
         size = step.blocks[1] * layer.shape.stored_words(1, step.rect.cols) * self._word
-        self._load(Space.RESIDUAL, step.halo, size, self._halos[layer.output, *step.blocks])
+        self._load(self._operands, step.halo, size, self._halos[layer.output, *step.blocks])
 
     def _since(self, value: int, blocks: Span, words: int) -> float:
         """Cycle at which the first words of channel blocks of a value are in DRAM."""
@@ -227,7 +256,7 @@ class TimeSink:
             complete = part.words if self._is_row(layer.reads.layout) else part.rows
             ready = self._resident.since(layer.source, part.blocks, sum(complete))
         elif source.window is not None:
-            ready = self._buffers[Space.FEATURE].ready[source.bank]
+            ready = self._features.ready[source.bank]
         px = layer.shape.px
         size = pre_pool.rows // images, ceil_div(pre_pool.cols, px) * px
         return Read(source.bank, ready, images, size)
@@ -235,30 +264,32 @@ class TimeSink:
     def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:
         """Copy one pixel of a channel block per cycle."""
         bank, ready, images, size = read
-        start = ISSUE + max(self._compute_ready, ready, self._buffers[Space.PSUM].reusable[psum])
+        start = ISSUE + max(self._compute_ready, ready, self._psums.reusable[psum])
         self._swept = max(start, self._swept) + images * out.blocks * prod(size)
         self._compute_ready = self._swept - prod(size) // layer.shape.copies
-        self._buffers[Space.FEATURE].reusable[bank] = self._swept + self._drain
+        self._features.reusable[bank] = self._swept + self._drain
 
     def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:
         """Run one compute instruction per image, or that of the step's."""
-        bank, ready, images, size = read if step.image is None else read._replace(images=1)
-        sweeps = layer.shape.sweeps(self._hw.array.modes[step.out.mode])
-        images, size = images * sweeps, (size[0], size[1] // sweeps)
-        weights, psum = self._constants[Space.WEIGHT], self._buffers[Space.PSUM].reusable[step.psum]
+        bank, ready, images, size = read
+        part, weights, psum = step.part, self._weights, self._psums.reusable[step.psum]
         ready = max(ready, weights.ready[step.weights[0]], psum, self._compute_ready)
         if step.pre is not None:
-            ready = max(ready, self._constants[Space.PRE].ready[step.pre[0]])
+            ready = max(ready, self._pre.ready[step.pre[0]])
         start, dense = ISSUE + ready, not layer.shape.depthwise
-        key = id(step.part), size
-        if key not in self._sweeps:
-            self._sweeps[key] = compute_timing(layer.shape, step, size, self._hw)
-        setup, length, early = self._sweeps[key]
+        kernel = part.ky[1], part.kx[1]
+        key = id(layer), step.out.mode, size, part.segments, kernel, part.groups, part.rows
+        timing = self._sweeps.get(key)
+        if timing is None:  # most steps of a layer are alike
+            timing = self._sweeps[key] = compute_timing(layer.shape, step, size, self._hw)
+        sweeps, setup, length, early = timing
+        images = sweeps if step.image is not None else sweeps * images
+        self.swept += images * length
         for _ in range(images):
             first = max(start + setup, self._swept)
             if dense:
                 first = max(first, self._next_row)
-            if images > 1 and step.part.accumulate:
+            if images > 1 and part.accumulate:
                 first = max(first, self._swept + self._drain - 1)
             self._swept = first + length
             self._compute_ready = self._swept - early
@@ -266,30 +297,34 @@ class TimeSink:
                 self._next_row = self._compute_ready - 1 + unit_rates.MIN_ROW_CYCLES
             start = max(start, self._compute_ready + ISSUE)
         done = self._swept + self._drain
-        self._buffers[Space.FEATURE].reusable[bank] = done
+        self._features.reusable[bank] = done
         weights.use(step.weights, done)
         if step.pre is not None:
-            self._constants[Space.PRE].use(step.pre, done)
+            self._pre.use(step.pre, done)
 
     def post(self, layer: TiledLayer, step: PostStep) -> None:
         """Run the post instructions of a tile, one after the other."""
-        rect, to, buffers = step.rect, step.to, self._buffers
+        rect, to, constants = step.rect, step.to, step.constants
         done = self._swept + self._drain
+        if done > self.deadline:
+            raise TooLate
         self.spent[layer.output] += done - self.counted
         self.counted = done
-        start = max(done, self._post_ready, buffers[Space.OUTPUT].reusable[step.output])
-        for space, words in step.constants:
+        start = max(done, self._post_ready, self._outputs.reusable[step.output])
+        for space, words in constants:
             start = max(start, self._constants[space].ready[words[0]])
-        operands = buffers[Space.RESIDUAL]
-        banks = [bank for bank in (step.residual, step.halo) if bank is not None]
-        start = max([start, *(operands.ready[bank] for bank in banks)])
+        operands = [bank for bank in (step.residual, step.halo) if bank is not None]
+        for bank in operands:
+            start = max(start, self._operands.ready[bank])
         if to is not None:
             start = max(start, self._features_ready, self._reusable)
             if isinstance(to, ToBank):
-                start = max(start, buffers[Space.FEATURE].reusable[to.bank])
+                start = max(start, self._features.reusable[to.bank])
         each = self._iteration_cycles(layer, rect, to)
-        passes = [(n, step.statistics) for n in each * layer.shape.passes if step.statistics]
-        self._run(start, passes + [(n, step.blocks[1]) for n in each], layer)
+        counts = [(n, step.blocks[1]) for n in each]
+        if step.statistics:
+            counts = [(n, step.statistics) for n in each * layer.shape.passes] + counts
+        self._run(start, counts, layer)
         if to is not None:
             self._resident_written = self._post_done
             if isinstance(to, ToBank):
@@ -300,15 +335,15 @@ class TimeSink:
                 self._resident.add(
                     to.resident.node, layer.output, blocks, complete, self._post_done
                 )
-        for bank in banks:
-            operands.reusable[bank] = self._post_done
-        buffers[Space.OUTPUT].reusable[step.output] = self._post_done
-        self._release(step)
+        for bank in operands:
+            self._operands.reusable[bank] = self._post_done
+        self._outputs.reusable[step.output] = self._post_done
+        self._release(step.psum, constants)
 
-    def _release(self, step: PostStep) -> None:
+    def _release(self, psum: int, constants: Iterable[tuple[Space, Span]]) -> None:
         """Mark partial sums and constants as reusable after post."""
-        self._buffers[Space.PSUM].reusable[step.psum] = self._post_done
-        for space, words in step.constants:
+        self._psums.reusable[psum] = self._post_done
+        for space, words in constants:
             self._constants[space].use(words, self._post_done)
 
     def _iteration_cycles(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
@@ -353,7 +388,7 @@ class TimeSink:
         else:
             words = rect.rows * ceil_div(rect.cols, shape.stored_px)
             self._store(step.output, step.blocks[1] * words * prod(shape.upsample))
-        self.end = max(self.end, self._buffers[Space.OUTPUT].reusable[step.output] + self._latency)
+        self.end = max(self.end, self._outputs.reusable[step.output] + self._latency)
         storage = self._storage[layer.output] = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
         words = layer.words_until(rect)
@@ -375,11 +410,11 @@ class TimeSink:
     def store_halo(self, layer: TiledLayer, step: PostStep, bank: int) -> None:
         """Run one more post instruction and transfer the halo to DRAM."""
         cols, blocks = ceil_div(step.rect.cols, layer.shape.stored_px), step.blocks[1]
-        start = max(self._post_ready, self._buffers[Space.OUTPUT].reusable[bank])
+        start = max(self._post_ready, self._outputs.reusable[bank])
         self._run(start, [(halo_store_cycles(layer.shape, self._hw, cols), blocks)], layer)
-        self._release(step)
+        self._release(step.psum, step.constants)
         self._store(bank, blocks * cols)
-        stored = self._buffers[Space.OUTPUT].reusable[bank] + self._latency
+        stored = self._outputs.reusable[bank] + self._latency
         self._halos[layer.output, *step.blocks] = stored
 
     def _store(self, bank: int, words: int, least: float = 0.0) -> None:
@@ -387,4 +422,4 @@ class TimeSink:
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
         moved = max(self.memory.move(start, words * self._word), start + least)
         self._store_ready = max(start, moved - 1)
-        self._buffers[Space.OUTPUT].reusable[bank] = moved
+        self._outputs.reusable[bank] = moved
