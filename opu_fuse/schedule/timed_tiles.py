@@ -26,7 +26,13 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
-from opu_fuse.tiling.candidates import Fit, candidates, choose_tile, equal_chunks
+from opu_fuse.tiling.candidates import (
+    Fit,
+    candidates,
+    choose_tile,
+    equal_chunks,
+    has_many_loads,
+)
 from opu_fuse.tiling.estimate import Estimate
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import MARGIN, Trials, cycles_by_output, neighbourhood
@@ -71,7 +77,7 @@ class _Search(Struct, frozen=True):
         trials = Trials(self.hw)
         before = trials.cycles(near, at - first)
         for tile in dict.fromkeys(self.tiles(own)):
-            if tile == own.tile:
+            if tile == own.tile or has_many_loads(own.shape, self.hw, tile):
                 continue
             near[at - first] = self._with(units[at], tile)
             gain = before - trials.cycles(near, at - first, before - most)
@@ -171,10 +177,14 @@ def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
 
 
 def _of_other_sizes(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
-    """Yield the highest of the widest tiles, and the fastest smaller ones."""
+    """Yield the highest of the widest tiles, and the fastest smaller ones; none for an undivided
+    tile, which is taken for its few loads.
+    """
+    if tile.undivided:
+        return
     fits = [*_fits(shape, hw)]
     yield from _highest(fits)
-    if shape.array and not tile.undivided:
+    if shape.array:
         yield from _smaller(fits, shape, tile)
 
 

@@ -30,6 +30,7 @@ from opu_fuse.tiling.tile import (
     pre_pool_size,
     undivided,
 )
+from opu_fuse.units.base import ModuleKind
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -146,7 +147,7 @@ def _wait_for_norm(shape: Shape, hw: HwSpec, cols: int) -> int:
     computes the operand is not known here; other layers lose little by narrower tiles.
     """
     tokens = shape.out_rows * shape.images == 1 and shape.window == POINT
-    if not (tokens and shape.array) or shape.computed or shape.passes:
+    if not (hw.has(ModuleKind.NORM) and tokens and shape.array) or shape.computed or shape.passes:
         return 0
     return 2 * cols * ceil_div(shape.in_channels, hw.word_channels) * hw.cycles_per_word
 
@@ -177,7 +178,7 @@ def choose_tile(
             f"bank holds {nearest.limit}",
             f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
         )
-    if has_large_window(shape, hw, best.tile) and count_loads(shape, best.tile, hw) > MOST_LOADS:
+    if has_many_loads(shape, hw, best.tile):
         best = _with_fewer_loads(shape, hw, fits, SLOWER * best.cost.total_cycles)
     return best.tile, best.cost
 
@@ -190,6 +191,11 @@ def has_large_window(shape: Shape, hw: HwSpec, tile: Tile) -> bool:
     rows = prod(kernel_iterations(shape, mode, hw)) * groups_per_block(mode, hw)
     banks = rows * hw.mode_row_words(mode) / hw.buffers.weight.bank_words
     return tile.kernel != shape.window.kernel or banks > LARGE_WINDOW
+
+
+def has_many_loads(shape: Shape, hw: HwSpec, tile: Tile) -> bool:
+    """Whether the parts of a large window take more loads than tiles are chosen by their cycles."""
+    return has_large_window(shape, hw, tile) and count_loads(shape, tile, hw) > MOST_LOADS
 
 
 def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) -> Fit:

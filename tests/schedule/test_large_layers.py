@@ -12,9 +12,16 @@ import pytest
 
 from opu_fuse.codegen.constants import pack_constants
 from opu_fuse.errors import ModelError
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.pipeline import Compilation, Options, compile_model, compile_prepared
+from opu_fuse.pipeline import (
+    Compilation,
+    Options,
+    compile_model,
+    compile_prepared,
+    fuse_and_tile,
+)
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.sim.engine import run
 from opu_fuse.tiling import candidates
@@ -88,12 +95,15 @@ def test_a_program_of_too_many_instructions_is_refused_before_it_is_made(rng):
     (program,) = whole.plan.segments
     assert isinstance(program, MachineProgram)
     made = sum(x.engine in (Engine.COMPUTE, Engine.POST) for x in program.instructions)
+    (planned,) = fuse_and_tile(whole.dfg, HW, DEFAULT_STRATEGY).tiling.layers[0]
+    told = planned.instructions
+    assert told == pytest.approx(made, rel=0.1)
     usual = 1 << 20
-    compile_prepared(whole.prepared, HW, Options(budget=made / usual))
+    compile_prepared(whole.prepared, HW, Options(budget=told / usual))
     with pytest.raises(ModelError) as refusal:
-        compile_prepared(whole.prepared, HW, Options(budget=(made - 1) / usual))
+        compile_prepared(whole.prepared, HW, Options(budget=(told - 1) / usual))
     assert str(refusal.value) == (
-        f"g: {made} instructions or more on opu-tiny are more than the {made - 1} allowed; "
+        f"g: {told} instructions estimated on opu-tiny are more than the {told - 1} allowed; "
         "use a smaller network or a larger machine, or raise the limit with budget=1"
     )
 

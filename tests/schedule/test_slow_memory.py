@@ -8,10 +8,12 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from opu_fuse import pipeline
+from opu_fuse.fuse.strategies.strategy_names import DEFAULT_STRATEGY
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
-from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.pipeline import Options, compile_model, fuse_and_tile
 from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.tiling.candidates import choose_tile, equal_chunks
 from opu_fuse.zoo.builder import Net
@@ -66,9 +68,9 @@ def test_the_timed_tiles_are_faster_on_a_slow_memory(monkeypatch):
 
 
 def test_a_memory_as_fast_as_its_bus_keeps_the_tiles_of_the_closed_form():
-    found = compile_model(large_map(), load_hw("opu-1024"), ALONE)
-    for part, *_ in found.plan.layers.values():
-        assert part.tile == choose_tile("", part.shape, load_hw("opu-1024"))[0]
+    hw = load_hw("opu-1024")
+    tiling = fuse_and_tile(compile_model(large_map(), hw).dfg, hw, DEFAULT_STRATEGY).tiling
+    assert with_tiles_for_slow_memory(tiling, hw) is tiling
 
 
 def test_chunks_of_input_channels_are_equal_and_no_more_than_asked_for():

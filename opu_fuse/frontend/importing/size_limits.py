@@ -59,9 +59,9 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
 def check_instructions(count: int, where: str, machine: str, factor: float) -> None:
     """Raise ModelError if a program exceeds `factor` times the limit of instructions.
 
-    count: lower bound of the instructions of compute and post on the machine.
+    count: estimated instructions of compute and post on the machine.
     """
-    where_counted, instead = f"or more on {machine}", "a smaller network or a larger machine"
+    where_counted, instead = f"estimated on {machine}", "a smaller network or a larger machine"
     _require(where, count, INSTRUCTIONS, factor, where_counted, "instructions", instead)
 
 
