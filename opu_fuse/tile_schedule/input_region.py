@@ -159,6 +159,7 @@ PREFETCH_DISTANCE = 3
 At two tiles or fewer, the prefetch would queue after loads that wait for post.
 """
 
+
 def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:
     """Channel blocks of a part that need not wait, i.e. all but `late`."""
     for first, end in ((part.blocks[0], late[0]), (sum(late), sum(part.blocks))):
