@@ -87,9 +87,11 @@ class Scratchpad(Forking):
         first = self._address_for(words) if result is None else result
         if result is None:
             over = self._over(first, words)
-            for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
-                del self._resident[lost], self._used[at]
-            self._free += sum(self._ends[over]) - sum(self._firsts[over]) - words
+            if over.start < over.stop:
+                for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
+                    del self._resident[lost], self._used[at]
+                self._free += sum(self._ends[over]) - sum(self._firsts[over])
+            self._free -= words
             self._resident[key] = first
             self._firsts[over], self._ends[over] = [first], [first + words]
             self._keys[over] = [key]
