@@ -214,9 +214,10 @@ def _timed(layers: Sequence[TiledLayer], strips: RowStrips) -> FusedStack | None
 def _ordered(
     layers: Sequence[TiledLayer], strips: RowStrips
 ) -> list[tuple[FusedStack, tuple[int, int]]]:
-    """The fused stacks of the layers and their row strips, those of the fewest cycles first; without
-    some that are not timed. The closed form knows which are fast, so that the others are soon given
-    up.
+    """The fused stacks of the layers and their row strips, those of the fewest cycles first.
+
+    Some that are not timed are missing: the closed form knows which are fast, so that the others
+    are soon given up.
     """
     sized = {strip: strips.size(layers, *strip) for strip in STRIPS}
     cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}

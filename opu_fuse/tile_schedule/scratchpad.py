@@ -1,12 +1,13 @@
 """On-chip buffers: their contents and their allocation."""
 
-from copy import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Hashable, Iterable
+from copy import copy
 
 from msgspec import Struct, field
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.units.base import Space
 
 CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE, Space.NORM)
@@ -57,7 +58,7 @@ class Banks(Struct):
         return bank * self.bank_words, held
 
 
-class Scratchpad:
+class Scratchpad(Forking):
     """LRU scratchpad allocator: entries of any size inside a bank, so that small ones can be
     prefetched early.
 
@@ -75,13 +76,10 @@ class Scratchpad:
         self._keys: list[Hashable] = [None] * len(self._firsts)
         self._free = banks * size
 
-    def fork(self) -> "Scratchpad":
-        """A copy that goes its own way."""
-        result = copy(self)
-        result._resident, result._used = self._resident.copy(), self._used.copy()
-        result._firsts, result._ends = self._firsts.copy(), self._ends.copy()
-        result._keys = self._keys.copy()
-        return result
+    def detach(self) -> None:
+        self._resident, self._used = self._resident.copy(), self._used.copy()
+        self._firsts, self._ends = self._firsts.copy(), self._ends.copy()
+        self._keys = self._keys.copy()
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """Allocate an entry: (first word, whether it was resident)."""
@@ -89,9 +87,11 @@ class Scratchpad:
         first = self._address_for(words) if result is None else result
         if result is None:
             over = self._over(first, words)
-            for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
-                del self._resident[lost], self._used[at]
-            self._free += sum(self._ends[over]) - sum(self._firsts[over]) - words
+            if over.start < over.stop:
+                for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
+                    del self._resident[lost], self._used[at]
+                self._free += sum(self._ends[over]) - sum(self._firsts[over])
+            self._free -= words
             self._resident[key] = first
             self._firsts[over], self._ends[over] = [first], [first + words]
             self._keys[over] = [key]

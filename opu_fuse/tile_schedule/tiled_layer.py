@@ -127,7 +127,7 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def at_once(self) -> dict[Hashable, int]:
-        """Memo of the channel blocks of a tile that post computes at once."""
+        """Memo of `blocks_at_once`, by a tile's pixels."""
         return {}
 
     def words_until(self, rect: Rect) -> int:
@@ -162,7 +162,17 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
 
 
 def blocks_at_once(layer: TiledLayer, tile: LayerTile, hw: HwSpec) -> int:
-    """Channel blocks of a tile that a bank of outputs and one of second operands hold."""
+    """Channel blocks of a tile that a bank of outputs and one of second operands hold; memoised,
+    since nearly all tiles of a layer are alike.
+    """
+    rect, known = tile.rect, layer.at_once
+    key = rect if layer.shape.pool else (rect.rows, rect.cols)
+    if key not in known:
+        known[key] = _blocks_at_once(layer, tile, hw)
+    return known[key]
+
+
+def _blocks_at_once(layer: TiledLayer, tile: LayerTile, hw: HwSpec) -> int:
     shape, (_, rect, pre_pool) = layer.shape, tile
     buffers = layer.tile.sees(hw).buffers
     cols = ceil_div(rect.cols, shape.stored_px)

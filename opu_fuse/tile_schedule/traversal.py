@@ -67,10 +67,14 @@ class TileSchedule(Generic[Layer, Read]):
     def fork(self, sink: TileSink[Layer, Read]) -> "TileSchedule[Layer, Read]":
         """A copy that goes its own way, with a sink of its own."""
         result = copy(self)
-        result._sink = sink
-        result._banks = {space: banks.fork() for space, banks in self._banks.items()}
-        result._scratchpads = {space: pad.fork() for space, pad in self._scratchpads.items()}
+        result.detach(sink)
         return result
+
+    def detach(self, sink: TileSink[Layer, Read]) -> None:
+        """Copy all that changes, after a shallow copy of the whole."""
+        self._sink = sink
+        self._banks = {space: banks.fork() for space, banks in self._banks.items()}
+        self._scratchpads = {space: pad.fork() for space, pad in self._scratchpads.items()}
 
     def units(self, units: Sequence[Unit[Layer]], part: slice = slice(None)) -> None:
         """Schedule the units of a machine segment. part: these, after those before them."""
@@ -367,7 +371,7 @@ class TileSchedule(Generic[Layer, Read]):
         if shape.exponentials:
             exponentials = self._constants(layer, Space.NORM, 0, EXPONENTIALS)
         residual = None
-        for at, count in spans(out.blocks, self._blocks_at_once(layer, tile)):
+        for at, count in spans(out.blocks, blocks_at_once(layer, tile, self._hw)):
             output, residual, halo = outputs.take_oldest(), operands, None
             if shape.sides and not again:
                 residual = residuals.take_oldest()
@@ -388,14 +392,6 @@ class TileSchedule(Generic[Layer, Read]):
                 sink.store_halo(layer, step, outputs.take_oldest())
         self._before = layer, tile
         return residual
-
-    def _blocks_at_once(self, layer: Layer, tile: LayerTile) -> int:
-        """Channel blocks of a tile that the output and residual banks hold; memoised."""
-        rect, known = tile.rect, layer.at_once
-        key = rect if layer.shape.pool else (rect.rows, rect.cols)
-        if key not in known:  # nearly all tiles of a layer are alike
-            known[key] = blocks_at_once(layer, tile, self._hw)
-        return known[key]
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:

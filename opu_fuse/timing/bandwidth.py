@@ -2,11 +2,11 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from copy import copy
 from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.tiling.tile import Span
 
 
@@ -25,7 +25,7 @@ class Read(NamedTuple):
     size: tuple[int, int]
 
 
-class Memory:
+class Memory(Forking):
     """Memory bandwidth, first come first served.
 
     used: cycles in which bytes moved.
@@ -36,11 +36,8 @@ class Memory:
         self.used = 0.0
         self._busy = [(0.0, 0.0)]  # cycle spans, ascending
 
-    def fork(self) -> "Memory":
-        """A copy that goes its own way."""
-        result = copy(self)
-        result._busy = self._busy.copy()
-        return result
+    def detach(self) -> None:
+        self._busy = self._busy.copy()
 
     def move(self, start: float, size: int) -> float:
         """Reserve the first idle cycles from `start` on; return the cycle after the last byte."""
@@ -90,7 +87,7 @@ class Buffer(Struct):
         return Buffer(self.reusable.copy(), self.ready.copy())
 
 
-class Constants:
+class Constants(Forking):
     """Cycles of a scratchpad.
 
     ready: first word of an entry -> cycle at which its load is complete.
@@ -103,12 +100,9 @@ class Constants:
         self._ends: list[int] = []
         self._until: list[float] = []
 
-    def fork(self) -> "Constants":
-        """A copy that goes its own way."""
-        result = copy(self)
-        result.ready, result._until = self.ready.copy(), self._until.copy()
-        result._firsts, result._ends = self._firsts.copy(), self._ends.copy()
-        return result
+    def detach(self) -> None:
+        self.ready, self._until = self.ready.copy(), self._until.copy()
+        self._firsts, self._ends = self._firsts.copy(), self._ends.copy()
 
     def until(self, words: Span) -> float:
         """Cycle from which the words may be overwritten."""
@@ -158,7 +152,7 @@ class _Piece(Struct):
         return self.at[first] if first < len(self.at) else self.last
 
 
-class Progress:
+class Progress(Forking):
     """Completed rows (or words) of maps by DFG index.
 
     One `_Piece` per producing layer and channel blocks.
@@ -167,12 +161,11 @@ class Progress:
     def __init__(self) -> None:
         self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}
 
-    def fork(self) -> "Progress":
-        """A copy that goes its own way."""
-        result = Progress()
-        for value, pieces in self._maps.items():
-            result._maps[value] = {key: piece.fork() for key, piece in pieces.items()}
-        return result
+    def detach(self) -> None:
+        self._maps = {
+            value: {key: piece.fork() for key, piece in pieces.items()}
+            for value, pieces in self._maps.items()
+        }
 
     def add(self, value: int, producer: int, blocks: Span, rows: int, at: float) -> None:
         """Note that the first `rows` rows of channel blocks are complete at cycle `at`."""

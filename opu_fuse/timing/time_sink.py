@@ -7,7 +7,6 @@ instruction words after the first, and waits for memory that later maps reuse.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from copy import copy
 from math import inf, prod
 
 from opu_fuse.hw import unit_rates
@@ -15,6 +14,7 @@ from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
+from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
@@ -29,11 +29,12 @@ from opu_fuse.tile_schedule.sink import (
 )
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
-from opu_fuse.tiling.estimate import halo_load_cycles, halo_store_cycles, post_cycles
+from opu_fuse.tiling.estimate import halo_store_cycles
 from opu_fuse.tiling.im2row import Piece
-from opu_fuse.tiling.tile import Rect, Span, ceil_div, images_of
+from opu_fuse.tiling.tile import Rect, Span, ceil_div
 from opu_fuse.timing.array_sweeps import compute_timing
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
+from opu_fuse.timing.post_iterations import iteration_cycles
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 
@@ -44,11 +45,11 @@ FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
 
-class TooLate(Exception):  # noqa: N818  no error
+class TooLate(Exception):
     """The array completes a tile after the deadline."""
 
 
-class TimeSink:
+class TimeSink(Forking):
     """Cycles of the engines.
 
     deadline: of the array's tiles; swept: cycles in which the array computes.
@@ -62,7 +63,7 @@ class TimeSink:
         self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
-        self._widths = {space: hw.word_bytes for space in CONSTANTS}
+        self._widths: dict[Space, int] = dict.fromkeys(CONSTANTS, hw.word_bytes)
         self._widths[Space.WEIGHT] = hw.buffers.weight.width
         self._name_buffers()
         self.memory = Memory(hw.dram.rate)
@@ -102,17 +103,15 @@ class TimeSink:
         )
         self._weights, self._pre = self._constants[Space.WEIGHT], self._constants[Space.PRE]
 
-    def fork(self) -> "TimeSink":
-        """A copy that goes its own way. It must not be within a fused stack."""
-        result = copy(self)
-        result._buffers = {space: buffer.fork() for space, buffer in self._buffers.items()}
-        result._constants = {space: each.fork() for space, each in self._constants.items()}
-        result._name_buffers()
-        result.memory, result.spent = self.memory.fork(), self.spent.copy()
-        result._stored, result._resident = self._stored.fork(), self._resident.fork()
-        result._storage, result._halos = self._storage.copy(), self._halos.copy()
-        result._sweeps, result._iterations = self._sweeps.copy(), self._iterations.copy()
-        return result
+    def detach(self) -> None:
+        """Copy all that changes; not within a fused stack."""
+        self._buffers = {space: buffer.fork() for space, buffer in self._buffers.items()}
+        self._constants = {space: each.fork() for space, each in self._constants.items()}
+        self._name_buffers()
+        self.memory, self.spent = self.memory.fork(), self.spent.copy()
+        self._stored, self._resident = self._stored.fork(), self._resident.fork()
+        self._storage, self._halos = self._storage.copy(), self._halos.copy()
+        self._sweeps, self._iterations = self._sweeps.copy(), self._iterations.copy()
 
     def stack(self, stack: FusedStack) -> None:
         """Start a fused stack: reset the completion cycles of its layers."""
@@ -348,22 +347,13 @@ class TimeSink:
 
     def _iteration_cycles(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
         """Cycles of the iterations over a block, per instruction of a tile; memoised."""
-        hw, shape = self._hw, layer.shape
         pieces = ()
         if isinstance(to, LineBuffer):
             pieces = tuple(count for _, count, _ in to.written(rect.row, rect.rows))
-        key = id(layer), rect if shape.pool else (rect.rows, rect.cols), pieces
-        if key in self._iterations:
-            return self._iterations[key]
-        cols = ceil_div(rect.cols, shape.stored_px)
-        images = images_of(shape, rect.rows) if shape.pool else 1
-        counts, first = list(pieces or (rect.rows // images,) * images), []
-        if shape.reads_halo(rect.row):
-            first = [halo_load_cycles(shape, hw, cols)]
-            counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
-        window = shape.pool_window.kernel[0]
-        iterations = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
-        return self._iterations.setdefault(key, iterations)
+        key = id(layer), rect if layer.shape.pool else (rect.rows, rect.cols), pieces
+        if key not in self._iterations:
+            self._iterations[key] = iteration_cycles(layer.shape, rect, pieces, self._hw)
+        return self._iterations[key]
 
     def _run(self, start: float, counts: Sequence[tuple[int, int]], layer: TiledLayer) -> None:
         """Run post instructions. counts: iterations' cycles of a channel block, blocks, of each."""

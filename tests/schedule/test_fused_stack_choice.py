@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import combinations
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -107,11 +108,11 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
     outputs = [work.output for unit in search.units for work in unit.layers]
     timed = []
 
-    def noted(units, _):
+    def noted(units, *_):
         timed.append(units)
-        return defaultdict(float), 0.0
+        return defaultdict(float)
 
-    monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", noted)
+    monkeypatch.setattr(fused_stack_choice, "cycles_by_layer", noted)
     tried = [*search.trials(chain)]
     assert len(timed) == len(tried) > 0
     for units in timed:
@@ -147,12 +148,12 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
     search, _ = chain_of(in_a_row(10), slow(TINY, 2), monkeypatch)
     outputs = [unit.layers[0].output for unit in search.units]
 
-    def walked(near, _):
+    def walked(near, *_):
         found = [work.output for unit in near for work in unit.layers]
         assert found == outputs[slice(*timed)]
-        return dict.fromkeys(found, 10.0), 0.0
+        return dict.fromkeys(found, 10.0)
 
-    monkeypatch.setattr(fused_stack_choice, "cycles_and_memory", walked)
+    monkeypatch.setattr(fused_stack_choice, "cycles_by_layer", walked)
     part = search.units[first:end]
     layers = tuple(unit.layers[0] for unit in part)
     stack = FusedStack(layers=layers, stored=(), line_buffers=(), load_rows=1, slots=())
@@ -173,15 +174,17 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
 def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monkeypatch):
     """The clock of each strip is given, the walk finds the second that it times the fastest."""
     search, _ = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    clock, tried = iter(clocks), []
+    clock, tried = dict(zip(fused_stack_choice.STRIPS, clocks, strict=True)), []
 
     def walked(units, _):
         tried.append(units[0].stack.cycles)
         return float(len(tried) != 2)
 
-    def ordered(layers, *_):
-        return SimpleNamespace(layers=layers, cycles=next(clock))
+    def ordered(layers, rows, parts, limit=inf):
+        cycles = clock[rows, parts]
+        return SimpleNamespace(layers=layers, cycles=cycles) if cycles <= limit else None
 
+    monkeypatch.setattr(search.strips, "size", lambda *_: SimpleNamespace(cycles=0.0))
     monkeypatch.setattr(search.strips, "ordered", ordered)
     monkeypatch.setattr(fused_stack_choice, "cycles", walked)
     search.strips.fastest.clear()
@@ -191,22 +194,36 @@ def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monke
     assert some(chosen).cycles == (timed[1] if timed else 100)
 
 
+def test_what_is_not_near_the_fastest_is_given_up_and_nothing_else(monkeypatch):
+    search, _ = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    given_up, strips = 0, search.strips
+    for first, end in combinations(range(len(search.units) + 1), 2):
+        layers = [unit.layers[0] for unit in search.units[first:end]]
+        found = fused_stack_choice._ordered(layers, strips)
+        every = [strips.ordered(layers, *strip) for strip in fused_stack_choice.STRIPS]
+        every = sorted((x for x in every if x is not None), key=lambda stack: stack.cycles)
+        near = [x for x in every[: fused_stack_choice.TIMED] if x.cycles <= 1.03 * every[0].cycles]
+        assert [stack for stack, _ in found][: len(near)] == near
+        given_up += len(every) - len(found)
+    assert given_up
+
+
 def test_layers_like_others_before_are_cut_as_those(monkeypatch):
     """Which strips are best is asked once of layers that differ by nothing but their weights."""
     hw = slow(TINY, 2)
     search, _ = chain_of(inverted(), hw, monkeypatch)
     works, strips = [unit.layers[0] for unit in search.units[:2]], search.strips
     tried = []
-    real = strips.size
-    monkeypatch.setattr(strips, "size", lambda w, *s: tried.append(s) or real(w, *s))
+    real = strips.ordered
+    monkeypatch.setattr(strips, "ordered", lambda w, *s: tried.append(s) or real(w, *s))
     strips.fastest.clear()
     first = fused_stack_choice._timed(works, strips)
-    assert len(tried) == len(fused_stack_choice.STRIPS)
-    again = fused_stack_choice._timed(works, strips)
-    assert len(tried) == len(fused_stack_choice.STRIPS) + 1
-    assert again == first
+    count = len(tried)
+    assert count > 1
+    assert fused_stack_choice._timed(works, strips) == first
+    assert len(tried) == count
     fused_stack_choice._timed(works[:1], strips)
-    assert len(tried) == 2 * len(fused_stack_choice.STRIPS) + 1
+    assert len(tried) > count
 
 
 @pytest.mark.parametrize(("gain_of_half", "taken"), [(90.0, [4]), (110.0, [2, 2])])
@@ -239,7 +256,7 @@ def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
     search, chain = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     assert [*search.trials(chain)]
     search.strips.fastest.clear()
-    monkeypatch.setattr(Order, "schedule", lambda _: None)
+    monkeypatch.setattr(Order, "schedule", lambda *_: None)
     assert not [*search.trials(chain)]
 
 

@@ -1,6 +1,7 @@
 """The order of the slots of a fused stack: legal, nearly the fastest, found in linear time."""
 
 from itertools import pairwise
+from math import inf
 
 import pytest
 
@@ -20,8 +21,8 @@ def orders(model, hw, monkeypatch):
     found = []
     real = Order.schedule
 
-    def noted(order):
-        result = real(order)
+    def noted(order, limit=inf):
+        result = real(order, limit)
         if result is not None:
             found.append((order, *result))
         return result
@@ -63,6 +64,19 @@ def test_orders_are_nearly_as_fast_as_the_best_one(monkeypatch):
         found_best = order.schedule()
         assert found_best is not None
         assert cycles <= 1.03 * found_best[1]
+
+
+def test_a_limit_changes_no_order_and_ends_the_search_for_slower_ones(monkeypatch):
+    steps = []
+    for order, *_ in orders(inverted(), slow(TINY, 2), monkeypatch):
+        slots, cycles = order.schedule()
+        assert order.schedule(cycles) == (slots, cycles)
+        with monkeypatch.context() as patched:
+            real = Order._after
+            patched.setattr(Order, "_after", lambda *x, real=real: steps.append(1) or real(*x))
+            assert order.schedule(0.8 * cycles) is None
+            assert len(steps) < len(slots) * interleave.BEAM
+        steps.clear()
 
 
 def test_of_many_slots_fewer_orders_are_kept(monkeypatch):

@@ -1,5 +1,7 @@
 """Layers at which the array waits have tiles for which it waits less: the same bits, sooner."""
 
+from math import inf
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,8 +11,9 @@ from opu_fuse.bundle.derived_facts import instruction_texts
 from opu_fuse.exploring.design import WHOLE
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule import plan, timed_tiles
+from opu_fuse.schedule import plan
 from opu_fuse.sim.cycle.run import run_cycle
+from opu_fuse.timing.segment_cycles import Trials, cycles
 from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.networks.narrow_branches import block
 
@@ -74,20 +77,33 @@ def test_a_batch_has_the_bits_of_its_images(rng):
 
 def test_equal_blocks_are_timed_once(monkeypatch):
     timed = []
-    real = timed_tiles.saved
-
-    def counted(old, new, hw, known):
-        before = len(known)
-        result = real(old, new, hw, known)
-        timed.append(len(known) - before)
-        return result
-
-    monkeypatch.setattr(timed_tiles, "saved", counted)
+    real = Trials.cycles
+    monkeypatch.setattr(Trials, "cycles", lambda *given: timed.append(1) or real(*given))
     compile_model(stage(4), HW)
-    few = sum(timed)
+    few = len(timed)
     timed.clear()
     compile_model(stage(7), HW)
-    assert sum(timed) == few
+    assert few
+    assert len(timed) == few
+
+
+@pytest.mark.parametrize("machine", ["opu-1024a", "opu-light"])
+def test_what_is_shared_or_given_up_changes_no_time(monkeypatch, machine):
+    """What tiles of a layer share is timed once, and those that are too late not to the end."""
+    late = []
+    real = Trials.cycles
+
+    def checked(trials, units, shared, limit=inf):
+        result, whole = real(trials, units, shared, limit), cycles(units, trials._hw)
+        assert result == whole or (result == inf and whole > limit)
+        late.append(result == inf)
+        return result
+
+    monkeypatch.setattr(Trials, "cycles", checked)
+    compile_model(block(16, 8, (80, 80), first=32), load_hw(machine))
+    compile_model(zoo.build("mobilenet_v2", image=64), load_hw(machine))
+    assert any(late)
+    assert not all(late)
 
 
 @pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd", "squeezenet"])
