@@ -1,6 +1,7 @@
 """Tables: any function of one int8 value, as its 256 results."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -26,12 +27,12 @@ def table_entries(dfg: Dfg, index: int) -> np.ndarray:
     """
     node = dfg[index]
     x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
-    source, result = dfg[node.operands[0]].value, node.value
+    nodes, tensors = body_of(node)
+    source, result = _ends(nodes, tensors)
     entered, left = f"{source}:int8", f"{result}:int8"
     constants: dict[str, np.ndarray] = {}
     dequantise = rounding("", entered, source, x, constants)[1]
     quantise = rounding(result, left, "", y, constants)[0]
-    nodes, tensors = body_of(node)
     tensors += [onnx.numpy_helper.from_array(data, name) for name, data in constants.items()]
     graph = helper.make_graph(
         [dequantise, *nodes, quantise],
@@ -47,6 +48,17 @@ def table_entries(dfg: Dfg, index: int) -> np.ndarray:
         what = f"ONNX Runtime cannot run {node.title}: {str(error).splitlines()[0]}"
         raise ModelError(node.name, what, "check the model with onnx.checker") from error
     return np.frombuffer(outcome, np.int8)
+
+
+def _ends(
+    nodes: Sequence[onnx.NodeProto], constants: Sequence[onnx.TensorProto]
+) -> tuple[str, str]:
+    """Names of operand and result in a function's ONNX nodes: a call that is computed again has
+    other ones.
+    """
+    inner = {"", *(t.name for t in constants), *(name for node in nodes for name in node.output)}
+    source = next(name for node in nodes for name in node.input if name not in inner)
+    return source, nodes[-1].output[0]
 
 
 @functools.lru_cache(maxsize=1024)

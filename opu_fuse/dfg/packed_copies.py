@@ -1,22 +1,30 @@
 """Copies of narrow maps for readers that want several pixels in a word.
 
 A copy is a shuffle that leaves every channel in its place: the array computes it and packs the
-pixels, and it forwards its operand's integers.
+pixels, and it forwards its operand's integers. A part of a map that a point convolution computes is
+computed again instead, by a convolution of its channels alone (`AGAIN` in its attributes).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
+import numpy as np
 from msgspec.structs import replace
 
 from opu_fuse.dfg.copy_node import copy_node
-from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.dfg.views import feature_shape
 
+AGAIN = "again"
+"""Attribute of a convolution that computes channels of another one: its products are none of the
+model's."""
+_ACTIVATIONS = frozenset({"table", "relu", "clip", "leaky_relu"})
+
 
 def is_copy(node: Node) -> bool:
-    """Whether a shuffle leaves every channel in its place."""
-    return node.op == "shuffle" and node.attrs["order"] == _in_place(node)
+    """Whether a node computes a value that exists, with other pixels in a word."""
+    in_place = node.op == "shuffle" and node.attrs["order"] == _in_place(node)
+    return in_place or AGAIN in node.attrs
 
 
 def _in_place(node: Node) -> tuple[int, ...]:
@@ -29,15 +37,93 @@ def copy_name(dfg: Dfg, value: int) -> str:
     return f"{dfg[value].name}/packed"
 
 
-def with_packed_copies(dfg: Dfg, readers: Iterable[tuple[int, int]]) -> Dfg:
-    """A graph in which these convolutions read copies: (index of the value, of a convolution)."""
+def layer_of_part(dfg: Dfg, value: int) -> tuple[Node, ...]:
+    """The point convolution, its bias and activations that compute a map of which a Split cuts a
+    value; () for other values.
+    """
+    split = dfg[dfg[value].operands[0]] if dfg[value].kind is Kind.TUPLE_GET else None
+    if split is None or split.op != "split" or split.attrs["axis"] != 1:
+        return ()
+    node, after = dfg[split.operands[0]], list[Node]()
+    while node.op in _ACTIVATIONS and len(node.operands) == 1:
+        after.append(node)
+        node = dfg[node.operands[0]]
+    if node.owner is not None:
+        after.append(node)
+        node = dfg[node.owner]
+    layer, attrs = (node, *reversed(after)), node.attrs
+    if node.op != "conv" or attrs["group"] > 1 or any(attrs["pads"]):
+        return ()
+    point = attrs["kernel"] == attrs["strides"] == (1, 1)
+    constants = [dfg[i] for each in layer for i in each.operands[1:]]
+    rows = all(c.const is not None and len(c.const) == node.shape[1] for c in constants)
+    return layer if point and rows else ()
+
+
+def with_packed_copies(
+    dfg: Dfg, readers: Iterable[tuple[int, int]], again: Collection[int] = ()
+) -> Dfg:
+    """A graph in which these convolutions read copies: (index of the value, of a convolution).
+
+    again: values that are computed again instead of copied; they have a `layer_of_part`.
+    """
     nodes, copies = list(dfg.nodes), dict[int, int]()
     for value, reader in readers:
         if value not in copies:
-            name, index = copy_name(dfg, value), len(nodes)
-            order = {"order": _in_place(dfg[value])}
-            nodes.append(copy_node(dfg, value, name, "shuffle", order, index=index, reader=reader))
-            copies[value] = index
+            name = copy_name(dfg, value)
+            if value in again:
+                nodes += _computed_again(dfg, value, name, len(nodes))
+            else:
+                attrs, index = {"order": _in_place(dfg[value])}, len(nodes)
+                nodes.append(
+                    copy_node(dfg, value, name, "shuffle", attrs, index=index, reader=reader)
+                )
+            copies[value] = len(nodes) - 1
         _, *others = nodes[reader].operands
         nodes[reader] = replace(nodes[reader], operands=(copies[value], *others))
     return renumbered(dfg, nodes)[0]
+
+
+def _computed_again(dfg: Dfg, value: int, name: str, index: int) -> Iterator[Node]:
+    """The nodes of a `layer_of_part`, with the channels of that part alone.
+
+    name: of the convolution; index: of the first node.
+    """
+    conv, *after = layer_of_part(dfg, value)
+    part = dfg[value]
+    first = sum(dfg[part.operands[0]].attrs["sizes"][: part.attrs["index"]])
+    channels = slice(first, first + feature_shape(part.shape)[0])
+    made = {conv.operands[0]: conv.operands[0]}
+    for node in (conv, *after):
+        operands = list[int]()
+        for operand in node.operands:
+            if operand not in made:
+                constant = _rows(dfg[operand], channels, f"{name}/{dfg[operand].name}", index)
+                made[operand], index = index, index + 1
+                yield constant
+            operands.append(made[operand])
+        own = name if node is conv else f"{name}/{node.name}"
+        yield replace(
+            node,
+            index=index,
+            name=own,
+            operands=tuple(operands),
+            shape=part.shape,
+            value=own,
+            tensor="",
+            owner=None if node.owner is None else made[node.owner],
+            attrs={**node.attrs, AGAIN: True} if node is conv else node.attrs,
+            ir_node=None if node is conv else node.ir_node,
+        )
+        made[node.index], index = index, index + 1
+
+
+def _rows(constant: Node, channels: slice, name: str, index: int) -> Node:
+    """The weights or biases of some output channels."""
+    assert constant.const is not None
+    const, quant = np.ascontiguousarray(constant.const[channels]), constant.quant
+    if quant is not None and quant.axis == 0:
+        quant = replace(quant, scale=quant.scale[channels])
+    return replace(
+        constant, index=index, name=name, value=name, shape=const.shape, const=const, quant=quant
+    )

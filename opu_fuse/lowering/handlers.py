@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.packed_copies import AGAIN
 from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -213,7 +214,7 @@ def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> Non
     assert weight is not None
     draft.on_array(node)
     rows, cols = size or draft.pre_pool[1:]
-    draft.macs = 0 if "choice" in node.attrs else weight.size * rows * cols
+    draft.macs = 0 if {"choice", AGAIN} & {*node.attrs} else weight.size * rows * cols
 
 
 def _by_value(draft: Draft, node: Node) -> None:

@@ -6,7 +6,7 @@ are computed into the same banks of partial sums meanwhile (`tiling/shared_banks
 tile schedule decides whether that is faster.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct, field
@@ -23,7 +23,7 @@ from opu_fuse.schedule.head_pipelines import attentions, with_pipelines
 from opu_fuse.schedule.segment_order import SegmentSteps
 from opu_fuse.schedule.tile_choice import Tiling, retiled, with_uses
 from opu_fuse.schedule.unit_order import UnitOrder
-from opu_fuse.tiling.shared_banks import shared_tiles
+from opu_fuse.tiling.shared_banks import shared_tiles, whole_input_tiles
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import Known, saved
 
@@ -100,6 +100,7 @@ def _with_partners(
             if better is None:
                 break
             now, norm = better
+    now = _last_readers_joined(now, norms, order, found, hw)
     now = _norms_first(now, order, found, hw)
     now = with_pipelines(now, heads, order, found.cycles, hw)
     gain, near = saved(units, now, hw, found.cycles) if now != units else (0.0, 0.0)
@@ -125,13 +126,46 @@ def _last_readers_last(
     """What reads a norm, and is read by no unit itself, after all others: more of them may be
     partners of the norm. Products of two maps remain, as partners of the next norm.
     """
+    last = _last_readers(units, norms, order)
+    return sorted(units, key=lambda unit: unit in last)
+
+
+def _last_readers(
+    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
+) -> list[PlannedUnit]:
+    """Units that read a norm, and that no other unit reads; without products of two maps."""
     readers = {group for norm in norms for group in order.readers(norm)}
+    after_norm = (unit for unit in units if not readers.isdisjoint(unit.groups))
+    return [u for u in after_norm if not order.readers(u) and u.layers[0].second is None]
 
-    def is_last(unit: PlannedUnit) -> bool:
-        after_norm = not readers.isdisjoint(unit.groups)
-        return after_norm and not order.readers(unit) and unit.layers[0].second is None
 
-    return sorted(units, key=is_last)
+def _last_readers_joined(
+    units: Sequence[PlannedUnit],
+    norms: Sequence[PlannedUnit],
+    order: UnitOrder,
+    found: _Found,
+    hw: HwSpec,
+) -> Sequence[PlannedUnit]:
+    """The last readers of norms as partners of later norms, where that is faster: they load maps of
+    few channels, for which the array waits where they run alone.
+    """
+    now, normalised = units, {norm.groups[-1] for norm in norms}
+    for reader in _last_readers(units, norms, order):
+        at = now.index(reader)
+        rest = [*now[:at], *now[at + 1 :]]
+        alone, near = saved(now, rest, hw, found.cycles)
+        best, most = now, RESOLUTION * near
+        earlier = (i for i in order.between(now, at) if i < at and _is_plain(reader))
+        for i in (i for i in earlier if now[i].groups[-1] in normalised):
+            *others, norm = [(layer.shape, layer.tile) for layer in now[i].layers]
+            tiles = whole_input_tiles(norm, others, reader.layers[0].shape, hw)
+            for unit in _joined(reader, now[i], tiles, hw):
+                joined = [*rest[:i], unit, *rest[i + 1 :]]
+                gain = alone + saved(rest, joined, hw, found.cycles)[0]
+                if gain > most:
+                    best, most = joined, gain
+        now = best
+    return now
 
 
 def _norms_first(
@@ -160,7 +194,7 @@ def _with_a_partner(
     partners = [i for i in order.between(now, at) if _keeps_array_busy(now[i])]
     best, most = None, 0.0
     for i in sorted(partners, key=lambda i: -now[i].layers[0].estimate.spare(hw))[:_TRIED]:
-        for unit in _joined(now[i], norm, found, hw):
+        for unit in _joined(now[i], norm, _tiles(now[i], norm, found, hw), hw):
             changed = [unit if j == i else other for j, other in enumerate(now) if j != at]
             gain, near = saved(now, changed, hw, found.cycles)
             if gain > max(most, RESOLUTION * near):
@@ -168,16 +202,24 @@ def _with_a_partner(
     return best
 
 
-def _joined(
+def _tiles(
     partner: PlannedUnit, norm: PlannedUnit, found: _Found, hw: HwSpec
-) -> Iterator[PlannedUnit]:
-    """Yield a norm's unit with a further partner, in tiles of several widths."""
+) -> Sequence[tuple[Tile, Tile]]:
+    """Tiles of a norm and of a further partner, several widths."""
     (other,), (*others, own) = partner.layers, norm.layers
     key = tuple([(layer.shape, layer.tile) for layer in (own, *others, other)])
     if key not in found.tiles:
         found.tiles[key] = shared_tiles(key[0], key[1:-1], other.shape, hw)
+    return found.tiles[key][:_WIDTHS]
+
+
+def _joined(
+    partner: PlannedUnit, norm: PlannedUnit, tiles: Iterable[tuple[Tile, Tile]], hw: HwSpec
+) -> Iterator[PlannedUnit]:
+    """Yield a norm's unit with a further partner. tiles: of the norm, of the partner."""
+    (other,), (*others, own) = partner.layers, norm.layers
     groups = *norm.groups[:-1], *partner.groups, norm.groups[-1]
-    for tile, added in found.tiles[key][:_WIDTHS]:
+    for tile, added in tiles:
         layers = *others, other.with_tile(added, hw), own.with_tile(tile, hw)
         yield PlannedUnit(layers=layers, interleaved=True, groups=groups)
 
@@ -192,9 +234,14 @@ def _is_norm(unit: PlannedUnit) -> bool:
 
 
 def _keeps_array_busy(unit: PlannedUnit) -> bool:
-    layer = unit.layers[0]
-    busy = layer.estimate.compute_cycles > layer.estimate.post_cycles
-    return _alone(unit) and layer.shape.array and not layer.shape.passes and busy
+    cost = unit.layers[0].estimate
+    return _is_plain(unit) and cost.compute_cycles > cost.post_cycles
+
+
+def _is_plain(unit: PlannedUnit) -> bool:
+    """Whether a unit is a layer on the array without a norm."""
+    shape = unit.layers[0].shape
+    return _alone(unit) and shape.array and not shape.passes
 
 
 def _alone(unit: PlannedUnit) -> bool:

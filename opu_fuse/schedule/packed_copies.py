@@ -1,10 +1,11 @@
-"""Narrow maps that share words with others are copied to words of several pixels, where that is
-faster.
+"""Narrow maps that share words with others are copied to words of several pixels, or computed again
+in such words, where that is faster.
 
 A map that a Concat joins or a Split cuts has one pixel in a word, so that all its readers find its
 channels in the same lanes. A convolution of few channels that reads it leaves most of the array
 idle: data fetch reads two words a cycle, so it computes two pixels at a time, and four from a copy
-with four pixels in a word.
+with four pixels in a word. If the map is a part of one that a point convolution computes from words
+of several pixels, that is faster than a copy, which reads one pixel at a time.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from heapq import nlargest
 from math import prod
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.packed_copies import copy_name, with_packed_copies
+from opu_fuse.dfg.packed_copies import copy_name, layer_of_part, with_packed_copies
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -28,6 +29,7 @@ _TRIED = 8
 """Copies that are tried, those for the longest convolutions: each fuses the graph once more."""
 
 _WHY = "copied with several pixels in a word: a convolution of few channels reads it"
+_AGAIN = "computed again with several pixels in a word: a convolution of few channels reads it"
 
 
 def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) -> Fused:
@@ -37,14 +39,15 @@ def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) 
         return fused
     taken: list[tuple[int, int]] = []
     narrow = nlargest(_TRIED, _narrow_readers(dfg, fused[2], hw))
+    again = {value for _, value, _ in narrow if _reads_slots(dfg, value, fused[2], hw)}
     before = _cycles(fused[2].tiling, hw) if narrow else 0.0
     for _, value, reader in narrow:
-        graph = with_packed_copies(dfg, [*taken, (value, reader)])
+        graph = with_packed_copies(dfg, [*taken, (value, reader)], again)
         tried = fuse(graph)
         name, after = copy_name(dfg, value), _cycles(tried[2].tiling, hw)
         on_host = {tried[0][op.node].name for op in tried[1].host}
         if name not in on_host and after < before:
-            why = {**fused[1].rewrites, name: _WHY}
+            why = {**fused[1].rewrites, name: _AGAIN if value in again else _WHY}
             fused = tried[0], dataclasses.replace(tried[1], rewrites=why), tried[2]
             before = after
             taken.append((value, reader))
@@ -68,6 +71,17 @@ def _narrow_readers(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int,
             continue
         if _is_narrow(layer, most, hw):
             yield parts[0].estimate.compute_cycles, node.operands[0], node.index
+
+
+def _reads_slots(dfg: Dfg, value: int, fitted: Fitted, hw: HwSpec) -> bool:
+    """Whether a value is part of what a point convolution computes from words of several pixels."""
+    names = {node.name for node in layer_of_part(dfg, value)[:1]}
+    layers = (parts[0].layer for parts in fitted.tiling.layers.values())
+    return any(
+        layer.shape.slot < hw.word_bytes
+        for layer in layers
+        if layer.anchor is not None and fitted.dfg[layer.anchor].name in names
+    )
 
 
 def _is_narrow(layer: Layer, most: int, hw: HwSpec) -> bool:

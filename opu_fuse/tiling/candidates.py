@@ -388,7 +388,7 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
         if shape.needed is not None:  # of all blocks: they differ
             work.setdefault(weight_rows(shape, mode, hw, (first, last - first), blocks), index)
             continue
-        segments = input_segments(shape, mode, hw, first, last - first)
+        segments = input_segments(shape, mode, hw, first, last - first) * shape.sweeps(mode)
         work.setdefault(segments * output_groups(shape, mode, hw, typical, blocks), index)
     best = work[min(work)]
     yield best, False

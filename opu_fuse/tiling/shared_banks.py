@@ -19,7 +19,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tiling.candidates import Fit, candidates, overflow
 from opu_fuse.tiling.estimate import PIECE_LATENCY, Estimate, estimate
-from opu_fuse.tiling.tile import Tile, ceil_div, feature_words
+from opu_fuse.tiling.tile import Tile, ceil_div, feature_words, input_blocks, output_blocks
 
 Tiled = tuple[Shape, Tile]
 
@@ -70,6 +70,25 @@ def shared_tiles(
 def slot_widths(norm: Shape, tile: Tile, hw: HwSpec) -> list[Tile]:
     """Tiles of a norm of other widths, the widest that leave words of a bank."""
     return [*_narrower(norm, tile, hw)]
+
+
+def whole_input_tiles(
+    norm: Tiled, others: Sequence[Tiled], added: Shape, hw: HwSpec
+) -> Iterator[tuple[Tile, Tile]]:
+    """Yield tiles of the norm of several widths, and the largest tile of an added layer that reads
+    its whole input at a time, where a bank holds both.
+    """
+    _, blocks = input_blocks(added, hw.word_channels, 0, output_blocks(added, hw))
+    tiles = _others(added, hw, hw.buffers.psum.bank_words - 1)
+    whole = [t for t in tiles if t.in_blocks == blocks and t.kernel == added.window.kernel]
+    if not whole:
+        return
+    tile = min(whole, key=lambda t: t.pieces(added, hw))
+    for own in _narrower(*norm, hw):
+        layers, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
+        words = sum(_words(*each, slots, hw) for each in (*layers, (added, tile)))
+        if tile.pieces(added, hw) <= slots > 1 and words <= hw.buffers.psum.bank_words:
+            yield own, tile
 
 
 @lru_cache(maxsize=1024)

@@ -37,8 +37,32 @@ LEFT = {
     "a factor for each channel": PARTS + "[f] s = Mul (q, row) [m] y = MatMul (s, kt)",
     "an output": PARTS + "[m] s = MatMul (q, kt) [f] y = Mul (s, half)",
 }
+HEADS = "[g] a = Gemm <transB = 1> (x, w1, b) [h] c = Gemm <transB = 1> (x, w2, b) "
+SUMS = {  # nodes -> how many factors remain
+    "the mean of two heads": (HEADS + "[s] t = Add (a, c) [f] y = Div (t, three)", 0),
+    "one factor that is read": (
+        HEADS + "[s] t = Add (a, c) [f] z = Mul (t, half) [r] y = Tanh (z)",
+        0,
+    ),
+    "another reader of a head": (
+        HEADS + "[s] t = Add (a, c) [f] z = Mul (t, half) [m] y = Sub (z, a)",
+        1,
+    ),
+    "a sum that others read": (
+        HEADS + "[s] t = Add (a, c) [f] z = Mul (t, half) [r] n = Tanh (t) [m] y = Sub (z, n)",
+        1,
+    ),
+    "a head twice": (HEADS + "[s] t = Add (a, a) [f] z = Mul (t, half) [m] y = Sub (z, c)", 1),
+    "an operand of no layer": (
+        HEADS + "[r] n = Tanh (c) [s] t = Add (a, n) [f] y = Mul (t, half)",
+        1,
+    ),
+}
 CONSTANTS = {
     "weight": np.random.default_rng(1).standard_normal((6, 16)).astype(np.float32),
+    "w1": np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32),
+    "w2": np.random.default_rng(3).standard_normal((4, 6)).astype(np.float32),
+    "b": np.linspace(-1, 1, 4, dtype=np.float32),
     "bias": np.linspace(-1, 1, 16, dtype=np.float32),
     "heads": np.array([2, 3, 2, 2, 4], np.int64),
     "i0": np.array(0, np.int64),
@@ -72,3 +96,16 @@ def test_a_factor_goes_into_the_layer(name: str, onnx_text: Text, canonical: Can
 @pytest.mark.parametrize("name", LEFT)
 def test_a_factor_of_what_others_read_stays(name: str, onnx_text: Text, canonical: Canonical):
     assert "Mul" in kinds(onnx_text, canonical, LEFT[name])
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_factor_of_a_sum_goes_into_both_layers_or_stays(
+    name: str, onnx_text: Text, canonical: Canonical
+):
+    nodes, left = SUMS[name]
+    words = nodes.replace(",", " ").replace("(", " ").replace(")", " ").split()
+    used = {name: data for name, data in CONSTANTS.items() if name in words}
+    model = onnx_text(f"g (float[1, 6] x) => (float[1, 4] y) {{ {nodes} }}", **used)
+    graph = canonical(model).graph
+    assert sum(n.op_type in {"Mul", "Div"} for n in graph) == left
+    assert [v.name for v in graph.outputs] == ["y"]

@@ -20,7 +20,7 @@ from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.shared_banks import due, shared_tiles
 from opu_fuse.timing import segment_cycles
 from tests.exact import assert_batch_has_single_bits, assert_exact
-from tests.hw.norm_machine import norm_machine
+from tests.hw.norm_machine import norm_machine, split_norm_machine
 from tests.networks import attention_blocks as blocks
 from tests.schedule.single_layer import make_shape
 
@@ -142,6 +142,23 @@ def test_what_reads_a_norm_last_leaves_it_the_layers_after(machine, rng, monkeyp
     assert not before.plan.co_scheduled
     cycles = [run_cycle(c.bundle, machine).counters["cycles"] for c in (found, before)]
     assert cycles[0] < cycles[1]
+
+
+def test_what_reads_norms_last_may_run_next_to_a_later_norm(rng, monkeypatch):
+    hw, model = split_norm_machine(), blocks.distances("split")
+    alone = compile_model(model, hw)
+    monkeypatch.setattr(co_scheduled_norms, "RESOLUTION", -9.0)  # slower units are taken, too
+    found = compile_model(model, hw)
+    assert not _sums_next_to_norms(alone)
+    assert _sums_next_to_norms(found)
+    assert_exact(found, hw, rng, (None, 1, 2))
+
+
+def _sums_next_to_norms(found):
+    """Convolutions of joined bins that run next to a softmax."""
+    nodes, dfg = members(found.partition), found.dfg
+    names = {dfg[node].name for group in found.plan.co_scheduled for node in nodes[group]}
+    return [name for name in names if name.endswith("sides")]
 
 
 def test_images_of_a_batch_have_the_bits_of_each(machine, rng):

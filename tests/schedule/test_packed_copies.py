@@ -7,8 +7,10 @@ from itertools import count
 import pytest
 
 from opu_fuse.hw.spec.load_spec import load_hw
+from opu_fuse.model.effort import multiplications
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import packed_copies
+from opu_fuse.sim.cycle.run import run_cycle
 from tests.exact import assert_exact
 from tests.hw.norm_machine import four_pixel_machine
 from tests.networks.narrow_branches import block
@@ -39,6 +41,40 @@ def test_a_copy_with_four_pixels_in_a_word_has_the_golden_models_bits(size, rng)
     assert (shapes[COPY].px, shapes[COPY].repacks) == (4, True)
     assert (shapes["in"].slot, shapes["in"].px) == (4, 4)
     assert_exact(found, hw, rng, (None, 1))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("size", [(5, 8), (6, 13), (1, 1), (3, 2)])
+@pytest.mark.parametrize(("first", "again"), [(3, True), (8, True), (9, False)])
+def test_half_of_a_map_is_computed_again_from_words_of_several_pixels(size, first, again, rng):
+    """A word of 16 lanes holds two pixels of eight channels."""
+    hw = four_pixel_machine()
+    found = compile_model(block(4, 4, size, first=first), hw)
+    shape = shapes_of(found)[COPY]
+    assert (shape.px, shape.repacks, shape.slot < hw.word_bytes) == (4, True, again)
+    assert ("again" in found.partition.rewrites[COPY]) == again
+    assert_exact(found, hw, rng, (None, 1))
+
+
+@pytest.mark.usefixtures("always")
+def test_what_is_computed_again_counts_no_multiplications(monkeypatch):
+    model, hw = block(4, 4, (6, 8), first=4), four_pixel_machine()
+    again = compile_model(model, hw)
+    monkeypatch.setattr(packed_copies, "_reads_slots", lambda *_: False)
+    copied = compile_model(model, hw)
+    for found in (again, copied):
+        calls = [n.ir_node for n in found.dfg.calls if n.ir_node is not None and n.owner is None]
+        assert sum(group.macs for group in found.bundle.groups) == sum(map(multiplications, calls))
+    assert sum(g.macs for g in again.bundle.groups) == sum(g.macs for g in copied.bundle.groups)
+
+
+def test_half_of_a_map_is_computed_again_in_fewer_cycles(monkeypatch):
+    model, hw = block(16, 8, (80, 80), first=32), load_hw("opu-1024a")
+    again = compile_model(model, hw)
+    monkeypatch.setattr(packed_copies, "_reads_slots", lambda *_: False)
+    copied = compile_model(model, hw)
+    cycles = [run_cycle(found.bundle, hw).counters["cycles"] for found in (again, copied)]
+    assert cycles[0] < 0.97 * cycles[1]
 
 
 @pytest.mark.parametrize(

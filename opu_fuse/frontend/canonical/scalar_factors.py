@@ -8,11 +8,11 @@ queries and keys, or the scores. The host would run one operator more for each.
    layer must not see these channels.
 2. Mul by a scalar of a MatMul of two computed operands: the factor moves before the MatMul, to an
    operand for which case 1 then applies.
+3. Mul by a scalar of a sum of two computed operands: the factor moves before the Add, to both
+   operands, if case 1 applies to both. Distilled networks output the mean of two heads so.
 
 Only in float models: in quantised ones each result has a scale of its own.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -37,6 +37,8 @@ from opu_fuse.quant import FLOAT_KEY
 
 _MOST_VALUES = 64
 """Values that are followed from a layer."""
+_Scaled = tuple[ir.Node, list[tuple[int, str, np.ndarray]]]
+"""A layer, and the constants among its operands times the factor: index, name, data."""
 
 
 def run(model: ir.Model) -> bool:
@@ -50,64 +52,86 @@ def run(model: ir.Model) -> bool:
             continue
         if quant_of(x) is not None or quant_of(node.outputs[0]) is not None:
             continue
-        if FLOAT_KEY in node.metadata_props or node.outputs[0].is_graph_output():
+        if FLOAT_KEY in node.metadata_props or sole_reader(x) is None:
             continue
-        if any(_scaled(model.graph, v, float(factor.item())) for v in _factors(x)):
+        layers = _scaled_layers(x, node, float(factor.item()))
+        for layer, constants in layers:
+            for index, name, data in constants:
+                layer.replace_input_with(index, add_constant(model.graph, name, data))
+        if layers:
             changed |= bypass(node)
     return changed
 
 
-def _factors(value: ir.Value) -> Iterator[ir.Value]:
-    """A value that a Mul alone reads, or the operands of the MatMul that computes it (case 2)."""
-    product = value.producer()
-    if sole_reader(value) is None or product is None:
-        return
-    if not is_standard(product, "MatMul"):
-        yield value
-        return
-    computed = [v for v in product.inputs if v is not None and constant(v) is None]
-    if len(computed) == len(product.inputs) and len(set(computed)) == len(computed):
-        yield from (v for v in computed if sole_reader(v) is not None)
+def _scaled_layers(value: ir.Value, mul: ir.Node, factor: float) -> list[_Scaled]:
+    """The layers that compute `value` times the factor, which `mul` alone reads; [] if none do."""
+    producer = value.producer()
+    operands = [] if producer is None else _computed_operands(producer)
+    if producer is not None and is_standard(producer, "Add"):  # Case 3
+        both = [s for v in operands if (s := _scaled(v, factor, moved=False)) is not None]
+        return both if len({id(layer) for layer, _ in both}) == 2 else []
+    if mul.outputs[0].is_graph_output():
+        return []
+    if producer is None or not is_standard(producer, "MatMul"):
+        operands = [value]
+    for v in operands:
+        if (scaled := _scaled(v, factor)) is not None:
+            return [scaled]
+    return []
 
 
-def _scaled(graph: ir.Graph, value: ir.Value, factor: float) -> bool:
-    """Scale a value that only moved since a layer computed it, in the layer (case 1)."""
-    layer = _layer(value)
+def _computed_operands(node: ir.Node) -> list[ir.Value]:
+    """The operands of a product or sum that nothing else reads; [] if one is constant or both are
+    one value.
+    """
+    computed = [v for v in node.inputs if v is not None and constant(v) is None]
+    if len(computed) != len(node.inputs) or len(set(computed)) != len(computed):
+        return []
+    return [v for v in computed if sole_reader(v) is not None]
+
+
+def _scaled(value: ir.Value, factor: float, *, moved: bool = True) -> _Scaled | None:
+    """The layer that computes a value times the factor, if the value only moved since (case 1).
+
+    moved: there is at least one move.
+    """
+    layer = _layer(value, moved=moved)
     if layer is None:
-        return False
+        return None
     weight, bias = constant(operand(layer, 1)), constant(operand(layer, 2))
     shape, w, b = static_shape(layer.outputs[0]), operand(layer, 1), operand(layer, 2)
     if shape is None or w is None or weight is None or np.prod(shape) > LARGEST:
-        return False
+        return None
     if (
         len(weight) != shape[1]
         or (b is not None and bias is None)
         or FLOAT_KEY in layer.metadata_props
     ):
-        return False
+        return None
     if any(v is not None and (quant_of(v) or constant(v).dtype != np.float32) for v in (w, b)):  # type: ignore[union-attr]  # both are constants
-        return False
-    moved = _moved_channels(layer.outputs[0], shape, value)
-    if moved is None:
-        return False
-    factors = np.where(np.isin(np.arange(shape[1]), moved), np.float32(factor), np.float32(1))
-    for index, old, data in ((1, w, weight), (2, b, bias)):
-        if old is None or data is None:
-            continue
-        scaled = data * factors.reshape(-1, *(1,) * (data.ndim - 1))
-        if not in_range(scaled):
-            return False
-        layer.replace_input_with(index, add_constant(graph, f"{old.name}/scaled", scaled))
-    return True
+        return None
+    channels = _moved_channels(layer.outputs[0], shape, value)
+    if channels is None:
+        return None
+    factors = np.where(np.isin(np.arange(shape[1]), channels), np.float32(factor), np.float32(1))
+    constants = [
+        (index, f"{old.name}/scaled", data * factors.reshape(-1, *(1,) * (data.ndim - 1)))
+        for index, old, data in ((1, w, weight), (2, b, bias))
+        if old is not None and data is not None
+    ]
+    return (layer, constants) if all(in_range(data) for _, _, data in constants) else None
 
 
-def _layer(value: ir.Value) -> ir.Node | None:
-    """The Conv or Gemm that computed what moved to a value; None for others, or without a move."""
+def _layer(value: ir.Value, *, moved: bool) -> ir.Node | None:
+    """The Conv or Gemm that computed what moved to a value; None for others.
+
+    moved: None without a move, too.
+    """
     node, count = value.producer(), 0
     while node is not None and is_standard(node, *MOVES):
         source, count = node.inputs[0], count + 1
         node = None if source is None or quant_of(source) is not None else source.producer()
-    if node is None or not count:
+    if node is None or (moved and not count):
         return None
     if is_standard(node, "Gemm"):
         return node if is_final(node) else None
