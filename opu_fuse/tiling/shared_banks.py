@@ -79,7 +79,7 @@ def whole_input_tiles(
     its whole input at a time, where a bank holds both.
     """
     _, blocks = input_blocks(added, hw.word_channels, 0, output_blocks(added, hw))
-    tiles = _others(added, hw, hw.buffers.psum.bank_words - 1)
+    tiles = [fit.tile for fit in _others(added, hw, hw.buffers.psum.bank_words - 1)]
     whole = [t for t in tiles if t.in_blocks == blocks and t.kernel == added.window.kernel]
     if not whole:
         return
