@@ -27,6 +27,7 @@ from opu_fuse.tiling.tile import (
     kernel_iterations,
     output_blocks,
     output_groups,
+    own_rows,
     pre_pool_size,
     undivided,
 )
@@ -379,17 +380,19 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
         yield 0, True
         return
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
-    typical = int(shape.first_lane > 0 and blocks < output_blocks(shape, hw))  # not the partial one
+    inputs, total = (first, last - first), output_blocks(shape, hw)
+    typical = int(shape.first_lane > 0 and blocks < total)  # not the partial one
+    own = blocks == total > 1 and total - 1 in own_rows(shape, hw, inputs)
     work = {}
     for index, mode in enumerate(hw.array.modes):
         # Pixels of a map that are weights begin a group.
         if not can_fetch(shape, mode, hw) or (shape.computed and shape.first_lane % mode.oc):
             continue
         if shape.needed is not None:  # of all blocks: they differ
-            work.setdefault(weight_rows(shape, mode, hw, (first, last - first), blocks), index)
+            work.setdefault(weight_rows(shape, mode, hw, inputs, blocks), index)
             continue
-        segments = input_segments(shape, mode, hw, first, last - first) * shape.sweeps(mode)
-        work.setdefault(segments * output_groups(shape, mode, hw, typical, blocks), index)
+        segments = input_segments(shape, mode, hw, *inputs) * shape.sweeps(mode)
+        work.setdefault(segments * output_groups(shape, mode, hw, typical, blocks - own), index)
     best = work[min(work)]
     yield best, False
     yield best, True

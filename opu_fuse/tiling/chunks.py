@@ -26,6 +26,7 @@ from opu_fuse.tiling.tile import (
     kernel_iterations,
     output_blocks,
     output_groups,
+    own_rows,
     pre_pool_size,
     segment_runs,
     segments_per_block,
@@ -109,18 +110,9 @@ def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]
     """
     total = output_blocks(shape, hw)
     first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
-    plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
-    plain = plain and not shape.computed and not shape.passes  # a norm reads all blocks together
     whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
-    ends = {0: shape.first_lane, total - 1: shape.pre_pool_channels % hw.word_channels}
     modes: dict[int, int] = {}
-    for block in (b for b, partial in ends.items() if partial and plain and whole):
-        rows = {
-            index: input_segments(shape, mode, hw, first, last - first)
-            * output_groups(shape, mode, hw, block, 1)
-            for index, mode in enumerate(hw.array.modes)
-            if mode.px == 1
-        }
+    for block, rows in (own_rows(shape, hw, (first, last - first)) if whole else {}).items():
         modes[block] = min(rows, key=lambda index: (rows[index], index != tile.mode))
     for start, count in spans(total, tile.blocks):
         blocks = range(start, start + count)

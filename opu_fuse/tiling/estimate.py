@@ -29,6 +29,7 @@ from opu_fuse.tiling.tile import (
     kernel_iterations,
     output_blocks,
     output_groups,
+    own_rows,
     pre_pool_size,
     sweep_cycles,
 )
@@ -153,7 +154,7 @@ def _array_cost(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> tuple[int, i
         cycles = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
         return cycles, rows * loads * hw.array.row_bytes
     mode = hw.array.modes[tile.mode]
-    rows = weight_rows(shape, mode, hw, cut.in_blocks, blocks)
+    rows = weight_rows(shape, mode, hw, cut.in_blocks, blocks) - _saved_rows(shape, hw, tile, cut)
     capacity = ranges * (hw.buffers.weight.bank_words // hw.mode_row_words(mode))
     steps = tiles * tile.images * ranges * max(cut.chunks * cut.parts, ceil_div(rows, capacity))
     sweep = tile.images * sweep_cycles(shape, mode, hw, pixels)
@@ -162,6 +163,16 @@ def _array_cost(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> tuple[int, i
     if shape.computed:  # every image has weights of its own
         loads *= shape.images if resident else tile.images
     return tiles * rows * sweep + steps * STEP_OVERHEAD, rows * mode.ic * mode.oc * loads
+
+
+def _saved_rows(shape: Shape, hw: HwSpec, tile: Tile, cut: _Cut) -> int:
+    """Weight rows that the last output block saves in a mode of its own (`output_ranges`)."""
+    last = cut.blocks - 1
+    if cut.chunks * cut.parts > 1 or not last or shape.needed is not None:
+        return 0
+    rows = own_rows(shape, hw, cut.in_blocks).get(last)
+    kernel = kernel_iterations(shape, hw.array.modes[tile.mode], hw)
+    return 0 if rows is None else kernel[0] * kernel[1] * (rows[tile.mode] - min(rows.values()))
 
 
 def _feature_loads(shape: Shape, tile: Tile, cut: _Cut) -> int:

@@ -28,6 +28,8 @@ _WIDTHS = 7
 _SHARES = (1, 2, 3, 4, 6, 8)
 """Tiles of another layer in a bank that are tried."""
 
+_BURST = 8
+"""Words of a burst that memory transfers in about the time of a shorter one."""
 _INSTRUCTION = 12
 """Cycles between two instructions of post."""
 
@@ -60,7 +62,7 @@ def shared_tiles(
         ]
         if fits:
             load = _load(shared, slots, hw)
-            loads = (load.plus(fit.cost, fit.tile.pieces(added, hw), hw) for fit in fits)
+            loads = (load.plus(added, fit.tile, fit.cost, hw) for fit in fits)
             costs = [(load.cycles, fit.tile) for load, fit in zip(loads, fits, strict=True)]
             least, tile = min(costs, key=lambda cost: cost[0])
             found.append((least, (own, tile)))
@@ -118,7 +120,7 @@ def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Til
 
     def cost(tile: Tile) -> float:
         pieces = tile.pieces(shape, hw)
-        return load.plus(estimate(shape, hw, tile), pieces, hw).cycles + _INSTRUCTION * pieces
+        return load.plus(shape, tile, estimate(shape, hw, tile), hw).cycles + _INSTRUCTION * pieces
 
     tiles = _slices(shape, chosen[0][1], slots, hw)
     return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
@@ -192,6 +194,15 @@ def _others(shape: Shape, hw: HwSpec, words: int) -> tuple[Fit, ...]:
     return tuple([c for c in candidates(shape, less) if isinstance(c, Fit)])
 
 
+def _short_runs(shape: Shape, tile: Tile, hw: HwSpec) -> int:
+    """Cycles of a tile's transfers beyond those of their bytes: each row of some columns is a burst
+    of its own.
+    """
+    blocks = tile.in_blocks + min(tile.blocks, output_blocks(shape, hw))
+    whole = tile.cols >= shape.out_cols
+    return 0 if whole else blocks * tile.images * tile.rows * max(_BURST - tile.cols, 0)
+
+
 class _Load(Struct, frozen=True):
     """Cycles of array and post in each slot, and of memory in all."""
 
@@ -199,8 +210,9 @@ class _Load(Struct, frozen=True):
     post: Sequence[float]
     memory: float
 
-    def plus(self, cost: Estimate, tiles: int, hw: HwSpec) -> "_Load":
-        """The load with a further layer, in so many tiles."""
+    def plus(self, shape: Shape, tile: Tile, cost: Estimate, hw: HwSpec) -> "_Load":
+        """The load with a further layer. cost: of its tiles."""
+        tiles = tile.pieces(shape, hw)
         array, post, slots = [*self.array], [*self.post], len(self.array)
         before = 0
         for slot in range(slots):
@@ -208,7 +220,8 @@ class _Load(Struct, frozen=True):
             share, before = (after - before) / tiles, after
             array[slot] += share * cost.compute_cycles
             post[(slot + 1) % slots] += share * cost.post_cycles
-        return _Load(array, post, self.memory + cost.dram_bytes / hw.dram.rate)
+        memory = cost.dram_bytes / hw.dram.rate + tiles * _short_runs(shape, tile, hw)
+        return _Load(array, post, self.memory + memory)
 
     @property
     def cycles(self) -> float:
@@ -223,5 +236,5 @@ def _load(layers: Sequence[Tiled], slots: int, hw: HwSpec) -> _Load:
     """The load of layers that share banks, the norm first."""
     load = _Load([0.0] * slots, [0.0] * slots, 0.0)
     for shape, tile in layers:
-        load = load.plus(estimate(shape, hw, tile), tile.pieces(shape, hw), hw)
+        load = load.plus(shape, tile, estimate(shape, hw, tile), hw)
     return load

@@ -269,6 +269,27 @@ def input_segments(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int)
     return sum(several for _, several in segment_runs(shape, mode, hw, first, count))
 
 
+def own_rows(shape: Shape, hw: HwSpec, inputs: Span) -> dict[int, dict[int, int]]:
+    """Weight rows of each mode, by output block, for blocks that may have a mode of their own: the
+    first and the last, where partly empty. inputs: (first, count) of the channel blocks read.
+    """
+    plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
+    if not plain or shape.computed or shape.passes:  # a norm reads all blocks together
+        return {}
+    last = output_blocks(shape, hw) - 1
+    ends = {0: shape.first_lane, last: shape.pre_pool_channels % hw.word_channels}
+    return {
+        block: {
+            index: input_segments(shape, mode, hw, *inputs)
+            * output_groups(shape, mode, hw, block, 1)
+            for index, mode in enumerate(hw.array.modes)
+            if mode.px == 1
+        }
+        for block, partial in ends.items()
+        if partial
+    }
+
+
 def segment_runs(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> Iterator[Span]:
     """(first, count) of neighbouring input channel segments that hold real channels, of blocks
     first .. first + count - 1. Segments are absolute.

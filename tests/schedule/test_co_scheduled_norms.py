@@ -194,6 +194,16 @@ def test_tiles_of_few_keys_fit_the_output_banks():
     assert all(own.cols <= hw.buffers.output.bank_words for own, _ in found)
 
 
+def test_tiles_next_to_a_norm_have_no_rows_of_few_pixels():
+    """Each row of a tile is a burst of the memory."""
+    hw = load_hw("opu-1024a")
+    bins = make_shape(hw, channels=64, out_channels=16, rows=1, cols=400, kernel=(1, 1))
+    norm = replace(bins, passes=2, param_words=16)
+    tile, _ = choose_tile("", norm, hw)
+    other = make_shape(hw, channels=80, out_channels=80, rows=40, cols=40, kernel=(1, 1))
+    assert all(added.cols >= 8 for _, added in shared_tiles((norm, tile), (), other, hw))
+
+
 @pytest.fixture(scope="module")
 def windows():
     return compile_model(WINDOWS, load_hw("opu-1024a"))

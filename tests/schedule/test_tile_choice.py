@@ -212,3 +212,14 @@ def test_a_layer_of_tokens_begins_before_a_norm_ends(machine, several):
     hw = load_hw(machine)
     sizes = {"channels": 192, "out_channels": 768, "rows": 1, "cols": 197, "kernel": (1, 1)}
     assert (choose_tile("", make_shape(hw=hw, **sizes), hw)[0].cols < 197) is several
+
+
+def test_a_mode_is_best_for_the_whole_blocks_of_a_tile():
+    """Of 80 channels the last 16 have a mode of their own, here that of 64 input channels."""
+    hw = load_hw("opu-1024a")
+    shape = make_shape(hw, channels=80, out_channels=80, rows=40, cols=40, kernel=(1, 1))
+    tile, found = choose_tile("", shape, hw)
+    modes = [hw.array.modes[part.mode] for part in output_ranges(shape, tile, hw)]
+    assert [(mode.ic, mode.oc) for mode in modes] == [(16, 64), (64, 16)]
+    rows = 40 * 40 * (5 + 2)
+    assert rows <= found.compute_cycles < 1.1 * rows
