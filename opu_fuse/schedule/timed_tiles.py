@@ -46,6 +46,11 @@ _NEAR = 0.02
 _LEAST_WAIT = 240
 """Cycles of waiting that are worth the time of a search."""
 
+_MOST_STEPS = 1000
+"""Instructions of a layer and its neighbours that are timed for each tile. In more, waits between
+layers are a small share: dense layers of VGG-16, networks for large images on small machines.
+"""
+
 _HEIGHTS = 3
 """Heights that are timed, for each number of channel blocks."""
 
@@ -125,9 +130,14 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
     for units in planned_units(tiling, hw):
         waits = _at_waits(units, hw)
         for at in _retilable(units):
-            if at in waits:
+            if at in waits and _steps(units, at) <= _MOST_STEPS:
                 search.retile(units, at)
     return retiled(tiling, hw, search.taken)
+
+
+def _steps(units: Sequence[PlannedUnit], at: int) -> int:
+    near = units[max(at - MARGIN, 0) : at + MARGIN + 1]
+    return sum(layer.instructions for unit in near for layer in unit.layers)
 
 
 def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:

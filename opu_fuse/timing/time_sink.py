@@ -16,7 +16,7 @@ from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
 from opu_fuse.tile_schedule.forking import Forking
 from opu_fuse.tile_schedule.fused_stack import FusedStack
-from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
+from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.scratchpad import CONSTANTS
 from opu_fuse.tile_schedule.sink import (
@@ -35,6 +35,7 @@ from opu_fuse.tiling.tile import Rect, Span, ceil_div
 from opu_fuse.timing.array_sweeps import compute_timing
 from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress, Read
 from opu_fuse.timing.post_iterations import iteration_cycles
+from opu_fuse.timing.slot_times import SlotTimes
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 
@@ -52,8 +53,7 @@ class TooLate(Exception):
 class TimeSink(Forking):
     """Cycles of the engines.
 
-    deadline: of the array's tiles; swept: cycles in which the array computes.
-
+    deadline: of the array's tiles; swept: cycles in which the array computes;
     memory: bandwidth, and cycles in which bytes moved;
     end: cycle of the last store;
     spent: DFG index of an output -> cycles, counted until the array completes it.
@@ -68,8 +68,7 @@ class TimeSink(Forking):
         self._name_buffers()
         self.memory = Memory(hw.dram.rate)
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
-        self.end = self.counted = self.swept = 0.0
-        self.deadline = inf
+        self.end, self.counted, self.swept, self.deadline = 0.0, 0.0, 0.0, inf
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; the other stages are not known here.
@@ -88,23 +87,18 @@ class TimeSink(Forking):
         self._halos: dict[tuple[int, int, int], float] = defaultdict(float)
         self._sweeps: dict[object, tuple[int, int, int, int]] = {}
         self._iterations: dict[object, list[int]] = {}
-        # Per layer of a fused stack, after a leading zero: cycles at which its slots left the
-        # array, and at which their output was complete.
-        self._computed: list[list[float]] = []
-        self._finished: list[list[float]] = []
-        self._slot: TimeSlot | None = None
-        self._needed = self._reusable = 0.0  # when the slot may read, and overwrite
+        self._slots = SlotTimes()
 
     def _name_buffers(self) -> None:
         """Looking a `Space` up takes longer than most steps of this model."""
-        self._features, self._psums, self._outputs, self._operands = (
-            self._buffers[space]
-            for space in (Space.FEATURE, Space.PSUM, Space.OUTPUT, Space.RESIDUAL)
-        )
+        spaces = Space.FEATURE, Space.PSUM, Space.OUTPUT, Space.RESIDUAL
+        named = map(self._buffers.__getitem__, spaces)
+        self._features, self._psums, self._outputs, self._operands = named
         self._weights, self._pre = self._constants[Space.WEIGHT], self._constants[Space.PRE]
 
     def detach(self) -> None:
         """Copy all that changes; not within a fused stack."""
+        self._slots = SlotTimes()
         self._buffers = {space: buffer.fork() for space, buffer in self._buffers.items()}
         self._constants = {space: each.fork() for space, each in self._constants.items()}
         self._name_buffers()
@@ -114,22 +108,13 @@ class TimeSink(Forking):
         self._sweeps, self._iterations = self._sweeps.copy(), self._iterations.copy()
 
     def stack(self, stack: FusedStack) -> None:
-        """Start a fused stack: reset the completion cycles of its layers."""
-        self._computed = [[0.0] for _ in stack.layers]
-        self._finished = [[0.0] for _ in range(len(stack.layers) + 1)]
+        """Start a fused stack."""
+        self._slots.start(stack)
 
     def slot(self, slot: TimeSlot | None) -> None:
-        """Record completion of the previous slot, and when the next may read and overwrite rows."""
-        if self._slot is not None:
-            load, layer = self._slot.layer == LOAD, self._slot.layer
-            self._finished[layer + 1].append(self._features_ready if load else self._post_done)
-            if not load:
-                self._computed[layer].append(self._swept + self._drain)
-        self._slot, self._needed, self._reusable = slot, 0.0, 0.0
-        if slot is not None and slot.layer != LOAD:
-            self._needed = self._finished[slot.layer][slot.needs]
-        if slot is not None and slot.layer + 1 < len(self._computed):
-            self._reusable = self._computed[slot.layer + 1][slot.frees]
+        """End the time slot before, and start another."""
+        computed = self._swept + self._drain
+        self._slots.proceed(slot, self._features_ready, computed, self._post_done)
 
     def change_banks(self, spaces: Iterable[Space]) -> None:
         """Let every new bank of a buffer wait for all its banks before the change."""
@@ -162,7 +147,7 @@ class TimeSink(Forking):
 
     def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
         """Cycle at which the source is in DRAM, and its target and the write port are reusable."""
-        return max(self._in_memory(layer, load), self._reusable, self._resident_written)
+        return max(self._in_memory(layer, load), self._slots.reusable, self._resident_written)
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count), words = layer.reads, load.blocks, load.complete * layer.row_words
@@ -249,7 +234,7 @@ class TimeSink(Forking):
 
     def read(self, layer: TiledLayer, source: FeatureSource) -> Read:
         """Return when the input of the following compute steps is ready."""
-        pre_pool, images, ready = source.pre_pool, source.images, self._needed
+        pre_pool, images, ready = source.pre_pool, source.images, self._slots.needed
         if source.window is not None and source.resident:
             part = source.window.part
             complete = part.words if self._is_row(layer.reads.layout) else part.rows
@@ -316,7 +301,7 @@ class TimeSink(Forking):
         for bank in operands:
             start = max(start, self._operands.ready[bank])
         if to is not None:
-            start = max(start, self._features_ready, self._reusable)
+            start = max(start, self._features_ready, self._slots.reusable)
             if isinstance(to, ToBank):
                 start = max(start, self._features.reusable[to.bank])
         each = self._iteration_cycles(layer, rect, to)
