@@ -33,7 +33,7 @@ from opu_fuse.tiling.candidates import (
     equal_chunks,
     has_many_loads,
 )
-from opu_fuse.tiling.estimate import Estimate
+from opu_fuse.tiling.estimate import Estimate, estimate
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import MARGIN, Trials, cycles_by_output, neighbourhood
 
@@ -42,6 +42,9 @@ _TIMED = 8
 
 _NEAR = 0.02
 """Share of a layer's cycles that such a tile must save if array and memory never wait."""
+
+_TRAFFIC = 0.1
+"""Cycles that such a tile must save for each cycle of more transfers: bytes cost energy."""
 
 _LEAST_WAIT = 240
 """Cycles of waiting that are worth the time of a search."""
@@ -56,12 +59,15 @@ _HEIGHTS = 3
 
 
 class _Search(Struct, frozen=True):
-    """What is found once for layers alike: the fastest tile by all that it depends on. tiles: those
-    to be timed instead of a layer's.
+    """What is found once for layers alike: the fastest tile by all that it depends on.
+
+    tiles: those to be timed instead of a layer's;
+    traffic: cycles that a tile must save for each cycle in which memory moves more bytes.
     """
 
     hw: HwSpec
     tiles: Callable[[TiledLayer], Iterable[Tile]]
+    traffic: float = 0.0
     fastest: dict[Hashable, Tile] = field(default_factory=dict)
     taken: dict[int, TiledLayer] = field(default_factory=dict)
 
@@ -85,10 +91,15 @@ class _Search(Struct, frozen=True):
             if tile == own.tile or has_many_loads(own.shape, self.hw, tile):
                 continue
             near[at - first] = self._with(units[at], tile)
-            gain = before - trials.cycles(near, at - first, before - most)
+            start = before - self._cost_of_traffic(own, tile)
+            gain = start - trials.cycles(near, at - first, start - most)
             if gain > most:
                 best, most = tile, gain
         return best
+
+    def _cost_of_traffic(self, own: TiledLayer, tile: Tile) -> float:
+        moved, before = (estimate(own.shape, self.hw, t).dram_bytes for t in (tile, own.tile))
+        return self.traffic * max(moved - before, 0) / self.hw.dram.rate
 
     def _with(self, unit: PlannedUnit, tile: Tile) -> PlannedUnit:
         return replace(unit, layers=(unit.layers[0].with_tile(tile, self.hw),))
@@ -126,7 +137,7 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
     def others(shape: Shape, tile: Tile) -> Sequence[Tile]:
         return [*_of_other_sizes(shape, tile, hw)]
 
-    search = _Search(hw=hw, tiles=lambda layer: others(layer.shape, layer.tile))
+    search = _Search(hw=hw, tiles=lambda layer: others(layer.shape, layer.tile), traffic=_TRAFFIC)
     for units in planned_units(tiling, hw):
         waits = _at_waits(units, hw)
         for at in _retilable(units):

@@ -63,6 +63,19 @@ def test_a_layer_that_waits_for_post_takes_higher_tiles_and_is_faster(monkeypatc
     assert_exact(after, HW, rng)
 
 
+def test_a_tile_that_moves_more_bytes_saves_a_tenth_of_their_time(monkeypatch):
+    hw = load_hw("opu-1024")
+    model = zoo.build("resnet18")
+    found = [with_tiles_of_the_closed_form(monkeypatch, model, hw), compile_model(model, hw)]
+    monkeypatch.setattr(timed_tiles, "_TRAFFIC", 0.0)
+    found.append(compile_model(model, hw))
+    counted = [run_cycle(each.bundle, hw).counters for each in found]
+    closed, usual, fastest = (c["dram_bytes_read"] + c["dram_bytes_written"] for c in counted)
+    assert usual < 1.01 * closed
+    assert fastest > 1.1 * closed
+    assert counted[2]["cycles"] < counted[1]["cycles"] < counted[0]["cycles"]
+
+
 def test_what_they_take_is_predicted():
     found = compile_model(stage(), HW)
     predicted = sum(group.cycles for group in found.bundle.groups)
