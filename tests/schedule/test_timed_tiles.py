@@ -11,7 +11,7 @@ from opu_fuse.bundle.derived_facts import instruction_texts
 from opu_fuse.exploring.design import WHOLE
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule import plan
+from opu_fuse.schedule import plan, timed_tiles
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.timing.segment_cycles import Trials, cycles
 from tests.exact import assert_batch_has_single_bits, assert_exact
