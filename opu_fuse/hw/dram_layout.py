@@ -54,6 +54,11 @@ class Layout:
         return -(-self.cols * self.slot // self.word)
 
     @property
+    def is_row(self) -> bool:
+        """Whether it is one row, as of tokens: its words complete one by one, not its rows."""
+        return self.rows == 1
+
+    @property
     def block_words(self) -> int:
         return self.rows * self.row_words
 

@@ -159,6 +159,9 @@ PREFETCH_DISTANCE = 3
 At two tiles or fewer, the prefetch would queue after loads that wait for post.
 """
 
+NO_TILE = PreviousTile(alias_root=-1, blocks=(0, 0), rows=(0, 0))
+"""Before the first tile: an allocation that no layer reads."""
+
 
 def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:
     """Channel blocks of a part that need not wait, i.e. all but `late`."""

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
+    NO_TILE,
     PREFETCH_DISTANCE,
     PreviousTile,
     Window,
@@ -257,10 +258,8 @@ class TileSchedule(Generic[Layer, Read]):
             rest = blocks, part.rows, part.words, sum(part.rows)
             self._load(layer, FeatureLoad(bank, word, *rest))
 
-        if self._before is None or self._before[0].writes.alias_root != layer.reads.alias_root:
-            load(part.blocks)
-            return bank, read, False
-        late = PreviousTile.by(*self._before).late_blocks(layer, part)
+        previous = PreviousTile.by(*self._before) if self._before else NO_TILE
+        late = previous.late_blocks(layer, part)
         for blocks in blocks_in_time(part, late):
             load(blocks)
         if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)

@@ -59,7 +59,7 @@ class Trials:
     """Times units that begin alike: what they share is timed once.
 
     The units to come matter little to those before: they decide which maps are resident, and the
-    first weights of the next layer are prefetched. Layers must outlive this.
+    first weights of the next layer are prefetched. Layers of the units in common must outlive this.
     """
 
     def __init__(self, hw: HwSpec) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from math import inf, prod
 
 from opu_fuse.hw import unit_rates
-from opu_fuse.hw.dram_layout import Layout
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
@@ -151,7 +150,7 @@ class TimeSink(Forking):
 
     def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
         reads, (first, count), words = layer.reads, load.blocks, load.complete * layer.row_words
-        part_of_row = load.resident or self._is_row(reads.layout)
+        part_of_row = load.resident or reads.layout.is_row
         words += (sum(load.words) - layer.row_words) * part_of_row  # of its last row
         return self._stored.since(reads.alias_root, (reads.block + first, count), words)
 
@@ -161,17 +160,13 @@ class TimeSink(Forking):
             return
         if self._is_first(layer, load):
             self._resident.forget(layer.source)
-        complete = sum(load.words) if self._is_row(layer.reads.layout) else load.complete
+        complete = sum(load.words) if layer.reads.layout.is_row else load.complete
         self._resident.add(layer.source, layer.source, load.blocks, complete, ready)
 
     @staticmethod
     def _is_first(layer: TiledLayer, load: FeatureLoad) -> bool:
         """Whether a load of a whole map is the first of it."""
         return (load.rows[0], load.blocks[0], load.words[0]) == (layer.rows_in[0], 0, 0)
-
-    def _is_row(self, layout: Layout) -> bool:
-        """Whether a map is one row of tokens, whose words are counted instead of rows."""
-        return layout.rows == 1
 
     def _load(self, buffer: Buffer, bank: int, size: int, after: float) -> float:
         """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
@@ -237,7 +232,7 @@ class TimeSink(Forking):
         pre_pool, images, ready = source.pre_pool, source.images, self._slots.needed
         if source.window is not None and source.resident:
             part = source.window.part
-            complete = part.words if self._is_row(layer.reads.layout) else part.rows
+            complete = part.words if layer.reads.layout.is_row else part.rows
             ready = self._resident.since(layer.source, part.blocks, sum(complete))
         elif source.window is not None:
             ready = self._features.ready[source.bank]
@@ -314,7 +309,7 @@ class TimeSink(Forking):
             if isinstance(to, ToBank):
                 blocks = to.resident.block + step.blocks[0], step.blocks[1]
                 complete = rect.row + rect.rows
-                if self._is_row(to.resident.layout):
+                if to.resident.layout.is_row:
                     complete = ceil_div(rect.col + rect.cols, layer.shape.stored_px)
                 self._resident.add(
                     to.resident.node, layer.output, blocks, complete, self._post_done
@@ -367,7 +362,7 @@ class TimeSink(Forking):
         storage = self._storage[layer.output] = layer.writes
         blocks = storage.block + step.blocks[0], step.blocks[1]
         words = layer.words_until(rect)
-        if self._is_row(layer.writes.layout) and shape.permute is None:
+        if layer.writes.layout.is_row and shape.permute is None:
             words = ceil_div(rect.col + rect.cols, shape.stored_px)
         self._stored.add(storage.alias_root, layer.output, blocks, words, self.end)
 

@@ -182,12 +182,17 @@ def test_a_machine_without_norms_keeps_its_tiling(machine):
     )
 
 
+def tiled_norm(hw, *, keys, queries):
+    """A Softmax of the scores of queries, and its tile by the closed form."""
+    scores = make_shape(hw, channels=64, out_channels=keys, rows=1, cols=queries, kernel=(1, 1))
+    norm = replace(scores, passes=2, param_words=16)
+    return norm, choose_tile("", norm, hw)[0]
+
+
 def test_tiles_of_few_keys_fit_the_output_banks():
     """1500 queries of 9 keys: a bank of partial sums holds more pixels than one of results."""
     hw = load_hw("opu-1024a")
-    scores = make_shape(hw, channels=64, out_channels=9, rows=1, cols=1500, kernel=(1, 1))
-    norm = replace(scores, passes=2, param_words=16)
-    tile, _ = choose_tile("", norm, hw)
+    norm, tile = tiled_norm(hw, keys=9, queries=1500)
     other = make_shape(hw, channels=512, out_channels=64, rows=1, cols=1500, kernel=(1, 1))
     found = shared_tiles((norm, tile), (), other, hw)
     assert found
@@ -197,9 +202,7 @@ def test_tiles_of_few_keys_fit_the_output_banks():
 def test_tiles_next_to_a_norm_have_no_rows_of_few_pixels():
     """Each row of a tile is a burst of the memory."""
     hw = load_hw("opu-1024a")
-    bins = make_shape(hw, channels=64, out_channels=16, rows=1, cols=400, kernel=(1, 1))
-    norm = replace(bins, passes=2, param_words=16)
-    tile, _ = choose_tile("", norm, hw)
+    norm, tile = tiled_norm(hw, keys=16, queries=400)
     other = make_shape(hw, channels=80, out_channels=80, rows=40, cols=40, kernel=(1, 1))
     assert all(added.cols >= 8 for _, added in shared_tiles((norm, tile), (), other, hw))
 

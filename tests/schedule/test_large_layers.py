@@ -96,15 +96,15 @@ def test_a_program_of_too_many_instructions_is_refused_before_it_is_made(rng):
     assert isinstance(program, MachineProgram)
     made = sum(x.engine in (Engine.COMPUTE, Engine.POST) for x in program.instructions)
     (planned,) = fuse_and_tile(whole.dfg, HW, DEFAULT_STRATEGY).tiling.layers[0]
-    told = planned.instructions
-    assert told == pytest.approx(made, rel=0.1)
+    estimated = planned.instructions
+    assert estimated == pytest.approx(made, rel=0.1)
     usual = 1 << 20
-    compile_prepared(whole.prepared, HW, Options(budget=told / usual))
+    compile_prepared(whole.prepared, HW, Options(budget=estimated / usual))
     with pytest.raises(ModelError) as refusal:
-        compile_prepared(whole.prepared, HW, Options(budget=(told - 1) / usual))
+        compile_prepared(whole.prepared, HW, Options(budget=(estimated - 1) / usual))
     assert str(refusal.value) == (
-        f"g: {told} instructions estimated on opu-tiny are more than the {told - 1} allowed; "
-        "use a smaller network or a larger machine, or raise the limit with budget=1"
+        f"g: {estimated} instructions estimated on opu-tiny are more than the {estimated - 1} "
+        "allowed; use a smaller network or a larger machine, or raise the limit with budget=1"
     )
 
 

@@ -137,9 +137,9 @@ def test_constants_of_a_layer_are_loaded_once_for_all_its_tiles():
     assert loads == {"feature": 3, "weight": 1, "param": 1, "table": 1}
 
 
-def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds(rng, monkeypatch):
+@pytest.mark.usefixtures("closed_form_tiles")
+def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds(rng):
     """It has 16 words, two blocks of a tile of three; the output bank holds eight."""
-    monkeypatch.setattr(plan, "with_tiles_without_waits", lambda tiling, _: tiling)
     residual = dataclasses.replace(TINY.buffers.residual, words=2 * 16, banks=2)
     hw = dataclasses.replace(TINY, buffers=dataclasses.replace(TINY.buffers, residual=residual))
     net = Net("added", seed=3)

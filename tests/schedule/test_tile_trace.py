@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule import plan
 from opu_fuse.schedule.plan_text import plan_lines
 from opu_fuse.schedule.tile_choice import StackTrial
 from opu_fuse.schedule.tile_trace import explain_tiles
@@ -100,13 +99,7 @@ def pool_of_a_pixel_column():
     return net.finish(net.max_pool(x, "only", kernel=3, stride=1, pads=1))
 
 
-@pytest.fixture
-def closed_form(monkeypatch):
-    """Layers keep the tiles that the closed form takes."""
-    monkeypatch.setattr(plan, "with_tiles_without_waits", lambda tiling, _: tiling)
-
-
-@pytest.mark.usefixtures("closed_form")
+@pytest.mark.usefixtures("closed_form_tiles")
 def test_several_images_are_told_and_what_has_no_array_names_no_mode():
     """3 images of 2 words. The array passes an image on in a cycle a word and 24 more; the post
     chain looks at 3x3 places for each pixel. 48 bytes come and 48 go; a tile of one row needs both
@@ -123,7 +116,7 @@ def test_several_images_are_told_and_what_has_no_array_names_no_mode():
     ]
 
 
-@pytest.mark.usefixtures("closed_form")
+@pytest.mark.usefixtures("closed_form_tiles")
 def test_a_plan_as_text_tells_several_images_too():
     """Of 64 outputs their weights are the most to load: three blocks of eight for all images."""
     net = Net("images", seed=3)
