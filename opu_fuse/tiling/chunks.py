@@ -248,7 +248,8 @@ def _needed_boxes(
 
     rows: which are not; begun: output groups that have sums already, extended here.
     """
-    for box in chain.from_iterable(boxes_in(whole, rows) for whole in wholes):
+    needed = chain.from_iterable(boxes_in(whole, rows) for whole in wholes)
+    for box in chain.from_iterable(_fitting(box, capacity) for box in needed):
         *inputs, (first, count) = box
         most = max(1, capacity // math.prod(n for _, n in inputs))
         group, end = first, first + count
@@ -258,6 +259,19 @@ def _needed_boxes(
                 group += 1
             begun.update(range(start, group))
             yield accumulate, 0, (*inputs, (start, group - start))
+
+
+def _fitting(box: tuple[Span, ...], capacity: int) -> Iterator[tuple[Span, ...]]:
+    """Cut a box along its inputs until a weight bank holds these rows for one output group."""
+    counts = [count for _, count in box[:-1]]
+    rows = math.prod(counts)
+    if rows <= capacity:
+        yield box
+        return
+    axis = counts.index(max(counts))
+    first, count = box[axis]
+    for at, several in spans(count, max(1, capacity * count // rows)):
+        yield from _fitting((*box[:axis], (first + at, several), *box[axis + 1 :]), capacity)
 
 
 def _windows(

@@ -1,5 +1,6 @@
 """Lanes without channels are not multiplied: holes of concatenated maps, zeros of permutations."""
 
+from dataclasses import replace as fields
 from itertools import product
 
 import numpy as np
@@ -111,3 +112,16 @@ def test_a_permutation_multiplies_few_rows_without_a_one(rng):
 def test_a_permutation_has_the_golden_models_bits(machine, channels, zeros, rng):
     hw = load_hw(machine)
     assert_exact(compile_model(shuffled(rng, channels, zeros=zeros), hw), hw, rng, (None, 1))
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+def test_a_permutation_needs_no_more_weight_rows_than_a_bank_holds(rows, rng):
+    """Sixteen lanes of the result come from eight segments of the input."""
+    words = 2 * rows * HW.row_words
+    few = fields(HW, buffers=fields(HW.buffers, weight=fields(HW.buffers.weight, words=words)))
+    net = Sketch(rng)
+    x = net.conv("x", 5, 512)
+    order = np.arange(512).reshape(16, 32).T.reshape(-1)
+    y = net.node("Gather", x, net.constant(order), axis=1)
+    model = net.model(net.node("Add", x, y))
+    assert_exact(compile_model(model, few), few, rng, (None, 1))
