@@ -283,7 +283,7 @@ def zero_lanes(context: MatchContext, node: Node) -> Words | None:
 
 
 def round_trip(context: MatchContext, node: Node) -> Words | None:
-    """the host computes all that {node} reads, and reads its result: a pass would only move values
+    """The host computes all that {node} reads, and reads its result: a pass would only move values
 
     Change: let the machine run an operator before or after {node:own}
     """
