@@ -252,7 +252,7 @@ CASES = {
         TINY,
         None,
         "r",
-        "the host computes all that r reads, and reads its result: a pass would only move values",
+        "r would only move values: the host computes all that it reads, and reads its result",
     ),
     "host_operand": (
         f"[s] a = Sigmoid(x) [r] y = {CONV}(a, w1)",

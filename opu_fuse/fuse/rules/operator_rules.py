@@ -283,7 +283,7 @@ def zero_lanes(context: MatchContext, node: Node) -> Words | None:
 
 
 def round_trip(context: MatchContext, node: Node) -> Words | None:
-    """The host computes all that {node} reads, and reads its result: a pass would only move values
+    """{node} would only move values: the host computes all that it reads, and reads its result
 
     Change: let the machine run an operator before or after {node:own}
     """
