@@ -26,6 +26,7 @@ from opu_fuse.frontend.importing.load import ModelLike
 from opu_fuse.frontend.importing.size_limits import check_instructions
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.fuse.explain.coverage import warn_of_low_coverage
+from opu_fuse.fuse.gathered_values import with_gathered_values
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.requantise_modules import with_requantisers
 from opu_fuse.fuse.strategies.registry import partition as fuse_partition
@@ -182,7 +183,7 @@ def compile_prepared(
 
     show("model", prepared)
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
-    dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
+    dfg = _graph(prepared, hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
     fused_stacks = FusedStackChoice(options.cascades)
@@ -220,6 +221,12 @@ def compile_prepared(
     )
 
 
+def _graph(prepared: Prepared, hw: HwSpec) -> Dfg:
+    """The data-flow graph of a model, with the operators that the machine runs."""
+    dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
+    return with_gathered_values(with_requantisers(dfg, hw), hw)
+
+
 def context_of(done: Compilation, hw: HwSpec, *, stem: str = "") -> "ContextModel":
     """A compiled model as a model for ONNX Runtime with the provider of this machine; stem: as of
     `context_model`. Raises ProgramError for a program that cannot be written so.
@@ -253,7 +260,7 @@ def partition_model(
         rewriting=strategy in REWRITING,
         norms=norms_of(hw),
     )
-    dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
+    dfg = _graph(prepared, hw)
     tiles: TileCache = {}
     dfg, fused, _ = fuse_with_split_pools(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
     if fused.legal:

@@ -11,20 +11,24 @@ import numpy as np
 from msgspec.structs import replace
 
 from opu_fuse.dfg.copy_node import copy_node
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.dfg.views import feature_shape
 
 AGAIN = "again"
 """Attribute of a convolution that computes channels of another one: its products are none of the
 model's."""
+PACKS = "packs"
+"""Attribute of a convolution that reads whole words and computes words of several pixels."""
 _ACTIVATIONS = frozenset({"table", "relu", "clip", "leaky_relu"})
 
 
-def is_copy(node: Node) -> bool:
-    """Whether a node computes a value that exists, with other pixels in a word."""
+def packs(node: Node) -> bool:
+    """Whether a node computes the pixels of a word one after the other: a copy of a value with
+    other pixels in a word, or the first of its maps that has several.
+    """
     in_place = node.op == "shuffle" and node.attrs["order"] == _in_place(node)
-    return in_place or AGAIN in node.attrs
+    return in_place or bool({AGAIN, PACKS} & {*node.attrs})
 
 
 def _in_place(node: Node) -> tuple[int, ...]:
@@ -44,7 +48,22 @@ def layer_of_part(dfg: Dfg, value: int) -> tuple[Node, ...]:
     split = dfg[dfg[value].operands[0]] if dfg[value].kind is Kind.TUPLE_GET else None
     if split is None or split.op != "split" or split.attrs["axis"] != 1:
         return ()
-    node, after = dfg[split.operands[0]], list[Node]()
+    return _point_layer(dfg, dfg[split.operands[0]])
+
+
+def first_of_sums(dfg: Dfg, value: int) -> tuple[Node, ...]:
+    """The point convolution, its bias and activations that compute the first map of a chain of
+    residual sums; () for other values.
+    """
+    node = dfg[value]
+    while node.op == "add" and node.owner is None and {*node.access} == {Access.FULL}:
+        node = dfg[min(node.operands)]  # what is computed first is the residual
+    return () if node.index == value else _point_layer(dfg, node)
+
+
+def _point_layer(dfg: Dfg, node: Node) -> tuple[Node, ...]:
+    """A point convolution, its bias and activations, of which a node is the last; else ()."""
+    after = list[Node]()
     while node.op in _ACTIVATIONS and len(node.operands) == 1:
         after.append(node)
         node = dfg[node.operands[0]]
@@ -63,7 +82,8 @@ def layer_of_part(dfg: Dfg, value: int) -> tuple[Node, ...]:
 def with_packed_copies(
     dfg: Dfg, readers: Iterable[tuple[int, int]], again: Collection[int] = ()
 ) -> Dfg:
-    """A graph in which these convolutions read copies: (index of the value, of a convolution).
+    """A graph in which these nodes read copies: (index of the value, of a convolution or of the
+    tuple of a concat, which then has whole words and leaves several pixels to the value's).
 
     again: values that are computed again instead of copied; they have a `layer_of_part`.
     """
@@ -79,8 +99,12 @@ def with_packed_copies(
                     copy_node(dfg, value, name, "shuffle", attrs, index=index, reader=reader)
                 )
             copies[value] = len(nodes) - 1
-        _, *others = nodes[reader].operands
-        nodes[reader] = replace(nodes[reader], operands=(copies[value], *others))
+            if nodes[reader].kind is Kind.TUPLE:
+                for first in first_of_sums(dfg, value)[:1]:
+                    attrs = {**first.attrs, PACKS: True}
+                    nodes[first.index] = replace(nodes[first.index], attrs=attrs)
+        operands = (copies[i] if i == value else i for i in nodes[reader].operands)
+        nodes[reader] = replace(nodes[reader], operands=tuple(operands))
     return renumbered(dfg, nodes)[0]
 
 

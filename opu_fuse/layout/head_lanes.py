@@ -35,6 +35,10 @@ _Firsts = dict[_Part, int]
 """First lane of a part."""
 
 
+_OF_VALUES = (set[str](), {"transpose"}, {"transpose", "concat"})
+"""Operators that read values of a head."""
+
+
 class Divided(StrEnum):
     """Heads that may be parts of two words. Products with such keys, and transpositions of such
     values, take the cycles of two words.
@@ -90,7 +94,7 @@ def _heads(dfg: Dfg, splits: Collection[int], hw: HwSpec) -> _Heads:
     readers = {part: readers_of(dfg, part) for part in numbers}
     most = width - 1 if sets_zeros(hw) else width // 2
     narrow = {p for p, (i, n) in numbers.items() if sizes[i][n] <= most}
-    values = {p for p in narrow if all(r.op == "transpose" for r in readers[p])}
+    values = {p for p in narrow if {r.op for r in readers[p]} in _OF_VALUES}
     keys = {part: _others(dfg, part, readers[part], 1) for part in numbers}
     groups = {p: -(-feature_shape(dfg[p].shape)[2] // outputs) for p in numbers}
     inner = {i: _summed(dfg, dfg[i].operands[0]) for i in splits}

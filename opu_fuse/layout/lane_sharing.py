@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, readers_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import Shifts, is_depthwise
@@ -45,7 +45,7 @@ def choose_shifts(
     Lane 0 means that the value begins a word. groups: their nodes in pipeline order; on_host: the
     other operators; joined: zero-copy concatenations and splits.
     """
-    concats = [i for i in joined if dfg[i].op == "concat"]
+    concats = [i for i in joined if dfg[i].op == "concat" and not _only_parts(dfg, i)]
     if hw.word_bytes != hw.word_channels or not concats:
         return {}
     array_values = _made(dfg, groups, hw)
@@ -66,6 +66,11 @@ def choose_shifts(
         ways = (_shifts(parts, shifts, width, step, dense=dense) for dense in (False, True))
         shifts |= min(ways, key=lambda way: way[1])[0]
     return shifts
+
+
+def _only_parts(dfg: Dfg, concat: int) -> bool:
+    """Whether all operands of a concatenation are results of splits, which have lanes already."""
+    return all(dfg[i].kind is Kind.TUPLE_GET for i in elements(dfg, concat))
 
 
 def _shifts(

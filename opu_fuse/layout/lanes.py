@@ -343,7 +343,26 @@ def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, known: list[Lanes], node
                 count += pieces[-1][1]
                 first = pieces.pop()[0] - start_lane
             pieces.append((start_lane + first, count))
+    if (own := _consecutive(dfg, hw, known, node)) is not None:
+        return own
     return Lanes(base=node.index, block=0, pieces=tuple(pieces), span=span)
+
+
+def _consecutive(dfg: Dfg, hw: HwSpec, known: list[Lanes], node: Node) -> Lanes | None:
+    """Lanes of a concatenation whose operands are parts of one split map that follow each other
+    from the beginning of a word on: those that they have there. None for others.
+    """
+    parts = [(i, known[dfg.base(i)]) for i in elements(dfg, node.index)]
+    bases = {lanes.base for _, lanes in parts}
+    if len(bases) > 1 or any(dfg[i].kind is not Kind.TUPLE_GET for i, _ in parts):
+        return None
+    width = hw.word_channels
+    lanes = np.concatenate([lanes_of(own.pieces) + own.block * width for _, own in parts])
+    if np.any(np.diff(lanes) != 1) or lanes[0] % width:
+        return None
+    whole: Pieces = ((0, len(lanes)),)
+    block = int(lanes[0]) // width
+    return Lanes(base=bases.pop(), block=block, pieces=whole, span=len(lanes))
 
 
 def _part(dfg: Dfg, hw: HwSpec, known: list[Lanes], node: Node) -> Lanes:

@@ -80,7 +80,8 @@ def find_joins(
         if not reads_as_stored(dfg, node):
             why = "keeps its values, read in another shape, in blocks of channels"
             raise CannotJoin(dfg, node, dfg.base(elements(dfg, node)[0]), why, ())
-    for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
+    concats = [i for i in joined if dfg[i].op == "concat"]
+    for outer in sorted((i for i in concats if lanes[i].base == i), reverse=True):
         starts = joined_starts(dfg, lanes, outer, width, shifts)
         whole = all((outer, k) not in elsewhere for k in range(len(elements(dfg, outer))))
         inside = _part_of_another(joins, starts) if whole else None  # copies have no address yet
@@ -94,8 +95,9 @@ def find_joins(
                 why = "is a constant" if constant else "is part of another concatenation"
                 raise CannotJoin(dfg, outer, value, why, positions)
             joins[value] = join
-    for split in (i for i in joined if dfg[i].op == "split"):
-        for part in dfg.users[split]:
+    splits = (i for i in joined if dfg[i].op == "split")
+    for parts in ([i for i in concats if lanes[i].base != i], *(dfg.users[s] for s in splits)):
+        for part in parts:
             base = lanes[part].base
             outer_join = joins.get(base, Join(alias_root=base, block=0))
             joins[part] = Join(

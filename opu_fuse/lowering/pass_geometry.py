@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
-from opu_fuse.dfg.packed_copies import is_copy
+from opu_fuse.dfg.packed_copies import packs
 from opu_fuse.dfg.pre_array import CLAMPS, is_affine, is_gate, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, shape_read
 from opu_fuse.errors import DoesNotFit
@@ -246,7 +246,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         computed=draft.second is not None,
         zeros=draft.dfg.read_by_products(last.index),
         unit=draft.source == UNIT,
-        repacks=draft.anchor is not None and is_copy(draft.dfg[draft.anchor]),
+        repacks=draft.anchor is not None and packs(draft.dfg[draft.anchor]),
     )
     shape = replace(shape, pools_with_halo=_pools_with_halo(shape, draft))
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)

@@ -6,14 +6,19 @@ channels in the same lanes. A convolution of few channels that reads it leaves m
 idle: data fetch reads two words a cycle, so it computes two pixels at a time, and four from a copy
 with four pixels in a word. If the map is a part of one that a point convolution computes from words
 of several pixels, that is faster than a copy, which reads one pixel at a time.
+
+A sum has as many pixels in a word as the maps that are added. So a joined sum leaves whole words to
+a chain of sums before it. Its copy is joined instead, and the chain has words of several pixels:
+the first convolution of the chain computes those of a word one after the other.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator
 from heapq import nlargest
+from itertools import chain
 from math import prod
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.packed_copies import copy_name, layer_of_part, with_packed_copies
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
@@ -29,6 +34,7 @@ _TRIED = 8
 """Copies that are tried, those for the longest convolutions: each fuses the graph once more."""
 
 _WHY = "copied with several pixels in a word: a convolution of few channels reads it"
+_JOINED = "copied to whole words for a concatenation: the sums before have several pixels in a word"
 _AGAIN = "computed again with several pixels in a word: a convolution of few channels reads it"
 
 
@@ -38,7 +44,8 @@ def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) 
     if fused[1].strategy not in REWRITING or not hw.build:
         return fused
     taken: list[tuple[int, int]] = []
-    narrow = nlargest(_TRIED, _narrow_readers(dfg, fused[2], hw))
+    candidates = chain(_narrow_readers(dfg, fused[2], hw), _joined_sums(dfg, fused[2], hw))
+    narrow = nlargest(_TRIED, candidates)
     again = {value for _, value, _ in narrow if _reads_slots(dfg, value, fused[2], hw)}
     before = _cycles(fused[2].tiling, hw) if narrow else 0.0
     for _, value, reader in narrow:
@@ -47,7 +54,8 @@ def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) 
         name, after = copy_name(dfg, value), _cycles(tried[2].tiling, hw)
         on_host = {tried[0][op.node].name for op in tried[1].host}
         if name not in on_host and after < before:
-            why = {**fused[1].rewrites, name: _AGAIN if value in again else _WHY}
+            reason = _JOINED if dfg[reader].kind is Kind.TUPLE else _WHY
+            why = {**fused[1].rewrites, name: _AGAIN if value in again else reason}
             fused = tried[0], dataclasses.replace(tried[1], rewrites=why), tried[2]
             before = after
             taken.append((value, reader))
@@ -71,6 +79,24 @@ def _narrow_readers(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int,
             continue
         if _is_narrow(layer, most, hw):
             yield parts[0].estimate.compute_cycles, node.operands[0], node.index
+
+
+def _joined_sums(dfg: Dfg, fitted: Fitted, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
+    """Yield (array cycles, value, tuple of a concat that reads it) where a narrow residual sum has
+    whole words only because it is joined, and so have the maps added before it.
+    """
+    most = max(mode.px for mode in hw.array.modes)
+    by_name = {node.name: node.index for node in dfg.calls}
+    sharers = fitted.tiling.layout.sharers
+    for parts in fitted.tiling.layers.values():
+        layer, shape = parts[0].layer, parts[0].layer.shape
+        channels = sum(lanes for _, lanes in layer.out_pieces)
+        joined = layer.output in sharers and not sharers.issuperset(layer.residuals)
+        few = shape.px < most and channels * most <= hw.word_channels
+        value = by_name.get(fitted.dfg[layer.output].name)
+        if joined and few and value is not None and prod(shape.window.kernel) > 1:
+            readers = [u for u in dfg.users[value] if dfg[u].kind is Kind.TUPLE]
+            yield from ((parts[0].estimate.compute_cycles, value, u) for u in readers)
 
 
 def _reads_slots(dfg: Dfg, value: int, fitted: Fitted, hw: HwSpec) -> bool:

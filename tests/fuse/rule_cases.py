@@ -247,8 +247,15 @@ CASES = {
         ("r", "s"),
         "s runs on the host (Sigmoid: no module of this machine runs it)",
     ),
+    "round_trip": (
+        "[s] a = Sigmoid(x) [r] b = Relu(a) [e] y = Sin(b)",
+        TINY,
+        None,
+        "r",
+        "r would only move values: the host computes all that it reads, and reads its result",
+    ),
     "host_operand": (
-        "[s] a = Sigmoid(x) [r] y = Relu(a)",
+        f"[s] a = Sigmoid(x) [r] y = {CONV}(a, w1)",
         TINY,
         None,
         ("s", "r"),

@@ -9,9 +9,9 @@ from tests.some import some
 
 BRANCHES = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b, float[1,4,8,8] c) {
     [s1] p = Sigmoid(x)
-    [r1] a = Relu(p)
+    [r1] a = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(p)
     [s2] q = Sigmoid(x)
-    [r2] b = Relu(q)
+    [r2] b = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q)
     [r3] c = Relu(x) }"""
 
 

@@ -71,6 +71,7 @@ HELP = {
     "joined_other": "use --strategy optimal, which weighs the two against each other",
     "host_operator": TABLE,
     "host_operand": TABLE,
+    "round_trip": "let the machine run an operator before or after r",
 }
 
 # Cases whose help names a key of the spec with its new value: tried out below.

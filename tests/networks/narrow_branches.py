@@ -19,6 +19,21 @@ def block(width: int, inner: int, size: tuple[int, int], *, first: int = 5) -> i
     return net.finish(y)
 
 
+def sums(width: int, size: tuple[int, int]) -> ir.Model:
+    """A C3k block, which reads a map that is joined with its result: two sums of width channels,
+    the second of which is joined with a map of as many.
+    """
+    net = TokenNet("sums", seed=9)
+    x = net.conv_swish(net.input("x", (1, 5, *size)), "before", out=2 * width)
+    y = net.conv_swish(x, "first", out=width)
+    for n in range(2):
+        inner = net.conv_swish(y, f"in{n}", out=width, kernel=3)
+        y = net.add(y, net.conv_swish(inner, f"out{n}", out=width, kernel=3), f"sum{n}")
+    y = net.concat([y, net.conv_swish(x, "other", out=width)], "join")
+    y = net.concat([x, net.conv_swish(y, "last", out=2 * width)], "all")
+    return net.finish(net.conv_swish(y, "end", out=width))
+
+
 def upsampled(channels: int, size: tuple[int, int]) -> ir.Model:
     """A map that is stored, and upsampled for another reader."""
     net = TokenNet("upsampled", seed=8)

@@ -68,6 +68,8 @@ CASES = {
     "layers of their own": blocks.cross(13, heads=4, deep=4),
     "one key for all": blocks.one_key_for_all(10, 3, 3, 4),
     "values that others read": blocks.convolutional(16, 3, 4),
+    "values of whole words that others read": blocks.convolutional(16, 3, 2),
+    "values next to queries that others read": blocks.convolutional(8, 3, 2),
     "linear": blocks.linear(16, 4, 4),
     "values in two words": blocks.transformer(11, 10, 2),
     "keys in two words": blocks.transformer(5, 20, 4),
@@ -110,3 +112,17 @@ def test_a_key_of_several_heads_and_their_queries_begin_words(machine):
     products = [layer for layer in layers_of(found) if layer.second is not None]
     assert len(products) > 3
     assert all(layer.in_pieces[0][0] == 0 for layer in products)
+
+
+@pytest.mark.parametrize(
+    ("channels", "heads", "joined"), [(128, 4, True), (128, 2, True), (64, 2, False)]
+)
+def test_values_that_follow_each_other_are_read_where_they_are(channels, heads, joined):
+    """Two heads of 16 channels leave half a word, which values fill: a pass gathers them."""
+    program, _, checked = run(blocks.convolutional(channels, 7, heads), "opu-1024a")
+    assert checked.passed
+    operators = [op.op for group in program.bundle.groups for op in group.ops]
+    assert ("shuffle" in operators) != joined
+    found = compile_model(blocks.convolutional(channels, 7, heads), load_hw("opu-1024a"))
+    (encoding,) = (x for x in layers_of(found) if x.shape.window.kernel == (3, 3))
+    assert encoding.shape.in_channels == channels

@@ -13,7 +13,7 @@ from opu_fuse.schedule import packed_copies
 from opu_fuse.sim.cycle.run import run_cycle
 from tests.exact import assert_exact
 from tests.hw.norm_machine import four_pixel_machine
-from tests.networks.narrow_branches import block
+from tests.networks.narrow_branches import block, sums
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -100,3 +100,28 @@ def test_a_map_is_copied_where_the_timed_schedule_is_faster(inner, copied):
     found = compile_model(block(16, inner, (40, 40), first=32), load_hw("opu-1024a"))
     assert (COPY in found.partition.rewrites) == copied
     assert (COPY in shapes_of(found)) == copied
+
+
+_CHAIN = ("first", "in0", "out0", "in1", "out1")
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("size", [(5, 8), (6, 13), (1, 1), (3, 2)])
+def test_sums_before_a_joined_one_have_several_pixels_in_a_word(size, rng):
+    """The joined map is a copy, and the first convolution packs what it reads from whole words."""
+    hw = four_pixel_machine()
+    found = compile_model(sums(4, size), hw)
+    shapes = shapes_of(found)
+    assert [(shapes[name].px, shapes[name].spread) for name in _CHAIN] == [(4, False)] * 5
+    assert (shapes["first"].repacks, shapes["sum1/packed"].stored_px) == (True, 1)
+    assert_exact(found, hw, rng, (None, 1))
+
+
+def test_sums_with_several_pixels_in_a_word_take_fewer_cycles(monkeypatch):
+    model, hw = sums(16, (40, 40)), load_hw("opu-1024a")
+    packed = compile_model(model, hw)
+    assert "sum1/packed" in packed.partition.rewrites
+    monkeypatch.setattr(packed_copies, "_joined_sums", lambda *_: ())
+    whole = compile_model(model, hw)
+    cycles = [run_cycle(found.bundle, hw).counters["cycles"] for found in (packed, whole)]
+    assert cycles[0] < 0.8 * cycles[1]

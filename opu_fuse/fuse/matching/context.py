@@ -40,6 +40,8 @@ class MatchContext(Struct, frozen=True, kw_only=True):
     _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict)
     operators: dict[int, Refusal | None] = field(default_factory=dict)
     """Memo of `operator_rules.broken_rule`, by node."""
+    round_trips: list[frozenset[int]] = field(default_factory=list)
+    """Memo of `operator_rules.round_trip`: empty, or one set of nodes."""
     held: set[int] = field(default_factory=set)
     """Forms for which all operator rules hold, except those about rounding."""
     placements: dict[tuple[int, str], bool] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from opu_fuse.dfg.unused_lanes import ends_in_zeros
 from opu_fuse.fuse.matching.context import AFFINE_KINDS, MatchContext, data_operands, leaves
 from opu_fuse.fuse.rules.host_reasons import HOST_REASONS
 from opu_fuse.fuse.rules.refusal import UNASKED, Refusal, Rule, Words, first_refusal
+from opu_fuse.fuse.rules.round_trips import round_trips
 from opu_fuse.fuse.rules.spec_changes import NewModule
 from opu_fuse.hw.spec.check_graph import RUNS
 from opu_fuse.model.operator_sets import DYNAMIC_SCALES, NORM_OPERATORS
@@ -34,7 +35,12 @@ TWO_OPERANDS = frozenset({"add", "multiply"})
 
 
 def broken_rule(context: MatchContext, node: Node) -> Refusal | None:
-    """The first broken operator rule, None if all hold. Memoised by node."""
+    """The first broken operator rule, None if all hold."""
+    return _refused_alone(context, node) or first_refusal((round_trip,), context, node)
+
+
+def _refused_alone(context: MatchContext, node: Node) -> Refusal | None:
+    """The first broken rule that looks at no other operator, None if all hold. Memoised by node."""
     refusal = context.operators.get(node.index, UNASKED)
     if refusal is UNASKED:
         form = context.forms[node.index]
@@ -276,6 +282,17 @@ def zero_lanes(context: MatchContext, node: Node) -> Words | None:
     return {"node": node.name, "count": count, "first": first.called, "second": second.called}
 
 
+def round_trip(context: MatchContext, node: Node) -> Words | None:
+    """{node} would only move values: the host computes all that it reads, and reads its result
+
+    Change: let the machine run an operator before or after {node:own}
+    """
+    if not context.round_trips:
+        found = round_trips(context, lambda n: _refused_alone(context, n) is not None)
+        context.round_trips.append(found)
+    return {"node": node.called} if node.index in context.round_trips[0] else None
+
+
 _OF_ROUNDING = (integer_values, held_numbers, zero_lanes)
 """Rules about a node's own scales, constants and operands; verdicts of the others hold for its
 form.
@@ -298,5 +315,5 @@ OF_ONE: Mapping[str, Rule] = {
 }
 """Rules about one operator name each."""
 
-OPERATOR_RULES = (*COMMON_RULES, *dict.fromkeys(OF_ONE.values()))
+OPERATOR_RULES = (*COMMON_RULES, *dict.fromkeys(OF_ONE.values()), round_trip)
 _RULES = {op: (*COMMON_RULES, rule) for op, rule in OF_ONE.items()}

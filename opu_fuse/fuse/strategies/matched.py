@@ -86,8 +86,11 @@ def _find(
             return refusal
     sources = [i for i in leaves(context.dfg, node) if i in by_tail]
     if len(sources) > 1:
-        # The longer branch first: a residual add continues it, the shorter is read from memory.
-        sources = sorted(set(sources), key=lambda i: (longest[i], i), reverse=True)
+        # The longer branch first: a residual add continues it, the shorter is read from memory. A
+        # group that computes nothing is last: its map is in memory.
+        computing = {i for i in sources if _computes(context.dfg, by_tail[i])}
+        order = ((i in computing, longest[i], i) for i in set(sources))
+        sources = [i for *_, i in sorted(order, reverse=True)]
     refused: Refusal | None = None
     for source in sources:
         group = by_tail[source]
@@ -107,6 +110,11 @@ def _find(
     alone = PartialGroup(context.modules.start)
     placed = match_next(context, alone, node, forbid)
     return placed if isinstance(placed, Refusal) else (alone, placed)
+
+
+def _computes(dfg: Dfg, group: PartialGroup) -> bool:
+    """Whether a group has another operator than a concatenation or a view."""
+    return any(dfg[m.node].op not in {"concat", "reshape"} for m in group.matches)
 
 
 def on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
