@@ -36,6 +36,11 @@ TIMED, NEAR = 3, 1.03
 take at most NEAR times the cycles of the fastest.
 """
 
+LEFT_TO_STRIPS, LEFT_TO_SHORTER = 1.005, 1.01
+"""A stack that takes at most so many times the cycles of its array is fast enough: no other row
+strips, and no shorter stacks, are tried.
+"""
+
 RESOLUTION = 0.0025
 """Relative error of the timing: a gain must exceed this share of the cycles of the stack and of its
 neighbours.
@@ -97,6 +102,9 @@ class StackSearch:
         for first, proposed in self._proposed(chain, LONGEST):
             part = chain[first : first + len(proposed.layers)]
             whole = self._score(part, proposed.dram_bytes)
+            if whole and whole.merit and whole.trial.cycles <= LEFT_TO_SHORTER * proposed.array:
+                yield whole.trial
+                continue
             # The closed form underestimates stalls between the layers of a long stack.
             shorter = [
                 scored
@@ -219,16 +227,19 @@ def _ordered(
     Some that are not timed are missing: the closed form knows which are fast, so that the others
     are soon given up.
     """
-    sized = {strip: strips.size(layers, *strip) for strip in STRIPS}
-    cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}
+    tried = ((strip, strips.size(layers, *strip)) for strip in STRIPS)
+    sized = {strip: stack for strip, stack in tried if stack is not None}
+    enough = LEFT_TO_STRIPS * min((stack.array for stack in sized.values()), default=0.0)
     found: dict[tuple[int, int], FusedStack] = {}
     limit = inf
-    for strip in sorted(cycles, key=cycles.__getitem__):
+    for strip in sorted(sized, key=lambda strip: sized[strip].cycles):
         stack = strips.ordered(layers, *strip, limit * (1 + ROUNDING))
         if stack is not None:
             found[strip] = stack
             fewest = nsmallest(TIMED, (stack.cycles for stack in found.values()))
             limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
+            if fewest[0] <= enough:
+                break
     in_order = [(found[strip], strip) for strip in STRIPS if strip in found]
     return sorted(in_order, key=lambda pair: pair[0].cycles)
 

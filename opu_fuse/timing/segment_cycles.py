@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from math import inf
+from operator import sub
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
@@ -37,6 +38,23 @@ def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
     The last output counts to the end. units: with their resident maps.
     """
     return _timed(units, hw).spent
+
+
+def idle_cycles(units: Units, hw: HwSpec) -> list[tuple[float, float]]:
+    """Of every unit, its cycles as of `cycles_by_output`, and how many of them are left if either
+    the array or the memory works all the time: other tiles could save those.
+    """
+    sink = TimeSink(hw)
+    schedule, times = TileSchedule(hw, sink), list[tuple[float, float]]()
+    before = 0.0, 0.0, 0.0
+    for number in range(len(units)):
+        schedule.units(units, slice(number, number + 1))
+        end = sink.counted if number + 1 < len(units) else sink.end
+        after = end, sink.swept, sink.memory.used
+        spent, swept, moved = map(sub, after, before)
+        times.append((spent, spent - max(swept, moved)))
+        before = after
+    return times
 
 
 def cycles_by_layer(units: Units, hw: HwSpec, known: KnownByLayer) -> dict[int, float]:
