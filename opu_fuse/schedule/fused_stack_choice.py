@@ -85,14 +85,20 @@ class StackSearch:
 
     units: all units of the segment;
     alone: DFG index of a group's output -> predicted cycles of the unfused group;
+    idle: of every unit, cycles of them that another tile could save;
     moved: likewise, DRAM bytes;
     strips: row strips of the layers, which all segments share.
     """
 
     def __init__(
-        self, units: Sequence[PlannedUnit], alone: Mapping[int, float], strips: RowStrips
+        self,
+        units: Sequence[PlannedUnit],
+        alone: Mapping[int, float],
+        idle: Sequence[float],
+        strips: RowStrips,
     ) -> None:
         self.units, self.alone, self.strips, self.hw = units, alone, strips, strips.hw
+        self.idle = idle
         self.known: KnownByLayer = {}
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
@@ -120,13 +126,15 @@ class StackSearch:
         rate, stack = self.hw.dram.rate, _timed([unit.layers[0] for unit in part], self.strips)
         if stack is None:
             return None
-        gain, near = self._saved(part, stack)
+        at = next(n for n, unit in enumerate(self.units) if unit is part[0])
+        gain, near = self._saved(at, len(part), stack)
         slots = len(stack.slots) - sum(len(unit.layers[0].tiles) for unit in part)
         gain -= slots * SLOT_BYTES / rate
         outputs = [unit.layers[0].output for unit in part]
         cycles_alone = sum(self.alone[output] for output in outputs)
         bytes_alone = sum(self.moved[output] for output in outputs)
-        merit = gain + BYTES * (bytes_alone - dram_bytes) / rate
+        by_tiles = sum(max(idle, 0.0) for idle in self.idle[at : at + len(part) + 1])
+        merit = gain - by_tiles + BYTES * (bytes_alone - dram_bytes) / rate
         chosen = merit > RESOLUTION * near
         trial = StackTrial(
             fused=stack_groups(part, stack),
@@ -138,15 +146,15 @@ class StackSearch:
         )
         return _Scored(merit=merit * chosen, trial=trial)
 
-    def _saved(self, part: Sequence[PlannedUnit], stack: FusedStack) -> tuple[float, float]:
-        """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included.
+    def _saved(self, at: int, count: int, stack: FusedStack) -> tuple[float, float]:
+        """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included. at,
+        count: position and number of its units.
 
         The first and last timed group are left out: they include pipeline fill and the final
         stores.
         """
         units, alone = self.units, self.alone
-        at = next(n for n, unit in enumerate(units) if unit is part[0])
-        first, end = max(at - MARGIN, 0), at + len(part)
+        first, end = max(at - MARGIN, 0), at + count
         unit = Unit(layers=stack.layers, stack=stack)
         near = [*units[first:at], unit, *units[end : end + MARGIN + 1]]
         spent = cycles_by_layer(near, self.hw, self.known)

@@ -38,8 +38,8 @@ from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import (
     MARGIN,
     Trials,
+    cycles_and_idle,
     cycles_by_output,
-    idle_cycles,
     neighbourhood,
 )
 
@@ -147,9 +147,9 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
 
     search = _Search(hw=hw, tiles=lambda layer: others(layer.shape, layer.tile), traffic=_TRAFFIC)
     for units in planned_units(tiling, hw):
-        times = idle_cycles(units, hw)
+        waits = _at_waits(units, hw)
         for at in _retilable(units):
-            if _is_idle(times, at) and _steps(units, at) <= _MOST_STEPS:
+            if at in waits and _steps(units, at) <= _MOST_STEPS:
                 search.retile(units, at)
     return retiled(tiling, hw, search.taken)
 
@@ -160,9 +160,10 @@ def _steps(units: Sequence[PlannedUnit], at: int) -> int:
 
 
 def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:
-    """Yield positions of the units of one layer that computes all of its map."""
+    """Yield positions of the units of one layer that computes all of its map, of all images."""
     for at, unit in enumerate(units):
-        if len(unit.groups) == len(unit.layers) == 1 and not unit.layers[0].partial:
+        (first, *others), several = unit.layers, len(unit.groups) > 1
+        if not (others or several or first.partial or first.images):
             yield at
 
 
@@ -193,13 +194,16 @@ def _faster(hw: HwSpec) -> Iterator[float]:
         yield rate
 
 
-def _is_idle(times: Sequence[tuple[float, float]], at: int) -> bool:
-    """Whether the machine is idle for long in a unit or the next one. times: of each unit, cycles
-    and idle ones of them.
-    """
-    near = sum(cycles for cycles, _ in times[max(at - MARGIN, 0) : at + MARGIN + 1])
-    idle = max(idle for _, idle in times[at : at + 2])
-    return idle > max(_IDLE_SHARE * near, _LEAST_IDLE)
+def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
+    """Positions of the units in which the machine is idle for long, and of those before them."""
+    spent, idle = cycles_and_idle(units, hw)
+    of_units = [sum(spent[layer.output] for layer in unit.layers) for unit in units]
+    found: set[int] = set()
+    for at, lost in enumerate(idle):
+        near = sum(of_units[at : at + MARGIN + 1])
+        if lost > max(_IDLE_SHARE * near, _LEAST_IDLE):
+            found |= {at, max(at - 1, 0)}
+    return found
 
 
 def _of_other_sizes(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:

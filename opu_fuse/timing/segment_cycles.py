@@ -40,21 +40,12 @@ def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
     return _timed(units, hw).spent
 
 
-def idle_cycles(units: Units, hw: HwSpec) -> list[tuple[float, float]]:
-    """Of every unit, its cycles as of `cycles_by_output`, and how many of them are left if either
-    the array or the memory works all the time: other tiles could save those.
+def cycles_and_idle(units: Units, hw: HwSpec) -> tuple[dict[int, float], list[float]]:
+    """`cycles_by_output`, and of every unit those cycles that are left if either the array or the
+    memory works all the time: other tiles could save them.
     """
-    sink = TimeSink(hw)
-    schedule, times = TileSchedule(hw, sink), list[tuple[float, float]]()
-    before = 0.0, 0.0, 0.0
-    for number in range(len(units)):
-        schedule.units(units, slice(number, number + 1))
-        end = sink.counted if number + 1 < len(units) else sink.end
-        after = end, sink.swept, sink.memory.used
-        spent, swept, moved = map(sub, after, before)
-        times.append((spent, spent - max(swept, moved)))
-        before = after
-    return times
+    idle: list[float] = []
+    return _timed(units, hw, idle).spent, idle
 
 
 def cycles_by_layer(units: Units, hw: HwSpec, known: KnownByLayer) -> dict[int, float]:
@@ -124,9 +115,17 @@ class Trials:
 _Timing = tuple[TimeSink, TileSchedule[TiledLayer, Read]]
 
 
-def _timed(units: Units, hw: HwSpec) -> TimeSink:
+def _timed(units: Units, hw: HwSpec, idle: list[float] | None = None) -> TimeSink:
+    """The sink of the units' tile schedule. idle: grows by the idle cycles of every unit."""
     times = TimeSink(hw)
-    TileSchedule(hw, times).units(units)
+    schedule, before = TileSchedule(hw, times), (0.0, 0.0, 0.0)
+    for number in range(len(units)):
+        schedule.units(units[number : number + 2], slice(1))
+        now = times.counted, times.swept, times.memory.used
+        spent, swept, moved = map(sub, now, before)
+        before = now
+        if idle is not None:
+            idle.append(spent - max(swept, moved))
     if units:
         times.spent[units[-1].layers[-1].output] += times.end - times.counted
     for first, norm in [unit.layers for unit in units if unit.two_results]:
