@@ -31,7 +31,7 @@ parts: tiles into which a strip is cut. A strip of one row may be several at lay
 a stride.
 """
 
-TIMED, NEAR = 3, 1.03
+TIMED, NEAR = 2, 1.03
 """Row strips of a stack that are timed tile by tile: at most TIMED, and only those whose time slots
 take at most NEAR times the cycles of the fastest.
 """
