@@ -31,9 +31,14 @@ parts: tiles into which a strip is cut. A strip of one row may be several at lay
 a stride.
 """
 
-TIMED, NEAR = 3, 1.03
+TIMED, NEAR = 2, 1.03
 """Row strips of a stack that are timed tile by tile: at most TIMED, and only those whose time slots
 take at most NEAR times the cycles of the fastest.
+"""
+
+LEFT_TO_STRIPS, LEFT_TO_SHORTER = 1.005, 1.01
+"""A stack that takes at most so many times the cycles of its array is fast enough: no other row
+strips, and no shorter stacks, are tried.
 """
 
 RESOLUTION = 0.0025
@@ -80,14 +85,20 @@ class StackSearch:
 
     units: all units of the segment;
     alone: DFG index of a group's output -> predicted cycles of the unfused group;
+    idle: of every unit, cycles of them that another tile could save;
     moved: likewise, DRAM bytes;
     strips: row strips of the layers, which all segments share.
     """
 
     def __init__(
-        self, units: Sequence[PlannedUnit], alone: Mapping[int, float], strips: RowStrips
+        self,
+        units: Sequence[PlannedUnit],
+        alone: Mapping[int, float],
+        idle: Sequence[float],
+        strips: RowStrips,
     ) -> None:
         self.units, self.alone, self.strips, self.hw = units, alone, strips, strips.hw
+        self.idle = idle
         self.known: KnownByLayer = {}
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
@@ -97,6 +108,9 @@ class StackSearch:
         for first, proposed in self._proposed(chain, LONGEST):
             part = chain[first : first + len(proposed.layers)]
             whole = self._score(part, proposed.dram_bytes)
+            if whole and whole.merit and whole.trial.cycles <= LEFT_TO_SHORTER * proposed.array:
+                yield whole.trial
+                continue
             # The closed form underestimates stalls between the layers of a long stack.
             shorter = [
                 scored
@@ -112,13 +126,15 @@ class StackSearch:
         rate, stack = self.hw.dram.rate, _timed([unit.layers[0] for unit in part], self.strips)
         if stack is None:
             return None
-        gain, near = self._saved(part, stack)
+        at = next(n for n, unit in enumerate(self.units) if unit is part[0])
+        gain, near = self._saved(at, len(part), stack)
         slots = len(stack.slots) - sum(len(unit.layers[0].tiles) for unit in part)
         gain -= slots * SLOT_BYTES / rate
         outputs = [unit.layers[0].output for unit in part]
         cycles_alone = sum(self.alone[output] for output in outputs)
         bytes_alone = sum(self.moved[output] for output in outputs)
-        merit = gain + BYTES * (bytes_alone - dram_bytes) / rate
+        by_tiles = sum(max(idle, 0.0) for idle in self.idle[at : at + len(part) + 1])
+        merit = gain - by_tiles + BYTES * (bytes_alone - dram_bytes) / rate
         chosen = merit > RESOLUTION * near
         trial = StackTrial(
             fused=stack_groups(part, stack),
@@ -130,15 +146,15 @@ class StackSearch:
         )
         return _Scored(merit=merit * chosen, trial=trial)
 
-    def _saved(self, part: Sequence[PlannedUnit], stack: FusedStack) -> tuple[float, float]:
-        """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included.
+    def _saved(self, at: int, count: int, stack: FusedStack) -> tuple[float, float]:
+        """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included. at,
+        count: position and number of its units.
 
         The first and last timed group are left out: they include pipeline fill and the final
         stores.
         """
         units, alone = self.units, self.alone
-        at = next(n for n, unit in enumerate(units) if unit is part[0])
-        first, end = max(at - MARGIN, 0), at + len(part)
+        first, end = max(at - MARGIN, 0), at + count
         unit = Unit(layers=stack.layers, stack=stack)
         near = [*units[first:at], unit, *units[end : end + MARGIN + 1]]
         spent = cycles_by_layer(near, self.hw, self.known)
@@ -219,16 +235,19 @@ def _ordered(
     Some that are not timed are missing: the closed form knows which are fast, so that the others
     are soon given up.
     """
-    sized = {strip: strips.size(layers, *strip) for strip in STRIPS}
-    cycles = {strip: stack.cycles for strip, stack in sized.items() if stack is not None}
+    tried = ((strip, strips.size(layers, *strip)) for strip in STRIPS)
+    sized = {strip: stack for strip, stack in tried if stack is not None}
+    enough = LEFT_TO_STRIPS * min((stack.array for stack in sized.values()), default=0.0)
     found: dict[tuple[int, int], FusedStack] = {}
     limit = inf
-    for strip in sorted(cycles, key=cycles.__getitem__):
+    for strip in sorted(sized, key=lambda strip: sized[strip].cycles):
         stack = strips.ordered(layers, *strip, limit * (1 + ROUNDING))
         if stack is not None:
             found[strip] = stack
             fewest = nsmallest(TIMED, (stack.cycles for stack in found.values()))
             limit = min([NEAR * fewest[0], *fewest[TIMED - 1 :]])
+            if fewest[0] <= enough:
+                break
     in_order = [(found[strip], strip) for strip in STRIPS if strip in found]
     return sorted(in_order, key=lambda pair: pair[0].cycles)
 

@@ -108,8 +108,8 @@ def schedule(
     Raises DoesNotFit when the window exceeds the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_tiles_without_waits(tiling, hw)
     tiling = with_fused_stacks_and_batch_blocks(dfg, tiling, hw, fused_stacks)
+    tiling = with_tiles_without_waits(tiling, hw)
     constants = tiling.constants_bytes
     _require_room(dfg, hw, "weights", constants)  # before their instructions, which are many
     units = planned_units(tiling, hw, store_all=not reuse_memory)

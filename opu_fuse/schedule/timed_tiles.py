@@ -35,7 +35,13 @@ from opu_fuse.tiling.candidates import (
 )
 from opu_fuse.tiling.estimate import Estimate, estimate
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import MARGIN, Trials, cycles_by_output, neighbourhood
+from opu_fuse.timing.segment_cycles import (
+    MARGIN,
+    Trials,
+    cycles_and_idle,
+    cycles_by_output,
+    neighbourhood,
+)
 
 _TIMED = 8
 """Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""
@@ -46,8 +52,10 @@ _NEAR = 0.02
 _TRAFFIC = 0.1
 """Cycles that such a tile must save for each cycle of more transfers: bytes cost energy."""
 
-_LEAST_WAIT = 240
-"""Cycles of waiting that are worth the time of a search."""
+_LEAST_IDLE, _IDLE_SHARE = 160, 0.002
+"""Idle cycles that are worth the time of a search, and share of the cycles of the layer and its
+neighbours, whose time it takes.
+"""
 
 _MOST_STEPS = 1000
 """Instructions of a layer and its neighbours that are timed for each tile. In more, waits between
@@ -55,7 +63,7 @@ layers are a small share: dense layers of VGG-16, networks for large images on s
 """
 
 _HEIGHTS = 3
-"""Heights that are timed, for each number of channel blocks."""
+"""Heights that are timed with as many channel blocks as before; with others, only the highest."""
 
 
 class _Search(Struct, frozen=True):
@@ -152,9 +160,10 @@ def _steps(units: Sequence[PlannedUnit], at: int) -> int:
 
 
 def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:
-    """Yield positions of the units of one layer that computes all of its map."""
+    """Yield positions of the units of one layer that computes all of its map, of all images."""
     for at, unit in enumerate(units):
-        if len(unit.groups) == len(unit.layers) == 1 and not unit.layers[0].partial:
+        (first, *others), several = unit.layers, len(unit.groups) > 1
+        if not (others or several or first.partial or first.images):
             yield at
 
 
@@ -186,13 +195,13 @@ def _faster(hw: HwSpec) -> Iterator[float]:
 
 
 def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
-    """Positions of the units that lose cycles of the array, and of those before them."""
-    spent = cycles_by_output(units, hw)
+    """Positions of the units in which the machine is idle for long, and of those before them."""
+    spent, idle = cycles_and_idle(units, hw)
+    of_units = [sum(spent[layer.output] for layer in unit.layers) for unit in units]
     found: set[int] = set()
-    for at, unit in enumerate(units):
-        products = sum(layer.layer.macs for layer in unit.layers) / hw.macs
-        lost = sum(spent[layer.output] for layer in unit.layers) - products
-        if lost > max(RESOLUTION * products, _LEAST_WAIT):
+    for at, lost in enumerate(idle):
+        near = sum(of_units[at : at + MARGIN + 1])
+        if lost > max(_IDLE_SHARE * near, _LEAST_IDLE):
             found |= {at, max(at - 1, 0)}
     return found
 
@@ -204,14 +213,14 @@ def _of_other_sizes(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
     if tile.undivided:
         return
     fits = [*_fits(shape, hw)]
-    yield from _highest(fits)
+    yield from _highest(fits, tile.blocks)
     if shape.array:
         yield from _smaller(fits, shape, tile)
 
 
-def _highest(fits: Sequence[Fit]) -> Iterator[Tile]:
-    """Yield the highest of the widest tiles, for each number of channel blocks; of equal sizes the
-    one with the fewest predicted cycles.
+def _highest(fits: Sequence[Fit], blocks: int) -> Iterator[Tile]:
+    """Yield the highest of the widest tiles, for each number of channel blocks, and some lower ones
+    for `blocks`; of equal sizes the one with the fewest predicted cycles.
     """
     by_size: dict[tuple[int, int, int], Fit] = {}
     for fit in fits:
@@ -222,8 +231,9 @@ def _highest(fits: Sequence[Fit]) -> Iterator[Tile]:
     sizes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for size in sorted(by_size, reverse=True):
         sizes[size[0]].append(size)
-    for of_blocks in sizes.values():
-        widest = [size for size in of_blocks[:_HEIGHTS] if size[1] == of_blocks[0][1]]
+    for count, of_blocks in sizes.items():
+        heights = _HEIGHTS if count == blocks else 1
+        widest = [size for size in of_blocks[:heights] if size[1] == of_blocks[0][1]]
         yield from (by_size[size].tile for size in widest)
 
 

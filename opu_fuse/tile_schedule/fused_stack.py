@@ -96,6 +96,7 @@ class Sized(Struct, frozen=True, kw_only=True):
     line_buffers: per layer; all at address 0 until they are allocated;
     costs: closed-form estimate per layer;
     words: constant words per buffer;
+    array: cycles of the array;
     cycles, dram_bytes: totals, predicted in closed form.
     """
 
@@ -104,6 +105,7 @@ class Sized(Struct, frozen=True, kw_only=True):
     line_buffers: tuple[LineBuffer, ...] = ()
     costs: tuple[Estimate, ...] = ()
     words: Mapping[Space, int] = {}
+    array: float = 0.0
     cycles: float = 0.0
     dram_bytes: int = 0
 
@@ -243,7 +245,7 @@ class RowStrips:
                     tiles = _rows_of_tiles(sized.layers[number - 1])
                     wait = costs[number - 1].post_cycles * tile_rows / tiles
                 cycles += wait + tile_rows * HANDOVER
-        return replace(sized, cycles=cycles, dram_bytes=moved)
+        return replace(sized, array=array, cycles=cycles, dram_bytes=moved)
 
 
 def _line_buffers_of(tail: Sized, prefetch: int) -> list[LineBuffer]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from math import inf
+from operator import sub
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
@@ -37,6 +38,14 @@ def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
     The last output counts to the end. units: with their resident maps.
     """
     return _timed(units, hw).spent
+
+
+def cycles_and_idle(units: Units, hw: HwSpec) -> tuple[dict[int, float], list[float]]:
+    """`cycles_by_output`, and of every unit those cycles that are left if either the array or the
+    memory works all the time: other tiles could save them.
+    """
+    idle: list[float] = []
+    return _timed(units, hw, idle).spent, idle
 
 
 def cycles_by_layer(units: Units, hw: HwSpec, known: KnownByLayer) -> dict[int, float]:
@@ -106,9 +115,17 @@ class Trials:
 _Timing = tuple[TimeSink, TileSchedule[TiledLayer, Read]]
 
 
-def _timed(units: Units, hw: HwSpec) -> TimeSink:
+def _timed(units: Units, hw: HwSpec, idle: list[float] | None = None) -> TimeSink:
+    """The sink of the units' tile schedule. idle: grows by the idle cycles of every unit."""
     times = TimeSink(hw)
-    TileSchedule(hw, times).units(units)
+    schedule, before = TileSchedule(hw, times), (0.0, 0.0, 0.0)
+    for number in range(len(units)):
+        schedule.units(units[number : number + 2], slice(1))
+        now = times.counted, times.swept, times.memory.used
+        spent, swept, moved = map(sub, now, before)
+        before = now
+        if idle is not None:
+            idle.append(spent - max(swept, moved))
     if units:
         times.spent[units[-1].layers[-1].output] += times.end - times.counted
     for first, norm in [unit.layers for unit in units if unit.two_results]:

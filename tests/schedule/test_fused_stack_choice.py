@@ -154,11 +154,10 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
         return dict.fromkeys(found, 10.0)
 
     monkeypatch.setattr(fused_stack_choice, "cycles_by_layer", walked)
-    part = search.units[first:end]
-    layers = tuple(unit.layers[0] for unit in part)
+    layers = tuple(unit.layers[0] for unit in search.units[first:end])
     stack = FusedStack(layers=layers, stored=(), line_buffers=(), load_rows=1, slots=())
     search.alone = dict.fromkeys(outputs, 12.0)
-    found = search._saved(part, stack)
+    found = search._saved(first, end - first, stack)
     count = counted[1] - counted[0]
     assert found == (2.0 * count, 12.0 * count)
 
@@ -166,7 +165,7 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
 @pytest.mark.parametrize(
     ("clocks", "timed"),
     [
-        ((100, 120, 102, 103, 103, 200, 300, 400), [100, 102, 103]),  # no more than three
+        ((100, 120, 102, 101, 103, 200, 300, 400), [100, 101]),  # no more than two
         ((100, 120, 104, 102, 150, 200, 300, 400), [100, 102]),
         ((100, 120, 104, 105, 150, 200, 300, 400), []),  # nothing to choose from
     ],
@@ -184,7 +183,7 @@ def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monke
         cycles = clock[rows, parts]
         return SimpleNamespace(layers=layers, cycles=cycles) if cycles <= limit else None
 
-    monkeypatch.setattr(search.strips, "size", lambda *_: SimpleNamespace(cycles=0.0))
+    monkeypatch.setattr(search.strips, "size", lambda *_: SimpleNamespace(cycles=0.0, array=0.0))
     monkeypatch.setattr(search.strips, "ordered", ordered)
     monkeypatch.setattr(fused_stack_choice, "cycles", walked)
     search.strips.fastest.clear()
@@ -226,6 +225,50 @@ def test_layers_like_others_before_are_cut_as_those(monkeypatch):
     assert len(tried) > count
 
 
+def test_strips_near_the_cycles_of_the_array_are_the_last_ones_tried(monkeypatch):
+    search, _ = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    tried = []
+
+    def ordered(layers, rows, parts, limit=inf):
+        tried.append((rows, parts))
+        return SimpleNamespace(layers=layers, cycles=(110.0, 100.4)[len(tried) - 1])
+
+    monkeypatch.setattr(search.strips, "size", lambda *_: SimpleNamespace(cycles=0.0, array=100.0))
+    monkeypatch.setattr(search.strips, "ordered", ordered)
+    found = fused_stack_choice._ordered([], search.strips)
+    assert tried == [*fused_stack_choice.STRIPS[:2]]
+    assert [stack.cycles for stack, _ in found] == [100.4, 110.0]
+
+
+@pytest.mark.parametrize(("array", "tried"), [(0.98, 3), (0.995, 1)])
+def test_of_a_stack_near_the_cycles_of_its_array_no_shorter_ones_are_tried(
+    array, tried, monkeypatch
+):
+    search, chain = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    works = [unit.layers[0] for unit in chain]
+    alone = sum(search.alone[work.output] for work in works[:4])
+    monkeypatch.setattr(
+        search,
+        "_proposed",
+        lambda units, _: [
+            (at, SimpleNamespace(layers=units[at : at + n], dram_bytes=0, array=array * alone))
+            for at, n in ([(0, 4)] if len(units) > 4 else [(2, 2), (0, 2)])
+        ],
+    )
+    monkeypatch.setattr(
+        fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(layers=w, slots=())
+    )
+    monkeypatch.setattr(fused_stack_choice, "BYTES", 0.0)
+    monkeypatch.setattr(fused_stack_choice, "SLOT_BYTES", 0)
+    monkeypatch.setattr(search, "_saved", lambda *_: (0.001 * alone, 1.0))
+    scored = []
+    real = search._score
+    monkeypatch.setattr(search, "_score", lambda *given: scored.append(1) or real(*given))
+    search.idle = [0.0] * len(search.units)
+    assert all(trial.chosen for trial in search.trials(chain))
+    assert len(scored) == tried
+
+
 @pytest.mark.parametrize(("gain_of_half", "taken"), [(90.0, [4]), (110.0, [2, 2])])
 def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better(
     gain_of_half, taken, monkeypatch
@@ -236,13 +279,15 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
     def proposed(chain, longest):
         works = [unit.layers[0] for unit in chain]
         cuts = [(0, 4)] if longest == fused_stack_choice.LONGEST else [(2, 4), (0, 2)]
-        return [(a, SimpleNamespace(layers=works[a:b], dram_bytes=0)) for a, b in cuts]
+        sized = [SimpleNamespace(layers=works[a:b], dram_bytes=0, array=1.0) for a, b in cuts]
+        return [(a, each) for (a, _), each in zip(cuts, sized, strict=True)]
 
-    def gain(part, stack):
+    def gain(at, count, stack):
         return (200.0 if len(stack.layers) == 4 else gain_of_half), 1.0
 
     monkeypatch.setattr(fused_stack_choice, "BYTES", 0.0)
     monkeypatch.setattr(fused_stack_choice, "SLOT_BYTES", 0)
+    search.idle = [0.0] * len(search.units)
     monkeypatch.setattr(search, "_proposed", proposed)
     monkeypatch.setattr(
         fused_stack_choice, "_timed", lambda w, *_: SimpleNamespace(layers=w, slots=())
@@ -277,20 +322,23 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
     more, taken, monkeypatch
 ):
     """A turn takes 96 bytes of instructions, which the timing leaves out; a quarter of a percent of
-    the cycles near it is what that may be wrong by.
+    the cycles near it is what that may be wrong by. Other tiles could save idle cycles of its
+    groups and of the next one.
     """
     monkeypatch.setattr(fused_stack_choice, "ceil_div", no_shorter_one)
     near, rate = 1000.0, 2
     search, chain = chain_of(inverted(), slow(TINY, rate), monkeypatch)
     monkeypatch.setattr(search, "_saved", lambda *_: (0.0, near))
+    search.idle = [float(at + 1) for at in range(len(search.units))]
     tried = list(search.trials(chain))
     assert tried
     for at, found in enumerate(tried):
-        stack = found.fused.stack
+        stack, first = found.fused.stack, found.fused.groups[0]
         outputs = {work.output for work in stack.layers}
         alone = (u.layers[0] for u in search.units if u.layers[0].output in outputs)
         turns = len(stack.slots) - sum(len(work.tiles) for work in alone)
         saved_bytes = found.bytes_alone - found.bytes
         enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
+        enough += sum(search.idle[first : first + len(found.fused.groups) + 1])
         monkeypatch.setattr(search, "_saved", lambda *_, gain=enough + more: (gain, near))
         assert list(search.trials(chain))[at].chosen == taken

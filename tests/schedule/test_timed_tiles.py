@@ -12,8 +12,11 @@ from opu_fuse.exploring.design import WHOLE
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan, timed_tiles
+from opu_fuse.schedule.emitted_units import planned_units
 from opu_fuse.sim.cycle.run import run_cycle
-from opu_fuse.timing.segment_cycles import Trials, cycles
+from opu_fuse.tile_schedule.traversal import TileSchedule
+from opu_fuse.timing.segment_cycles import Trials, cycles, cycles_and_idle, cycles_by_output
+from opu_fuse.timing.time_sink import TimeSink
 from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.networks.narrow_branches import block
 
@@ -98,6 +101,46 @@ def test_equal_blocks_are_timed_once(monkeypatch):
     compile_model(stage(7), HW)
     assert few
     assert len(timed) == few
+
+
+def searched(monkeypatch, model, hw):
+    """A compiled model, and groups for which tiles are timed."""
+    groups = []
+    real = timed_tiles._Search.retile
+
+    def noted(search, units, at):
+        groups.extend(units[at].groups)
+        real(search, units, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(timed_tiles._Search, "retile", noted)
+        return compile_model(model, hw), set(groups)
+
+
+def test_no_tiles_are_timed_for_layers_of_stacks_nor_where_memory_or_array_always_works(
+    monkeypatch,
+):
+    hw = load_hw("opu-light")
+    found, groups = searched(monkeypatch, zoo.build("mobilenet_v2"), hw)
+    stacked = {group for stack in found.plan.fused_stacks for group in stack.groups}
+    (units,) = planned_units(found.plan, hw)
+    assert len(stacked) > 15
+    assert groups
+    assert not stacked & groups
+    assert len(groups) < 0.5 * (len(found.plan.layers) - len(stacked))
+    spent, idle = cycles_and_idle(units, hw)
+    assert sum(idle) < 0.05 * sum(spent.values())
+
+
+def test_cycles_in_which_another_tile_could_help():
+    """Not those in which the array computes or memory moves bytes."""
+    (units,) = planned_units(compile_model(stage(), HW).plan, HW)
+    sink = TimeSink(HW)
+    TileSchedule(HW, sink).units(units)
+    spent, idle = cycles_and_idle(units, HW)
+    assert spent == cycles_by_output(units, HW)
+    assert len(idle) == len(units)
+    assert sum(idle) <= sink.counted - max(sink.swept, sink.memory.used)
 
 
 @pytest.mark.parametrize("machine", ["opu-1024a", "opu-light"])
