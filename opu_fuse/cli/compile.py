@@ -155,7 +155,7 @@ def compile_(
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import Options, compile_model
     from opu_fuse.report.tables import groups_table
-    from opu_fuse.schedule.fused_stack_text import stack_lines
+    from opu_fuse.schedule.fused_stack_text import unit_lines
 
     _check_output(output, context_files=context_files)
     require_pictures(pictures, calibration)
@@ -200,18 +200,12 @@ def compile_(
             out.print(line)
     for line in added_lines(done.partition):
         out.print(line)
-    names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
-    for group, interleaved in done.plan.co_scheduled.items():
-        pair = f"{names[interleaved]}: its tiles alternate with those of {names[group]}"
-        out.print(f"co-scheduled: {pair}")
-    for first, norm in done.plan.two_results.items():
-        out.print(f"two results: the passes of {names[first]} also compute {names[norm]}")
-    for line in stack_lines(done.plan):
+    for line in unit_lines(done.plan):
         out.print(line)
     if resident := len(done.plan.resident_groups):
-        only = len(done.plan.not_stored)
+        only, groups = len(done.plan.not_stored), counted(len(done.plan.layers), "group")
         out.print(
-            f"resident maps: {resident} of {counted(len(names), 'group')} pass their map "
+            f"resident maps: {resident} of {groups} pass their map "
             f"to the next group without DRAM, {only} of them write nothing to it"
         )
     source = context.get_parameter_source("scales")

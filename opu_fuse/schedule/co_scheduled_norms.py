@@ -67,6 +67,7 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
         retiled(tiling, hw, new),
         co_scheduled={**tiling.co_scheduled, **fillers},
         first_ranges=first,
+        fused_heads={unit.groups[0]: unit.heads.count for unit in changed if unit.heads},
         order=tuple(segments),
     )
     return with_uses(dfg, tiling, hw)

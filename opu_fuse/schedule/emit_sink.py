@@ -27,6 +27,7 @@ from opu_fuse.schedule.registers import (
 )
 from opu_fuse.schedule.store_registers import halo_store, halo_words, stores
 from opu_fuse.schedule.tile_choice import PlannedLayer
+from opu_fuse.tile_schedule.fused_heads import ResidentTile
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import window
 from opu_fuse.tile_schedule.interleave import TimeSlot
@@ -476,6 +477,8 @@ def _targets(
     elif isinstance(to, LineBuffer):
         for first, count, at in to.written(row, rows):
             yield first, count, to.registers(at, block, word)
+    elif isinstance(to, ResidentTile):
+        yield 0, rows, to.registers(block, row, word)
     else:
         above = layer.images[0] * layer.shape.out_rows if layer.images else 0
         yield 0, rows, to.resident.registers(to.bank, block, row - above, word)

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, StackGroups, Tiling
+from opu_fuse.tile_schedule.fused_heads import FusedHeads
 from opu_fuse.tile_schedule.unit import Unit, with_residents
 
 
@@ -20,6 +21,9 @@ class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
         if self.stack is not None:
             pairs = zip(self.layers, self.stack.stored, strict=True)
             return tuple(layer.writes.alias_root for layer, stored in pairs if not stored)
+        if self.heads is not None:
+            scores = () if self.heads.stored else self.layers[: 2 * self.heads.count : 2]
+            return tuple(layer.writes.alias_root for layer in scores)
         return (
             (self.layers[self.two_results].writes.alias_root,)
             if self.resident and not self.resident.stored
@@ -56,6 +60,10 @@ def planned_units(
             while together[-1] in tiling.co_scheduled:
                 together.append(tiling.co_scheduled[together[-1]])
             parts, several = tuple(part for g in together for part in layers[g]), len(together) > 1
+            if group in tiling.fused_heads:
+                heads = FusedHeads(count=tiling.fused_heads[group], stored=store_all)
+                units.append(PlannedUnit(layers=parts, heads=heads, groups=tuple(together)))
+                continue
             if group in tiling.first_ranges:
                 first, rest = parts[0].split(tiling.first_ranges[group])
                 units.append(PlannedUnit(layers=(first,), groups=(group,)))

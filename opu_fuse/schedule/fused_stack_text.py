@@ -1,9 +1,25 @@
-"""Fused stacks and batch blocks as text, without the imports of explanations."""
+"""Units of several groups as text, without the imports of explanations."""
 
 from collections.abc import Iterator
 
+from opu_fuse.number_text import counted
 from opu_fuse.schedule.plan import Plan
 from opu_fuse.schedule.tile_choice import BatchBlock, StackGroups, StackTrial
+
+
+def unit_lines(plan: Plan) -> Iterator[str]:
+    """Yield a line for every unit of several groups of the program."""
+    names = {group: parts[0].layer.name for group, parts in plan.layers.items()}
+    for interleaved, group in plan.partner_of.items():
+        pair = f"{names[interleaved]}: its tiles alternate with those of {names[group]}"
+        yield f"co-scheduled: {pair}"
+    for groups in plan.head_groups:
+        count = plan.fused_heads[groups[0]]
+        heads = f"{counted(count, 'head')}, {names[groups[0]]} to {names[groups[2 * count - 1]]}"
+        yield f"fused heads: the probabilities of {heads}, stay on chip"
+    for first, norm in plan.two_results.items():
+        yield f"two results: the passes of {names[first]} also compute {names[norm]}"
+    yield from stack_lines(plan)
 
 
 def stack_lines(plan: Plan) -> Iterator[str]:

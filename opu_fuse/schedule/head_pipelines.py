@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.fused_head_units import fused_heads
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.schedule.unit_order import UnitOrder
@@ -166,12 +167,16 @@ def _pipelines(
     tried: set[Hashable] = set()
     for (number, share, turned), own in product(plans, widths):
         begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
-        rest = _pipeline(heads, number, turned, own, wholes, hw)
-        units = [*begin, *rest] if rest is not None and (begin or not number) else []
-        key = tuple([(u.groups, tuple([(x.tile, len(x.ranges)) for x in u.layers])) for u in units])
-        if units and key not in tried:
-            tried.add(key)
-            yield units
+        if number and not begin:
+            continue
+        how = number, turned, own, wholes, hw
+        for rest in (_pipeline(heads, *how), _fused(heads, *how)):
+            units = [] if rest is None else [*begin, *rest]
+            tiles = [tuple([(x.tile, len(x.ranges)) for x in u.layers]) for u in units]
+            key = tuple([(u.groups, sizes) for u, sizes in zip(units, tiles, strict=True)])
+            if units and key not in tried:
+                tried.add(key)
+                yield units
 
 
 def _beside_source(
@@ -235,6 +240,28 @@ def _pipeline(
         pairs = zip(units[1:], rest, strict=False)
         return [units[0], *(unit for pair in pairs for unit in pair), rest[-1]]
     return [*units, *rest]
+
+
+def _fused(
+    heads: Sequence[Head],
+    first: int,
+    turned: bool,
+    own: Tile,
+    wholes: Mapping[tuple[int, ...], PlannedUnit],
+    hw: HwSpec,
+) -> Sequence[PlannedUnit] | None:
+    """Units of the heads, without the softmaxes of the first ones, whose other softmaxes leave
+    their results on chip; None where these do not fit.
+
+    turned: values are transposed in the same unit, but for its first head; else in units before.
+    """
+    within = [h.turned for h in heads[first + 1 :] if h.turned is not None] if turned else []
+    pairs = [(head.norm, head.values) for head in heads[first:] if head.values is not None]
+    unit = fused_heads(pairs, within, own, hw) if pairs else None
+    if unit is None:
+        return None
+    before = [*(head.turned for head in heads), *(head.values for head in heads[:first])]
+    return [*(wholes[each.groups] for each in before if each and each not in within), unit]
 
 
 def _whole(unit: PlannedUnit, hw: HwSpec) -> PlannedUnit:

@@ -131,6 +131,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
     co_scheduled: group -> co-scheduled group, whose tiles are interleaved with its tiles;
     two_results: group -> group of a norm of its result, which is computed in the same passes;
     first_ranges: co-scheduled group -> output ranges that it computes before, in a unit of its own;
+    fused_heads: first group of each unit of fused heads, whose others are co-scheduled -> heads;
     order, uses: execution order, and the live ranges that follow from it;
     layout: data layout of all values;
     constants_bytes: bytes of all constants;
@@ -150,11 +151,22 @@ class Tiling(Struct, frozen=True, kw_only=True):
     batch_blocks: tuple[BatchBlock, ...] = ()
     two_results: Mapping[int, int] = {}
     first_ranges: Mapping[int, int] = {}
+    fused_heads: Mapping[int, int] = {}
 
     @property
     def partner_of(self) -> dict[int, int]:
         """Co-scheduled group -> group whose tiles are interleaved with its tiles."""
-        return {norm: group for group, norm in self.co_scheduled.items()}
+        fused = {group for groups in self.head_groups for group in groups}
+        return {norm: group for group, norm in self.co_scheduled.items() if group not in fused}
+
+    @property
+    def head_groups(self) -> list[tuple[int, ...]]:
+        """The groups of each unit of fused heads, in execution order."""
+        units = [[first] for first in self.fused_heads]
+        for groups in units:
+            while groups[-1] in self.co_scheduled:
+                groups.append(self.co_scheduled[groups[-1]])
+        return [tuple(groups) for groups in units]
 
     @property
     def pass_of(self) -> dict[int, int]:

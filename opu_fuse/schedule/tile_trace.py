@@ -37,6 +37,7 @@ def explain_tiles(
     partner = plan.partner_of
     shared = {group: "a fused stack" for stack in plan.fused_stacks for group in stack.groups}
     shared |= {group: "batch blocks" for block in plan.batch_blocks for group in block.groups}
+    shared |= {group: "fused heads" for groups in plan.head_groups for group in groups}
     pairs = {**plan.two_results, **plan.pass_of}
     shared |= dict.fromkeys(pairs, "two results")
     tiled = [g.index for g in groups if g.index in plan.layers]

@@ -47,7 +47,8 @@ class UnitOrder:
         return self._neighbours(unit, self._readers)
 
     def _neighbours(self, unit: PlannedUnit, near: Sequence[Collection[int]]) -> list[int]:
-        return [g for group in unit.groups for g in self._nearest(group, near)]
+        found = (g for group in unit.groups for g in self._nearest(group, near))
+        return [g for g in found if unit.heads is None or g not in unit.groups]
 
     def allows(self, units: Sequence[PlannedUnit], some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.

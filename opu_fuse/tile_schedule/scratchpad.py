@@ -15,7 +15,7 @@ CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE, Space.NORM)
 
 
 class Banks(Struct):
-    """One on-chip buffer in equal banks, allocated LRU.
+    """One on-chip buffer in equal banks, allocated LRU. first: word of the first bank.
 
     Invariant: a bank holds the last load, or the last resident map, that was written to it.
     """
@@ -23,6 +23,7 @@ class Banks(Struct):
     words: int
     banks: int
     bank_words: int = 0
+    first: int = 0
     held: list[Hashable] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
 
@@ -46,7 +47,7 @@ class Banks(Struct):
         bank = self.order.pop(0)
         self.order.append(bank)
         self.held[bank] = None
-        return bank * self.bank_words
+        return self.first + bank * self.bank_words
 
     def take(self, key: Hashable) -> tuple[int, bool]:
         """(first word of the bank, whether it held `key`); a miss evicts the LRU bank."""
@@ -55,7 +56,7 @@ class Banks(Struct):
         self.order.remove(bank)
         self.order.append(bank)
         self.held[bank] = key
-        return bank * self.bank_words, held
+        return self.first + bank * self.bank_words, held
 
 
 class Scratchpad(Forking):

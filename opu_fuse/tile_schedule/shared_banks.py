@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, psum_words
 from opu_fuse.tiling.shared_banks import due
 from opu_fuse.tiling.tile import ceil_div
 
@@ -20,24 +20,24 @@ def shared_slots(
     others = [layer for layer in layers if not layer.shape.passes]
     done = [0] * len(others)
     for slot, (norm, tile) in enumerate(norms, 1):
-        together, used = [(norm, tile, 0)], _words(norm, tile)
+        together, used = [(norm, tile, 0)], psum_words(norm, tile)
         for number, layer in enumerate(others):
             tiles = layer.tiles
             for other in tiles[done[number] : _due(layer, slot, len(norms))]:
-                if used + _words(layer, other) > bank_words:
+                if used + psum_words(layer, other) > bank_words:
                     break
                 together.append((layer, other, used))
-                used += _words(layer, other)
+                used += psum_words(layer, other)
                 done[number] += 1
         yield together
     for layer, first in zip(others, done, strict=True):
         together, used = [], 0
         for tile in layer.tiles[first:]:
-            if together and (not layer.partial or used + _words(layer, tile) > bank_words):
+            if together and (not layer.partial or used + psum_words(layer, tile) > bank_words):
                 yield together
                 together, used = [], 0
             together.append((layer, tile, used))
-            used += _words(layer, tile)
+            used += psum_words(layer, tile)
         if together:
             yield together
 
@@ -54,6 +54,12 @@ def _due(layer: TiledLayer, slot: int, slots: int) -> int:
     return due(slot, tiles, slots)
 
 
-def _words(layer: TiledLayer, tile: LayerTile) -> int:
-    """Words of partial sums of a tile."""
-    return layer.shape.words(tile.pre_pool.rows, tile.pre_pool.cols) * tile.out.blocks
+def alternating(layer: Layer, filler: Layer) -> Iterator[tuple[Layer, LayerTile]]:
+    """Yield all tiles of two layers, the filler's spread evenly between the other's."""
+    ours, theirs, done = layer.tiles, filler.tiles, 0
+    for number, tile in enumerate(ours, 1):
+        yield layer, tile
+        until = min(ceil_div(number * len(theirs), len(ours) - 1), len(theirs))
+        for other in theirs[done:until]:
+            yield filler, other
+        done = until

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from opu_fuse.tile_schedule.fused_heads import ResidentTile
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import Window
 from opu_fuse.tile_schedule.interleave import LOAD, TimeSlot
@@ -38,6 +39,10 @@ class FeatureLoad(Struct, frozen=True):
     def by_rows(self) -> bool:
         """Whether a row has all its blocks before the next one, as in whole maps."""
         return self.resident or self.bank == LOAD
+
+    def begins_at(self, row: int) -> bool:
+        """Whether it is the first load of a whole map whose first row this is."""
+        return (self.rows[0], self.blocks[0], self.words[0]) == (row, 0, 0)
 
 
 class FeatureSource(Struct, frozen=True):
@@ -81,8 +86,10 @@ class ToBank(Struct, frozen=True):
     resident: ResidentMap
 
 
-Destination = ToBank | LineBuffer | None
-"""Feature-buffer target of post, if any: a line buffer, or a bank that holds the whole map."""
+Destination = ToBank | LineBuffer | ResidentTile | None
+"""Feature-buffer target of post, if any: a line buffer, a bank that holds the whole map, or the
+place of a tile.
+"""
 
 
 class PostStep(Struct, frozen=True):

@@ -22,6 +22,7 @@ from opu_fuse.tiling.tile import (
     Tile,
     ceil_div,
     cols_per_iteration,
+    images_of,
     pre_pool_rect,
     spans,
 )
@@ -159,6 +160,22 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         parts = self.ranges[:first], self.ranges[first:]
         before, after = (replace(self, ranges=part, partial=True) for part in parts)
         return before, after
+
+
+def psum_words(layer: TiledLayer, tile: LayerTile) -> int:
+    """Words of partial sums of a tile."""
+    return layer.shape.words(tile.pre_pool.rows, tile.pre_pool.cols) * tile.out.blocks
+
+
+def own_images(layer: TiledLayer, tile: LayerTile) -> list[tuple[int | None, int]]:
+    """Images of a tile that have weights of their own, as numbers in the tile and of the map; one
+    entry for all images where they have the same.
+    """
+    shape = layer.shape
+    if not shape.computed:
+        return [(None, 0)]
+    first = tile.pre_pool.row // shape.pre_pool_rows
+    return [(i, first + i) for i in range(images_of(shape, tile.rect.rows))]
 
 
 def blocks_at_once(layer: TiledLayer, tile: LayerTile, hw: HwSpec) -> int:

@@ -9,12 +9,21 @@ what they hold. So features are reused across output ranges, weights across tile
 the next layer.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
+from functools import partial
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.tile_schedule.constants import ConstantLoads
+from opu_fuse.tile_schedule.fused_heads import (
+    FusedHeads,
+    HeadSlot,
+    ResidentTile,
+    feature_regions,
+    head_slots,
+)
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
     NO_TILE,
@@ -30,7 +39,7 @@ from opu_fuse.tile_schedule.interleave import LOAD
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
 from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
-from opu_fuse.tile_schedule.shared_banks import shared_slots
+from opu_fuse.tile_schedule.shared_banks import alternating, shared_slots
 from opu_fuse.tile_schedule.sink import (
     ComputeStep,
     Destination,
@@ -41,11 +50,11 @@ from opu_fuse.tile_schedule.sink import (
     TileSink,
     ToBank,
 )
-from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once, own_images
 from opu_fuse.tile_schedule.unit import Unit
-from opu_fuse.tiling.chunks import FeatureChunk, WeightChunk
+from opu_fuse.tiling.chunks import FeatureChunk
 from opu_fuse.tiling.im2row import pieces
-from opu_fuse.tiling.tile import PrePoolRect, Span, ceil_div, images_of, spans
+from opu_fuse.tiling.tile import PrePoolRect, Span, images_of, spans
 from opu_fuse.units.base import Space
 from opu_fuse.units.norm import EXPONENTIALS
 from opu_fuse.units.table import TABLE_WORDS
@@ -62,7 +71,7 @@ class TileSchedule(Generic[Layer, Read]):
         self._hw, self._word = hw, hw.word_bytes
         self._sink = sink
         self._whole_buffers: tuple[str, ...] = ()
-        self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
+        self._banks, self._constants = map_banks(hw), ConstantLoads(hw, sink)
         self._before: tuple[TiledLayer, LayerTile] | None = None  # the previous tile
 
     def fork(self, sink: TileSink[Layer, Read]) -> "TileSchedule[Layer, Read]":
@@ -75,15 +84,17 @@ class TileSchedule(Generic[Layer, Read]):
         """Copy all that changes, after a shallow copy of the whole."""
         self._sink = sink
         self._banks = {space: banks.fork() for space, banks in self._banks.items()}
-        self._scratchpads = {space: pad.fork() for space, pad in self._scratchpads.items()}
+        self._constants = self._constants.fork(sink)
 
     def units(self, units: Sequence[Unit[Layer]], part: slice = slice(None)) -> None:
         """Schedule the units of a machine segment. part: these, after those before them."""
-        firsts = [None if unit.stack else unit.layers[0] for unit in units]
+        firsts = [None if unit.stack or unit.heads else unit.layers[0] for unit in units]
         pairs = [*zip(units, [*firsts, None][1:], strict=True)]
         for unit, successor in pairs[part]:
             if unit.stack is not None:
                 self.fused_stack(unit.stack, unit.layers)
+            elif unit.heads is not None:
+                self.fused_heads(unit.heads, unit.layers, successor)
             elif unit.two_results:
                 first, norm = unit.layers
                 self.layer(first, unit.resident, successor, norm)
@@ -125,8 +136,8 @@ class TileSchedule(Generic[Layer, Read]):
                 self._load_rows(layer, *rest)
                 rest = None
             if successor is not None and left <= PREFETCH_DISTANCE:
-                own_weights = own_weights or self._weight_keys(layer)
-                self._prefetch_weights(own_weights, successor)
+                own_weights = own_weights or self._constants.weight_keys(layer)
+                self._constants.prefetch(own_weights, successor)
             to = None
             if resident is not None:
                 bank, _ = banks.take(layer.bank_of(resident.node, resident.layout))
@@ -139,16 +150,10 @@ class TileSchedule(Generic[Layer, Read]):
                 self._post(layer, tile, psum, again=True, operands=operands)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
-        """Schedule all tiles of two layers, the filler's spread evenly between the other's."""
+        """Schedule all tiles of two layers, alternating."""
         self._divide_as(layer)
-        ours, theirs = layer.tiles, filler.tiles
-        done = 0
-        for number, tile in enumerate(ours, 1):
-            self._post(layer, tile, self._accumulate(layer, tile))
-            due = min(ceil_div(number * len(theirs), len(ours) - 1), len(theirs))
-            for tile in theirs[done:due]:
-                self._post(filler, tile, self._accumulate(filler, tile))
-            done = due
+        for each, tile in alternating(layer, filler):
+            self._post(each, tile, self._accumulate(each, tile))
 
     def share_banks(self, *layers: Layer) -> None:
         """Schedule all tiles of a norm, the last layer, and in the same banks of partial sums
@@ -171,7 +176,7 @@ class TileSchedule(Generic[Layer, Read]):
         Constants and line buffers are resident meanwhile; the feature banks are empty afterwards.
         """
         self._divide_as(layers[0])
-        self._scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS, together=True)
+        self._constants.scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS, together=True)
         self._sink.stack(stack)
         tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.line_buffers, None))]
         for slot in stack.slots:
@@ -184,8 +189,44 @@ class TileSchedule(Generic[Layer, Read]):
             psum = self._accumulate(layer, tile, line_buffer)
             self._post(layer, tile, psum, to, stored=stack.stored[slot.layer])
         self._sink.slot(None)
-        self._scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS)
+        self._constants.scratchpads |= scratchpads(self._hw, RESIDENT_CONSTANTS)
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
+
+    def fused_heads(
+        self, heads: FusedHeads, layers: Sequence[Layer], successor: Layer | None = None
+    ) -> None:
+        """Schedule scores and products of the heads of an attention.
+
+        successor: the layer whose first weights are prefetched.
+
+        Post and loads share the write port of the feature buffer. So what later slots need is
+        loaded before post of a slot.
+        """
+        self._divide_as(layers[0])
+        regions = feature_regions(layers, heads.count, self._hw)
+        psums = self._banks[Space.PSUM]
+        assert regions is not None, "units of fused heads fit"
+        self._banks[Space.FEATURE] = regions.banks
+        for slot in head_slots(layers, heads.count, regions):
+            bank = psums.take_oldest()
+            for each in slot.tiles:
+                self._accumulate(each.layer, each.tile, each.source, psum=bank + each.word)
+            for each in reversed(slot.tiles):
+                how = each.layer, each.tile, bank + each.word, each.to
+                loads = partial(self._prefetch, slot, successor) if each is slot.tiles[0] else None
+                self._post(*how, stored=heads.stored or each.to is None, loads=loads)
+        self._sink.change_banks((Space.FEATURE,))
+        self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
+
+    def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None) -> None:
+        """Load weights of the next slot, or of the next layer after the last one, and queries."""
+        self._constants.prefetch_tiles((each.layer, each.tile) for each in slot.next)
+        if successor is not None and not slot.next:
+            self._constants.prefetch((), successor)
+        units = [each for each in slot.next if each.layer.shape.unit]  # of transposes
+        for layer, tile, *_ in (*units, *slot.queries):
+            for chunk in tile.out.features:
+                self._features(layer, chunk, tile.pre_pool)
 
     def _divide_as(self, layer: TiledLayer) -> None:
         """Divide the buffers into banks for a layer's tiles; evict them if the division changes."""
@@ -197,31 +238,33 @@ class TileSchedule(Generic[Layer, Read]):
         banks = map_banks(hw)
         self._banks |= {space: banks[space] for space in changed if space in banks}
         if Space.WEIGHT in changed:
-            self._scratchpads |= scratchpads(hw, (Space.WEIGHT,))
+            self._constants.scratchpads |= scratchpads(hw, (Space.WEIGHT,))
         self._sink.change_banks(changed)
 
     def _accumulate(
         self,
         layer: Layer,
         tile: LayerTile,
-        line_buffer: LineBuffer | None = None,
+        held: LineBuffer | ResidentTile | None = None,
         *,
         psum: int | None = None,
     ) -> int:
         """Schedule loads and compute of a tile; return the first word of its partial sums.
 
-        line_buffer: the line buffer that holds its input, if any;
+        held: the line buffer that holds its input, or the place where post wrote it, if any;
         psum: this word; None: that of the bank used least recently.
         """
         shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
         images = images_of(shape, rect.rows)
         if psum is None:
             psum = self._banks[Space.PSUM].take_oldest()
-        first = pre_pool.row // shape.pre_pool_rows
-        own = [(i, first + i) for i in range(images)] if shape.computed else [(None, 0)]
+        own = own_images(layer, tile)
+        line_buffer = held if isinstance(held, LineBuffer) else None
         for chunk in out.features:
             bank, part, resident = LOAD, None, False
-            if line_buffer is None:
+            if isinstance(held, ResidentTile):
+                bank, part = held.bank, window(layer, chunk, pre_pool)
+            elif line_buffer is None:
                 bank, part, resident = self._features(layer, chunk, pre_pool)
             source = FeatureSource(chunk, pre_pool, images, bank, part, line_buffer, resident)
             read = sink.read(layer, source)
@@ -230,9 +273,10 @@ class TileSchedule(Generic[Layer, Read]):
             pre = None
             if shape.pre:
                 blocks = chunk.block, chunk.blocks
-                pre = self._pre(layer, blocks, (pre_pool.row // shape.pre_pool_rows, images))
+                first = pre_pool.row // shape.pre_pool_rows
+                pre = self._constants.gates(layer, blocks, (first, images))
             for weights, (image, map_image) in product(chunk.weights, own):
-                words = self._weights(layer, weights, map_image)
+                words = self._constants.weights(layer, weights, map_image)
                 step = ComputeStep(out, chunk, weights, words, pre, psum, image)
                 sink.compute(layer, step, read)
         return psum
@@ -265,7 +309,7 @@ class TileSchedule(Generic[Layer, Read]):
         if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
             image = pre_pool.row // layer.shape.pre_pool_rows if layer.shape.computed else 0
             for weights in chunk.weights[:1]:
-                self._weights(layer, weights, image)
+                self._constants.weights(layer, weights, image)
             load(late)
         return bank, read, False
 
@@ -297,52 +341,6 @@ class TileSchedule(Generic[Layer, Read]):
             part = blocks, (first + at, count), words
             self._load(layer, FeatureLoad(LOAD, word, *part, first + rows))
 
-    def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
-        """Words of a buffer that hold constants, loaded unless they are resident."""
-        key = _constants_key(layer, space, offset, words)
-        first, held = self._scratchpads[space].take(key, words)
-        if not held:
-            self._sink.load_constants(layer, space, offset, (first, words))
-        return first, words
-
-    def _weights(self, layer: Layer, part: WeightChunk, image: int) -> Span:
-        """Words of the weight buffer that hold a part. image: whose map they are, if they are."""
-        if layer.second is None:
-            return self._constants(layer, Space.WEIGHT, part.offset, part.words)
-        key = layer.output, image, part.offset, part.words
-        first, held = self._scratchpads[Space.WEIGHT].take(key, part.words)
-        if not held:
-            self._sink.load_weights(layer, part, image, (first, part.words))
-        return first, part.words
-
-    def _weight_keys(self, layer: Layer) -> set[Hashable]:
-        """Keys of a layer's weights."""
-        parts = [*layer.weight_chunks]
-        if layer.second is None:
-            return {_constants_key(layer, Space.WEIGHT, p.offset, p.words) for p in parts}
-        images = range(layer.shape.images)
-        return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
-
-    def _prefetch_weights(self, own: Collection[Hashable], successor: Layer) -> None:
-        """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
-        first, weights = next(successor.weight_chunks, None), self._scratchpads[Space.WEIGHT]
-        if successor.second is not None:
-            return  # this layer may compute them
-        if first is not None and weights.fits_without_evicting(own, first.words):
-            self._weights(successor, first, 0)
-
-    def _pre(self, layer: Layer, blocks: Span, images: Span) -> Span:
-        """Parameters of the units before the array, or gates, of channel blocks."""
-        words = layer.shape.pre_words * blocks[1]
-        if layer.gate is None:
-            offset = layer.shape.pre_words * blocks[0] * self._word
-            return self._constants(layer, Space.PRE, offset, words)
-        words *= images[1]
-        first, held = self._scratchpads[Space.PRE].take((layer.gate, blocks, images), words)
-        if not held:
-            self._sink.load_gate(layer, blocks, images, (first, words))
-        return first, words
-
     def _post(
         self,
         layer: Layer,
@@ -353,22 +351,24 @@ class TileSchedule(Generic[Layer, Read]):
         stored: bool = True,
         again: bool = False,
         operands: int | None = None,
+        loads: Callable[[], None] | None = None,
     ) -> int | None:
         """Schedule post and stores of a tile, as many channel blocks at once as the banks hold.
 
         again: a norm of these partial sums was computed; operands: first word of the bank with its
-        second operands. Return that of this layer's.
+        second operands; loads: schedules loads that come before post. Return the bank of this
+        layer's operands.
         """
         shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables, exponentials = shape.param_words, None, None, None
         if words:
             offset = out.block * words * self._word
-            params = self._constants(layer, Space.PARAM, offset, out.blocks * words)
+            params = self._constants.load(layer, Space.PARAM, offset, out.blocks * words)
         if shape.tables:
-            tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
+            tables = self._constants.load(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
         if shape.exponentials:
-            exponentials = self._constants(layer, Space.NORM, 0, EXPONENTIALS)
+            exponentials = self._constants.load(layer, Space.NORM, 0, EXPONENTIALS)
         residual = None
         for at, count in spans(out.blocks, blocks_at_once(layer, tile, self._hw)):
             output, residual, halo = outputs.take_oldest(), operands, None
@@ -384,6 +384,8 @@ class TileSchedule(Generic[Layer, Read]):
                 sink.load_residuals(layer, step)
             if halo is not None:
                 sink.load_halo(layer, step)
+            if loads is not None and at == 0:
+                loads()
             sink.post(layer, step)
             if stored:
                 sink.store(layer, step)
@@ -391,9 +393,3 @@ class TileSchedule(Generic[Layer, Read]):
                 sink.store_halo(layer, step, outputs.take_oldest())
         self._before = layer, tile
         return residual
-
-
-def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:
-    """What identifies constants on chip: layers alike share their exponentials."""
-    owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
-    return owner, offset, words

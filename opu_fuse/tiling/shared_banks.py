@@ -126,6 +126,28 @@ def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Til
     return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
 
 
+@lru_cache(maxsize=1024)
+def product_tile(values: Shape, own: Tile, hw: HwSpec) -> Tile | None:
+    """The fastest tile of a product that reads all probabilities of a tile of scores at a time;
+    None where none fits.
+    """
+    blocks = output_blocks(values, hw)
+    _, in_blocks = input_blocks(values, hw.word_channels, 0, blocks)
+    alike = (
+        replace(fit.tile, images=own.images, rows=own.rows, cols=own.cols)
+        for fit in _others(values, hw, hw.buffers.psum.bank_words)
+        if (fit.tile.blocks, fit.tile.in_blocks) == (blocks, in_blocks)
+    )
+    fits = (tile for tile in dict.fromkeys(alike) if _fits(values, tile, hw))
+    return min(fits, key=lambda tile: estimate(values, hw, tile).total_cycles, default=None)
+
+
+@lru_cache(maxsize=1024)
+def tile_between(norm: Tiled, values: Tiled, added: Shape, hw: HwSpec) -> Tile | None:
+    """The best tile of a layer next to scores and a product; None if none fits."""
+    return _added([norm, values], added, norm[1].pieces(norm[0], hw), hw)
+
+
 @lru_cache(maxsize=256)
 def source_tiles(norm: Shape, own: Tile, source: Shape, share: int, hw: HwSpec) -> tuple[Tile, ...]:
     """Tiles of a layer, so many of which fit into a bank next to a norm in tiles of a size, faster

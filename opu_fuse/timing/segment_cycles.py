@@ -184,7 +184,10 @@ def _up_to_names(units: Units) -> Hashable:
 
     return tuple(
         [
-            (unit.interleaved, unit.two_results, stack(unit.stack), *map(layer, unit.layers))
+            (
+                *(unit.interleaved, unit.two_results, stack(unit.stack), unit.heads),
+                *map(layer, unit.layers),
+            )
             for unit in units
         ]
     )

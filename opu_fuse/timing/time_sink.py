@@ -14,6 +14,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import Storage
 from opu_fuse.layout.permutation import Transfers
 from opu_fuse.tile_schedule.forking import Forking
+from opu_fuse.tile_schedule.fused_heads import ResidentTile
 from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
@@ -41,6 +42,7 @@ from opu_fuse.units.base import Space, Stage
 ISSUE = 3
 """Cycles from the token of another engine to the start."""
 
+Counts = Sequence[tuple[int, int]]
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
@@ -125,7 +127,7 @@ class TimeSink(Forking):
         """Transfer a part of the input."""
         size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
         after = self._after(layer, load)
-        if load.resident and not self._is_first(layer, load):
+        if load.resident and not load.begins_at(layer.rows_in[0]):
             ready = self._move(size, after)  # to other words of its bank than compute reads
         else:
             ready = self._load(self._features, load.bank, size, after)
@@ -158,15 +160,10 @@ class TimeSink(Forking):
         if not load.resident:
             self._features_ready = ready
             return
-        if self._is_first(layer, load):
+        if load.begins_at(layer.rows_in[0]):
             self._resident.forget(layer.source)
         complete = sum(load.words) if layer.reads.layout.is_row else load.complete
         self._resident.add(layer.source, layer.source, load.blocks, complete, ready)
-
-    @staticmethod
-    def _is_first(layer: TiledLayer, load: FeatureLoad) -> bool:
-        """Whether a load of a whole map is the first of it."""
-        return (load.rows[0], load.blocks[0], load.words[0]) == (layer.rows_in[0], 0, 0)
 
     def _load(self, buffer: Buffer, bank: int, size: int, after: float) -> float:
         """Load bytes into a bank, after its last reader and `after`; return when it is ready."""
@@ -295,17 +292,19 @@ class TimeSink(Forking):
         operands = [bank for bank in (step.residual, step.halo) if bank is not None]
         for bank in operands:
             start = max(start, self._operands.ready[bank])
-        if to is not None:
-            start = max(start, self._features_ready, self._slots.reusable)
-            if isinstance(to, ToBank):
-                start = max(start, self._features.reusable[to.bank])
+        # Passes of statistics do not write.
+        writable = 0.0 if to is None else max(self._features_ready, self._slots.reusable)
+        if isinstance(to, ToBank | ResidentTile):
+            writable = max(writable, self._features.reusable[to.bank])
         each = self._iteration_cycles(layer, rect, to)
         counts = [(n, step.blocks[1]) for n in each]
         if step.statistics:
             counts = [(n, step.statistics) for n in each * layer.shape.passes] + counts
-        self._run(start, counts, layer)
+        self._run(start, counts, layer, (len(counts) - len(each), writable))
         if to is not None:
             self._resident_written = self._post_done
+            if isinstance(to, ResidentTile):
+                self._features.ready[to.bank] = self._post_done
             if isinstance(to, ToBank):
                 blocks = to.resident.block + step.blocks[0], step.blocks[1]
                 complete = rect.row + rect.rows
@@ -335,13 +334,19 @@ class TimeSink(Forking):
             self._iterations[key] = iteration_cycles(layer.shape, rect, pieces, self._hw)
         return self._iterations[key]
 
-    def _run(self, start: float, counts: Sequence[tuple[int, int]], layer: TiledLayer) -> None:
-        """Run post instructions. counts: iterations' cycles of a channel block, blocks, of each."""
+    def _run(
+        self, start: float, counts: Counts, layer: TiledLayer, writable: tuple[int, float] = (0, 0)
+    ) -> None:
+        """Run post instructions. counts: iterations' cycles of a channel block, blocks, of each;
+        writable: the first that writes, and the cycle from which on it may.
+        """
         # Without parameters, a pass waits about as long for other things.
         words = max(layer.shape.param_words, PARAM_WORDS)
         hold, drain = self._hold_and_drain[layer.shape.passes > 0]
         start += ISSUE
-        for count, blocks in counts:
+        for number, (count, blocks) in enumerate(counts):
+            if number == writable[0]:
+                start = max(start, writable[1] + ISSUE)
             period = unit_rates.post_block_cycles(iterations=count, words=words, hold=hold)
             loaded = max(start + unit_rates.POST_LOAD_CYCLES, self._post_held + 1) + words
             first = max(loaded, self._post_done + 1)

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.attention_networks import deit, vit
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
@@ -23,6 +24,7 @@ from tests.networks.test_interpolation import network as resized
 from tests.networks.test_lanes import Sketch
 from tests.networks.test_merged_patches import merging
 from tests.rtl.session import hold_bits, hold_bits_and_cycles
+from tests.schedule.forced_heads import forced_heads
 from tests.schedule.forced_pipelines import forced_pipelines
 from tests.schedule.test_slow_memory import few_words_of_post
 
@@ -145,6 +147,24 @@ def test_softmaxes_next_to_the_layer_before_the_heads_have_them_too(case, rtl):
         compiled = compile_model(PIPELINES[case], hw, Options(reuse_memory=False))
     assert compiled.plan.first_ranges
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("case", PIPELINES)
+def test_probabilities_that_stay_on_chip_have_them_too(case, rtl):
+    hw, transposes = split_norm_machine(), {"tokens": 2, "windows": 1}[case]
+    for stored in (True, False):
+        with forced_heads(transposes):
+            compiled = compile_model(PIPELINES[case], hw, Options(reuse_memory=not stored))
+        assert compiled.plan.fused_heads
+        inputs = noise(compiled.bundle, seed=5)
+        if stored:
+            hold_bits_and_cycles(rtl(hw), compiled.bundle, inputs)
+            continue
+        simulated = rtl(hw).run(compiled.bundle, inputs)
+        for name, y in run(compiled.bundle, hw, inputs).outputs.items():
+            np.testing.assert_array_equal(simulated.outputs[name], y)
+        assert simulated.counters["cycles"] == run_cycle(compiled.bundle, hw).counters["cycles"]
 
 
 @pytest.mark.rtl

@@ -11,7 +11,7 @@ from opu_fuse.fuse.partition import members
 from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule import co_scheduled_norms
+from opu_fuse.schedule import co_scheduled_norms, head_pipelines
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.tensors import tensor_uses
 from opu_fuse.schedule.tile_choice import with_uses
@@ -37,7 +37,10 @@ def machine():
 
 @pytest.fixture(scope="module")
 def found(machine):
-    return compile_model(HEADS, machine)
+    """Heads that are not fused."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head_pipelines, "_fused", lambda *_: None)
+        return compile_model(HEADS, machine)
 
 
 def operators(found):

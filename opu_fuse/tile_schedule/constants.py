@@ -1,0 +1,93 @@
+"""Constants, and maps that are weights or gates, in scratchpads: loaded unless they are held."""
+
+from collections.abc import Collection, Hashable, Iterable
+from copy import copy
+from itertools import product
+from typing import Generic, TypeVar
+
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.tile_schedule.scratchpad import scratchpads
+from opu_fuse.tile_schedule.sink import Read, TileSink
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, own_images
+from opu_fuse.tiling.chunks import WeightChunk
+from opu_fuse.tiling.tile import Span
+from opu_fuse.units.base import Space
+
+Layer = TypeVar("Layer", bound=TiledLayer)
+
+
+class ConstantLoads(Generic[Layer, Read]):
+    """Loads constants of layers. Invariant: scratchpads hold what the buffers will hold."""
+
+    def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
+        self._word, self.sink = hw.word_bytes, sink
+        self._bank_words = hw.buffers.weight.bank_words
+        self.scratchpads = scratchpads(hw)
+
+    def fork(self, sink: TileSink[Layer, Read]) -> "ConstantLoads[Layer, Read]":
+        """A copy that goes its own way, with a sink of its own."""
+        result = copy(self)
+        result.sink = sink
+        result.scratchpads = {space: pad.fork() for space, pad in self.scratchpads.items()}
+        return result
+
+    def load(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
+        """Words of a buffer that hold constants, loaded unless they are resident."""
+        key = _constants_key(layer, space, offset, words)
+        first, held = self.scratchpads[space].take(key, words)
+        if not held:
+            self.sink.load_constants(layer, space, offset, (first, words))
+        return first, words
+
+    def weights(self, layer: Layer, part: WeightChunk, image: int) -> Span:
+        """Words of the weight buffer that hold a part. image: whose map they are, if they are."""
+        if layer.second is None:
+            return self.load(layer, Space.WEIGHT, part.offset, part.words)
+        key = layer.output, image, part.offset, part.words
+        first, held = self.scratchpads[Space.WEIGHT].take(key, part.words)
+        if not held:
+            self.sink.load_weights(layer, part, image, (first, part.words))
+        return first, part.words
+
+    def weight_keys(self, layer: Layer) -> set[Hashable]:
+        """Keys of a layer's weights."""
+        parts = [*layer.weight_chunks]
+        if layer.second is None:
+            return {_constants_key(layer, Space.WEIGHT, p.offset, p.words) for p in parts}
+        images = range(layer.shape.images)
+        return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
+
+    def prefetch(self, own: Collection[Hashable], successor: Layer) -> None:
+        """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
+        first, weights = next(successor.weight_chunks, None), self.scratchpads[Space.WEIGHT]
+        if successor.second is not None:
+            return  # this layer may compute them
+        if first is not None and weights.fits_without_evicting(own, first.words):
+            self.weights(successor, first, 0)
+
+    def prefetch_tiles(self, tiles: Iterable[tuple[Layer, LayerTile]]) -> None:
+        """Load the weights of tiles, as many as a bank holds."""
+        left = self._bank_words
+        for layer, tile in tiles:
+            for part, (_, image) in product(layer.weight_chunks, own_images(layer, tile)):
+                left -= part.words
+                if left >= 0:
+                    self.weights(layer, part, image)
+
+    def gates(self, layer: Layer, blocks: Span, images: Span) -> Span:
+        """Parameters of the units before the array, or gates, of channel blocks."""
+        words = layer.shape.pre_words * blocks[1]
+        if layer.gate is None:
+            offset = layer.shape.pre_words * blocks[0] * self._word
+            return self.load(layer, Space.PRE, offset, words)
+        words *= images[1]
+        first, held = self.scratchpads[Space.PRE].take((layer.gate, blocks, images), words)
+        if not held:
+            self.sink.load_gate(layer, blocks, images, (first, words))
+        return first, words
+
+
+def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:
+    """What identifies constants on chip: layers alike share their exponentials."""
+    owner = layer.looks_up if space is Space.NORM else (layer.output, layer.phase.first)
+    return owner, offset, words

@@ -1,0 +1,157 @@
+"""Fused heads: the probabilities of an attention stay on chip between softmax and product.
+
+The heads of an attention run as one sequence of steps, over heads and tiles of queries. A bank of
+partial sums has the scores of one step and the product of probabilities and values of two steps
+before, so that the array need not wait for post:
+
+    array │ scores 0 │ scores 1 │ scores 2, product 0 │ scores 3, product 1 │ …
+    post             │ softmax 0│ softmax 1           │ product 0, softmax 2│ …
+
+Post writes each tile of probabilities into one of two places at the start of the feature buffer, as
+a load of this part of the map would. The words after them are the banks of the queries.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, zip_longest
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.tile_schedule.input_region import parts
+from opu_fuse.tile_schedule.scratchpad import Banks
+from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, psum_words
+from opu_fuse.tiling.tile import Rect
+
+LAG = 2
+"""Steps from the scores of a tile to its product: one for the array, one for post."""
+_QUERY_BANKS = 3, 2
+"""Banks for tiles of queries: of the step that runs, and of those that are loaded meanwhile."""
+
+
+class FusedHeads(Struct, frozen=True, kw_only=True):
+    """What a unit of fused heads is, beyond its layers: scores and product of each head in turn,
+    then transposes of the values of the last heads.
+
+    count: of heads;
+    stored: whether the probabilities are written to DRAM as well.
+    """
+
+    count: int
+    stored: bool = False
+
+
+class ResidentTile(Struct, frozen=True, kw_only=True):
+    """A tile of a map in the feature buffer, from word `bank` on: block by block, row by row.
+
+    rect: its rows and columns, a word each.
+    """
+
+    bank: int
+    rect: Rect
+
+    def registers(self, block: int, row: int, word: int) -> dict[str, int]:
+        """Registers of `post` that write results there, from a channel block, row and word on."""
+        top, rows, left, cols = self.rect
+        return {
+            "keep": 1,
+            "keep_at": self.bank + (block * rows + row - top) * cols + word - left,
+            "keep_row_pitch": cols,
+            "keep_block_pitch": rows * cols,
+        }
+
+
+Layer = TypeVar("Layer", bound=TiledLayer)
+
+
+class HeadTile(NamedTuple, Generic[Layer]):
+    """Scores, product, or transposed values of a step.
+
+    source, to: where the probabilities are that a product reads, and that scores write;
+    word: first word of its partial sums in their bank.
+    """
+
+    layer: Layer
+    tile: LayerTile
+    source: ResidentTile | None = None
+    to: ResidentTile | None = None
+    word: int = 0
+
+
+class HeadSlot(NamedTuple, Generic[Layer]):
+    """A bank of partial sums.
+
+    tiles: the scores of a step, the product of an earlier one, transposed values of a later one;
+    next: those of the slot after it, whose weights are loaded before its post;
+    queries: scores of later steps, whose queries are loaded before its post.
+    """
+
+    tiles: Sequence[HeadTile[Layer]]
+    next: Sequence[HeadTile[Layer]]
+    queries: Sequence[HeadTile[Layer]]
+
+
+class FeatureRegions(NamedTuple):
+    """How fused heads divide the feature buffer: banks of queries, and first words of the places of
+    probabilities. ahead: steps before its own at which a tile of queries is loaded.
+    """
+
+    banks: Banks
+    places: Sequence[int]
+    ahead: int
+
+
+def feature_regions(layers: Sequence[TiledLayer], count: int, hw: HwSpec) -> FeatureRegions | None:
+    """Divide the feature buffer; None where it is too small. layers, count: as in `FusedHeads`."""
+    last = 2 * count
+    queries = max(map(_words, (*layers[:last:2], *layers[last:])))
+    probabilities = max(map(_words, layers[1:last:2]))
+    words, other = hw.buffers.feature.words, len(layers) > last  # the unit matrix of transposes
+    left = words - LAG * probabilities
+    for banks in _QUERY_BANKS:
+        if left >= (banks + other) * queries:
+            places = tuple(range(0, LAG * probabilities, probabilities))
+            rest = Banks(words=left, banks=banks + other, first=words - left)
+            return FeatureRegions(rest, places, banks - 1)
+    return None
+
+
+def _words(layer: TiledLayer) -> int:
+    """Most words of its input that a part has."""
+    every = (part for tile in layer.tiles for part in parts(layer, tile))
+    return max(part.blocks[1] * part.rows[1] * part.words[1] for part in every)
+
+
+def head_slots(
+    layers: Sequence[Layer], count: int, regions: FeatureRegions
+) -> Iterator[HeadSlot[Layer]]:
+    """Yield the slots of fused heads. layers, count: as in `FusedHeads`."""
+    last = 2 * count
+    steps = [
+        each
+        for scores, values in zip(layers[:last:2], layers[1:last:2], strict=True)
+        for each in zip(_tiles(scores), _tiles(values), strict=True)
+    ]
+    slots: list[list[HeadTile[Layer]]] = [[] for _ in range(len(steps) + LAG)]
+    for step, (scores, values) in enumerate(steps):
+        place = ResidentTile(bank=regions.places[step % LAG], rect=scores[1].rect)
+        slots[step].insert(0, HeadTile(*scores, to=place))
+        slots[step + LAG].append(HeadTile(*values, source=place))
+    each = len(steps) // count
+    for head, turned in enumerate(layers[last:], count - len(layers[last:])):
+        for number, tile in enumerate(_tiles(turned)):  # in time for the product of their head
+            slots[(head - 1) * each + number * each // len(turned.tiles)].append(HeadTile(*tile))
+    placed = [_placed(slot) for slot in slots]
+    first = [slot[0] for slot in placed[: len(steps)]]
+    for at, (slot, after) in enumerate(zip_longest(placed, placed[1:], fillvalue=())):
+        yield HeadSlot(slot, after, first[at + 1 : at + 1 + regions.ahead])
+
+
+def _placed(slot: Sequence[HeadTile[Layer]]) -> Sequence[HeadTile[Layer]]:
+    """Tiles with their partial sums one after the other."""
+    words = accumulate((psum_words(each.layer, each.tile) for each in slot), initial=0)
+    return [each._replace(word=word) for each, word in zip(slot, words, strict=False)]
+
+
+def _tiles(layer: Layer) -> list[tuple[Layer, LayerTile]]:
+    return [(layer, tile) for tile in layer.tiles]
