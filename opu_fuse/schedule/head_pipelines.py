@@ -165,17 +165,20 @@ def _pipelines(
     operands = (unit for head in heads for unit in (head.turned, head.values) if unit is not None)
     wholes = {unit.groups: _whole(unit, hw) for unit in operands}
     tried: set[Hashable] = set()
+    rests: dict[tuple[int, bool, Tile], list[Sequence[PlannedUnit]]] = {}
     for (number, share, turned), own in product(plans, widths):
         begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
         if number and not begin:
             continue
-        how = number, turned, own, wholes, hw
-        for rest in (_pipeline(heads, *how), _fused(heads, *how)):
-            units = [] if rest is None else [*begin, *rest]
+        key = number, turned, own
+        if key not in rests:  # the same next to each tile of the layer before the heads
+            both = (_pipeline(heads, *key, wholes, hw), _fused(heads, *key, wholes, hw))
+            rests[key] = [rest for rest in both if rest is not None]
+        for units in ([*begin, *rest] for rest in rests[key]):
             tiles = [tuple([(x.tile, len(x.ranges)) for x in u.layers]) for u in units]
-            key = tuple([(u.groups, sizes) for u, sizes in zip(units, tiles, strict=True)])
-            if units and key not in tried:
-                tried.add(key)
+            tiled = tuple([(u.groups, sizes) for u, sizes in zip(units, tiles, strict=True)])
+            if tiled not in tried:
+                tried.add(tiled)
                 yield units
 
 

@@ -13,6 +13,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
 from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.alike_rows import alike_rows
 from opu_fuse.layout.batch import batched
 from opu_fuse.layout.data_layout import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.lanes import map_lanes
@@ -236,7 +237,8 @@ def tile(
             source, writes = storages_of(dfg, layout, part, hw)
             source = im2row_storage(source, part.shape)
             second = None if part.second is None else layout.storage(dfg, hw, part.second)
-            maps = Maps(source, writes, reads[writes.alias_root], second)
+            alike = alike_rows([dfg[node] for node in part.residuals], part.shape)
+            maps = Maps(source, writes, reads[writes.alias_root], second, alike)
             try:
                 chosen = _tile_of(part.name, part.shape, hw, cache)
             except DoesNotFit as error:

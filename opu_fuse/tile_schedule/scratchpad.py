@@ -49,6 +49,10 @@ class Banks(Struct):
         self.held[bank] = None
         return self.first + bank * self.bank_words
 
+    def take_or_oldest(self, key: Hashable) -> tuple[int, bool]:
+        """`take`; without a key, the least recently used bank, which then holds nothing."""
+        return self.take(key) if key is not None else (self.take_oldest(), False)
+
     def take(self, key: Hashable) -> tuple[int, bool]:
         """(first word of the bank, whether it held `key`); a miss evicts the LRU bank."""
         held = key in self.held

@@ -32,13 +32,15 @@ class Maps(NamedTuple):
     """The storage of a layer's input and output.
 
     readers: reads of the allocation that holds the output (`residency.count_reads`);
-    reads_second: storage of the map that the array reads as weights, if any.
+    reads_second: storage of the map that the array reads as weights, if any;
+    alike: rows of the second operand that are equal (`layout/alike_rows.py`).
     """
 
     reads: Storage
     writes: Storage
     readers: int
     reads_second: Storage | None = None
+    alike: tuple[int, ...] = ()
 
 
 class LayerTile(NamedTuple):
@@ -58,6 +60,7 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     readers: reads of the allocation that holds the output (`residency.count_reads`);
     phase: the rows and columns of its output that it computes;
     images: (first, count) of the batch's images; None: all.
+    alike: rows of the second operand that are equal (`layout/alike_rows.py`);
     partial: whether these are not all ranges; another unit computes the others;
     looks_up: what the exponentials of its norm depend on; layers alike use the same on chip.
     """
@@ -73,11 +76,12 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     partial: bool = False
     looks_up: Hashable = None
     reads_second: Storage | None = None
+    alike: tuple[int, ...] = ()
 
     @property
     def maps(self) -> Maps:
         """The storage of its inputs and output."""
-        return Maps(self.reads, self.writes, self.readers, self.reads_second)
+        return Maps(self.reads, self.writes, self.readers, self.reads_second, self.alike)
 
     @property
     def held(self) -> Hashable:
@@ -138,6 +142,13 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
             return (rect.row + rect.rows) * shape.upsample[0] * self.writes.layout.row_words
         complete = rect.col + rect.cols == shape.out_cols
         return shape.permute.complete((rect.row + rect.rows * complete) * shape.out_cols)
+
+    def operand_of(self, blocks: Span, rect: Rect) -> Hashable:
+        """What a tile's second operand depends on, where it may be that of another tile; else
+        None.
+        """
+        rows = self.alike[rect.row : rect.row + rect.rows]
+        return (self.residuals, rows, rect.col, rect.cols, blocks) if rows else None
 
     @property
     def weight_chunks(self) -> Iterator[WeightChunk]:

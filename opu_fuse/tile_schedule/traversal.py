@@ -371,16 +371,16 @@ class TileSchedule(Generic[Layer, Read]):
             exponentials = self._constants.load(layer, Space.NORM, 0, EXPONENTIALS)
         residual = None
         for at, count in spans(out.blocks, blocks_at_once(layer, tile, self._hw)):
-            output, residual, halo = outputs.take_oldest(), operands, None
+            output, residual, halo, held = outputs.take_oldest(), operands, None, again
+            statistics = out.blocks if shape.passes and at == 0 and not again else 0
+            blocks = out.block, (out.block + at, count), statistics
             if shape.sides and not again:
-                residual = residuals.take_oldest()
+                residual, held = residuals.take_or_oldest(layer.operand_of(blocks[1], rect))
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             buffers = psum, output, params, tables, exponentials, residual, halo
-            statistics = out.blocks if shape.passes and at == 0 and not again else 0
-            blocks = out.block, (out.block + at, count), statistics
             step = PostStep(*blocks, rect, pre_pool, *buffers, to)
-            if residual is not None and not again:
+            if residual is not None and not held:
                 sink.load_residuals(layer, step)
             if halo is not None:
                 sink.load_halo(layer, step)
