@@ -85,7 +85,7 @@ class StackSearch:
 
     units: all units of the segment;
     alone: DFG index of a group's output -> predicted cycles of the unfused group;
-    idle: of every unit, cycles of them that another tile could save;
+    idle: of every unit, those cycles that another tile could save;
     moved: likewise, DRAM bytes;
     strips: row strips of the layers, which all segments share.
     """

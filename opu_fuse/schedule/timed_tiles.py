@@ -8,7 +8,7 @@ for each other. So other tiles are timed with their neighbours:
    form prefers for faster memories;
 2. `with_tiles_without_waits`: higher ones, for layers that wait for post or for each transfer, and
    smaller ones, for layers at whose borders the array waits: the next layer may need all channels
-   or rows of a map, as windows and norms do.
+   or rows of a map, as windows and norms do. Layers of fused stacks keep their tiles.
 """
 
 from collections import defaultdict
@@ -139,7 +139,10 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
 
 
 def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
-    """Time higher and smaller tiles of layers that lose cycles, and of those before them."""
+    """Time higher and smaller tiles of layers that lose cycles, and of those before them.
+
+    To be called after fused stacks and batch blocks have chosen tiles of their own.
+    """
 
     @cache
     def others(shape: Shape, tile: Tile) -> Sequence[Tile]:

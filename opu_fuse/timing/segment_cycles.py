@@ -77,7 +77,7 @@ class Trials:
         self._swept: dict[int, float] = {}  # id of a unit's first layer -> cycles of the array
 
     def cycles(self, units: Units, shared: int, limit: float = inf) -> float:
-        """`cycles` of the units, of which others share the first `shared` ones; without stacks.
+        """`cycles` of the units, of which others share the first `shared` ones.
 
         Infinite if these are more than `limit`. That is known before the end, since the array has
         yet to compute the units that follow.

@@ -120,6 +120,7 @@ def test_tiles_that_end_within_a_row_go_to_their_places_on_chip(rng):
     assert_exact(found, hw, rng)
 
 
+@pytest.mark.usefixtures("closed_form_tiles")
 def test_it_saves_time_and_reads():
     without = replace(TINY, name="without", post=replace(TINY.post, keep=False))
     on_chip, through_memory = (
