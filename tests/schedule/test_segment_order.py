@@ -83,7 +83,7 @@ VIEW = """g (float[1,4,8,8] x) => (float[1,256] a, float[1,4,8,8] c) {
     [s1] q = Sigmoid(p)
     [v1] f = Flatten(q)
     [t1] a = Softmax(f)
-    [r2] c = Relu(q) }"""
+    [r2] c = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q) }"""
 
 
 def test_a_view_that_nobody_runs_makes_no_segment():
