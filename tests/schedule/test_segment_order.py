@@ -14,15 +14,15 @@ from tests.fuse.reading import machine
 from tests.some import some
 
 HOST_FIRST = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
-    [r1] a = Relu(x)
+    [r1] a = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)
     [s1] p = Sigmoid(x)
-    [r2] b = Relu(p) }"""
+    [r2] b = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(p) }"""
 
 CROSSED = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
-    [r1] p = Relu(x)
+    [r1] p = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)
     [s1] a = Sigmoid(p)
     [s2] q = Sigmoid(x)
-    [r2] r = Relu(q)
+    [r2] r = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q)
     [s3] b = Sigmoid(r) }"""
 
 
@@ -83,7 +83,7 @@ VIEW = """g (float[1,4,8,8] x) => (float[1,256] a, float[1,4,8,8] c) {
     [s1] q = Sigmoid(p)
     [v1] f = Flatten(q)
     [t1] a = Softmax(f)
-    [r2] c = Relu(q) }"""
+    [r2] c = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q) }"""
 
 
 def test_a_view_that_nobody_runs_makes_no_segment():
