@@ -15,8 +15,8 @@ moving the values."""
 
 def round_trips(context: MatchContext, on_host: Callable[[Node], bool]) -> frozenset[int]:
     """Light operators all of whose operands the host computes, directly or through other such
-    operators, and whose results only the host or the user reads in the same way. on_host: whether a
-    rule about single operators refuses one.
+    operators, and whose results only the host reads in the same way. on_host: whether a rule about
+    single operators refuses one.
     """
     dfg = context.dfg
     from_host = [False] * len(dfg.nodes)
@@ -32,9 +32,9 @@ def round_trips(context: MatchContext, on_host: Callable[[Node], bool]) -> froze
             from_host[node.index] = all(from_host[i] for i in operands)
     if not refused:
         return frozenset()
-    to_host = [False] * len(dfg.nodes)
+    to_host, outputs = [False] * len(dfg.nodes), {*dfg.outputs}
     for node in reversed(dfg.nodes):  # readers come first
-        read = all(to_host[user] for user in dfg.users[node.index])
+        read = node.index not in outputs and all(to_host[user] for user in dfg.users[node.index])
         to_host[node.index] = node.index in refused or (from_host[node.index] and read)
     found = (n for n in dfg.calls if to_host[n.index] and not n.is_virtual)
     return frozenset(n.index for n in found if n.index not in refused)
