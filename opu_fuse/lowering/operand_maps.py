@@ -61,10 +61,15 @@ def sequences(draft: Draft) -> int:
     return draft.sequences
 
 
-def storages_of(dfg: Dfg, layout: DataLayout, layer: Pass, hw: HwSpec) -> tuple[Storage, Storage]:
-    """Storage in DRAM of the input of a pass and of its output."""
+def storages_of(
+    dfg: Dfg, layout: DataLayout, layer: Pass, hw: HwSpec
+) -> tuple[Storage, Storage, Storage | None]:
+    """Storage in DRAM of the input of a pass, of its output, and of the map that the array reads as
+    weights, if any.
+    """
     writes = layout.storage(dfg, hw, layer.output)
+    second = None if layer.second is None else layout.storage(dfg, hw, layer.second)
     if layer.source == UNIT:
-        return unit_storage(layer.shape.in_channels, layer.shape.in_cols, hw), writes
+        return unit_storage(layer.shape.in_channels, layer.shape.in_cols, hw), writes, second
     reads = layout.storage(dfg, hw, layer.source)
-    return replace(reads, layout=reads.layout.of_cols(layer.shape.in_cols)), writes
+    return replace(reads, layout=reads.layout.of_cols(layer.shape.in_cols)), writes, second

@@ -234,9 +234,8 @@ def tile(
         parts = []
         for whole in lowered[index]:
             part = stored_layer(whole, layout, hw)
-            source, writes = storages_of(dfg, layout, part, hw)
+            source, writes, second = storages_of(dfg, layout, part, hw)
             source = im2row_storage(source, part.shape)
-            second = None if part.second is None else layout.storage(dfg, hw, part.second)
             alike = alike_rows([dfg[node] for node in part.residuals], part.shape)
             maps = Maps(source, writes, reads[writes.alias_root], second, alike)
             try:

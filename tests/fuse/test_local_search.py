@@ -6,6 +6,8 @@ from opu_fuse import zoo
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.cycle.run import run_cycle
+from tests.exact import assert_exact
+from tests.networks.attention_blocks import transformer
 from tests.some import some
 
 WRONG_BY = 0.02
@@ -37,6 +39,15 @@ def test_it_is_nowhere_slower_than_matched(network, image, machine):
     assert optimal <= matched
     assert some(some(search).timed).before == pytest.approx(matched, rel=WRONG_BY)
     assert some(some(search).timed).best == pytest.approx(optimal, rel=WRONG_BY)
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+@pytest.mark.parametrize("machine", ["opu-light", "opu-1024a"])
+def test_products_of_two_maps_are_timed(machine, rng):
+    hw = load_hw(machine)
+    found = compile_model(transformer(20, 32, 2), hw, Options(strategy="optimal"))
+    assert some(some(found.partition.search).timed).tried
+    assert_exact(found, hw, rng, (None,))
 
 
 def test_the_whole_network_has_the_last_word(tmp_path):

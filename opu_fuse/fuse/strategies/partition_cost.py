@@ -106,7 +106,7 @@ class Plans:
     ) -> tuple[TiledLayer, ...]:
         """The tiled layers of a group: one per phase of its sub-pixel decomposition."""
         dfg, hw = self._context.dfg, self._context.hw
-        reads, writes = storages_of(dfg, layout, geometry, hw)
+        reads, writes, second = storages_of(dfg, layout, geometry, hw)
         layers: list[TiledLayer] = []
         for phase, phase_shape in geometry.phases:
             shape = fastest_shape(phase_shape, hw, reads.layout.slot, writes.layout.slot)
@@ -119,6 +119,7 @@ class Plans:
                 reads=im2row_storage(reads, shape),
                 writes=writes,
                 readers=read[writes.alias_root],
+                reads_second=second,
                 phase=phase,
             )
             layers.append(layer)
