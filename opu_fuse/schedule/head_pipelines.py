@@ -17,6 +17,7 @@ units. So all heads are arranged at once, and the timed tile schedule decides.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,6 +39,10 @@ _SHARES = (1, 2, 4)
 """Tiles of the layer before the heads in a bank that are timed."""
 
 
+_Wholes = Mapping[tuple[int, ...], PlannedUnit]
+"""Transpositions and products in as few tiles as possible, by groups."""
+
+
 class Head(Struct, frozen=True, kw_only=True):
     """Units of a head: its scores with their norm, the product with the values, if it is one
     unit, and the transposition of these, if there is one.
@@ -50,6 +55,17 @@ class Head(Struct, frozen=True, kw_only=True):
     @property
     def units(self) -> list[PlannedUnit]:
         return [unit for unit in (self.norm, self.values, self.turned) if unit is not None]
+
+
+class _Arrangement(NamedTuple):
+    """How the heads are arranged. first: the softmax of the first head that does not run next to
+    the layer before the heads; turned: whether values are transposed next to softmaxes, else in
+    units of their own; own: tile of each softmax.
+    """
+
+    first: int
+    turned: bool
+    own: Tile
 
 
 def with_pipelines(
@@ -165,16 +181,16 @@ def _pipelines(
     operands = (unit for head in heads for unit in (head.turned, head.values) if unit is not None)
     wholes = {unit.groups: _whole(unit, hw) for unit in operands}
     tried: set[Hashable] = set()
-    rests: dict[tuple[int, bool, Tile], list[Sequence[PlannedUnit]]] = {}
+    rests: dict[_Arrangement, list[Sequence[PlannedUnit]]] = {}
     for (number, share, turned), own in product(plans, widths):
         begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
         if number and not begin:
             continue
-        key = number, turned, own
-        if key not in rests:  # the same next to each tile of the layer before the heads
-            both = (_pipeline(heads, *key, wholes, hw), _fused(heads, *key, wholes, hw))
-            rests[key] = [rest for rest in both if rest is not None]
-        for units in ([*begin, *rest] for rest in rests[key]):
+        how = _Arrangement(number, turned, own)
+        if how not in rests:  # the same next to each tile of the layer before the heads
+            both = (arrange(heads, how, wholes, hw) for arrange in (_pipeline, _fused))
+            rests[how] = [rest for rest in both if rest is not None]
+        for units in ([*begin, *rest] for rest in rests[how]):
             tiles = [tuple([(x.tile, len(x.ranges)) for x in u.layers]) for u in units]
             tiled = tuple([(u.groups, sizes) for u, sizes in zip(units, tiles, strict=True)])
             if tiled not in tried:
@@ -209,19 +225,12 @@ def _beside_source(
 
 
 def _pipeline(
-    heads: Sequence[Head],
-    first: int,
-    turned: bool,
-    own: Tile,
-    wholes: Mapping[tuple[int, ...], PlannedUnit],
-    hw: HwSpec,
+    heads: Sequence[Head], how: _Arrangement, wholes: _Wholes, hw: HwSpec
 ) -> Sequence[PlannedUnit] | None:
-    """Units of the heads, without the softmaxes of the first ones, with each norm in tiles of this
-    size; None where a bank has no room for all.
-
-    turned: values are transposed next to the first of these softmaxes, else in units of their own.
-    wholes: transpositions and products in as few tiles as possible, by groups.
+    """Units of the heads, without the softmaxes of the first ones; None where a bank has no room
+    for all. Values are transposed next to the first of these softmaxes, or in units of their own.
     """
+    first, turned, own = how
     norms = [head.norm for head in heads[first:]]
     transposes = [head.turned for head in heads if head.turned is not None]
     turned = turned and bool(norms)
@@ -246,18 +255,13 @@ def _pipeline(
 
 
 def _fused(
-    heads: Sequence[Head],
-    first: int,
-    turned: bool,
-    own: Tile,
-    wholes: Mapping[tuple[int, ...], PlannedUnit],
-    hw: HwSpec,
+    heads: Sequence[Head], how: _Arrangement, wholes: _Wholes, hw: HwSpec
 ) -> Sequence[PlannedUnit] | None:
     """Units of the heads, without the softmaxes of the first ones, whose other softmaxes leave
-    their results on chip; None where these do not fit.
-
-    turned: values are transposed in the same unit, but for its first head; else in units before.
+    their results on chip; None where these do not fit. Values are transposed in the same unit, but
+    for its first head, or in units before.
     """
+    first, turned, own = how
     within = [h.turned for h in heads[first + 1 :] if h.turned is not None] if turned else []
     pairs = [(head.norm, head.values) for head in heads[first:] if head.values is not None]
     unit = fused_heads(pairs, within, own, hw) if pairs else None

@@ -6,7 +6,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf, prod
 
 from opu_fuse.hw import unit_rates
@@ -42,7 +42,6 @@ from opu_fuse.units.base import Space, Stage
 ISSUE = 3
 """Cycles from the token of another engine to the start."""
 
-Counts = Sequence[tuple[int, int]]
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
@@ -297,10 +296,10 @@ class TimeSink(Forking):
         if isinstance(to, ToBank | ResidentTile):
             writable = max(writable, self._features.reusable[to.bank])
         each = self._iteration_cycles(layer, rect, to)
-        counts = [(n, step.blocks[1]) for n in each]
+        runs = [(n, step.blocks[1], writable) for n in each]
         if step.statistics:
-            counts = [(n, step.statistics) for n in each * layer.shape.passes] + counts
-        self._run(start, counts, layer, (len(counts) - len(each), writable))
+            runs = [(n, step.statistics, 0.0) for n in each * layer.shape.passes] + runs
+        self._run(start, runs, layer)
         if to is not None:
             self._resident_written = self._post_done
             if isinstance(to, ResidentTile):
@@ -334,19 +333,16 @@ class TimeSink(Forking):
             self._iterations[key] = iteration_cycles(layer.shape, rect, pieces, self._hw)
         return self._iterations[key]
 
-    def _run(
-        self, start: float, counts: Counts, layer: TiledLayer, writable: tuple[int, float] = (0, 0)
-    ) -> None:
-        """Run post instructions. counts: iterations' cycles of a channel block, blocks, of each;
-        writable: the first that writes, and the cycle from which on it may.
+    def _run(self, start: float, runs: Iterable[tuple[int, int, float]], layer: TiledLayer) -> None:
+        """Run post instructions: of each, iterations' cycles of a channel block, blocks, and when
+        its results may be written.
         """
         # Without parameters, a pass waits about as long for other things.
         words = max(layer.shape.param_words, PARAM_WORDS)
         hold, drain = self._hold_and_drain[layer.shape.passes > 0]
         start += ISSUE
-        for number, (count, blocks) in enumerate(counts):
-            if number == writable[0]:
-                start = max(start, writable[1] + ISSUE)
+        for count, blocks, writable in runs:
+            start = max(start, writable + ISSUE)
             period = unit_rates.post_block_cycles(iterations=count, words=words, hold=hold)
             loaded = max(start + unit_rates.POST_LOAD_CYCLES, self._post_held + 1) + words
             first = max(loaded, self._post_done + 1)
@@ -386,7 +382,8 @@ class TimeSink(Forking):
         """Run one more post instruction and transfer the halo to DRAM."""
         cols, blocks = ceil_div(step.rect.cols, layer.shape.stored_px), step.blocks[1]
         start = max(self._post_ready, self._outputs.reusable[bank])
-        self._run(start, [(halo_store_cycles(layer.shape, self._hw, cols), blocks)], layer)
+        cycles = halo_store_cycles(layer.shape, self._hw, cols)
+        self._run(start, [(cycles, blocks, 0.0)], layer)
         self._release(step.psum, step.constants)
         self._store(bank, blocks * cols)
         stored = self._outputs.reusable[bank] + self._latency
