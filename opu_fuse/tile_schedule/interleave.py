@@ -14,7 +14,7 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.tile import Rect, ceil_div, pre_pool_rect, spans
 
 T = TypeVar("T")
-_FEWEST_CYCLES = attrgetter("least", "total")
+_CYCLES = attrgetter("cycles")
 
 HANDOVER = 60
 """Cycles from the last iteration of post, or the last byte of a load, to the first step of a
@@ -26,8 +26,10 @@ EXCHANGE = 12
 and from a load to the next write of the feature buffer.
 """
 
-BEAM, KEPT = 8, 4096
-"""Orders of the slots that are kept at a time, at most, and in all: fewer of many slots."""
+BEAM, KEPT = 3, 4096
+"""Orders of the slots that are kept at a time, at most, and in all: fewer of many slots. With more,
+the measured networks take as many cycles.
+"""
 
 LOAD = -1
 """Layer number of load slots, which fill the first line buffer."""
@@ -61,8 +63,8 @@ class Pace(Struct, frozen=True, kw_only=True):
 class _Line(Struct):
     """The slots of a layer in their order.
 
-    needs, frees: as of TimeSlot;
-    sides: per slot, the (layer, slots) that its residual operands need;
+    needs, frees: as of TimeSlot; a last need that no order meets ends them;
+    sides: per slot, the (line, slots) that its residual operands need;
     array: cycles of the array for a slot;
     post: cycles of post for each slot.
     """
@@ -108,12 +110,11 @@ class _Partial(Struct, frozen=True, gc=False):
 class _Step(Struct, frozen=True, gc=False):
     """The next slot of a line, by its number, after an order.
 
-    least: cycles of all slots, at least; total: the sum of those of array and post;
+    cycles: of all slots, at least; then the sum of those of array and post;
     array, post, port, loaded: as of _Partial.
     """
 
-    least: float
-    total: float
+    cycles: tuple[float, float]
     before: _Partial
     number: int
     array: float
@@ -149,20 +150,19 @@ class Order(Struct):
             self.lines[number].frees = self._frees(number, reader, produced_rows[number])
         kept, slots = [self._nothing()], sum(len(line.needs) for line in self.lines)
         width = max(min(BEAM, KEPT // slots), 2)
+        for line in self.lines:
+            line.needs.append(slots)
         for _ in range(slots):
             found: dict[tuple[tuple[int, ...], int], _Step] = {}
-            ready: dict[tuple[int, ...], list[int]] = {}
             for partial in kept:
-                done = partial.done
-                if done not in ready:
-                    ready[done] = [n for n in reversed(range(len(done))) if self._can(n, done)]
-                for number in ready[done]:
+                for number in self._ready(partial.done):
                     step = self._step(partial, number)
-                    known = found.get((done, number))
-                    if known is None or _FEWEST_CYCLES(step) < _FEWEST_CYCLES(known):
-                        found[done, number] = step
-            steps = sorted(found.values(), key=_FEWEST_CYCLES)[:width]
-            if steps and steps[0].least > limit:
+                    key = partial.done, number
+                    known = found.get(key)
+                    if known is None or step.cycles < known.cycles:
+                        found[key] = step
+            steps = sorted(found.values(), key=_CYCLES)[:width]
+            if steps and steps[0].cycles[0] > limit:
                 return None
             kept = [self._after(step) for step in steps]
         return (self._slots(kept[0]), kept[0].post) if kept else None
@@ -188,34 +188,45 @@ class Order(Struct):
             )
         return tuple(reversed(slots))
 
-    def _can(self, number: int, done: Sequence[int]) -> bool:
-        """Whether a line's next input rows are ready and its output rows may be overwritten."""
-        line, at = self.lines[number], done[number]
-        if at == len(line.needs) or (number and line.needs[at] > done[number - 1]):
-            return False
-        if line.sides[at] and any(done[n + 1] < count for n, count in line.sides[at]):
-            return False
-        return number + 1 == len(done) or done[number + 1] >= line.frees[at]
+    def _ready(self, done: Sequence[int]) -> list[int]:
+        """Lines whose next input rows are ready and output rows may be overwritten, last first."""
+        ready: list[int] = []
+        lines, last = self.lines, len(done) - 1
+        for number in range(last, -1, -1):
+            line, at = lines[number], done[number]
+            if (
+                line.needs[at] <= (done[number - 1] if number else 0)
+                and (number == last or line.frees[at] <= done[number + 1])
+                and not (line.sides[at] and any(done[n] < count for n, count in line.sides[at]))
+            ):
+                ready.append(number)
+        return ready
 
     def _step(self, partial: _Partial, number: int) -> _Step:
         """The next slot of a line after an order."""
-        array, post, loaded, line = partial.array, partial.post, partial.loaded, self.lines[number]
-        at = partial.done[number]
+        array, post, port, loaded = partial.array, partial.post, partial.port, partial.loaded
+        line, done = self.lines[number], partial.done
+        at, after = done[number], line.post[done[number]]
         if not number:
-            port = loaded = max(partial.port, array) + self.pace.load + EXCHANGE
+            port = loaded = max(port, array) + self.pace.load + EXCHANGE
         else:
-            ready = _end(partial.ends[number - 1], partial.done[number - 1] - line.needs[at])
+            ready = _end(partial.ends[number - 1], done[number - 1] - line.needs[at])
             if at == 0:
                 loaded += self.pace.constants[number - 1]
                 ready = max(ready, loaded)
-            array, port = max(array, ready, partial.banks[0]) + line.array, partial.port
-            keeps = number + 1 < len(self.lines)
-            post = max(array + EXCHANGE, post, port if keeps else 0.0) + line.post[at]
-            port = post if keeps else port
+            array = max(array, ready, partial.banks[0]) + line.array
+            if number + 1 < len(done):
+                post = port = max(array + EXCHANGE, post, port) + after
+            else:
+                post = max(array + EXCHANGE, post) + after
         array_end = array + partial.array_left - line.array
-        post_end = post + partial.post_left - line.post[at]
-        least, total = max(array_end, post_end), array_end + post_end
-        return _Step(least, total, partial, number, array, post, port, loaded)
+        post_end = post + partial.post_left - after
+        return _Step(
+            (max(array_end, post_end), array_end + post_end),
+            partial,
+            number,
+            *(array, post, port, loaded),
+        )
 
     def _after(self, step: _Step) -> _Partial:
         """The order with that slot."""
@@ -290,10 +301,10 @@ class Order(Struct):
         return [pace * written_rows / count for written_rows, count in written]
 
     def _residuals(self, number: int, row: int, rows: int) -> list[tuple[int, int]]:
-        """(layer, slots) that store the residual and gate operands of the rows."""
+        """(line, slots) that store the residual and gate operands of the rows."""
         read = list(_operand_rows(self.layers[number], row, rows))
         return [
-            (before, _slots_until(layer, end, layer.shape.out_cols, None))
+            (before + 1, _slots_until(layer, end, layer.shape.out_cols, None))
             for before, layer in enumerate(self.layers[:number])
             for value, end in read
             if self.alias_roots[value] == layer.writes.alias_root
