@@ -26,7 +26,7 @@ EXCHANGE = 12
 and from a load to the next write of the feature buffer.
 """
 
-BEAM, KEPT = 3, 4096
+BEAM, KEPT = 5, 4096
 """Orders of the slots that are kept at a time, at most, and in all: fewer of many slots. With more,
 the measured networks take as many cycles.
 """
