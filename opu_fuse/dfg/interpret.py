@@ -110,9 +110,13 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
         return False
     match node.op:
         case "add":
-            full = node.access == (Access.FULL, Access.FULL)
+            maps = all(
+                access is Access.FULL
+                or (access is Access.PER_CHANNEL and dfg[i].kind is not Kind.CONST)
+                for i, access in zip(node.operands, node.access, strict=True)
+            )
             rounded = all(dfg[i].quant is not None for i in node.operands)
-            return node.owner is not None or (full and rounded) or is_affine(dfg, index)
+            return node.owner is not None or (maps and rounded) or is_affine(dfg, index)
         case "multiply":
             computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
             return computed or is_affine(dfg, index)

@@ -17,6 +17,7 @@ NAMES = (
     "constants",
     "float32",
     "norms",
+    "masks",
     "dequantise",
     "equalise",
     "separate",

@@ -119,11 +119,11 @@ def ends_before(node: Node, what: str, which: str = "it") -> DoesNotFit:
 
 
 def chain_operand(dfg: Dfg, node: Node) -> int:
-    """Position of the operand that comes along the pipeline: a product's gate comes from the
-    side.
+    """Position of the operand that comes along the pipeline: one pixel, such as a gate, comes from
+    the side.
     """
     full = [feature_shape(dfg[i].shape)[1:] == feature_shape(node.shape)[1:] for i in node.operands]
-    return full.index(True) if node.op == "multiply" and True in full else 0
+    return full.index(True) if node.op in {"add", "multiply"} and True in full else 0
 
 
 def _pad(draft: Draft, node: Node) -> None:
@@ -286,8 +286,10 @@ def _permute(draft: Draft, node: Node) -> None:
     draft.permute = permuted(node, draft.stored[2], alone=alone)
 
 
-def _multiply(draft: Draft, node: Node) -> None:
-    """A product with a map, or with one pixel that is broadcast."""
+def _with_map(draft: Draft, node: Node) -> None:
+    """A sum or product with a map from memory, or with one pixel that is broadcast. What is added
+    may be constant.
+    """
     dfg = draft.dfg
     at = chain_operand(dfg, node)
     if dfg.base(node.operands[at]) != dfg.base(draft.value):
@@ -296,24 +298,16 @@ def _multiply(draft: Draft, node: Node) -> None:
     if feature_shape(dfg[node.operands[at]].shape) != feature_shape(node.shape):
         raise DoesNotFit(
             node.name,
-            "the pipeline would carry the gate, which is one pixel",
+            "the pipeline would carry its operand of one pixel",
             "let it end the group before",
         )
-    _computed(dfg, node, other)
+    if node.op == "multiply" or node.access[1 - at] is not Access.FULL:
+        _computed(dfg, node, other)
+    if node.op == "add":
+        same_map(dfg, node, other)
     broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
     side = dfg.base(other)
     draft.stage(Stage.RESIDUAL, node, side=side, broadcast=broadcast, swapped=at == 1)
-
-
-def _add(draft: Draft, node: Node) -> None:
-    """Residual: the operand that is not the chain's value comes from memory. It may be constant."""
-    dfg = draft.dfg
-    swapped = dfg.base(node.operands[0]) != dfg.base(draft.value)
-    other = node.operands[0 if swapped else 1]
-    if Access.FULL not in [node.access[i] for i in (0, 1) if node.operands[i] == other]:
-        _computed(dfg, node, other)
-    same_map(dfg, node, other)
-    draft.stage(Stage.RESIDUAL, node, side=dfg.base(other), swapped=swapped)
 
 
 def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators
@@ -346,8 +340,8 @@ HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
     "dense": _dense,
     "matmul": _matmul,
     "transpose": _transpose,
-    "add": _add,
-    "multiply": _multiply,
+    "add": _with_map,
+    "multiply": _with_map,
     "transposed_conv": _transposed,
     "shuffle": _shuffle,
     "upsample": _upsample,

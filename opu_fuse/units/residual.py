@@ -86,7 +86,7 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
         operator.require_shifts((a.per_tensor * b.per_tensor / y.per_tensor,), numeric)
         factor = product(operator, max(numeric.multiplier_bits, PRODUCT_BITS))
         own = {"res_a_mult": factor.mult, "res_shift": factor.shift}
-        kind, broadcast = ResidualKind.MULTIPLY, _is_pixel(operator)
+        kind = ResidualKind.MULTIPLY
     else:
         ratios = (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor)
         operator.require_shifts(ratios, numeric)
@@ -95,7 +95,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
         own["res_negative"] = sum(
             operand.negative << i for i, operand in enumerate(operator.operands)
         )
-        kind, broadcast = ResidualKind.ADD, False
+        kind = ResidualKind.ADD
+    broadcast = _is_pixel(operator)
     registers = {"res_kind": int(kind), "res_broadcast": int(broadcast), **own, **zeros}
     return Settings(registers=registers)
 

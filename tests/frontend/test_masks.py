@@ -7,6 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse.frontend.choice_names import Scales
+from opu_fuse.frontend.editing import constant
+from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.frontend.quantization.activation_ranges import Range
@@ -54,6 +56,59 @@ def test_masked_tokens_get_nothing_and_the_others_their_share(
     )
     noise = np.square(rounded - exact).sum() / np.square(exact).sum()
     assert 10 * np.log10(noise) < -20.0
+
+
+SCORES = """g (float[1,2,5,5] s, bool[1,5] seen{more}) => (float[1,2,5,5] p{outputs})
+  <float low = {{{low}}}, int64[4] keys = {{1,1,1,5}}, int64[4] all = {{1,2,5,5}}> {{
+  k = Reshape(seen, keys)  e = Expand(k, all)  {body}  p = Softmax<axis=-1>(m) }}"""
+FILLED = "n = Not(e)  m = Where(n, low, s)"
+
+
+@pytest.mark.parametrize("body", ["m = Where(e, s, low)", FILLED])
+@pytest.mark.parametrize("low", ["-3.4028234e38", "-1e30"])
+def test_scores_that_a_where_masks_are_a_sum_of_the_same_bits(
+    body: str, low: str, rng: np.random.Generator
+):
+    model = parse(SCORES.format(body=body, low=low, more="", outputs=""))
+    loaded = load_model(model)
+    assert [node.op_type for node in loaded.graph][-3:] == ["Where", "Add", "Softmax"]
+    inputs = {
+        "s": rng.normal(size=(1, 2, 5, 5)).astype(np.float32),
+        "seen": np.array([[True, False, True, True, False]]),
+    }
+    for seen in (inputs["seen"], np.zeros((1, 5), bool)):
+        written, summed = (
+            session(m).run(["p"], inputs | {"seen": seen})[0] for m in (model, ir.to_proto(loaded))
+        )
+        np.testing.assert_array_equal(written, summed)
+
+
+@pytest.mark.parametrize(
+    ("body", "low", "more", "outputs"),
+    [
+        ("m = Where(e, s, low)", "-100.0", "", ""),
+        ("m = Where(e, s, t)", "-1e30", ", float[1,2,5,5] t", ""),
+        ("m = Where(e, s, low)", "-1e30", "", ", float[1,2,5,5] m"),
+    ],
+    ids=["a score may be lower", "no constant", "an output"],
+)
+def test_other_choices_remain(body: str, low: str, more: str, outputs: str):
+    loaded = load_model(parse(SCORES.format(body=body, low=low, more=more, outputs=outputs)))
+    assert "Where" in [node.op_type for node in loaded.graph]
+    assert "Add" not in [node.op_type for node in loaded.graph]
+
+
+def test_a_constant_mask_is_bounded_unless_it_masks_a_whole_row():
+    text = "g (float[1,2,3,3] s) => (float[1,2,3,3] p) { m = Add(s, k)  p = Softmax<axis=-1>(m) }"
+    seen = np.tril(np.ones((3, 3), bool))
+    for low in (-np.inf, np.finfo(np.float32).min):
+        for lengths, expected in ((seen, -16384.0), (seen & (np.arange(3) > 0), low)):
+            mask = np.where(lengths, np.float32(0), np.float32(low))
+            loaded = load_model(parse(text, k=mask))
+            (added,) = [node for node in loaded.graph if node.op_type == "Add"]
+            found = constant(added.inputs[1])
+            assert found is not None
+            assert found.min() == expected
 
 
 def test_a_wide_range_without_a_gap_is_no_mask(rng: np.random.Generator):

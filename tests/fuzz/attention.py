@@ -34,7 +34,7 @@ def attention(s: Sketch, x: Value) -> Value:
     scores = s.node("MatMul", (query, key), (windows, heads, pixels, keys))
     if s.chance(0.15) and heads == windows == 1:
         return s.node("Reshape", (scores, s.ints(1, pixels, 1, keys)), (1, pixels, 1, keys))
-    scores = _between(s, scores)
+    scores = _between(s, scores, source if windows == 1 else None)
     if form is _channels_last:
         value = form(s, source, (windows, own, wide), by_rows=True)
         made = s.node("MatMul", (scores, value), (windows, heads, pixels, wide))
@@ -54,12 +54,19 @@ def attention(s: Sketch, x: Value) -> Value:
     return pointwise(s, made, s.channels(24)) if s.chance(0.6) else made
 
 
-def _between(s: Sketch, scores: Value) -> Value:
+def _between(s: Sketch, scores: Value, masking: Value | None) -> Value:
+    """What comes between the products. masking: what a mask of the keys is computed of."""
     if s.chance(0.4):
         factor = s.constant(np.array(s.rng.uniform(0.1, 0.9), np.float32))
         scores = s.same(str(s.pick(("Mul", "Div"))), scores, factor)
     if s.chance(0.15):
         scores = s.same("Add", scores, s.numbers(scores.shape[2:], -0.5, 0.5))
+    if masking is not None and s.chance(0.25):
+        mask = pointwise(s, masking, 1)
+        pixels = mask.size[0] * mask.size[1]
+        mask = s.node("Reshape", (mask, s.ints(1, 1, 1, pixels)), (1, 1, 1, pixels))
+        pair = (scores, mask) if s.chance(0.6) else (mask, scores)
+        scores = s.node("Add", pair, scores.shape)
     how = str(s.pick(("Softmax",) * 5 + ("Relu", "Sigmoid", "nothing")))
     if how == "nothing":
         return scores

@@ -102,6 +102,63 @@ def cross(
     return b.model(b.attention(first, heads, keys=x, bias=masked))
 
 
+MASKS = {
+    "keys": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  h = Sub(one, g)  i = Mul(h, low)
+  ms = Add(m, i)""",
+    "mask first": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  h = Sub(one, g)  i = Mul(h, low)
+  ms = Add(i, m)""",
+    "every query": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  e = Expand(g, square)
+  h = Sub(one, e)  i = Mul(h, low)  ms = Add(m, i)""",
+    "fill": """f = Equal(mask, none)  g = Reshape(f, keys)  e = Expand(g, scores)
+  ms = Where(e, low, m)""",
+    "select": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  e = Expand(g, scores)
+  ms = Where(e, m, minus)""",
+    "negated": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  e = Expand(g, scores)  n = Not(e)
+  ms = Where(n, minus, m)""",
+    "causal": "ms = Where(before, m, low)",
+    "causal sum": "ms = Add(m, later)",
+}
+"""How exporters mask scores `m` of tokens that do not count, or come later."""
+
+
+def padded(spelling: str, tokens: int, channels: int, heads: int) -> onnx.ModelProto:
+    """Attention of tokens (1, n, channels) of which a mask (1, n) counts some, if it is not causal;
+    `MASKS[spelling]`.
+    """
+    c, n = channels, tokens
+    body, given = MASKS[spelling], "" if "causal" in spelling else f", int64[1,{n}] mask"
+    text = f"""{_HEADER} g (float[1,{n},{c}] x{given}) => (float[1,{n},{c}] y) {{
+  xs = Mul(x, s)  a = MatMul(xs, wqkv)  b = Add(a, bqkv) {_SPLITS["gather"]}
+  m = MatMul(q, kt)  {body}  p = Softmax<axis=-1>(ms)
+  o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
+  y = MatMul(oc, wp) }}"""
+    before = np.tril(np.ones((n, n), bool))
+    lowest = np.finfo(np.float32).min
+    return with_constants(
+        text,
+        {
+            **_constants(np.random.default_rng(0), 1, n, c, heads),
+            "one": np.array(1.0),
+            "low": np.array(lowest),
+            "minus": np.array(-np.inf),
+            "none": np.array(0),
+            "keys": np.array([1, 1, 1, n]),
+            "square": np.array([1, 1, n, n]),
+            "scores": np.array([1, heads, n, n]),
+            "before": before,
+            "later": np.where(before, 0.0, lowest),
+        },
+    )
+
+
+def lengths(tokens: int, count: int, channels: int) -> dict[str, np.ndarray]:
+    """Samples for `padded`: half of the tokens to all of them count."""
+    rng = np.random.default_rng(2)
+    counted = rng.integers(tokens // 2, tokens + 1, (count, 1))
+    x = rng.normal(size=(count, tokens, channels)).astype(np.float32)
+    return {"x": x, "mask": (np.arange(tokens) < counted).astype(np.int64)}
+
+
 def convolutional(channels: int, side: int, heads: int) -> onnx.ModelProto:
     """The attention of YOLO11 (PSA) with its positional encoding, on (1, channels, side, side)."""
     wide = channels // heads

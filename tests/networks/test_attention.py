@@ -7,6 +7,7 @@ import yaml
 from onnx import numpy_helper
 
 import opu_fuse
+from opu_fuse.frontend.qdq_reference import session
 from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.cycle.run import run_cycle
@@ -117,6 +118,34 @@ def test_images_of_a_batch_share_the_unit_matrix_with_fused_stacks_and_without(c
     for cascades in ("always", "never"):
         _, _, checked = run(CASES[case][0], "opu-light", batch=2, cascades=cascades)
         assert checked.mismatches == 0
+
+
+@pytest.mark.parametrize("spelling", blocks.MASKS)
+@pytest.mark.parametrize("size", [(19, 72, 3), (33, 16, 1)])
+def test_masked_attention_is_one_segment_however_the_mask_is_written(spelling, size):
+    tokens, channels, _ = size
+    model, samples = blocks.padded(spelling, *size), blocks.lengths(tokens, 8, channels)
+    if "causal" in spelling:
+        del samples["mask"]
+    program = opu_fuse.compile(model, "opu-1024a", calibration=samples)
+    assert ["matmul", "add", "softmax"] in [[o.op for o in g.ops] for g in program.bundle.groups]
+    parts = program.bundle.segments
+    assert len(parts) - len([part for part in parts if getattr(part, "ops", ())]) == 1
+    inputs = {name: array[:3] for name, array in samples.items()}
+    result = program.run(inputs, capture=True)
+    assert check(program.bundle, inputs, result).mismatches == 0
+    exact = np.asarray(session(model).run(["y"], {n: a[:1] for n, a in inputs.items()})[0])
+    noise = np.square(result.outputs["y"][:1] - exact).sum() / np.square(exact).sum()
+    assert 10 * np.log10(noise) < -18.0
+
+
+def test_images_of_a_batch_have_their_own_masks():
+    model, samples = blocks.padded("keys", 19, 24, 3), blocks.lengths(19, 4, 24)
+    alone, together = (
+        opu_fuse.compile(model, "opu-1024a", calibration=samples, batch=n).run(samples)
+        for n in (1, 4)
+    )
+    np.testing.assert_array_equal(alone.outputs["y"], together.outputs["y"])
 
 
 @pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024"])

@@ -2,7 +2,8 @@
 
 `products.py` joins the results of heads by channels, and gives them the order that the model asks
 for. Whatever is computed of them element by element, or a Softmax of each pixel, is computed for
-each head before. A chain that only moves joined heads, and ends in their order, disappears.
+each head before; so are sums with a computed mask that all heads share. A chain that only moves
+joined heads, and ends in their order, disappears.
 """
 
 import math
@@ -17,7 +18,9 @@ from opu_fuse.frontend.editing import (
     constant,
     insert_before,
     is_standard,
+    move_before,
     quant_of,
+    reshape_before,
     rewrite,
     static_shape,
     values_of,
@@ -31,10 +34,11 @@ def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
     """Let a Softmax or elementwise operator read each head before they are joined. Returns whether
     it could.
     """
-    known = [v for v in node.inputs if v is not None and constant(v) is None]
-    source = next((s for v in known for s in sources(v) if s.value in joined), None)
+    computed = [v for v in node.inputs if v is not None and constant(v) is None]
+    found = ((v, s) for v in computed for s in sources(v) if s.value in joined)
+    scores, source = next(found, (None, None))
     result = node.outputs[0]
-    if source is None or len(known) != 1 or static_shape(result) != source.elements.shape:
+    if source is None or static_shape(result) != source.elements.shape:
         return False
     if any(link.op_type == "Split" for link in source.links) or not source.links:
         return False
@@ -44,14 +48,23 @@ def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
         return False
     if softmax and not _sums_heads(node, source, parts):
         return False
-    others = [None if v in known else _in_place(graph, v, source) for v in node.inputs]
+    masks = [v for v in computed if v is not scores]
+    is_masked = len(masks) == 1 and is_standard(node, "Add")
+    mask = _for_all_heads(node, masks[0], source, parts) if is_masked else None
+    if len(computed) > 1 and mask is None:
+        return False
+    others = [None if v in computed else _in_place(graph, v, source) for v in node.inputs]
     attributes = values_of(node) | ({"axis": 1} if softmax else {})
     parts_made, first = [], 0
     for number, part in enumerate(parts):
         shape = size_of(part)
         span = slice(first, first + shape[1])
         inputs = [
-            part if v in known else _sliced(graph, other, span, f"{node.name}/{number}")
+            part
+            if v is scores
+            else mask
+            if v in masks
+            else _sliced(graph, other, span, f"{node.name}/{number}")
             for v, other in zip(node.inputs, others, strict=True)
         ]
         name = f"{node.name}/{number}"
@@ -100,15 +113,48 @@ def _sums_heads(node: ir.Node, source: Source, parts: Sequence[ir.Value]) -> boo
     return bool(np.all(channels == first) and np.all(first // pixels % count == 0))
 
 
+def _for_all_heads(
+    node: ir.Node, other: ir.Value, source: Source, parts: Sequence[ir.Value]
+) -> ir.Value | None:
+    """A computed operand, such as a mask, as the second operand of every head: (1, c, 1, 1) if all
+    pixels are alike, else a map of all. None if heads differ, or pixels are in another order.
+    """
+    size = static_shape(other)
+    if size is None or any(static_shape(part) != size_of(parts[0]) for part in parts):
+        return None
+    numbers = np.arange(math.prod(size)).reshape(size)
+    heads = np.split(_in_order_of(source, numbers), len(parts), axis=1)
+    one = heads[0]
+    if any(not np.array_equal(one, head) for head in heads):
+        return None
+    if np.all(one == one[:, :, :1, :1]):
+        one = one[:, :, :1, :1]
+    pixels = one.transpose(0, 2, 3, 1)
+    if not np.array_equal(pixels.reshape(-1), numbers.reshape(-1)):
+        return None
+    name = f"{node.name}/mask"
+    if one.shape[2:] == (1, 1):
+        return reshape_before(node, other, one.shape, name=name)
+    rows = reshape_before(node, other, pixels.shape, name=f"{name}/rows")
+    return move_before(
+        node, "Transpose", [rows], {"perm": (0, 3, 1, 2)}, name=name, shape=one.shape
+    )
+
+
+def _in_order_of(source: Source, data: np.ndarray) -> np.ndarray:
+    """Values of an operand, broadcast, in the order of the joined map."""
+    shape = size_of(source.value)
+    whole = np.empty(math.prod(shape), data.dtype)
+    whole[source.elements.reshape(-1)] = np.broadcast_to(data, source.elements.shape).reshape(-1)
+    return whole.reshape(shape)
+
+
 def _in_place(graph: ir.Graph, value: ir.Value | None, source: Source) -> ir.Value | None:
     """A constant operand in the order of the joined map; scalars as they are."""
     data = constant(value)
-    shape = static_shape(source.value)
-    if data is None or value is None or data.size == 1 or shape is None:
+    if data is None or value is None or data.size == 1:
         return value
-    whole = np.empty(math.prod(shape), data.dtype)
-    whole[source.elements.reshape(-1)] = np.broadcast_to(data, source.elements.shape).reshape(-1)
-    return add_constant(graph, f"{value.name}/maps", whole.reshape(shape), quant_of(value))
+    return add_constant(graph, f"{value.name}/maps", _in_order_of(source, data), quant_of(value))
 
 
 def _sliced(graph: ir.Graph, value: ir.Value | None, span: slice, name: str) -> ir.Value | None:

@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import own_tensors
+from opu_fuse.frontend.importing import recognise_masks, recognise_norms
 from opu_fuse.frontend.importing.decompose.contrib import own_domain
 from opu_fuse.frontend.importing.decompose.standard import needs_decomposition, to_standard
 from opu_fuse.frontend.importing.default_attributes import add_default_attributes
@@ -27,7 +28,6 @@ from opu_fuse.frontend.importing.fold_constants import fold_constants, lift_cons
 from opu_fuse.frontend.importing.node_names import name_everything
 from opu_fuse.frontend.importing.onnx_checks import Findings, examined, take
 from opu_fuse.frontend.importing.qoperator import convert_to_qdq, has_integer_operators
-from opu_fuse.frontend.importing.recognise_norms import may_be_norms, recognise
 from opu_fuse.frontend.importing.runtime_shapes import measure_shapes
 from opu_fuse.frontend.importing.shapes import (
     adopt_declared,
@@ -119,8 +119,10 @@ def _load(source: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loa
     )
     if is_of_other_width(model):
         step("float32", model, lambda model: _changed(model, to_float32, where))
-    if may_be_norms(model):
-        step("norms", model, lambda model: _changed(model, recognise, where))
+    if recognise_norms.may_be_norms(model):
+        step("norms", model, lambda model: _changed(model, recognise_norms.recognise, where))
+    if recognise_masks.may_be_masks(model):
+        step("masks", model, lambda model: _changed(model, recognise_masks.recognise, where))
     _stamp(model)
     check_network(model, where, batches)
     if more_known:

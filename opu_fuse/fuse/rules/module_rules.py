@@ -91,14 +91,11 @@ def operand_access(context: MatchContext, node: Node, name: str) -> Words | None
     Change: give {operand:own} {form}
     """
     wanted = context.modules.by_name[name].operand or OperandAccess.FULL
-    fitting = _FITTING[wanted]
-    if _takes_maps(context, name) and name not in context.modules.front:
-        fitting = fitting | {Access.FULL}
     side = _side_operands(context.dfg, node)
     wrong = [
         operand
         for i, (operand, access) in enumerate(zip(node.operands, node.access, strict=True))
-        if access not in (fitting if i in side else {Access.FULL})
+        if access not in (_readable(context, name, operand) if i in side else {Access.FULL})
     ]
     if not wrong:
         return None
@@ -231,8 +228,17 @@ def _has(context: MatchContext, kind: ModuleKind, domain: Domain) -> bool:
     return any(m.kind is kind and m.domain_in is domain for m in modules)
 
 
+def _readable(context: MatchContext, name: str, operand: int) -> set[Access]:
+    """How a module can read a second operand: what is computed also as a map or one pixel of it."""
+    fitting = _FITTING[context.modules.by_name[name].operand or OperandAccess.FULL]
+    if not _takes_maps(context, name) or name in context.modules.front:
+        return fitting
+    is_computed = context.dfg[operand].kind is not Kind.CONST
+    return fitting | ({Access.FULL, Access.PER_CHANNEL} if is_computed else {Access.FULL})
+
+
 def _takes_maps(context: MatchContext, name: str) -> bool:
-    """Whether a module's second operand is a computed map or a gate of one pixel."""
+    """Whether a module's second operand is a computed map or one pixel of it."""
     module = context.modules.by_name[name]
     return module.operand is OperandAccess.FULL or module.kind is ModuleKind.SE
 

@@ -164,7 +164,7 @@ def kind_for(context: MatchContext, node: Node) -> ModuleKind | None:
     if node.op not in TWO_OPERANDS or len(node.operands) != 2:
         return None
     constants = [context.dfg[i].kind is Kind.CONST for i in node.operands]
-    if not any(constants) and set(node.access) == {Access.FULL}:
+    if not any(constants) and set(node.access) <= {Access.FULL, Access.PER_CHANNEL}:
         return ModuleKind.RES_ADDER if node.op == "add" else ModuleKind.SE
     operand = node.access[constants.index(True)] if constants.count(True) == 1 else None
     if operand is Access.FULL and node.op == "add":

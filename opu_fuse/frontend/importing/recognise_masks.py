@@ -1,0 +1,105 @@
+"""Masks of scores, as exporters write them, become sums that int8 holds.
+
+1. `masked_fill` is Where(absent, lowest, scores), or Where(present, scores, lowest). Before a
+   Softmax that is scores + Where(absent, lowest, 0), as other exporters write it: a sum with LOWEST
+   or less is `lowest` in float32.
+2. Of constant masks, what is LOWEST or less becomes FAR, which a scale next to that of the scores
+   holds. Computed masks are bounded when they are calibrated (`quantization/masks.py`).
+
+Minus infinity of computed masks becomes the lowest finite number: a token that sees no other gets
+equal shares instead of NaN.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_before,
+    is_standard,
+    operand,
+    rewrite,
+    standard_nodes,
+    static_shape,
+)
+from opu_fuse.frontend.qdq import is_dequantize
+
+LOWEST = -1e30
+"""Scores are far from the 2**76 that would change a sum with it."""
+FAR = -(2.0**14)
+"""exp(FAR) is 0, and so it is times exp(the range of any scores of use)."""
+
+
+def may_be_masks(model: ir.Model) -> bool:
+    """Whether a model has operators that only these forms need."""
+    return any(is_standard(node, "Softmax") for node in model.graph)
+
+
+def recognise(model: ir.Model) -> bool:
+    """Rewrite all, in place. Returns whether the graph changed."""
+    changed = False
+    for node in standard_nodes(model.graph, "Add", "Where"):
+        result = node.outputs[0]
+        readers = [use.node for use in result.uses()]
+        inside = readers and result not in model.graph.outputs
+        if inside and all(is_standard(reader, "Softmax") for reader in readers):
+            if is_standard(node, "Where"):
+                changed |= _as_sum(model.graph, node)
+            if is_standard(node, "Add"):
+                changed |= _bounded(model.graph, node, readers)
+    return changed
+
+
+def _as_sum(graph: ir.Graph, node: ir.Node) -> bool:
+    """Case 1."""
+    result, (chosen, *choices) = node.outputs[0], (operand(node, i) for i in range(3))
+    lowest = [_is_lowest(value) for value in choices]
+    if lowest.count(True) != 1 or result.dtype != ir.DataType.FLOAT:
+        return False
+    scores = choices[lowest.index(False)]
+    if scores is None or constant(scores) is not None or is_dequantize(scores.producer()):
+        return False
+    if static_shape(scores) is None or static_shape(scores) != static_shape(result):
+        return False
+    numbers = [np.finfo(np.float32).min if low else np.float32(0) for low in lowest]
+    while chosen is not None and (before := chosen.producer()) is not None:
+        if is_standard(before, "Not"):
+            numbers.reverse()
+        elif not is_standard(before, "Expand"):  # the sum repeats the mask
+            break
+        chosen = operand(before, 0)
+    name, size = f"{node.name}/mask", static_shape(chosen)
+    if chosen is None or size is None:
+        return False
+    known = constant(chosen)
+    if known is not None:
+        mask = add_constant(graph, name, np.where(known, *numbers))
+    else:
+        both = [add_constant(graph, f"{name}/{i}", np.array(n)) for i, n in enumerate(numbers)]
+        mask = insert_before(node, "Where", [chosen, *both], name=name, shape=size)
+    rewrite(node, "Add", [scores, mask])
+    return True
+
+
+def _bounded(graph: ir.Graph, node: ir.Node, softmaxes: Sequence[ir.Node]) -> bool:
+    """Case 2. Rows of which all is masked remain as they are."""
+    shape, changed = static_shape(node.outputs[0]), False
+    for index, value in enumerate(node.inputs):
+        data = constant(value)
+        if value is None or data is None or shape is None or data.dtype != np.float32:
+            continue
+        masked = np.broadcast_to(data <= LOWEST, shape)
+        axes = {softmax.attributes.get_int("axis", -1) for softmax in softmaxes}
+        if masked.any() and not any(masked.all(axis=axis).any() for axis in axes):
+            bounded = np.where(data <= LOWEST, np.float32(FAR), data)
+            node.replace_input_with(index, add_constant(graph, f"{value.name}/bounded", bounded))
+            changed = True
+    return changed
+
+
+def _is_lowest(value: ir.Value | None) -> bool:
+    data = constant(value)
+    return data is not None and data.size == 1 and float(data.reshape(-1)[0]) <= LOWEST
