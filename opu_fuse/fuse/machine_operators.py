@@ -33,7 +33,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
 _OPERANDS = {
     Access.PER_TENSOR: "a constant, one value",
     Access.PER_CHANNEL: "a constant, one value per channel",
-    Access.FULL: "a second feature map; of a sum, it may be constant",
+    Access.FULL: "a second feature map, constant or computed, or one computed pixel for all",
 }
 
 

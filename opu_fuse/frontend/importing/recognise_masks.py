@@ -5,9 +5,11 @@
    or less is `lowest` in float32.
 2. Of constant masks, what is LOWEST or less becomes FAR, which a scale next to that of the scores
    holds. Computed masks are bounded when they are calibrated (`quantization/masks.py`).
+3. PyTorch writes 0 for a softmax that is NaN, since a token sees no other: Where(IsNaN(p), 0, p) is
+   p here.
 
-Minus infinity of computed masks becomes the lowest finite number: a token that sees no other gets
-equal shares instead of NaN.
+Minus infinity of computed masks becomes the lowest finite number, so such a token gets equal shares
+instead of NaN or 0.
 """
 
 from collections.abc import Sequence
@@ -41,6 +43,10 @@ def may_be_masks(model: ir.Model) -> bool:
 def recognise(model: ir.Model) -> bool:
     """Rewrite all, in place. Returns whether the graph changed."""
     changed = False
+    for node in standard_nodes(model.graph, "Where"):
+        if (softmax := _guarded(node)) is not None:
+            rewrite(node, "Identity", [softmax])
+            changed = True
     for node in standard_nodes(model.graph, "Add", "Where"):
         result = node.outputs[0]
         readers = [use.node for use in result.uses()]
@@ -98,6 +104,18 @@ def _bounded(graph: ir.Graph, node: ir.Node, softmaxes: Sequence[ir.Node]) -> bo
             node.replace_input_with(index, add_constant(graph, f"{value.name}/bounded", bounded))
             changed = True
     return changed
+
+
+def _guarded(node: ir.Node) -> ir.Value | None:
+    """Case 3: the Softmax that a Where passes, but for NaN."""
+    is_nan, zero, softmax = (operand(node, i) for i in range(3))
+    test, source = ((v.producer() if v is not None else None) for v in (is_nan, softmax))
+    if test is None or source is None or not is_standard(source, "Softmax"):
+        return None
+    data = constant(zero)
+    is_zero = data is not None and data.size == 1 and not data.any()
+    of_it = is_standard(test, "IsNaN") and test.inputs[0] is softmax
+    return softmax if of_it and is_zero else None
 
 
 def _is_lowest(value: ir.Value | None) -> bool:
