@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.rules.refusal import Refusal
 from opu_fuse.number_text import counted
@@ -136,6 +137,20 @@ def added_lines(partition: Partition) -> Iterator[str]:
     """Lines about operators that the compiler rewrote or adds as copies, with the reasons."""
     yield from (f"rewrite: {name}: {reason}" for name, reason in partition.rewrites.items())
     yield from (f"copy: {name}: {reason}" for name, reason in partition.copies.items())
+
+
+def views_of_groups(dfg: Dfg, partition: Partition) -> frozenset[int]:
+    """Host operators that only view a map of a group: their readers find it in memory, so nothing
+    runs on the host.
+    """
+    on_host = {op.node for op in partition.host}
+    found: set[int] = set()
+    for node in on_host:
+        base = dfg.base(node)
+        producer = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
+        if dfg[node].is_virtual and dfg[producer].kind is Kind.CALL and producer not in on_host:
+            found.add(node)
+    return frozenset(found)
 
 
 def members(partition: Partition) -> list[list[int]]:

@@ -5,7 +5,7 @@ that a machine could fuse.
 
 1. Two consecutive Transposes become one with the composed permutation. A Reshape of a tensor with
    one axis of size > 1 that only moves this axis counts as a Transpose.
-2. Elementwise operators, Concat, Split and Slice move before the Transposes of their operands if
+2. Elementwise operators, Concat, Split, Slice and its form as a MaxPool (`slices`) move before the Transposes of their operands if
    all have the same permutation. Their other operands get the inverse permutation if that costs
    nothing: constants, and values whose memory order it does not change. If an operand of an
    elementwise operator or Concat is channels-last, so are the others: they get a Transpose to
@@ -205,6 +205,8 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
         node.replace_input_with(index, value)
+    if is_standard(node, "MaxPool"):
+        node.attributes["strides"] = ir.AttrInt64s("strides", _steps_before(node, order))
     if node.op_type in _DEFAULT_AXIS:
         axis = node.attributes.get_int("axis", _DEFAULT_AXIS[node.op_type])
         assert axis is not None
@@ -262,6 +264,8 @@ def _operands_before_transposes(
         # With a broadcast the Transpose would run on the larger result.
         return _operands_permuted_back(graph, node, sources, order) if same_shape else None
     source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # None is in no mapping
+    if source is not None and is_standard(node, "MaxPool"):
+        return [source] if _steps_before(node, order) else None
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
     other_operands = [*node.inputs[1:]]
@@ -273,6 +277,19 @@ def _operands_before_transposes(
         # Operand 3 (axes) is replaced, or appended where it is absent.
         other_operands[2:3] = [add_constant(graph, f"{node.name}/axes", axes)]
     return [source, *other_operands]
+
+
+def _steps_before(node: ir.Node, order: Permutation) -> list[int]:
+    """Strides of a MaxPool that selects every n-th pixel, for its operand before the Transpose;
+    empty for others, and if it would select channels there.
+    """
+    ints = node.attributes.get_ints
+    if {*ints("kernel_shape", ())} != {1} or any(ints("pads", ())) or len(order) != 4:
+        return []
+    steps = [1] * 4
+    for axis, step in zip(order[2:], ints("strides", (1, 1)), strict=True):
+        steps[axis] = step
+    return steps[2:] if steps[:2] == [1, 1] else []
 
 
 def _operands_permuted_back(

@@ -100,14 +100,15 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
     maps = {v: m for v in computed if (m := map_of(v, any_axis=scalars)) is not None}
     if not maps and computed and all(map(_is_flattened, computed)):
         return _of_pixels(graph, node, computed, target)
-    sizes = {static_shape(m) for m in maps.values()}
-    if len(sizes) != 1:
+    if not maps:
         return False
-    (size,) = sizes
+    # Of pixels in several arrangements, those of a map are taken rather than those of a row.
+    source = max(maps.values(), key=_rows)
+    size = static_shape(source)
+    maps = {v: m for v, m in maps.items() if static_shape(m) == size}
     assert size is not None
     if not all(_fits(v, size, target) for v in constants):
         return False
-    source = next(iter(maps.values()))
     if scalars and size[-1] != target[-1] and len(maps) < len(computed):
         return False  # tokens of the other operands would be no pixels
     for index, value in enumerate(node.inputs):
@@ -116,6 +117,12 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
             node.replace_input_with(index, image)
     reshape_after(graph, node, source)
     return True
+
+
+def _rows(image: ir.Value) -> int:
+    shape = static_shape(image)
+    assert shape is not None
+    return shape[1]
 
 
 def _of_pixels(

@@ -8,7 +8,7 @@ from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.explain.search_trace import Attempt, Trial, search_trace
 from opu_fuse.fuse.matching.context import MatchContext, context_of
-from opu_fuse.fuse.partition import Group, Partition, added_lines
+from opu_fuse.fuse.partition import Group, Partition, added_lines, views_of_groups
 from opu_fuse.fuse.strategies.search_report import search_lines
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.number_text import counted
@@ -49,7 +49,10 @@ def _whole(dfg: Dfg, hw: HwSpec, partition: Partition, *, reasons: bool) -> Iter
     illegal = f"illegal, {counted(len(partition.violations), 'violation')}"
     verdict = "legal" if partition.legal else illegal
     groups = counted(len(partition.groups), "group")
-    counts = f"{groups}, {counted(len(partition.host), 'host operator')}"
+    views = views_of_groups(dfg, partition)
+    counts = f"{groups}, {counted(len(partition.host) - len(views), 'host operator')}"
+    if views:
+        counts += f", {counted(len(views), 'view')}"
     yield f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"
     yield from [] if partition.search is None else search_lines(dfg, partition.search)
     cuts: dict[int, list[str]] = defaultdict(list)
@@ -60,7 +63,8 @@ def _whole(dfg: Dfg, hw: HwSpec, partition: Partition, *, reasons: bool) -> Iter
         for match in group.matches:
             yield from cuts.get(match.node, ())
     for op in partition.host if reasons else ():
-        yield f"host {dfg[op.node].name}: {op.reason}"
+        kind = "view" if op.node in views else "host"
+        yield f"{kind} {dfg[op.node].name}: {op.reason}"
     yield from (f"violation {v.rule}: {v.text}" for v in partition.violations)
     yield from added_lines(partition)
 
