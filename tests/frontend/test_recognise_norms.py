@@ -26,6 +26,13 @@ NORMS = {
     "e = Add (v, eps) i = Pow (e, root) y = Mul (d, i)",
     "a scalar factor": f"{MEAN} s = Pow (d, two) {ROOT} n = Div (d, r) y = Mul (n, two)",
 }
+SQUARES = "s = Pow (x, two) v = ReduceMean <axes = [-1]> (s) e = Add (v, eps) r = Sqrt (e)"
+RMS_NORMS = {
+    "Pow and Div": f"{SQUARES} y = Div (x, r)",
+    "Reciprocal and factor": f"{SQUARES} i = Reciprocal (r) n = Mul (x, i) y = Mul (gamma, n)",
+    "a square": "s = Mul (x, x) v = ReduceMean <axes = [-1]> (s) e = Add (eps, v) r = Sqrt (e) "
+    "i = Div (one, r) n = Mul (i, x) y = Mul (n, gamma)",
+}
 OTHERS = {
     "read outside": f"{MEAN} s = Pow (d, two) {ROOT} n = Div (d, r) y = Add (n, d)",
     "other powers": f"{MEAN} s = Pow (d, four) {ROOT} y = Div (d, r)",
@@ -65,6 +72,18 @@ def loaded(
     result = load_model(model)
     off = np.abs(run_plain(model, x)[0] - run_plain(result, x)[0]).max()
     return [node.op_type for node in result.graph], float(off)
+
+
+@pytest.mark.parametrize("name", RMS_NORMS)
+def test_an_rms_norm_is_one_operator_of_a_newer_opset(name: str, onnx_text: Text):
+    kinds, off = loaded(onnx_text, RMS_NORMS[name])
+    assert kinds == ["RMSNormalization"]
+    assert off < 1e-5
+
+
+def test_an_offset_is_no_part_of_an_rms_norm(onnx_text: Text):
+    nodes = f"{SQUARES} n = Div (x, r) f = Mul (n, gamma) y = Add (f, beta)"
+    assert loaded(onnx_text, nodes)[0] == ["RMSNormalization", "Add"]
 
 
 @pytest.mark.parametrize("name", NORMS)

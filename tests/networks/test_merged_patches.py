@@ -1,5 +1,7 @@
 """Neighbouring pixels joined for a norm: the array skips the weight rows that are zero."""
 
+from functools import cache
+
 import onnx
 import pytest
 
@@ -15,14 +17,25 @@ pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 MACHINES = {"norms": norm_machine(), "opu-1024a": load_hw("opu-1024a")}
 
 
-def merging(channels: int, size: int) -> onnx.ModelProto:
-    """Patch merging of Swin: four pixels of a square become one, which is normalised."""
+def merging(channels: int, size: int, *, tokens: bool = False) -> onnx.ModelProto:
+    """Patch merging of Swin: four pixels of a square become one, which is normalised.
+
+    tokens: the pixels come as tokens with a residual sum, and rows are cut once for both columns.
+    """
     b = Builder()
-    x = b.transpose(b.conv(b.input(1, 3, size, size), channels, 1, 1), 0, 2, 3, 1)
-    corners = [(i, j) for j in (0, 1) for i in (0, 1)]
-    parts = [b.slice(b.slice(x, 1, i, 1 << 30, 2), 2, j, 1 << 30, 2) for i, j in corners]
-    x = b.layer_norm(b.concat(3, *parts))
-    return b.model(b.linear(x, 2 * channels, bias=False))
+    x = b.conv(b.input(1, 3, size, size), channels, 1, 1)
+    if tokens:
+        x = b.transpose(b.reshape(x, 1, channels, size * size), 0, 2, 1)
+        x = b.op("Add", b.linear(b.layer_norm(x), channels), x)
+        x = b.reshape(x, 1, size, size, channels)
+    else:
+        x = b.transpose(x, 0, 2, 3, 1)
+    cut = cache(lambda i: b.slice(x, 1, i, 1 << 30, 2))
+    rows = cut if tokens else cut.__wrapped__
+    x = b.concat(3, *(b.slice(rows(i), 2, j, 1 << 30, 2) for j in (0, 1) for i in (0, 1)))
+    if tokens:
+        x = b.reshape(x, 1, size * size // 4, 4 * channels)
+    return b.model(b.linear(b.layer_norm(x), 2 * channels, bias=False))
 
 
 @pytest.mark.parametrize(("channels", "machine"), [
@@ -33,6 +46,12 @@ def test_joined_pixels_are_the_golden_models_in_any_order(channels, machine, rng
     found = compile_model(merging(channels, 12), MACHINES[machine])
     assert not found.partition.host
     assert_exact(found, MACHINES[machine], rng, shuffles=(None, 1, 2))
+
+
+def test_joined_tokens_leave_nothing_to_the_host(rng):
+    found = compile_model(merging(96, 12, tokens=True), MACHINES["opu-1024a"])
+    assert not [op for part in found.bundle.segments for op in getattr(part, "ops", ())]
+    assert_exact(found, MACHINES["opu-1024a"], rng)
 
 
 def test_a_group_of_output_channels_is_multiplied_by_one_weight_row():

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.canonical.norms import is_of_norm
 from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -47,7 +48,8 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     shape, axis = static_shape(result), node.attributes.get_int("axis", 0)
     if shape is None or len(shape) != 4 or shape[0] != 1 or axis % 4 not in _SPATIAL:
         return False
-    if any(is_standard(use.node, "Transpose") for use in result.uses()):
+    transposes = [use.node for use in result.uses() if is_standard(use.node, "Transpose")]
+    if not all(map(is_of_norm, transposes)):
         return False  # channels are last: it joins when the Transpose has moved before it
     if rolls(graph) and roll_of(node) is not None:
         return False  # the machine rolls it as it stores

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.importing.old_opsets import check_modes, restore_semantics
+from opu_fuse.frontend.importing.recognise_norms import RMS_OPSET, spells_rms
 from opu_fuse.frontend.importing.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
 from opu_fuse.process.sandbox import (
@@ -121,7 +122,9 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
-    """The serialised model at TARGET_OPSET; empty if it is not older."""
+    """The serialised model at TARGET_OPSET, or at that of norms that it spells out; empty if it is
+    not older.
+    """
     with complaints():
         if not all(o.type.tensor_type.HasField("shape") for o in proto.graph.output):
             # The checker requires shapes of outputs, ONNX Runtime does not.
@@ -129,7 +132,8 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
         onnx.checker.check_model(proto)
     opset = opset_of(proto)
     if opset is None or opset >= TARGET_OPSET:
-        return b""
+        is_older = opset is not None and opset < RMS_OPSET
+        return _for_rms(proto) if is_older and spells_rms(proto.graph) else b""
     if proto.functions:  # the converter does not convert functions
         _share_opsets(proto)
         proto = onnx.inliner.inline_local_functions(proto)
@@ -137,6 +141,17 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
     proto = _converted(proto, where, opset)
     restore_semantics(proto, where, opset)
     return proto.SerializeToString()
+
+
+def _for_rms(proto: onnx.ModelProto) -> bytes:
+    """The serialised model at RMS_OPSET; empty if it has functions or onnx cannot convert it."""
+    if proto.functions:
+        return b""
+    try:
+        newer = onnx.version_converter.convert_version(proto, RMS_OPSET)
+    except Exception:  # noqa: BLE001  its C++ code raises exceptions of many types
+        return b""
+    return newer.SerializeToString()
 
 
 def _share_opsets(proto: onnx.ModelProto) -> None:

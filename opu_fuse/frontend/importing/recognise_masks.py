@@ -2,7 +2,8 @@
 
 1. `masked_fill` is Where(absent, lowest, scores), or Where(present, scores, lowest). Before a
    Softmax that is scores + Where(absent, lowest, 0), as other exporters write it: a sum with LOWEST
-   or less is `lowest` in float32.
+   or less is `lowest` in float32. So a sum of scores and Where(present, bias, lowest), with a
+   constant bias (T5), is scores + bias + Where(present, 0, lowest).
 2. Of constant masks, what is LOWEST or less becomes FAR, which a scale next to that of the scores
    holds. Computed masks are bounded when they are calibrated (`quantization/masks.py`).
 3. PyTorch writes 0 for a softmax that is NaN, since a token sees no other: Where(IsNaN(p), 0, p) is
@@ -42,35 +43,57 @@ def may_be_masks(model: ir.Model) -> bool:
 
 def recognise(model: ir.Model) -> bool:
     """Rewrite all, in place. Returns whether the graph changed."""
-    changed = False
-    for node in standard_nodes(model.graph, "Where"):
+    graph, changed = model.graph, False
+    for node in standard_nodes(graph, "Where"):
         if (softmax := _guarded(node)) is not None:
             rewrite(node, "Identity", [softmax])
             changed = True
-    for node in standard_nodes(model.graph, "Add", "Where"):
-        result = node.outputs[0]
-        readers = [use.node for use in result.uses()]
-        inside = readers and result not in model.graph.outputs
-        if inside and all(is_standard(reader, "Softmax") for reader in readers):
-            if is_standard(node, "Where"):
-                changed |= _as_sum(model.graph, node)
-            if is_standard(node, "Add"):
-                changed |= _bounded(model.graph, node, readers)
+        else:
+            changed |= _as_sum(graph, node)
+    for node in standard_nodes(graph, "Add"):
+        if softmaxes := _softmaxes_of(node):
+            changed |= _bounded(graph, node, softmaxes)
     return changed
+
+
+def _softmaxes_of(node: ir.Node) -> list[ir.Node]:
+    """The readers of a result, if all are Softmaxes."""
+    readers = [use.node for use in node.outputs[0].uses()]
+    is_score = all(is_standard(reader, "Softmax") for reader in readers)
+    return readers if is_score and not node.outputs[0].is_graph_output() else []
 
 
 def _as_sum(graph: ir.Graph, node: ir.Node) -> bool:
     """Case 1."""
-    result, (chosen, *choices) = node.outputs[0], (operand(node, i) for i in range(3))
+    result, choices = node.outputs[0], [operand(node, 1), operand(node, 2)]
     lowest = [_is_lowest(value) for value in choices]
     if lowest.count(True) != 1 or result.dtype != ir.DataType.FLOAT:
         return False
-    scores = choices[lowest.index(False)]
-    if scores is None or constant(scores) is not None or is_dequantize(scores.producer()):
+    chosen = choices[lowest.index(False)]
+    if chosen is None or is_dequantize(chosen.producer()):
         return False
-    if static_shape(scores) is None or static_shape(scores) != static_shape(result):
-        return False
+    if constant(chosen) is None:
+        is_score = static_shape(chosen) == static_shape(result) and _softmaxes_of(node)
+        mask = _mask(graph, node, lowest) if is_score else None
+        if mask is not None:
+            rewrite(node, "Add", [chosen, mask])
+        return mask is not None
+    sums = [use.node for use in result.uses() if is_standard(use.node, "Add")]
+    sums = [total for total in dict.fromkeys(sums) if _softmaxes_of(total)]
+    mask = _mask(graph, node, lowest) if sums and np.any(constant(chosen)) else None
+    for total in sums if mask is not None else ():
+        shape, name = static_shape(total.outputs[0]), f"{total.name}/bias"
+        scores = total.inputs[total.inputs[0] is result]
+        assert shape is not None
+        biased = insert_before(total, "Add", [scores, chosen], name=name, shape=shape)
+        rewrite(total, "Add", [biased, mask])
+    return mask is not None
+
+
+def _mask(graph: ir.Graph, node: ir.Node, lowest: Sequence[bool]) -> ir.Value | None:
+    """What a Where adds to what it passes: 0 or the lowest number; None if its shape is unknown."""
     numbers = [np.finfo(np.float32).min if low else np.float32(0) for low in lowest]
+    chosen = operand(node, 0)
     while chosen is not None and (before := chosen.producer()) is not None:
         if is_standard(before, "Not"):
             numbers.reverse()
@@ -79,15 +102,12 @@ def _as_sum(graph: ir.Graph, node: ir.Node) -> bool:
         chosen = operand(before, 0)
     name, size = f"{node.name}/mask", static_shape(chosen)
     if chosen is None or size is None:
-        return False
+        return None
     known = constant(chosen)
     if known is not None:
-        mask = add_constant(graph, name, np.where(known, *numbers))
-    else:
-        both = [add_constant(graph, f"{name}/{i}", np.array(n)) for i, n in enumerate(numbers)]
-        mask = insert_before(node, "Where", [chosen, *both], name=name, shape=size)
-    rewrite(node, "Add", [scores, mask])
-    return True
+        return add_constant(graph, name, np.where(known, *numbers))
+    both = [add_constant(graph, f"{name}/{i}", np.array(n)) for i, n in enumerate(numbers)]
+    return insert_before(node, "Where", [chosen, *both], name=name, shape=size)
 
 
 def _bounded(graph: ir.Graph, node: ir.Node, softmaxes: Sequence[ir.Node]) -> bool:

@@ -1,4 +1,4 @@
-"""Layer normalisations and Softmaxes that exporters spell out become one operator each.
+"""Normalisations and Softmaxes that exporters spell out become one operator each.
 
 Exporters of opsets below 17 write a LayerNorm as its arithmetic, and channels-first networks as
 that of axis 1. The host runs one operator faster than nine.
@@ -7,7 +7,10 @@ that of axis 1. The host runs one operator faster than nine.
    LayerNormalization of the last axis. Mean and variance are ReduceMeans over the last axis; the
    square is a Pow or a product; the division may be a product with a Reciprocal or a Pow.
 2. The same over axis 1 of images: between two Transposes.
-3. `exp(x - max) / sum(exp(x - max))` over one axis, with or without the maximum: Softmax.
+3. `x / sqrt(mean(x²) + epsilon)`, with or without a factor for each channel: RMSNormalization of
+   the last axis. It needs opset 23, to which models that spell it are converted
+   (`onnx_checks.py`).
+4. `exp(x - max) / sum(exp(x - max))` over one axis, with or without the maximum: Softmax.
 
 A value between the nodes that anything else reads, or that is quantised, prevents it.
 """
@@ -15,6 +18,7 @@ A value between the nodes that anything else reads, or that is quantised, preven
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
@@ -34,11 +38,29 @@ from opu_fuse.frontend.editing import (
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 _MOST_INNER = 12
 """Nodes of the longest spelling."""
+RMS_OPSET = 23
+"""The oldest that has RMSNormalization."""
+_RMS_OPERATORS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
 
 
 def may_be_norms(model: ir.Model) -> bool:
     """Whether a model has operators that only these forms, or means of a whole map, need."""
     return any(is_standard(n, "Exp", "Pow", "Reciprocal", "Sqrt") for n in model.graph)
+
+
+def spells_rms(graph: onnx.GraphProto) -> bool:
+    """Whether a graph has the mean of the squares of what is not centred, or such operators."""
+    producers = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        square = producers.get(node.input[0]) if node.op_type == "ReduceMean" else None
+        if node.op_type in _RMS_OPERATORS:
+            return True
+        if square is not None and square.op_type in {"Mul", "Pow"}:
+            base = producers.get(square.input[0])
+            squared = square.op_type == "Pow" or square.input[0] == square.input[1]
+            if squared and (base is None or base.op_type != "Sub"):
+                return True
+    return False
 
 
 def recognise(model: ir.Model) -> bool:
@@ -54,12 +76,16 @@ def _layer_norm(graph: ir.Graph, node: ir.Node) -> bool:
     found = _normalised(node)
     if found is None or node.outputs[0].dtype != ir.DataType.FLOAT:
         return False
-    x, axis, epsilon = found
+    op_type, x, axis, epsilon = found
     shape = static_shape(x)
     assert shape is not None
     count = shape[axis]
     last, scale = _with_constant(node, "Mul", count, len(shape) - 1 - axis)
-    last, shift = _with_constant(last, "Add", count, len(shape) - 1 - axis)
+    shift = None
+    if op_type == "LayerNormalization":
+        last, shift = _with_constant(last, "Add", count, len(shape) - 1 - axis)
+    elif (graph.opset_imports.get("") or 0) < RMS_OPSET:
+        return False
     inner = _inner(last, x)
     if inner is None:
         return False
@@ -74,26 +100,30 @@ def _layer_norm(graph: ir.Graph, node: ir.Node) -> bool:
         perm = {"perm": _FIRST}
         name = f"{last.name}/first"
         insert_after(last, last.outputs[0], "Transpose", (), perm, name=name, shape=turned)
-    rewrite(last, "LayerNormalization", [x, *constants], {"axis": -1, "epsilon": epsilon})
+    rewrite(last, op_type, [x, *constants], {"axis": -1, "epsilon": epsilon})
     graph.remove(inner, safe=True)
     return True
 
 
-def _normalised(node: ir.Node) -> tuple[ir.Value, int, float] | None:
-    """Operand, axis and epsilon of a normalisation without factor and offset; None for others."""
-    for centred, variance in _quotients(node):
-        x, mean = _operands(centred, "Sub") or (None, None)
-        axis = _axis(mean, x)
-        if x is None or axis is None:
-            continue
+def _normalised(node: ir.Node) -> tuple[str, ir.Value, int, float] | None:
+    """Operator, operand, axis and epsilon of a normalisation without factor and offset; None for
+    others.
+    """
+    for dividend, variance in _quotients(node):
         sum_, epsilon = _without_scalar(variance)
         source = _unary(sum_, "ReduceMean")
-        square = _square(source)
-        if square is None or epsilon is None or _axis(sum_, source) != axis:
+        square, of_squares = _square(source), _axis(sum_, source)
+        if square is None or epsilon is None or of_squares is None:
+            continue
+        x, mean = _operands(dividend, "Sub") or (None, None)
+        axis = _axis(mean, x)
+        if (x is None or axis is None) and square is dividend:
+            return "RMSNormalization", square, of_squares, epsilon
+        if x is None or axis is None or of_squares != axis:
             continue
         again = _operands(square, "Sub")
         if again is not None and again[0] is x and _axis(again[1], x) == axis:
-            return x, axis, epsilon
+            return "LayerNormalization", x, axis, epsilon
     return None
 
 
@@ -202,7 +232,7 @@ def _inner(last: ir.Node, x: ir.Value) -> list[ir.Node] | None:
 
 
 def _softmax(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 3."""
+    """Case 4."""
     if not is_standard(node, "Div"):
         return False
     exponential, total = node.inputs
