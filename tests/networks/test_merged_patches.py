@@ -54,6 +54,19 @@ def test_joined_tokens_leave_nothing_to_the_host(rng):
     assert_exact(found, MACHINES["opu-1024a"], rng)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 3, 4, 2, 5), (0, 1, 3, 2, 4, 5)])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_squares_of_a_channels_last_map_are_joined_on_the_machine(order, tokens, rng):
+    b = Builder()
+    x = b.conv(b.input(1, 3, 12, 8), 96, 1, 1)
+    x = b.reshape(b.transpose(x, 0, 2, 3, 1), 1, 6, 2, 4, 2, 96)
+    shape = (1, 24, 384) if tokens else (1, 6, 4, 384)
+    x = b.reshape(b.transpose(x, *order), *shape)
+    found = compile_model(b.model(b.linear(b.layer_norm(x), 64)), MACHINES["opu-1024a"])
+    assert not [op for part in found.bundle.segments for op in getattr(part, "ops", ())]
+    assert_exact(found, MACHINES["opu-1024a"], rng)
+
+
 def test_a_group_of_output_channels_is_multiplied_by_one_weight_row():
     hw = MACHINES["opu-1024a"]
     program = opu_fuse.compile(merging(96, 28), hw)

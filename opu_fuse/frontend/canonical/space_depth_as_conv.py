@@ -5,7 +5,8 @@ to the host; the array can select them instead.
 
 1. SpaceToDepth becomes a Conv with an n by n kernel and stride n. So do its spelling as Reshape,
    Transpose, Reshape and a Concat of strided Slices ("Focus", the first layer of many detectors).
-   If one Conv is the only reader, its weights absorb the selection.
+   If one Conv is the only reader, its weights absorb the selection. Of channels-last maps, Reshape,
+   Transpose, Reshape (patch merging) becomes such a Concat first.
 2. DepthToSpace (pixel shuffle) becomes a ConvTranspose, in both spellings.
 3. A strided Slice that does not start at pixel 0 becomes a Conv.
 4. A Concat as in case 1 right after an input becomes a SpaceToDepth, which the input port performs,
@@ -16,6 +17,7 @@ so only strategies that ask for them run them (`REWRITES`).
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import onnx_ir as ir
@@ -33,11 +35,13 @@ from opu_fuse.frontend.editing import (
     constant,
     detach,
     insert_after,
+    insert_before,
     is_standard,
     merge_sources,
     move_before,
     operand,
     quant_of,
+    reshape_before,
     rewrite,
     sole_reader,
     standard_nodes,
@@ -78,6 +82,8 @@ _INTO_CHANNELS: Mapping[tuple[int, ...], bool] = {
     (0, 1, 3, 5, 2, 4): True,
 }
 """`channels_first` of the SpaceToDepth that Reshape, Transpose, Reshape spells."""
+_MERGES: Mapping[tuple[int, ...], bool] = {(0, 1, 3, 2, 4, 5): True, (0, 1, 3, 4, 2, 5): False}
+"""Whether pixels of a row are next to each other, of channels-last maps."""
 
 
 def run(model: ir.Model) -> bool:
@@ -155,12 +161,11 @@ def _reshape(graph: ir.Graph, node: ir.Node) -> bool:
         split_view.inputs[0],
         *map(static_shape, (split_view.outputs[0], node.outputs[0])),
     )
-    if (
-        not is_standard(split_view, "Reshape")
-        or not _is_image(x)
-        or split is None
-        or len(split) != 6
-    ):
+    if not is_standard(split_view, "Reshape") or split is None or len(split) != 6:
+        return False
+    if _merge(graph, node, transpose, split_view):
+        return True
+    if not _is_image(x):
         return False
     _, channels, rows, columns = static_shape(x)  # type: ignore[misc]  # `_is_image` has checked it
     order = (*transpose.attributes.get_ints("perm", ()),)
@@ -181,6 +186,49 @@ def _reshape(graph: ir.Graph, node: ir.Node) -> bool:
     if order not in _INTO_CHANNELS or (split, target) != ((1, channels, *split_sizes), size):
         return False
     return _into_channels(graph, node, x, block_size, channels_first=_INTO_CHANNELS[order])
+
+
+def _merge(graph: ir.Graph, node: ir.Node, transpose: ir.Node, split_view: ir.Node) -> bool:
+    """Case 1 for channels-last maps: join the pixels of squares along the channels."""
+    x, split = split_view.inputs[0], static_shape(split_view.outputs[0])
+    by_rows = _MERGES.get((*transpose.attributes.get_ints("perm", ()),))
+    assert x is not None
+    assert split is not None
+    _, rows, block, columns, across, channels = split
+    target, joined = static_shape(node.outputs[0]), block * block * channels
+    as_tokens = target == (1, rows * columns, joined)
+    if by_rows is None or block != across or not _is_inside(node, x, block):
+        return False
+    if not as_tokens and target != (1, rows, columns, joined):
+        return False
+    image = reshape_before(
+        node, x, (1, rows * block, columns * block, channels), name=f"{node.name}/image"
+    )
+    axes, steps, ends = (
+        add_constant(graph, f"{node.name}/{what}", np.array(data))
+        for what, data in (
+            ("axes", [1, 2]),
+            ("steps", [block, block]),
+            ("ends", [rows * block, columns * block]),
+        )
+    )
+    parts: list[ir.Value] = []
+    for first, second in product(range(block), repeat=2):
+        name = f"{node.name}/{len(parts)}"
+        corner = np.array([first, second] if by_rows else [second, first])
+        inputs = [image, add_constant(graph, f"{name}/start", corner), ends, axes, steps]
+        shape = (1, rows, columns, channels)
+        parts.append(move_before(node, "Slice", inputs, name=name, shape=shape))
+    merge_sources(node, [split_view, transpose])
+    if not as_tokens:
+        rewrite(node, "Concat", parts, {"axis": 3})
+        return True
+    quant, shape = quant_of(node.outputs[0]), (1, rows, columns, joined)
+    name = f"{node.name}/squares"
+    whole = insert_before(node, "Concat", parts, {"axis": 3}, name=name, shape=shape, quant=quant)
+    size = add_constant(graph, f"{node.name}/size", np.array(target))
+    rewrite(node, "Reshape", [whole, size])
+    return True
 
 
 def _only_for(node: ir.Node | None) -> ir.Node | None:
