@@ -234,6 +234,13 @@ class Shape(Struct, frozen=True, kw_only=True):
         return (rows if self.im2row is None else self.im2row.kernel_rows), cols
 
     @property
+    def tiles_hold_images(self) -> bool:
+        """Whether a tile may hold several images: their rows are contiguous, and no second operand
+        is one pixel, which serves the whole tile.
+        """
+        return not (self.phased or self.im2row or any(side.broadcast for side in self.sides))
+
+    @property
     def copies(self) -> int:
         """Instructions in which the copy path reads a tile's columns."""
         strided = None if self.permute is None else self.permute.strided

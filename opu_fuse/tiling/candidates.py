@@ -233,14 +233,7 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
 
 def _image_cuts(shape: Shape) -> list[int]:
     """Candidate images per tile, more than one."""
-    return [n for n in _cuts(shape.images) if n > 1] if tiles_hold_images(shape) else []
-
-
-def tiles_hold_images(shape: Shape) -> bool:
-    """Whether a tile may hold several images: rows are contiguous, and no second operand is one
-    pixel, which serves the whole tile.
-    """
-    return not (shape.phased or shape.im2row or any(side.broadcast for side in shape.sides))
+    return [n for n in _cuts(shape.images) if n > 1] if shape.tiles_hold_images else []
 
 
 def _cuts(extent: int) -> list[int]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.tiling.candidates import Fit, candidates, overflow, tiles_hold_images
+from opu_fuse.tiling.candidates import Fit, candidates, overflow
 from opu_fuse.tiling.estimate import PIECE_LATENCY, Estimate, estimate
 from opu_fuse.tiling.tile import Tile, ceil_div, feature_words, input_blocks, output_blocks
 
@@ -190,7 +190,7 @@ def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
 
 def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
     """Tiles of a norm of other widths, the widest that fit: several whole rows, or parts of one."""
-    most = norm.images if tiles_hold_images(norm) else 1
+    most = norm.images if norm.tiles_hold_images else 1
     images = {ceil_div(most, parts): None for parts in range(1, most)}
     several = (replace(tile, images=count, rows=1, cols=norm.out_cols) for count in images)
     least = ceil_div(norm.out_cols * tile.blocks, hw.buffers.psum.bank_words - 1)

@@ -83,7 +83,7 @@ def test_a_row_says_what_the_module_can_do_and_what_happens_otherwise():
     assert pad.limits == ("padding ≤ 65535", "opposite sides padded alike", "fills with zero")
     assert "‹node› fills with ‹value›; module pad fills with zero" in pad.otherwise
     assert rows["add", "res_add"].limits == (
-        "second operand: a second feature map; of a sum, it may be constant",
+        "second operand: a second feature map, constant or computed, or one computed pixel for all",
     )
     assert rows["clip", None].otherwise == "clip: no module of this machine runs it"
     tiny = {(r.operator, r.module): r for r in operator_rows(machine("opu-tiny"))}

