@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from tests.networks.attention_blocks import HEADER, SPLITS, constants_of
+from tests.networks.attention_blocks import HEADER, SPLITS, constants_of, with_constants
 
 MASKS = {
     "keys": """f = Cast<to=1>(mask)  g = Reshape(f, keys)  h = Sub(one, g)  i = Mul(h, low)
