@@ -7,9 +7,9 @@ nightly test runs only when the -m expression names nightly, so `-m rtl` alone s
 import logging
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -59,9 +59,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if "opu_fuse" not in sys.modules or item.get_closest_marker("forks"):
+        return (yield)
     from tests.lean import lean  # slow to import
 
-    with nullcontext() if item.get_closest_marker("forks") else lean():
+    with lean():
         return (yield)
 
 
