@@ -19,6 +19,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Both type checks at once: each uses one core. The first start fetches pyright, which two must not do together.
+PYRIGHT = $(BIN)/pyright --version; $(BIN)/pyright & package=$$!; \
+	$(BIN)/pyright --project pyright-tests.json; tests=$$?; wait $$package && exit $$tests
+
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
@@ -70,16 +74,14 @@ check: venv
 test: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
-	$(BIN)/pyright --project pyright-tests.json
+	$(PYRIGHT)
 	$(BIN)/pytest $(PYTEST_FLAGS)
 	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
 
 lint: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
-	$(BIN)/pyright --project pyright-tests.json
+	$(PYRIGHT)
 	$(BIN)/python -m rtl_sim.lint
 
 test-python: venv

@@ -7,8 +7,9 @@ nightly test runs only when the -m expression names nightly, so `-m rtl` alone s
 import logging
 import os
 import re
+import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -54,6 +55,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=nightly)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if "opu_fuse" not in sys.modules or item.get_closest_marker("forks"):
+        return (yield)
+    from tests.lean import lean  # slow to import
+
+    with lean():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

@@ -44,13 +44,15 @@ def infer(proto: onnx.ModelProto) -> bytes:
     """Infer the types of all node results and return them as a serialised GraphProto.
 
     Types that the model declares for inner values and outputs are dropped. proto: the model without
-    weights, which is modified. Raises ForeignError, naming the node, if the model is invalid.
+    weights. Raises ForeignError, naming the node, if the model is invalid.
 
     Call it in a child process (`in_child`), since onnx may abort.
     """
-    inferred = _infer(proto)
-    while _cut_after_pool(proto.graph, inferred):
-        inferred = _infer(proto)
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    inferred = _infer(model)
+    while _cut_after_pool(model.graph, inferred):
+        inferred = _infer(model)
     for field in ("node", "initializer"):
         inferred.ClearField(field)
     return inferred.SerializeToString()
@@ -66,7 +68,9 @@ def _types(graph: onnx.GraphProto) -> Shapes:
 
 
 def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
-    """The graph with inferred types. Raises ForeignError for an invalid model."""
+    """The graph with inferred types. The model is modified. Raises ForeignError for an invalid
+    model.
+    """
     del proto.graph.value_info[:]
     _convert_as_casts(proto.graph)
     _normalise_as_identities(proto.graph)
@@ -236,7 +240,7 @@ def _make_inputs(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) 
 
 
 def infer_in_child(proto: onnx.ModelProto) -> Shapes:
-    """Run `infer` in a child process. `proto` is not modified."""
+    """Run `infer` in a child process."""
     packed = in_child(
         lambda: infer(proto),
         seconds=patience(len(proto.graph.node)),

@@ -175,21 +175,27 @@ def _run_and_exit(
     """All that the child does; it cleans up, flushes and prints nothing of the parent's."""
     try:
         _restrict(seconds, memory_bytes)
-        answer: tuple[_Outcome, Any]
-        try:
-            answer = (_Outcome.DONE, work())
-        except UserError as error:
-            answer = (_Outcome.REFUSED, (type(error), astuple(error)))
-        except ForeignError as error:
-            answer = (_Outcome.FAILED, str(error))
-        except MemoryError:
-            answer = (_Outcome.FAILED, "asked for more memory than it may have")
-        except BaseException:  # noqa: BLE001  raised again in the parent
-            answer = (_Outcome.BROKEN, traceback.format_exc())
+        payload = _payload(work)
         with open(writer, "wb") as pipe:
-            pickle.dump(answer, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+            pipe.write(payload)
     finally:
         os._exit(0)
+
+
+def _payload(work: Callable[[], Any]) -> bytes:
+    """What `work` returns or raises, as the parent reads it."""
+    answer: tuple[_Outcome, Any]
+    try:
+        answer = (_Outcome.DONE, work())
+    except UserError as error:
+        answer = (_Outcome.REFUSED, (type(error), astuple(error)))
+    except ForeignError as error:
+        answer = (_Outcome.FAILED, str(error))
+    except MemoryError:
+        answer = (_Outcome.FAILED, "asked for more memory than it may have")
+    except BaseException:  # noqa: BLE001  raised again in the parent
+        answer = (_Outcome.BROKEN, traceback.format_exc())
+    return pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _restrict(seconds: float, memory_bytes: int | None) -> None:

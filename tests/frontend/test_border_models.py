@@ -225,11 +225,13 @@ def test_other_floats_without_convolutions_stay_on_the_host(onnx_text: Text):
     assert [n.op_type for n in load_model(onnx_text(text)).graph] == ["Relu", "Cast"]
 
 
+@pytest.mark.forks
 def test_a_crash_of_onnx_is_one_line(onnx_text: Text, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnx_checks, "infer", lambda _: os.abort())
     refused(onnx_text(net("y = Relu(x)")), r"the graph is invalid \(crashed \(SIGABRT\)\); check")
 
 
+@pytest.mark.forks
 def test_inference_without_an_end_is_one_line(onnx_text: Text, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnx_checks, "patience", lambda _: 0.3)
     monkeypatch.setattr(onnx_checks, "infer", lambda _: time.sleep(60))

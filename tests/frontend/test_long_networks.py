@@ -51,6 +51,7 @@ def test_what_all_nodes_share_is_looked_at_once(chain, monkeypatch):
     assert [cache.cache_info().misses for cache in caches] == [1, 2, 1]  # explicit, and again
 
 
+@pytest.mark.forks
 def test_a_model_is_taken_over_while_its_shapes_are_inferred(chain, monkeypatch):
     infer, take_over = onnx_checks.infer, load._from_proto
     reader, writer = os.pipe()

@@ -16,6 +16,7 @@ from tests.fuzz.machines import machine
 from tests.fuzz.pipelines import Pipelines
 from tests.fuzz.random_machine import NAME
 
+pytestmark = pytest.mark.forks
 MINUTES = float(os.environ.get("OPU_FUSE_FUZZ_MINUTES", "60"))
 MOST_REFUSED = 0.02
 """Of pairs of a machine and a network, for a strategy that knows the rules."""

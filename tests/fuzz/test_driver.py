@@ -12,6 +12,8 @@ from tests.fuzz import campaign, pool
 from tests.fuzz.campaign import Plan, run, table
 from tests.fuzz.cases import Outcome
 
+pytestmark = pytest.mark.forks
+
 
 def _spin():
     end = time.process_time() + 20

@@ -5,6 +5,7 @@ import pytest
 from tests.fuzz import mutations, options, programs, specs
 from tests.fuzz.campaign import Plan, run, table
 
+pytestmark = pytest.mark.forks
 SHARE = {programs.KIND: 40, specs.KIND: 15, options.KIND: 15}
 
 

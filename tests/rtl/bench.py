@@ -10,6 +10,10 @@ from rtl_sim.build import Design, executable
 from rtl_sim.cocotb_run import run_tests
 
 REPO = Path(__file__).resolve().parents[2]
+VISIBLE = {"opu_top": ("opu_control.cycles_low_q",)}  # set close to its end
+"""Signals that a bench sees in addition to those of `top`; the same for all benches of a module,
+which then share a simulator.
+"""
 
 
 def run_bench(
@@ -21,16 +25,13 @@ def run_bench(
     seed: int,
     rounds: int,
     defines: tuple[str, ...] = (),
-    visible: tuple[str, ...] = (),
     parameters: Mapping[str, int] | None = None,
 ) -> None:
-    """All tests of a bench module on a machine; fails with the output of the failed ones. visible:
-    signals that it sees beside those of `top`.
-    """
+    """All tests of a bench module on a machine; fails with the output of the failed ones."""
     design = Design(
         top=top,
         spec=load_hw(spec),
-        visible=(f"{top}.*", *visible),
+        visible=(f"{top}.*", *VISIBLE.get(top, ())),
         defines=defines,
         parameters=parameters or {},
     )

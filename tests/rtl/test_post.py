@@ -31,7 +31,8 @@ CASES = {
 }
 
 
-LIKE_OTHERS = {"micro", "tiny", "1024", "light", "two turns"}
+SLOPES = {name for name in CASES if name.startswith("slopes")}
+LIKE_OTHERS = {"micro", "tiny", "1024", "light", "two turns"} | SLOPES
 """What they have, `tiny, widths as synthesised`, `every module` and `four turns` have, too."""
 LONG = {"slow sums, widths as synthesised"}
 """A round takes 15 seconds."""

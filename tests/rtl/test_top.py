@@ -22,5 +22,4 @@ def test_machine_on_a_stalling_bus(tmp_path, seed, bench):
         spec="opu-tiny",
         seed=seed,
         rounds=1,
-        visible=("opu_control.cycles_low_q",),  # set close to its end
     )

@@ -51,7 +51,7 @@ class RtlMachine:
     which the memory takes addresses and data of writes; 0: data after their address, with the
     cycles of the cycle engine. seed: of whatever else is random. cache: folder of built simulators,
     None for the user's. watchdog: cycles without a retirement; 0 switches it off. fast: the
-    simulator is built for long programs, which takes three times as long. defines: of the RTL.
+    simulator is built for long programs, which takes several times as long. defines: of the RTL.
     The RTL's assertions are always checked; a failure raises InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
