@@ -21,7 +21,8 @@ class ConstantLoads(Generic[Layer, Read]):
 
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
         self._word, self.sink = hw.word_bytes, sink
-        self._bank_words = hw.buffers.weight.bank_words
+        self._weights = hw.buffers.weight
+        self._kept: Collection[Hashable] = ()
         self.scratchpads = scratchpads(hw)
 
     def fork(self, sink: TileSink[Layer, Read]) -> "ConstantLoads[Layer, Read]":
@@ -44,6 +45,7 @@ class ConstantLoads(Generic[Layer, Read]):
         if layer.second is None:
             return self.load(layer, Space.WEIGHT, part.offset, part.words)
         key = layer.output, image, part.offset, part.words
+        self.scratchpads[Space.WEIGHT].touch(self._kept)
         first, held = self.scratchpads[Space.WEIGHT].take(key, part.words)
         if not held:
             self.sink.load_weights(layer, part, image, (first, part.words))
@@ -65,9 +67,13 @@ class ConstantLoads(Generic[Layer, Read]):
         if first is not None and weights.fits_without_evicting(own, first.words):
             self.weights(successor, first, 0)
 
+    def keep(self, layers: Iterable[Layer]) -> None:
+        """Let the weights of layers stay while those of others are loaded, if there is room."""
+        self._kept = tuple([key for layer in layers for key in self.weight_keys(layer)])
+
     def prefetch_tiles(self, tiles: Iterable[tuple[Layer, LayerTile]]) -> None:
-        """Load the weights of tiles, as many as a bank holds."""
-        left = self._bank_words
+        """Load the weights of tiles, as many as a bank holds, or all next to those that stay."""
+        left = self._weights.words if self._kept else self._weights.bank_words
         for layer, tile in tiles:
             for part, (_, image) in product(layer.weight_chunks, own_images(layer, tile)):
                 left -= part.words

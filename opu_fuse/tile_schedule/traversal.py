@@ -205,24 +205,40 @@ class TileSchedule(Generic[Layer, Read]):
         self._divide_as(layers[0])
         regions = feature_regions(layers, heads.count, self._hw)
         psums = self._banks[Space.PSUM]
+        streams = any(layer.tile.weight_rows for layer in layers)
         assert regions is not None, "units of fused heads fit"
         self._banks[Space.FEATURE] = regions.banks
         for slot in head_slots(layers, heads.count, regions):
             bank = psums.take_oldest()
+            if streams:
+                self._constants.keep(each.layer for each in slot.tiles if each.to)
             for each in slot.tiles:
                 self._accumulate(each.layer, each.tile, each.source, psum=bank + each.word)
             for each in reversed(slot.tiles):
                 how = each.layer, each.tile, bank + each.word, each.to
-                loads = partial(self._prefetch, slot, successor) if each is slot.tiles[0] else None
+                first = each is slot.tiles[0]
+                loads = partial(self._prefetch, slot, successor, streams) if first else None
                 self._post(*how, stored=heads.stored or each.to is None, loads=loads)
+        self._constants.keep(())
         self._sink.change_banks((Space.FEATURE,))
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
 
-    def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None) -> None:
-        """Load weights of the next slot, or of the next layer after the last one, and queries."""
+    def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None, streams: bool) -> None:
+        """Load weights of the next slot, or of the next layer after the last one, and queries.
+
+        streams: these weights wait for chunks of this slot, so that post would wait for queries
+        after them. The keys of the next slot stay.
+        """
+        if streams:
+            self._load_queries(slot)
+            self._constants.keep(each.layer for each in slot.next if each.to)
         self._constants.prefetch_tiles((each.layer, each.tile) for each in slot.next)
         if successor is not None and not slot.next:
             self._constants.prefetch((), successor)
+        if not streams:
+            self._load_queries(slot)
+
+    def _load_queries(self, slot: HeadSlot[Layer]) -> None:
         units = [each for each in slot.next if each.layer.shape.unit]  # of transposes
         for layer, tile, *_ in (*units, *slot.queries):
             for chunk in tile.out.features:

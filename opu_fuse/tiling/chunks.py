@@ -171,6 +171,7 @@ def _features(
     groups = output_groups(shape, mode, hw, block, blocks)
     needed = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
     capacity = hw.buffers.weight.bank_words // row_words
+    capacity = min(tile.weight_rows or capacity, capacity)
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * sweep_cycles(shape, mode, hw, shape.words(rows, cols))
     rate = hw.dram.rate
