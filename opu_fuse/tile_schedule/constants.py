@@ -6,6 +6,7 @@ from itertools import product
 from typing import Generic, TypeVar
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.pixel_packing import UNIT
 from opu_fuse.tile_schedule.scratchpad import scratchpads
 from opu_fuse.tile_schedule.sink import Read, TileSink
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, own_images
@@ -44,7 +45,7 @@ class ConstantLoads(Generic[Layer, Read]):
         """Words of the weight buffer that hold a part. image: whose map they are, if they are."""
         if layer.second is None:
             return self.load(layer, Space.WEIGHT, part.offset, part.words)
-        key = layer.output, image, part.offset, part.words
+        key = _map_key(layer), image, part.offset, part.words
         self.scratchpads[Space.WEIGHT].touch(self._kept)
         first, held = self.scratchpads[Space.WEIGHT].take(key, part.words)
         if not held:
@@ -57,7 +58,7 @@ class ConstantLoads(Generic[Layer, Read]):
         if layer.second is None:
             return {_constants_key(layer, Space.WEIGHT, p.offset, p.words) for p in parts}
         images = range(layer.shape.images)
-        return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
+        return {(_map_key(layer), i, p.offset, p.words) for i in images for p in parts}
 
     def prefetch(self, own: Collection[Hashable], successor: Layer) -> None:
         """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
@@ -91,6 +92,13 @@ class ConstantLoads(Generic[Layer, Read]):
         if not held:
             self.sink.load_gate(layer, blocks, images, (first, words))
         return first, words
+
+
+def _map_key(layer: TiledLayer) -> Hashable:
+    """What identifies a map on chip that is read as weights: turned layers, which differ in their
+    constants, use the same one.
+    """
+    return (layer.second, layer.tile) if layer.source < UNIT else layer.output
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:
