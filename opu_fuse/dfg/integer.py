@@ -46,7 +46,9 @@ class RequantParams(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def product_params(dfg: Dfg, index: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a matmul or turned layer. Its operands have zero point 0 (`islands.float_reason`)."""
+    """Requantiser of a matmul or turned layer, whose operands have zero point 0
+    (`islands.float_reason`).
+    """
     node = dfg[index]
     x, w, y = (quant_of(dfg[i]) for i in (*node.operands, index))
     if dfg[node.operands[0]].shape[1] * INT8_MIN**2 >= ACC_LIMIT:

@@ -27,8 +27,8 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.units.pool import PoolKind
 
 UNIT = -1
-"""Source of a pass that reads the unit matrix, which is no value of the DFG. Numbers below are those
-of turned layers, whose matrix is node n: `UNIT - 1 - n`.
+"""Source of a pass that reads the unit matrix, which is no value of the DFG. Numbers below are
+those of turned layers: `UNIT - 1 - n` where node n has the weights.
 """
 MIN_SLOT = 4
 """Fewest bytes of a pixel of a packed network input."""

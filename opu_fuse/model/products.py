@@ -6,8 +6,8 @@ is a dense layer whose weights are computed, so attention's two products are two
 channels to be summed are pixels of a map, a *turn* exchanges channels and pixels first: the array
 multiplies it by the unit matrix.
 
-A *turned layer* multiplies every pixel by constants instead: (1, k, b, n) and (d, k) give (1, n, b, d),
-which is a 1x1 convolution and a turn of its result.
+A *turned layer* multiplies every pixel by constants instead: (1, k, b, n) and (d, k) give
+(1, n, b, d), which is a 1x1 convolution and a turn of its result.
 
 A batch of b token sequences is a map with b rows. A product *by rows* multiplies every row by the
 same row of the second map: (1, k, b, n) and (1, k, b, m) give (1, m, b, n). A turn exchanges

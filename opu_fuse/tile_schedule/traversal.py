@@ -276,7 +276,8 @@ class TileSchedule(Generic[Layer, Read]):
             psum = self._banks[Space.PSUM].take_oldest()
         own = own_images(layer, tile)
         line_buffer = held if isinstance(held, LineBuffer) else None
-        for chunk in out.features:
+        steps = ((each, chunk) for each in out.of_one_mode for chunk in each.features)
+        for each, chunk in steps:
             bank, part, resident = LOAD, None, False
             if isinstance(held, ResidentTile):
                 bank, part = held.bank, window(layer, chunk, pre_pool)
@@ -285,7 +286,7 @@ class TileSchedule(Generic[Layer, Read]):
             source = FeatureSource(chunk, pre_pool, images, bank, part, line_buffer, resident)
             read = sink.read(layer, source)
             if not shape.array:
-                sink.copy(layer, out, psum, read)
+                sink.copy(layer, each, psum, read)
             pre = None
             if shape.pre:
                 blocks = chunk.block, chunk.blocks
@@ -293,7 +294,8 @@ class TileSchedule(Generic[Layer, Read]):
                 pre = self._constants.gates(layer, blocks, (first, images))
             for weights, (image, map_image) in product(chunk.weights, own):
                 words = self._constants.weights(layer, weights, map_image)
-                step = ComputeStep(out, chunk, weights, words, pre, psum, image)
+                at = psum + (each.block - out.block) * shape.words(pre_pool.rows, pre_pool.cols)
+                step = ComputeStep(each, chunk, weights, words, pre, at, image)
                 sink.compute(layer, step, read)
         return psum
 

@@ -277,7 +277,7 @@ def own_rows(shape: Shape, hw: HwSpec, inputs: Span) -> dict[int, dict[int, int]
     first and the last, where partly empty. inputs: (first, count) of the channel blocks read.
     """
     plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
-    if not plain or shape.computed or shape.passes:  # a norm reads all blocks together
+    if not plain or shape.computed:
         return {}
     last = output_blocks(shape, hw) - 1
     ends = {0: shape.first_lane, last: shape.pre_pool_channels % hw.word_channels}

@@ -28,6 +28,7 @@ from opu_fuse.frontend.editing import (
     operand,
     quant_of,
     reshape_before,
+    sole_reader,
 )
 from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.products import TURNED_LAYER
@@ -115,11 +116,10 @@ def _moved_bias(graph: ir.Graph, node: ir.Node, of: Matrices, bias: np.ndarray |
     if bias is None or not bias.any():
         return True
     value = node.outputs[0]
-    while len(uses := list(value.uses())) == 1 and is_standard(
-        uses[0].node, "Reshape", "Transpose"
-    ):
-        value = uses[0].node.outputs[0]
-    reader = uses[0].node if len(uses) == 1 else None
+    reader = sole_reader(value)
+    while reader is not None and is_standard(reader, "Reshape", "Transpose"):
+        value = reader.outputs[0]
+        reader = sole_reader(value)
     if reader is None or not _is_dense(reader) or reader.inputs[0] is not value:
         return False
     found = next((s for s in sources(value) if s.value is node.outputs[0]), None)
