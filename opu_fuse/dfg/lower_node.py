@@ -28,7 +28,7 @@ from opu_fuse.dfg.views import same_storage
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.operator_sets import BY_NUMBERS
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.model.products import is_product, is_turn, is_turned_layer
+from opu_fuse.model.products import is_turn, product_operator
 from opu_fuse.quant import CHOICE_KEY
 
 Shape = tuple[int, ...]
@@ -359,12 +359,6 @@ def _whole(node: ir.Node, op: str, *operands: ir.Value | None) -> Lowered:
     return Lowered(op=op, operands=maps, access=(Access.FULL,) * len(maps))
 
 
-def _product(node: ir.Node) -> Lowered | None:
-    if is_product(node):
-        return _whole(node, "matmul")
-    return _whole(node, "transpose") if is_turned_layer(node) else None
-
-
 def _reshape(node: ir.Node) -> Lowered | None:
     x = node.inputs[0]
     if x is None or min(shape_of(x), default=0) <= 0:
@@ -380,7 +374,7 @@ LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Conv": _conv,
     "ConvTranspose": _transposed_conv,
     "Gemm": _gemm,
-    "Einsum": _product,
+    "Einsum": lambda n: _whole(n, op) if (op := product_operator(n)) else None,
     "Transpose": lambda n: _whole(n, "transpose") if is_turn(n) else None,
     "BatchNormalization": _batch_norm,
     "Add": lambda n: _elementwise(n, "add"),

@@ -60,6 +60,13 @@ def is_turned_layer(node: ir.Node) -> bool:
     return maps and constant and _only_for_products(node.outputs[0])
 
 
+def product_operator(node: ir.Node) -> str | None:
+    """The operator of the data-flow graph that an Einsum is, if it is one."""
+    if is_product(node):
+        return "matmul"
+    return "transpose" if is_turned_layer(node) else None
+
+
 def is_turn(node: ir.Node) -> bool:
     """Whether a node exchanges channels and columns of every row of a map, for products alone."""
     if not node.inputs:

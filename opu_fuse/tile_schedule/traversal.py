@@ -23,6 +23,7 @@ from opu_fuse.tile_schedule.fused_heads import (
     ResidentTile,
     feature_regions,
     head_slots,
+    scores_in,
 )
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
@@ -49,6 +50,8 @@ from opu_fuse.tile_schedule.sink import (
     Read,
     TileSink,
     ToBank,
+    loads_of_rows,
+    loads_of_strip,
 )
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once, own_images
 from opu_fuse.tile_schedule.unit import Unit
@@ -182,7 +185,9 @@ class TileSchedule(Generic[Layer, Read]):
         for slot in stack.slots:
             self._sink.slot(slot)
             if slot.layer == LOAD:
-                self._load_strip(layers[0], stack.line_buffers[0], *stack.strip(slot.number))
+                strip = stack.strip(slot.number)
+                for load in loads_of_strip(layers[0], stack.line_buffers[0], *strip):
+                    self._load(layers[0], load)
                 continue
             layer, tile = layers[slot.layer], tiles[slot.layer][slot.number]
             line_buffer, to = pairs[slot.layer]
@@ -197,10 +202,8 @@ class TileSchedule(Generic[Layer, Read]):
     ) -> None:
         """Schedule scores and products of the heads of an attention.
 
-        successor: the layer whose first weights are prefetched.
-
-        Post and loads share the write port of the feature buffer. So what later slots need is
-        loaded before post of a slot.
+        successor: the layer whose first weights are prefetched. Post and loads share the write port
+        of the feature buffer. So what later slots need is loaded before post of a slot.
         """
         self._divide_as(layers[0])
         regions = feature_regions(layers, heads.count, self._hw)
@@ -210,8 +213,6 @@ class TileSchedule(Generic[Layer, Read]):
         self._banks[Space.FEATURE] = regions.banks
         for slot in head_slots(layers, heads.count, regions):
             bank = psums.take_oldest()
-            if streams:
-                self._constants.keep(each.layer for each in slot.tiles if each.to)
             for each in slot.tiles:
                 self._accumulate(each.layer, each.tile, each.source, psum=bank + each.word)
             for each in reversed(slot.tiles):
@@ -231,7 +232,7 @@ class TileSchedule(Generic[Layer, Read]):
         """
         if streams:
             self._load_queries(slot)
-            self._constants.keep(each.layer for each in slot.next if each.to)
+            self._constants.keep(scores_in(slot.next))
         self._constants.prefetch_tiles((each.layer, each.tile) for each in slot.next)
         if successor is not None and not slot.next:
             self._constants.prefetch((), successor)
@@ -239,8 +240,7 @@ class TileSchedule(Generic[Layer, Read]):
             self._load_queries(slot)
 
     def _load_queries(self, slot: HeadSlot[Layer]) -> None:
-        units = [each for each in slot.next if each.layer.shape.unit]  # of transposes
-        for layer, tile, *_ in (*units, *slot.queries):
+        for layer, tile, *_ in slot.features:
             for chunk in tile.out.features:
                 self._features(layer, chunk, tile.pre_pool)
 
@@ -340,24 +340,10 @@ class TileSchedule(Generic[Layer, Read]):
             self._sink.im2row(layer, load, piece, image)
 
     def _load_rows(self, layer: Layer, rows: Span, words: Span) -> None:
-        """Load words of some rows of a layer's input to their address in the whole map: whole rows,
-        or words of its only one, which are not next to those of other channel blocks.
-        """
-        layout = layer.reads.layout
+        """Load words of some rows of a layer's input to their address in the whole map."""
         bank, _ = self._banks[Space.FEATURE].take(layer.held)
-        word = bank + (rows[0] - layer.rows_in[0]) * layout.row_words * layout.blocks + words[0]
-        whole, end = words[1] == layer.row_words, sum(rows)
-        for blocks in [(0, layout.blocks)] if whole else spans(layout.blocks, 1):
-            at = word + blocks[0] * layout.row_words
-            part = FeatureLoad(bank, at, blocks, rows, words, complete=end, resident=True)
+        for part in loads_of_rows(layer, bank, rows, words):
             self._load(layer, part)
-
-    def _load_strip(self, layer: Layer, line_buffer: LineBuffer, first: int, rows: int) -> None:
-        """Load rows of a layer's input to their slots in a line buffer."""
-        blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
-        for at, count, word in line_buffer.written(first, rows):
-            part = blocks, (first + at, count), words
-            self._load(layer, FeatureLoad(LOAD, word, *part, first + rows))
 
     def _post(
         self,
