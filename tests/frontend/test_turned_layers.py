@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from opu_fuse.frontend.editing import constant, standard_nodes
+from opu_fuse.frontend.editing import constant, sources_of, standard_nodes
 from opu_fuse.model.products import has_turned_form
 from tests.networks import attention_blocks as blocks
 
@@ -42,6 +42,12 @@ def test_values_are_computed_turned_and_by_no_other_layer(name, canonical):
     found = canonical(model, rewriting=True, norms=NORMS)
     assert turned(found) == shapes
     assert sorted(widths(found)) == sorted(layers)
+
+
+def test_a_turned_layer_comes_from_product_and_layer(canonical):
+    found = canonical(MODELS["a layer of their own"][0], rewriting=True, norms=NORMS)
+    sources = {tuple(sources_of(node)) for node in found.graph if has_turned_form(node)}
+    assert sources == {("matmul_16", "matmul_8", "add_9")}
 
 
 def _with_output(model: onnx.ModelProto, name: str, size: tuple[int, ...]) -> onnx.ModelProto:

@@ -72,6 +72,12 @@ def test_images_of_a_batch_have_the_bits_of_each(rng):
         assert_batch_has_single_bits(one, two, hw, rng)
 
 
+def test_values_are_transposed_after_a_layer_that_is_equalised():
+    x = np.random.default_rng(3).normal(size=(4, 16, 64)).astype(np.float32)
+    options = Options(calibration={"x": x}, equalisation=True)
+    assert not turned(compile_model(MODELS["tokens"], split_norm_machine(), options))
+
+
 def test_heads_use_the_tokens_that_others_have_loaded():
     hw = load_hw("opu-1024a")
     found = compile_model(blocks.encoder_layer(197, 192, 3), hw)

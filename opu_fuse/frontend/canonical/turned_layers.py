@@ -25,6 +25,7 @@ from opu_fuse.frontend.editing import (
     insert_before,
     is_point_convolution,
     is_standard,
+    merge_sources,
     operand,
     quant_of,
     reshape_before,
@@ -32,7 +33,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.products import TURNED_LAYER
-from opu_fuse.quant import NORMS_KEY
+from opu_fuse.quant import EQUALISED_KEY, NORMS_KEY
 
 _WORD, _GROUP = 64, 16
 """Channels of a word and pixels of a weight row of the machines that are reckoned with."""
@@ -51,7 +52,9 @@ def turned_heads(
     found: the heads of both operands.
     """
     factors, heads = found
-    if "Softmax" not in graph.meta.get(NORMS_KEY, ()) or factors is None or heads is None:
+    if "Softmax" not in graph.meta.get(NORMS_KEY, ()) or graph.meta.get(EQUALISED_KEY):
+        return None
+    if factors is None or heads is None:
         return None
     conv = heads.map.producer()
     if conv is None or not all(turned for *_, turned in heads.parts) or not _is_dense(conv):
@@ -83,6 +86,9 @@ def turned_heads(
             shape=(1, pixels, rows, count),
             quant=quant_of(heads.map),
         )
+        layer = made.producer()
+        assert layer is not None
+        merge_sources(layer, [conv])
         result.append(Factor(value=made, turned=True))
     return result
 
