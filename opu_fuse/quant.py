@@ -40,6 +40,10 @@ PREQUANTISED_KEY = "opu_fuse.prequantised"
 that were quantised here."""
 NORMS_KEY = "opu_fuse.norms"
 """Key in `Graph.meta` of a model: the ONNX operators of `model/norms.py` that the machine runs."""
+EQUALISED_KEY = "opu_fuse.equalised"
+"""Key in `Graph.meta` of a float model: whether its layers will be equalised, whose weights then
+remain those of convolutions.
+"""
 UNROUNDED_KEY = "opu_fuse.unrounded"
 """Key in `Value.meta` of a further input of the canonical model: the input of the user's model
 whose numbers it has unrounded, while the other value of that input is rounded.

@@ -12,8 +12,8 @@ from opu_fuse.codegen.weights import (
     pack_weights,
     pack_windows,
 )
-from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.integer import filters, operator, quant_of, requant_params
+from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind
+from opu_fuse.dfg.integer import filters, integer_weight, operator, quant_of, requant_params
 from opu_fuse.dfg.pre_array import is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.hw.spec.hw_spec import HwSpec
@@ -58,7 +58,7 @@ def _constants(
     if layer.anchor is not None:
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
         if layer.shape.unit:
-            yield planned.unit, _unit(planned)
+            yield planned.unit, _matrix(dfg, planned)
         if weight is None or layer.further:
             pass  # it is a map, or the other result's
         elif layer.shape.depthwise:
@@ -102,7 +102,7 @@ def _numbers(
         weight = order[:, None] == np.arange(feature_shape(source.shape)[0])
         bias = np.where(order < 0, quant_of(source).zero_point, zero)
         return weight[:, :, None, None].astype(np.int8), bias, zero + 1, zero
-    if node.op == "transpose":
+    if node.op == "transpose" and not node.is_turned_layer:
         return None, zero, zero + 1, zero
     if node.index in layer.pre:
         return np.ones((channels, 1, 1, 1), np.int8), zero, zero + 1, zero
@@ -113,7 +113,7 @@ def _numbers(
         mult, shift = np.full(channels, only.mult), np.full(channels, only.shift)
         return np.ones((channels, 1, *kernel), np.int8), bias, mult, shift
     q = requant_params(dfg, node.index, hw.numeric)
-    if node.op == "matmul":
+    if node.op in PRODUCTS:
         return None, q.bias, q.mult, q.shift
     weight = filters(dfg, node.index)
     if layer.phase.taps is None:
@@ -125,9 +125,13 @@ def _numbers(
     return part, q.bias + q.pad_value * outside, q.mult, q.shift
 
 
-def _unit(planned: PlannedLayer) -> np.ndarray:
-    """The unit matrix as it is stored in memory."""
-    layout = planned.reads.layout
+def _matrix(dfg: Dfg, planned: PlannedLayer) -> np.ndarray:
+    """The unit matrix, or the weights of a turned layer, as stored in memory: the last channels."""
+    layout, anchor = planned.reads.layout, planned.layer.anchor
+    if anchor is not None and dfg[anchor].is_turned_layer:
+        weight = integer_weight(dfg[dfg[anchor].operands[1]]).T
+        above = layout.channels - len(weight)
+        return layout.pack(np.pad(weight, ((above, 0), (0, 0)))[:, None])
     first = layout.channels - layout.cols
     return layout.pack(np.eye(layout.channels, layout.cols, -first, dtype=np.int8)[:, None])
 

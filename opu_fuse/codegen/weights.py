@@ -43,7 +43,8 @@ def _pack_part(
     if not is_plain(pieces):
         whole = spread_groups(weight, groups, 0, len(weight))
         weight, groups = to_lanes(whole, pieces, 0), 1
-    for r in planned.ranges:  # one after the other: spread out, many groups would fill the memory
+    # One after the other: spread out, many groups would fill the memory.
+    for r in (part for out in planned.ranges for part in out.of_one_mode):
         chunks = [w for f in r.features for w in f.weights if w.part == number]
         if not chunks:
             continue

@@ -127,6 +127,11 @@ class Node(Struct, frozen=True, kw_only=True):
         return "+".join(self.attrs.get("functions", ())) or self.op.removeprefix("host:")
 
     @property
+    def is_turned_layer(self) -> bool:
+        """Whether it multiplies by constants before it exchanges channels and pixels."""
+        return self.op == "transpose" and len(self.operands) == 2
+
+    @property
     def is_host(self) -> bool:
         """True for operators no machine knows."""
         return self.op.startswith("host:")
@@ -240,7 +245,7 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
 
     def read_by_products(self, index: int) -> bool:
         """Whether a product of two maps reads a value, or what other operators make of its lanes,
-        so that its unused lanes have to be zero.
+        so that its unused lanes have to be zero. Turned layers multiply these by zeros.
         """
         return index in self._summed
 
@@ -249,7 +254,8 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
         results: set[int] = set()
         for node in reversed(self.nodes):
             readers = [self[i] for i in self.users[node.index]]
-            if any(r.op in PRODUCTS or (r.passes_lanes and r.index in results) for r in readers):
+            sums = (r.op in PRODUCTS and not r.is_turned_layer for r in readers)
+            if any(sums) or any(r.passes_lanes and r.index in results for r in readers):
                 results.add(node.index)
         return frozenset(results)
 

@@ -9,7 +9,7 @@ annotations cannot be expressed.
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN
 from opu_fuse.quant import QuantParams
@@ -46,7 +46,9 @@ class RequantParams(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def product_params(dfg: Dfg, index: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a matmul. Its operands have zero point 0 (`islands.float_reason`)."""
+    """Requantiser of a matmul or turned layer, whose operands have zero point 0
+    (`islands.float_reason`).
+    """
     node = dfg[index]
     x, w, y = (quant_of(dfg[i]) for i in (*node.operands, index))
     if dfg[node.operands[0]].shape[1] * INT8_MIN**2 >= ACC_LIMIT:
@@ -65,11 +67,11 @@ def product_params(dfg: Dfg, index: int, numeric: Numeric) -> RequantParams:
 
 
 def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a conv, transposed_conv, dense or matmul node, its owned bias (if any)
-    included.
+    """Requantiser of a conv, transposed_conv, dense or matmul node or of a turned layer, its owned
+    bias (if any) included.
     """
     node = dfg[conv]
-    if node.op == "matmul":
+    if node.op in PRODUCTS:
         return product_params(dfg, conv, numeric)
     last = owned_bias(dfg, conv) or node
     x, w = quant_of(dfg[node.operands[0]]), dfg[node.operands[1]]

@@ -14,6 +14,7 @@ from opu_fuse.dfg.function_tables import table_entries
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import (
     filters,
+    integer_weight,
     operator,
     owned_bias,
     pad_fill,
@@ -306,10 +307,17 @@ def _matmul(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Num
 
 
 def _transpose(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
 ) -> np.ndarray:
-    tied_quant(dfg, node.index)
-    return values[node.operands[0]].transpose(TURN)
+    x = values[node.operands[0]]
+    if not node.is_turned_layer:
+        tied_quant(dfg, node.index)
+        return x.transpose(TURN)
+    weight = integer_weight(dfg[node.operands[1]])
+    pixels = exact_matmul(weight, x.reshape(x.shape[1], -1), x.shape[1])
+    sums = pixels.reshape(1, -1, *x.shape[2:]).transpose(TURN)
+    params = requant_params(dfg, node.index, numeric)
+    return _round(sums, params.mult, params.shift, params.zero_point)
 
 
 def _split(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.graph import PRODUCTS, Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
@@ -55,13 +55,17 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         for i, form in zip(leaves, forms, strict=True)
     )
     unfit = next(filter(None, reasons), None)  # Case 3
-    if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
+    if unfit is None and _moves(node) and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
-    if unfit is None and node.op == "matmul":  # Case 6
+    if unfit is None and node.op in PRODUCTS and len(node.operands) == 2:  # Case 6
         unfit = next(filter(None, (_moved_zero(node, dfg[i]) for i in leaves)), None)
     if unfit is None and node.op == "add" and len(leaves) == 2:  # Case 5
         unfit = _scales_differ_too_much(node, [quant_of(dfg[i]) for i in leaves])
     return unfit
+
+
+def _moves(node: Node) -> bool:
+    return node.op in _MOVERS and not node.is_turned_layer
 
 
 def _moved_zero(node: Node, operand: Node) -> str | None:

@@ -28,7 +28,7 @@ from opu_fuse.dfg.views import same_storage
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.operator_sets import BY_NUMBERS
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.model.products import is_product, is_turn
+from opu_fuse.model.products import is_turn, product_operator
 from opu_fuse.quant import CHOICE_KEY
 
 Shape = tuple[int, ...]
@@ -374,7 +374,7 @@ LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Conv": _conv,
     "ConvTranspose": _transposed_conv,
     "Gemm": _gemm,
-    "Einsum": lambda n: _whole(n, "matmul") if is_product(n) else None,
+    "Einsum": lambda n: _whole(n, op) if (op := product_operator(n)) else None,
     "Transpose": lambda n: _whole(n, "transpose") if is_turn(n) else None,
     "BatchNormalization": _batch_norm,
     "Add": lambda n: _elementwise(n, "add"),

@@ -40,7 +40,7 @@ def _require_power_of_two(dfg: Dfg, index: int) -> None:
 
 def _require_registers(dfg: Dfg, index: int, numeric: Numeric) -> None:
     op, operands = dfg[index].op, dfg[index].operands
-    if op in ACCUMULATING or op == "matmul":
+    if op in ACCUMULATING or op == "matmul" or dfg[index].is_turned_layer:
         requant_params(dfg, index, numeric)
     elif op == "avg_pool":
         average_params(operator(dfg, index), numeric)

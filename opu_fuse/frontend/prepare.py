@@ -27,6 +27,7 @@ from opu_fuse.quant import (
     ASKED,
     CHOICE_KEY,
     DIVISION_KEY,
+    EQUALISED_KEY,
     FLOAT_KEY,
     NORMS_KEY,
     PREQUANTISED_KEY,
@@ -128,6 +129,7 @@ def prepare(
         canonical = model
     else:
         model.graph.meta[NORMS_KEY] = frozenset(norms)
+        model.graph.meta[EQUALISED_KEY] = equalisation
         if any(is_dequantize(node) for node in model.graph):
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)

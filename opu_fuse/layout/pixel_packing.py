@@ -26,6 +26,10 @@ from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.layout.shape import Shape
 from opu_fuse.units.pool import PoolKind
 
+UNIT = -1
+"""Source of a pass that reads the unit matrix, which is no value of the DFG. Numbers below are
+those of turned layers: `UNIT - 1 - n` where node n has the weights.
+"""
 MIN_SLOT = 4
 """Fewest bytes of a pixel of a packed network input."""
 
@@ -34,8 +38,8 @@ class Pass(Struct, frozen=True, kw_only=True):
     """A pass through the machine: its sizes and the maps that it reads and writes (DFG indices).
 
     shape: its sizes, for tiling and cost;
-    source, residuals: maps that it reads from memory (views looked through); source UNIT: the unit
-        matrix, which is no value (`lowering/handlers.py`);
+    source, residuals: maps that it reads from memory (views looked through); source UNIT or less: a
+        constant matrix, which is no map (`lowering/handlers.py`);
     gate: the map that multiplies the channels of the source before the array, if any;
     second: the map that the array reads as weights, if any;
     output: the value that it stores;

@@ -1,5 +1,6 @@
 """The operators of a group, one handler each: what they add to the pass through the machine."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, is_depthwise
 from opu_fuse.layout.permutation import Permutation
+from opu_fuse.layout.pixel_packing import UNIT
 from opu_fuse.layout.shape import POINT, Window
 from opu_fuse.lowering.pool_windows import exceeds_pools, is_summed_faster, largest_window
 from opu_fuse.lowering.stored_maps import permuted, same_map
@@ -22,8 +24,6 @@ from opu_fuse.units.pool import PoolKind
 
 Pads = tuple[int, int, int, int]
 NO_PADS: Pads = (0, 0, 0, 0)
-UNIT = -1
-"""Source of a pass that reads the unit matrix, which is no value of the DFG."""
 LOWEST = float(np.finfo(np.float32).min)
 """What is not above it is quantised to -128, whatever the scale."""
 
@@ -199,13 +199,16 @@ def _matmul(draft: Draft, node: Node) -> None:
 
 
 def _transpose(draft: Draft, node: Node) -> None:
-    """Each row of the map times the unit matrix: its pixels are the output channels."""
+    """Each row of the map times a matrix: its pixels are the output channels."""
     if draft.dfg.base(node.operands[0]) != draft.dfg.base(draft.value):
         raise ends_before(node, "what it exchanges comes from memory")
     draft.second = draft.dfg.base(node.operands[0])
-    draft.source = UNIT
+    draft.source = UNIT - 1 - node.operands[1] if node.is_turned_layer else UNIT
     draft.sequences = feature_shape(node.shape)[1]
     draft.on_array(node)
+    if node.is_turned_layer:
+        weight = draft.dfg[node.operands[1]].shape
+        draft.macs = math.prod((*weight, *feature_shape(node.shape)[:2]))
 
 
 def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> None:

@@ -11,7 +11,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.data_layout import DataLayout, Storage, unit_storage
 from opu_fuse.layout.lanes import LaneMap, alone, in_a_word, loads_zeros, sharing_words
 from opu_fuse.layout.pixel_packing import Pass
-from opu_fuse.lowering.handlers import UNIT, Draft, ends_before
+from opu_fuse.lowering.handlers import Draft, ends_before
 from opu_fuse.units import BY_STAGE
 
 
@@ -69,7 +69,7 @@ def storages_of(
     """
     writes = layout.storage(dfg, hw, layer.output)
     second = None if layer.second is None else layout.storage(dfg, hw, layer.second)
-    if layer.source == UNIT:
+    if layer.shape.unit:
         return unit_storage(layer.shape.in_channels, layer.shape.in_cols, hw), writes, second
     reads = layout.storage(dfg, hw, layer.source)
     return replace(reads, layout=reads.layout.of_cols(layer.shape.in_cols)), writes, second

@@ -37,12 +37,11 @@ from opu_fuse.layout.lanes import (
     loads_zeros,
     sharing_words,
 )
-from opu_fuse.layout.pixel_packing import Pass
+from opu_fuse.layout.pixel_packing import UNIT, Pass
 from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.lowering.handlers import (
     HANDLERS,
     NO_PADS,
-    UNIT,
     Draft,
     StageOf,
     chain_operand,
@@ -83,7 +82,7 @@ class Geometry(Pass, frozen=True, kw_only=True):
     @property
     def operands(self) -> tuple[int, ...]:
         """DFG indices of all maps that it reads."""
-        sources = () if self.source == UNIT else (self.source,)
+        sources = () if self.source <= UNIT else (self.source,)
         others = (node for node in (self.gate, self.second) if node is not None)
         return *sources, *self.residuals, *others
 
@@ -199,8 +198,8 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     first_window = next(
         (i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0
     )
-    if draft.source == UNIT:
-        read = (extent(inside), draft.sequences, read[0])
+    if draft.source <= UNIT:
+        read = (extent(inside), draft.sequences, draft.pre_pool[2])
     first_lane = min(first for first, _ in outside) if anchored else 0
     in_first_word = first_lane < word
     if draft.second is not None:
@@ -245,7 +244,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         **norm_sizes(draft, outside),
         computed=draft.second is not None,
         zeros=draft.dfg.read_by_products(last.index),
-        unit=draft.source == UNIT,
+        unit=draft.source <= UNIT,
         repacks=draft.anchor is not None and packs(draft.dfg[draft.anchor]),
     )
     shape = replace(shape, pools_with_halo=_pools_with_halo(shape, draft))

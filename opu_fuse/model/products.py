@@ -6,6 +6,9 @@ is a dense layer whose weights are computed, so attention's two products are two
 channels to be summed are pixels of a map, a *turn* exchanges channels and pixels first: the array
 multiplies it by the unit matrix.
 
+A *turned layer* multiplies every pixel by constants instead: (1, k, b, n) and (d, k) give
+(1, n, b, d), which is a 1x1 convolution and a turn of its result.
+
 A batch of b token sequences is a map with b rows. A product *by rows* multiplies every row by the
 same row of the second map: (1, k, b, n) and (1, k, b, m) give (1, m, b, n). A turn exchanges
 channels and columns of every row.
@@ -20,6 +23,8 @@ PRODUCT = "nchw,ncvm->nmhw"
 """Equation of the Einsum that is a product. v has one element."""
 PRODUCT_BY_ROWS = "nchw,nchm->nmhw"
 """Equation of the Einsum that is a product by rows."""
+TURNED_LAYER = "nkhw,dk->nwhd"
+"""Equation of the Einsum that is a turned layer."""
 TURN = (0, 3, 2, 1)
 """Permutation of a turn."""
 
@@ -37,6 +42,29 @@ def is_product(node: ir.Node) -> bool:
     computed = all(const_array(v) is None for v in node.inputs)
     rows = 1 if equation == PRODUCT else maps[2]
     return computed and maps[0] == second[0] == 1 and second[2] == rows
+
+
+def has_turned_form(node: ir.Node) -> bool:
+    """Whether a node has the equation of a turned layer, whatever its operands are."""
+    known = node.op_type == "Einsum" and node.domain in STANDARD and len(node.inputs) == 2
+    return known and node.attributes.get_string("equation", "") == TURNED_LAYER
+
+
+def is_turned_layer(node: ir.Node) -> bool:
+    """Whether a node is a turned layer, for products alone."""
+    if not has_turned_form(node):
+        return False
+    x, w = map(known_shape, node.inputs)
+    maps = len(x) == 4 and x[0] == 1 and min(x) > 0 and len(w) == 2
+    constant = const_array(node.inputs[0]) is None and const_array(node.inputs[1]) is not None
+    return maps and constant and _only_for_products(node.outputs[0])
+
+
+def product_operator(node: ir.Node) -> str | None:
+    """The operator of the data-flow graph that an Einsum is, if it is one."""
+    if is_product(node):
+        return "matmul"
+    return "transpose" if is_turned_layer(node) else None
 
 
 def is_turn(node: ir.Node) -> bool:

@@ -16,6 +16,7 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.group_order import Step
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.pixel_packing import UNIT
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
@@ -114,7 +115,7 @@ def _transposes_first(units: Sequence[PlannedUnit], order: UnitOrder) -> list[Pl
     """
     now = [*units]
     for unit in units:
-        if len(unit.layers) == 1 and unit.layers[0].shape.unit:
+        if len(unit.layers) == 1 and unit.layers[0].source == UNIT:
             at = now.index(unit)
             first = order.between(now, at).start
             now.insert(first, now.pop(at)) if first < at else None

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import chain
 
+from msgspec.structs import replace
+
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.emitted_units import PlannedUnit
@@ -12,6 +14,9 @@ from opu_fuse.tile_schedule.residency import first_blocks
 from opu_fuse.tile_schedule.tiled_layer import psum_words
 from opu_fuse.tiling.shared_banks import product_tile, tile_between
 from opu_fuse.tiling.tile import Tile
+
+_CHUNKS = 8, 4
+"""Chunks of values for which keys that stay leave room. Behind a slow memory more wait less."""
 
 _PITCH = min(REGISTER[Engine.POST, f"keep_{of}_pitch"].highest for of in ("row", "block"))
 
@@ -33,7 +38,7 @@ def fused_heads(
         tile = product_tile(values.shape, own, hw) if _passes_tiles(norm, values) else None
         if tile is None:
             return None
-        layers += [norm, values.with_tile(tile, hw)]
+        layers += [norm, _streamed(norm, values.with_tile(tile, hw), hw)]
     if not all(len(layer.ranges) == len(layer.ranges[0].features) == 1 for layer in layers):
         return None
     pairs = [*zip(layers[::2], layers[1::2], strict=True)]
@@ -48,6 +53,22 @@ def fused_heads(
         return None
     groups = tuple(unit.groups[0] for unit in (*chain.from_iterable(heads), *turned))
     return PlannedUnit(layers=tuple(layers), heads=FusedHeads(count=len(heads)), groups=groups)
+
+
+def _streamed(norm: PlannedLayer, values: PlannedLayer, hw: HwSpec) -> PlannedLayer:
+    """The product, whose weights are loaded for each tile in small chunks if keys and values exceed
+    the weight buffer and the keys leave room for some: these then stay, and are loaded once.
+    """
+    keys, own = (sum(chunk.words for chunk in x.weight_chunks) for x in (norm, values))
+    left = hw.buffers.weight.words - keys
+    if own <= left or norm.shape.images > 1:
+        return values
+    for count in _CHUNKS[not hw.dram.is_slow :]:
+        rows = max(left // count // hw.mode_row_words(hw.array.modes[values.tile.mode]), 1)
+        cut = values.with_tile(replace(values.tile, weight_rows=rows), hw)
+        if all(chunk.words * count <= left for chunk in cut.weight_chunks):
+            return cut
+    return values
 
 
 def _fits(layers: Sequence[PlannedLayer], count: int, hw: HwSpec) -> bool:

@@ -35,6 +35,11 @@ from opu_fuse.timing.segment_cycles import Known, saved
 _WIDTHS = 6
 """Tiles of softmaxes that are timed."""
 
+_LONG = 16
+"""More tiles of a softmax are nearly as wide as fewer: only the widest that heads can be fused with
+are timed.
+"""
+
 _SHARES = (1, 2, 4)
 """Tiles of the layer before the heads in a bank that are timed."""
 
@@ -181,8 +186,12 @@ def _pipelines(
     operands = (unit for head in heads for unit in (head.turned, head.values) if unit is not None)
     wholes = {unit.groups: _whole(unit, hw) for unit in operands}
     tried: set[Hashable] = set()
+    long: set[Hashable] = set()
     rests: dict[_Arrangement, list[Sequence[PlannedUnit]]] = {}
-    for (number, share, turned), own in product(plans, widths):
+    for plan, own in product(plans, widths):
+        number, share, turned = plan
+        if plan in long:
+            continue
         begin = _beside_source(source, heads[:number], own, share, hw) if number and source else []
         if number and not begin:
             continue
@@ -190,6 +199,9 @@ def _pipelines(
         if how not in rests:  # the same next to each tile of the layer before the heads
             both = (arrange(heads, how, wholes, hw) for arrange in (_pipeline, _fused))
             rests[how] = [rest for rest in both if rest is not None]
+        fused = any(unit.heads for rest in rests[how] for unit in rest)
+        if fused and own.pieces(norm.shape, hw) > _LONG:
+            long.add(plan)
         for units in ([*begin, *rest] for rest in rests[how]):
             tiles = [tuple([(x.tile, len(x.ranges)) for x in u.layers]) for u in units]
             tiled = tuple([(u.groups, sizes) for u, sizes in zip(units, tiles, strict=True)])

@@ -186,7 +186,7 @@ def _settings(dfg: Dfg, geometry: Geometry, item: StageOf, hw: HwSpec) -> Settin
     if item.stage is not Stage.REQUANT:
         return settings(dfg, item.node, item.stage, hw.numeric, swap=item.swapped)
     node = dfg[item.node]
-    moves = node.op in {"shuffle", "transpose"}
+    moves = node.op in {"shuffle", "transpose"} and not node.is_turned_layer
     if moves:
         tied_quant(dfg, item.node)
     if moves or item.node in geometry.pre:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.lowering.handlers import UNIT
 from opu_fuse.number_text import counted
 from opu_fuse.schedule.fused_stack_text import stack_lines
 from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
@@ -61,7 +60,7 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
 
 def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     layer, tile = planned.layer, planned.tile
-    source = "the unit matrix" if layer.source == UNIT else _at(dfg, plan, layer.source)
+    source = "a constant matrix" if layer.shape.unit else _at(dfg, plan, layer.source)
     yield "reads the partial sums of the group before" if layer.further else f"reads {source}"
     if layer.second is not None:
         zeros = ", lanes of other heads as zeros" if layer.zeroes else ""

@@ -46,6 +46,9 @@ from opu_fuse.timing.segment_cycles import Known, saved
 _TIMED = 6
 """Tiles of a pair that are timed."""
 
+_CUT, _CHUNKS = 2, 4
+"""Tiles that are tried with more chunks of input channels as well, and how many times as many."""
+
 _PARTS = (2, 3, 4)
 """Parts of the columns of a tile that are tried."""
 
@@ -200,12 +203,17 @@ def _alike(first: Shape, second: Shape) -> bool:
 
 
 def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
-    """Tiles of a pair, those with fewer predicted cycles first."""
+    """Tiles of a pair, those with fewer predicted cycles first. Behind a slow memory the best ones
+    are tried with smaller chunks of input channels, too: the array waits for the first of a tile.
+    """
     fits = [c.tile for c in candidates(second, hw) if isinstance(c, Fit)]
     if hw.dram.is_slow:
         fits = [equal_chunks(second, tile, hw) for tile in fits]
     tiles = {t: None for tile in fits if not tile.weights_outer for t in (tile, *_narrower(tile))}
-    return sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
+    best = sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
+    if hw.dram.is_slow:
+        best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
+    return [*dict.fromkeys(best)]
 
 
 def _narrower(tile: Tile) -> Iterator[Tile]:

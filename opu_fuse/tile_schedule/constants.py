@@ -6,6 +6,7 @@ from itertools import product
 from typing import Generic, TypeVar
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.layout.pixel_packing import UNIT
 from opu_fuse.tile_schedule.scratchpad import scratchpads
 from opu_fuse.tile_schedule.sink import Read, TileSink
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, own_images
@@ -21,7 +22,8 @@ class ConstantLoads(Generic[Layer, Read]):
 
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
         self._word, self.sink = hw.word_bytes, sink
-        self._bank_words = hw.buffers.weight.bank_words
+        self._weights = hw.buffers.weight
+        self._kept: Collection[Hashable] = ()
         self.scratchpads = scratchpads(hw)
 
     def fork(self, sink: TileSink[Layer, Read]) -> "ConstantLoads[Layer, Read]":
@@ -43,7 +45,8 @@ class ConstantLoads(Generic[Layer, Read]):
         """Words of the weight buffer that hold a part. image: whose map they are, if they are."""
         if layer.second is None:
             return self.load(layer, Space.WEIGHT, part.offset, part.words)
-        key = layer.output, image, part.offset, part.words
+        key = _map_key(layer), image, part.offset, part.words
+        self.scratchpads[Space.WEIGHT].touch(self._kept)
         first, held = self.scratchpads[Space.WEIGHT].take(key, part.words)
         if not held:
             self.sink.load_weights(layer, part, image, (first, part.words))
@@ -55,7 +58,7 @@ class ConstantLoads(Generic[Layer, Read]):
         if layer.second is None:
             return {_constants_key(layer, Space.WEIGHT, p.offset, p.words) for p in parts}
         images = range(layer.shape.images)
-        return {(layer.output, i, p.offset, p.words) for i in images for p in parts}
+        return {(_map_key(layer), i, p.offset, p.words) for i in images for p in parts}
 
     def prefetch(self, own: Collection[Hashable], successor: Layer) -> None:
         """Load the first weights of the next layer, if that evicts none of this one's (`own`)."""
@@ -65,9 +68,13 @@ class ConstantLoads(Generic[Layer, Read]):
         if first is not None and weights.fits_without_evicting(own, first.words):
             self.weights(successor, first, 0)
 
+    def keep(self, layers: Iterable[Layer]) -> None:
+        """Let the weights of layers stay while those of others are loaded, if there is room."""
+        self._kept = tuple([key for layer in layers for key in self.weight_keys(layer)])
+
     def prefetch_tiles(self, tiles: Iterable[tuple[Layer, LayerTile]]) -> None:
-        """Load the weights of tiles, as many as a bank holds."""
-        left = self._bank_words
+        """Load the weights of tiles, as many as a bank holds, or all next to those that stay."""
+        left = self._weights.words if self._kept else self._weights.bank_words
         for layer, tile in tiles:
             for part, (_, image) in product(layer.weight_chunks, own_images(layer, tile)):
                 left -= part.words
@@ -85,6 +92,13 @@ class ConstantLoads(Generic[Layer, Read]):
         if not held:
             self.sink.load_gate(layer, blocks, images, (first, words))
         return first, words
+
+
+def _map_key(layer: TiledLayer) -> Hashable:
+    """What identifies a map on chip that is read as weights: turned layers, which differ in their
+    constants, use the same one.
+    """
+    return (layer.second, layer.tile) if layer.source < UNIT else layer.output
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:

@@ -90,6 +90,16 @@ class HeadSlot(NamedTuple, Generic[Layer]):
     next: Sequence[HeadTile[Layer]]
     queries: Sequence[HeadTile[Layer]]
 
+    @property
+    def features(self) -> Sequence[HeadTile[Layer]]:
+        """Tiles whose features are loaded before its post: transposes of the next slot, queries."""
+        return *(each for each in self.next if each.layer.shape.unit), *self.queries
+
+
+def scores_in(tiles: Sequence[HeadTile[Layer]]) -> Iterator[Layer]:
+    """The layers of tiles that compute scores."""
+    return (each.layer for each in tiles if each.to)
+
 
 class FeatureRegions(NamedTuple):
     """How fused heads divide the feature buffer: banks of queries, and first words of the places of

@@ -67,8 +67,8 @@ class Scratchpad(Forking):
     """LRU scratchpad allocator: entries of any size inside a bank, so that small ones can be
     prefetched early.
 
-    Invariant: with several banks, an allocation never evicts the one before it; in one bank,
-    entries are evicted only when space runs out.
+    Invariant: with several banks, an allocation never evicts the one before it, unless others were
+    touched since; in one bank, entries are evicted only when space runs out.
     """
 
     def __init__(self, words: int, banks: int) -> None:
@@ -103,6 +103,12 @@ class Scratchpad(Forking):
         self._used.pop(first, None)
         self._used[first] = None
         return first, result is not None
+
+    def touch(self, keys: Iterable[Hashable]) -> None:
+        """Mark the entries of these keys that are resident as used."""
+        for first in (self._resident[key] for key in keys if key in self._resident):
+            del self._used[first]
+            self._used[first] = None
 
     def fits_without_evicting(self, keys: Collection[Hashable], words: int) -> bool:
         """Whether all keys are resident and `words` more words fit without evicting them."""

@@ -1,6 +1,6 @@
 """Operations of a tile schedule, and the interface that receives them (`TileSink`)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from opu_fuse.tile_schedule.residency import ResidentMap
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tiling.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import Piece
-from opu_fuse.tiling.tile import PrePoolRect, Rect, Span
+from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, spans
 from opu_fuse.units.base import Space
 
 
@@ -43,6 +43,28 @@ class FeatureLoad(Struct, frozen=True):
     def begins_at(self, row: int) -> bool:
         """Whether it is the first load of a whole map whose first row this is."""
         return (self.rows[0], self.blocks[0], self.words[0]) == (row, 0, 0)
+
+
+def loads_of_rows(layer: TiledLayer, bank: int, rows: Span, words: Span) -> Iterator[FeatureLoad]:
+    """Yield loads of words of some rows to their address in the whole map, which a bank holds from
+    word `bank` on: whole rows, or words of the only row, which are not next to those of other
+    channel blocks.
+    """
+    layout = layer.reads.layout
+    word = bank + (rows[0] - layer.rows_in[0]) * layout.row_words * layout.blocks + words[0]
+    whole, end = words[1] == layer.row_words, sum(rows)
+    for blocks in [(0, layout.blocks)] if whole else spans(layout.blocks, 1):
+        at = word + blocks[0] * layout.row_words
+        yield FeatureLoad(bank, at, blocks, rows, words, complete=end, resident=True)
+
+
+def loads_of_strip(
+    layer: TiledLayer, line_buffer: LineBuffer, first: int, rows: int
+) -> Iterator[FeatureLoad]:
+    """Yield loads of rows of a layer's input to their slots in a line buffer."""
+    blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
+    for at, count, word in line_buffer.written(first, rows):
+        yield FeatureLoad(LOAD, word, blocks, (first + at, count), words, first + rows)
 
 
 class FeatureSource(Struct, frozen=True):

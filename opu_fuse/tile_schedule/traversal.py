@@ -23,6 +23,7 @@ from opu_fuse.tile_schedule.fused_heads import (
     ResidentTile,
     feature_regions,
     head_slots,
+    scores_in,
 )
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
@@ -49,6 +50,8 @@ from opu_fuse.tile_schedule.sink import (
     Read,
     TileSink,
     ToBank,
+    loads_of_rows,
+    loads_of_strip,
 )
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, blocks_at_once, own_images
 from opu_fuse.tile_schedule.unit import Unit
@@ -182,7 +185,9 @@ class TileSchedule(Generic[Layer, Read]):
         for slot in stack.slots:
             self._sink.slot(slot)
             if slot.layer == LOAD:
-                self._load_strip(layers[0], stack.line_buffers[0], *stack.strip(slot.number))
+                strip = stack.strip(slot.number)
+                for load in loads_of_strip(layers[0], stack.line_buffers[0], *strip):
+                    self._load(layers[0], load)
                 continue
             layer, tile = layers[slot.layer], tiles[slot.layer][slot.number]
             line_buffer, to = pairs[slot.layer]
@@ -197,14 +202,13 @@ class TileSchedule(Generic[Layer, Read]):
     ) -> None:
         """Schedule scores and products of the heads of an attention.
 
-        successor: the layer whose first weights are prefetched.
-
-        Post and loads share the write port of the feature buffer. So what later slots need is
-        loaded before post of a slot.
+        successor: the layer whose first weights are prefetched. Post and loads share the write port
+        of the feature buffer. So what later slots need is loaded before post of a slot.
         """
         self._divide_as(layers[0])
         regions = feature_regions(layers, heads.count, self._hw)
         psums = self._banks[Space.PSUM]
+        streams = any(layer.tile.weight_rows for layer in layers)
         assert regions is not None, "units of fused heads fit"
         self._banks[Space.FEATURE] = regions.banks
         for slot in head_slots(layers, heads.count, regions):
@@ -213,18 +217,30 @@ class TileSchedule(Generic[Layer, Read]):
                 self._accumulate(each.layer, each.tile, each.source, psum=bank + each.word)
             for each in reversed(slot.tiles):
                 how = each.layer, each.tile, bank + each.word, each.to
-                loads = partial(self._prefetch, slot, successor) if each is slot.tiles[0] else None
+                first = each is slot.tiles[0]
+                loads = partial(self._prefetch, slot, successor, streams) if first else None
                 self._post(*how, stored=heads.stored or each.to is None, loads=loads)
+        self._constants.keep(())
         self._sink.change_banks((Space.FEATURE,))
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
 
-    def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None) -> None:
-        """Load weights of the next slot, or of the next layer after the last one, and queries."""
+    def _prefetch(self, slot: HeadSlot[Layer], successor: Layer | None, streams: bool) -> None:
+        """Load weights of the next slot, or of the next layer after the last one, and queries.
+
+        streams: these weights wait for chunks of this slot, so that post would wait for queries
+        after them. The keys of the next slot stay.
+        """
+        if streams:
+            self._load_queries(slot)
+            self._constants.keep(scores_in(slot.next))
         self._constants.prefetch_tiles((each.layer, each.tile) for each in slot.next)
         if successor is not None and not slot.next:
             self._constants.prefetch((), successor)
-        units = [each for each in slot.next if each.layer.shape.unit]  # of transposes
-        for layer, tile, *_ in (*units, *slot.queries):
+        if not streams:
+            self._load_queries(slot)
+
+    def _load_queries(self, slot: HeadSlot[Layer]) -> None:
+        for layer, tile, *_ in slot.features:
             for chunk in tile.out.features:
                 self._features(layer, chunk, tile.pre_pool)
 
@@ -260,7 +276,8 @@ class TileSchedule(Generic[Layer, Read]):
             psum = self._banks[Space.PSUM].take_oldest()
         own = own_images(layer, tile)
         line_buffer = held if isinstance(held, LineBuffer) else None
-        for chunk in out.features:
+        steps = ((each, chunk) for each in out.of_one_mode for chunk in each.features)
+        for each, chunk in steps:
             bank, part, resident = LOAD, None, False
             if isinstance(held, ResidentTile):
                 bank, part = held.bank, window(layer, chunk, pre_pool)
@@ -269,7 +286,7 @@ class TileSchedule(Generic[Layer, Read]):
             source = FeatureSource(chunk, pre_pool, images, bank, part, line_buffer, resident)
             read = sink.read(layer, source)
             if not shape.array:
-                sink.copy(layer, out, psum, read)
+                sink.copy(layer, each, psum, read)
             pre = None
             if shape.pre:
                 blocks = chunk.block, chunk.blocks
@@ -277,7 +294,8 @@ class TileSchedule(Generic[Layer, Read]):
                 pre = self._constants.gates(layer, blocks, (first, images))
             for weights, (image, map_image) in product(chunk.weights, own):
                 words = self._constants.weights(layer, weights, map_image)
-                step = ComputeStep(out, chunk, weights, words, pre, psum, image)
+                at = psum + (each.block - out.block) * shape.words(pre_pool.rows, pre_pool.cols)
+                step = ComputeStep(each, chunk, weights, words, pre, at, image)
                 sink.compute(layer, step, read)
         return psum
 
@@ -322,24 +340,10 @@ class TileSchedule(Generic[Layer, Read]):
             self._sink.im2row(layer, load, piece, image)
 
     def _load_rows(self, layer: Layer, rows: Span, words: Span) -> None:
-        """Load words of some rows of a layer's input to their address in the whole map: whole rows,
-        or words of its only one, which are not next to those of other channel blocks.
-        """
-        layout = layer.reads.layout
+        """Load words of some rows of a layer's input to their address in the whole map."""
         bank, _ = self._banks[Space.FEATURE].take(layer.held)
-        word = bank + (rows[0] - layer.rows_in[0]) * layout.row_words * layout.blocks + words[0]
-        whole, end = words[1] == layer.row_words, sum(rows)
-        for blocks in [(0, layout.blocks)] if whole else spans(layout.blocks, 1):
-            at = word + blocks[0] * layout.row_words
-            part = FeatureLoad(bank, at, blocks, rows, words, complete=end, resident=True)
+        for part in loads_of_rows(layer, bank, rows, words):
             self._load(layer, part)
-
-    def _load_strip(self, layer: Layer, line_buffer: LineBuffer, first: int, rows: int) -> None:
-        """Load rows of a layer's input to their slots in a line buffer."""
-        blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
-        for at, count, word in line_buffer.written(first, rows):
-            part = blocks, (first + at, count), words
-            self._load(layer, FeatureLoad(LOAD, word, *part, first + rows))
 
     def _post(
         self,

@@ -86,12 +86,21 @@ class FeatureChunk(Struct, frozen=True, kw_only=True):
 class OutputRange(Struct, frozen=True, kw_only=True):
     """Output channel blocks computed together in one array mode, and what has to be accumulated
     for them.
+
+    parts: of the blocks before a norm, which reads all together, those with a mode of their own;
+    features are those of all parts.
     """
 
     block: int
     blocks: int
     mode: int
     features: tuple[FeatureChunk, ...]
+    parts: tuple["OutputRange", ...] = ()
+
+    @property
+    def of_one_mode(self) -> tuple["OutputRange", ...]:
+        """The range itself, or its parts."""
+        return self.parts or (self,)
 
 
 def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ...]:
@@ -101,7 +110,20 @@ def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ..
     for block, blocks, mode in _cut(shape, tile, hw):
         features, offset = _features(shape, tile, hw, (block, blocks, mode), offset)
         ranges.append(OutputRange(block=block, blocks=blocks, mode=mode, features=features))
-    return tuple(ranges)
+    return (_joined(ranges),) if shape.passes and len(ranges) > 1 else tuple(ranges)
+
+
+def _joined(ranges: Sequence[OutputRange]) -> OutputRange:
+    """The range of a norm."""
+    features = tuple([chunk for each in ranges for chunk in each.features])
+    blocks = sum(each.blocks for each in ranges)
+    return OutputRange(
+        block=ranges[0].block,
+        blocks=blocks,
+        mode=ranges[0].mode,
+        features=features,
+        parts=tuple(ranges),
+    )
 
 
 def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
@@ -171,6 +193,7 @@ def _features(
     groups = output_groups(shape, mode, hw, block, blocks)
     needed = needed_rows(shape, mode, hw, kernel_cols, cols_per_iteration(shape, mode, hw))
     capacity = hw.buffers.weight.bank_words // row_words
+    capacity = min(tile.weight_rows or capacity, capacity)
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * sweep_cycles(shape, mode, hw, shape.words(rows, cols))
     rate = hw.dram.rate

@@ -133,10 +133,11 @@ def product_tile(values: Shape, own: Tile, hw: HwSpec) -> Tile | None:
     """
     blocks = output_blocks(values, hw)
     _, in_blocks = input_blocks(values, hw.word_channels, 0, blocks)
+    size = {"images": own.images, "rows": own.rows, "cols": own.cols, "in_blocks": in_blocks}
     alike = (
-        replace(fit.tile, images=own.images, rows=own.rows, cols=own.cols)
+        replace(fit.tile, **size)
         for fit in _others(values, hw, hw.buffers.psum.bank_words)
-        if (fit.tile.blocks, fit.tile.in_blocks) == (blocks, in_blocks)
+        if fit.tile.blocks == blocks
     )
     fits = (tile for tile in dict.fromkeys(alike) if _fits(values, tile, hw))
     return min(fits, key=lambda tile: estimate(values, hw, tile).total_cycles, default=None)

@@ -63,7 +63,9 @@ class Tile(Struct, frozen=True, kw_only=True):
     (weight-stationary), instead of all channels for one tile (input-stationary);
     images: images of the batch per tile, several only with all their rows;
     undivided: buffers are one bank each (`undivided`);
-    whole_post: those of second operands and results alone are one bank each (`POST_BUFFERS`).
+    whole_post: those of second operands and results alone are one bank each (`POST_BUFFERS`);
+    weight_rows: most weight rows of a chunk, where other weights remain in the buffer; 0: those
+    that a bank holds.
     """
 
     rows: int
@@ -76,6 +78,7 @@ class Tile(Struct, frozen=True, kw_only=True):
     images: int = 1
     undivided: bool = False
     whole_post: bool = False
+    weight_rows: int = 0
 
     @property
     def whole_buffers(self) -> tuple[str, ...]:
@@ -274,7 +277,7 @@ def own_rows(shape: Shape, hw: HwSpec, inputs: Span) -> dict[int, dict[int, int]
     first and the last, where partly empty. inputs: (first, count) of the channel blocks read.
     """
     plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
-    if not plain or shape.computed or shape.passes:  # a norm reads all blocks together
+    if not plain or shape.computed:
         return {}
     last = output_blocks(shape, hw) - 1
     ends = {0: shape.first_lane, last: shape.pre_pool_channels % hw.word_channels}

@@ -1,6 +1,6 @@
 """What the frontend's tests share: graphs as ONNX text, two ways of running them, a short print."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ from opu_fuse.frontend.canonical import canonicalise
 from opu_fuse.frontend.importing.load import load_model
 from opu_fuse.frontend.qdq_reference import reference, session
 from opu_fuse.frontend.quantization.absorb_qdq import absorb, ready
-from opu_fuse.quant import META_KEY
+from opu_fuse.quant import META_KEY, NORMS_KEY
 from tests.some import some
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -135,12 +135,16 @@ def onnx_text() -> Callable[..., onnx.ModelProto]:
 
 @pytest.fixture
 def canonical() -> Callable[..., ir.Model]:
-    """Load and canonicalise a float model, with rewrites or without; checks that the outputs stay
-    the same.
+    """Load and canonicalise a float model, with rewrites or without, for a machine with norms;
+    checks that the outputs stay the same.
     """
 
-    def run(model: onnx.ModelProto, *, rewriting: bool = False) -> ir.Model:
+    def run(
+        model: onnx.ModelProto, *, rewriting: bool = False, norms: Collection[str] = ()
+    ) -> ir.Model:
         result = load_model(model)
+        if norms:
+            result.graph.meta[NORMS_KEY] = frozenset(norms)
         canonicalise(result, rewriting=rewriting)
         makers = {v.producer() for node in result.graph for v in node.inputs if v} - {None}
         assert all(node.graph is result.graph for node in makers if node), "reads what is gone"

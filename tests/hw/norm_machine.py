@@ -46,9 +46,14 @@ dataflow:
 """
 
 
-_NARROW = NORM_MACHINE.replace("name: norms", "name: narrow-norms").replace(
-    "buffers:", "buffers:\n  weight: {words: 64, banks: 2, width: 8}"
-)
+def _narrow(text: str) -> str:
+    weights = "buffers:\n  weight: {words: 64, banks: 2, width: 8}"
+    return text.replace("norms\ndescription", "narrow-norms\ndescription").replace(
+        "buffers:", weights
+    )
+
+
+_NARROW = _narrow(NORM_MACHINE)
 _SPLITS = NORM_MACHINE.replace("name: norms", "name: split-norms").replace(
     "operators:", "operators:\n    concat: [mem_rd]\n    split: [mem_rd]"
 )
@@ -108,6 +113,11 @@ def narrow_norm_machine() -> HwSpec:
 def split_norm_machine() -> HwSpec:
     """Heads are parts of maps."""
     return _machine(_SPLITS)
+
+
+def narrow_split_norm_machine() -> HwSpec:
+    """Heads are parts of maps, and 16 rows of weights fit: those of 64 keys of 8 channels."""
+    return _machine(_narrow(_SPLITS))
 
 
 def _machine(text: str) -> HwSpec:

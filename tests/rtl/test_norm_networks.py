@@ -35,6 +35,8 @@ CASES = {
     "before a table": (blocks.network("layer_norm", 13, after="table"), "layer_norm"),
     "of an input": (blocks.network("rms_norm", 13, before="input"), "rms_norm"),
     "attention": (attention_blocks.transformer(5, 12, 2), "softmax"),
+    "turned layers": (attention_blocks.transformer(16, 64, 8), "softmax"),
+    "turned layers by rows": (attention_blocks.windows(3, 16, 64, 4), "softmax"),
     "linear attention": (attention_blocks.divided(12, (3, 5), 2, 4), "divide"),
     "separable attention": (attention_blocks.separable(9, (4, 6)), "softmax"),
     "a map of 121 words": (blocks.network("group_norm", 5, side=11, after="table"), "group_norm"),

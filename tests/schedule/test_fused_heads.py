@@ -26,7 +26,7 @@ CROSS = blocks.cross(40, heads=3)
 MODELS = {
     "heads of one map": (blocks.transformer(24, 24, 3), 2),
     "heads of their own": (CROSS, 2),
-    "windows": (blocks.windows(3, 25, 64, 4), 1),
+    "windows": (blocks.windows(3, 25, 32, 4), 3),
 }
 
 

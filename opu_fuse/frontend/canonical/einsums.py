@@ -27,6 +27,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.qdq import is_dequantize
+from opu_fuse.model.products import has_turned_form
 
 _SPARE = "".join(map(chr, range(0x3B1, 0x3B1 + 16)))
 """Labels assigned to the axes of an ellipsis."""
@@ -47,6 +48,8 @@ def _einsum(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if any(v.dtype is not ir.DataType.FLOAT or quant_of(v) is not None for v in inputs):
         return False  # an integer form would need quantised weights
+    if has_turned_form(node):
+        return False
     terms = _terms(node.attributes.get_string("equation", ""), [len(s) for s in shapes if s])
     if terms is None or any(len({*term}) < len(term) for term in terms):
         return False

@@ -7,7 +7,8 @@
    read as weights. Operands that are no maps are sliced and transposed as the model says, with all
    batch dimensions as rows if the other one permits.
 2. Linear attention with a division: `linear_attention.py`.
-3. What only moves joined results, or is computed of them element by element or for each pixel:
+3. Values of an attention: `turned_layers.py`.
+4. What only moves joined results, or is computed of them element by element or for each pixel:
    `joined_heads.py`. Convolutions of all heads: `mixed_heads.py`.
 """
 
@@ -28,6 +29,7 @@ from opu_fuse.frontend.canonical.joined_heads import (
 )
 from opu_fuse.frontend.canonical.mixed_heads import mix
 from opu_fuse.frontend.canonical.product_operands import Heads, Matrices, located, matrices_of
+from opu_fuse.frontend.canonical.turned_layers import cut_layers, turned_heads
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -52,7 +54,7 @@ _MOVES = ("Reshape", "Transpose")
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    graph, joined = model.graph, Joined()
+    graph, joined, layers = model.graph, Joined(), list[ir.Node]()
     divided = linear_attention.find(graph)
     inner = {node for found in divided.values() for node in found.products}
     rounded = any(META_KEY in v.meta for node in graph for v in node.outputs)
@@ -66,13 +68,14 @@ def run(model: ir.Model) -> bool:
             _arranged(graph, node, whole, found.matrices, swapped=found.swapped)
             changed = True
         elif is_standard(node, "MatMul", "Gemm"):
-            changed |= _decompose(graph, node, joined, rounded=rounded)
+            changed |= _decompose(graph, node, joined, layers, rounded=rounded)
         elif joined and is_standard(node, "Softmax", *ELEMENT_WISE):
             changed |= for_each_head(graph, node, joined)
         elif joined and is_standard(node, "Conv"):
             changed |= mix(graph, node, joined)
         elif joined and is_standard(node, *_MOVES):
             changed |= in_order(graph, node, joined)
+    cut_layers(graph, layers)
     return changed
 
 
@@ -82,8 +85,10 @@ def multiplies_maps(model: ir.Model) -> bool:
     return any(all(constant(v) is None for v in node.inputs[:2]) for node in nodes)
 
 
-def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool) -> bool:
-    """Case 1."""
+def _decompose(
+    graph: ir.Graph, node: ir.Node, joined: Joined, layers: list[ir.Node], *, rounded: bool
+) -> bool:
+    """Case 1. layers: those of which turned layers compute a part; grows."""
     matrices, result = matrices_of(node), node.outputs[0]
     if matrices is None or result.dtype is not ir.DataType.FLOAT:
         return False
@@ -94,12 +99,16 @@ def _decompose(graph: ir.Graph, node: ir.Node, joined: Joined, *, rounded: bool)
     most = MOST_CUT if None in found else MOST_HEADS
     if matrices.head_count > most:
         return False
+    turned = None if rounded else turned_heads(graph, node, matrices, found, joined)
     known = [
         _as_written(node, matrices, i)
         if heads is None
         else _taken(node, heads, i, matrices.row_count, joined)
-        for i, heads in enumerate(found)
+        for i, heads in enumerate(found[:1] if turned else found)
     ]
+    if turned and found[1] is not None:
+        known.append(turned)
+        layers += filter(None, [found[1].map.producer()])
     pairs = list(zip(*known, strict=True))
     swapped = _is_swapped(node, *pairs[0])
     parts = []

@@ -61,6 +61,7 @@ from opu_fuse.frontend.quantization.per_channel_activations import level_channel
 from opu_fuse.frontend.quantization.propagate_qparams import finish_biases, propagate_qparams
 from opu_fuse.frontend.unrounded import split_inputs
 from opu_fuse.model.operator_sets import WEIGHTED
+from opu_fuse.model.products import has_turned_form
 from opu_fuse.quant import META_KEY, QuantParams
 
 _LARGEST_RATIO = 2.0**15
@@ -239,14 +240,15 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
 def _usable(value: ir.Value, params: QuantParams) -> bool:
     """Whether a constant can remain in integers.
 
-    So can weights with scales along their output channels, biases and operands of Add and Mul. All
-    other constants become float.
+    So can weights with scales along their output channels, those of turned layers, biases and
+    operands of Add and Mul. All other constants become float.
     """
     for use in value.uses():
         weight = is_standard(use.node, *WEIGHTED) and use.idx == 1
         if weight and (params.bits == 32 or params.axis not in {None, output_axis(use.node)}):
             return False
-    return all(is_standard(u.node, *WEIGHTED, "Add", "Mul") for u in value.uses())
+    readers = [use.node for use in value.uses()]
+    return all(is_standard(n, *WEIGHTED, "Add", "Mul") or has_turned_form(n) for n in readers)
 
 
 def _is_filter(value: ir.Value) -> bool:

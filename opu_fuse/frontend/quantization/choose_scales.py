@@ -33,7 +33,7 @@ from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_err
 from opu_fuse.model.composites import PERMUTE, SHUFFLE, composites
 from opu_fuse.model.divisions import division
 from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
-from opu_fuse.model.products import is_product, is_turn
+from opu_fuse.model.products import is_product, is_turn, is_turned_layer
 from opu_fuse.process.progress import report
 from opu_fuse.quant import LEAST, QuantParams, covering
 
@@ -155,7 +155,8 @@ def _factors(graph: ir.Graph) -> set[str]:
     """Operands of products of two maps, of turns and of divisions by a channel. They have zero
     point 0: no constant makes up for it.
     """
-    products = (n for n in graph if is_product(n) or is_turn(n) or division(n))
+    kinds = is_product, is_turn, is_turned_layer, division
+    products = (n for n in graph if any(kind(n) for kind in kinds))
     return {v.name or "" for node in products for v in node.inputs if v is not None}
 
 

@@ -56,7 +56,7 @@ from opu_fuse.model.operator_sets import (
     UNMOVED,
 )
 from opu_fuse.model.preprocessing import preprocessing_nodes
-from opu_fuse.model.products import is_product
+from opu_fuse.model.products import is_product, is_turned_layer
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS, NORMS_KEY
 
 _MOVERS = QUANTISED & (UNMOVED | PERMUTES)
@@ -269,7 +269,8 @@ def _is_quantised(node: ir.Node) -> bool:
     arrays = [constant(v) for v in node.inputs if is_standard(node, "Add")]
     if not all(np.isfinite(a).all() for a in arrays if a is not None and a.dtype.kind == "f"):
         return False  # a mask of minus infinity
-    return _is_map(node.outputs[0]) and (node.op_type != "Einsum" or is_product(node))
+    known = node.op_type != "Einsum" or is_product(node) or is_turned_layer(node)
+    return known and _is_map(node.outputs[0])
 
 
 def _is_difference(node: ir.Node) -> bool:
