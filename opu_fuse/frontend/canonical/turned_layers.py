@@ -10,7 +10,7 @@ of convolution and turn at once. Weights have one scale then, and biases would b
 2. A convolution computes no longer what nobody reads: the last channels are cut off.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -146,11 +146,18 @@ def _moved_bias(graph: ir.Graph, node: ir.Node, of: Matrices, bias: np.ndarray |
     return True
 
 
-def cut_layers(graph: ir.Graph, layers: Iterable[ir.Node]) -> None:
+def cut_layers(graph: ir.Graph, layers: Collection[ir.Node]) -> None:
     """Case 2, for these layers. What nobody reads any more is left out."""
+    needed: set[ir.Node] = set()
+    stack = [v.producer() for v in graph.outputs] if layers else []
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in needed:
+            needed.add(node)
+            stack += [v.producer() for v in node.inputs if v is not None]
     for conv in dict.fromkeys(layers):
         result = conv.outputs[0]
-        readers = [use.node for use in result.uses() if _is_read(use.node)]
+        readers = [use.node for use in result.uses() if use.node in needed]
         ranges = [_channels(node) for node in readers]
         if not readers or None in ranges or result.is_graph_output():
             continue
@@ -163,13 +170,6 @@ def cut_layers(graph: ir.Graph, layers: Iterable[ir.Node]) -> None:
                 name = f"{conv.name}/read{number}"
                 conv.replace_input_with(number, add_constant(graph, name, data[:end]))
         result.shape = ir.Shape((1, end, *size))
-
-
-def _is_read(node: ir.Node) -> bool:
-    """Whether anything reads the results of a node, directly or not."""
-    return any(
-        v.is_graph_output() or any(_is_read(use.node) for use in v.uses()) for v in node.outputs
-    )
 
 
 def _channels(node: ir.Node) -> int | None:
