@@ -46,6 +46,7 @@ from opu_fuse.frontend.canonical import (
     space_depth_as_conv,
     split_averages,
     tokens,
+    unfolds,
 )
 from opu_fuse.frontend.editing import is_standard, standard_nodes
 from opu_fuse.frontend.importing.node_names import fix_names
@@ -79,6 +80,7 @@ STEPS: Mapping[str, Step] = {
     "identities": identities.run,  # first: other steps match adjacent operators
     "group_norms": group_norms.run,  # before views: it matches Reshapes
     "einsums": einsums.run,  # before the steps that convert its results
+    "unfolds": unfolds.run,  # before the steps that move Reshapes and Transposes
     "preprocessing": image_channels.run,  # before the steps that rewrite its Slices
     "lines": lift_1d.run,  # before pools: they expect images
     "pools": _pools_step,  # before the steps that write shapes: it may correct them
