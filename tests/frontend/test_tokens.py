@@ -197,3 +197,60 @@ def test_a_dense_layer_after_a_norm_that_stays_is_a_convolution(
     )
     kinds = [n.op_type for n in canonical(model).graph if n.op_type not in VIEWS]
     assert kinds == ["LayerNormalization", "Conv"]
+
+
+TURNED = "c = Conv (x, w) t = Transpose <perm = [0, 2, 3, 1]> (c)"
+OF_ROWS = {
+    "a batch normalisation of rows": (
+        "float[N, C] y",
+        (
+            f"{TURNED} r = Reshape (t, rows) "
+            "n = BatchNormalization (r, scale, shift, mean, variance) y = Relu (n)"
+        ),
+        "Conv Relu",
+    ),
+    "a mean of tokens": (
+        "float[N, C] y",
+        (
+            f"{TURNED} r = Reshape (t, tokens) m = ReduceMean <axes = [1], keepdims = 0> (r) "
+            "y = Relu (m)"
+        ),
+        "Conv GlobalAveragePool Relu",
+    ),
+    "a mean of tokens that remain": (
+        "float[N, M, C] y",
+        f"{TURNED} r = Reshape (t, tokens) m = ReduceMean <axes = [1]> (r) y = Relu (m)",
+        "Conv GlobalAveragePool Relu",
+    ),
+    "a mean of a map that was last": (
+        "float[N, C] y",
+        (
+            f"{TURNED} r = Reshape (t, tokens) s = Relu (r) i = Reshape (s, image) "
+            "f = Transpose <perm = [0, 3, 1, 2]> (i) m = ReduceMean <axes = [2, 3], keepdims = 0> (f) "
+            "y = Relu (m)"
+        ),
+        "Conv Relu GlobalAveragePool Relu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_statistics_of_rows_of_tokens_are_those_of_the_map(
+    name: str, onnx_text: Text, canonical: Canonical
+):
+    result, nodes, expected = OF_ROWS[name]
+    known = {
+        "w": normal(5, 4, 1, 1),
+        "rows": np.array([6, 5]),
+        "tokens": np.array([1, 6, 5]),
+        "image": np.array([1, 3, 2, 5]),
+        **{what: normal(5) for what in ("scale", "shift", "mean")},
+        "variance": np.square(normal(5)) + np.float32(0.1),
+    }
+    words = nodes.replace(",", " ").replace("(", " ").replace(")", " ").split()
+    constants = {name: data for name, data in known.items() if name in words}
+    model = canonical(
+        onnx_text(f"g (float[1, 4, 3, 2] x) => ({result}) {{ {nodes} }}", **constants)
+    )
+    kinds = [node.op_type for node in model.graph if node.op_type not in VIEWS]
+    assert " ".join(kinds) == expected

@@ -145,6 +145,8 @@ _CROPS = frozenset({"early_crops", "crop_passes"})
 """Not before products: their operands are maps of all pixels then, which a crop would not leave.
 And not before crops whose Concat joins later, when its channels are first.
 """
+_SUMS = frozenset({"sums"})
+"""Not before transposes, if pixels of a channels-last map are reduced, which is a pool."""
 _RESIZES = frozenset({"resized_branches", "resizes"})
 """Not before views, if linear Resizes are joined: tokens of projections become maps."""
 
@@ -173,10 +175,16 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
 
 def _later(model: ir.Model) -> frozenset[str]:
     """Rewrites that wait until the model has its canonical form."""
-    crops = products.multiplies_maps(model) or _joins_pieces(model)
-    return frozenset().union(
-        _CROPS if crops else (), _RESIZES if resized_branches.joins_resized(model) else ()
-    )
+    waiting = {
+        _CROPS: products.multiplies_maps(model) or _joins_pieces(model),
+        _RESIZES: resized_branches.joins_resized(model),
+        _SUMS: any(map(_reduces_pixels, standard_nodes(model.graph, "ReduceMean"))),
+    }
+    return frozenset().union(*(steps for steps, waits in waiting.items() if waits))
+
+
+def _reduces_pixels(node: ir.Node) -> bool:
+    return pools.reduced_axes(node) == frozenset({1, 2})
 
 
 def _joins_pieces(model: ir.Model) -> bool:

@@ -102,9 +102,11 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
     x, result, axes_reduced = node.inputs[0], node.outputs[0], reduced_axes(node)
     if x is None or axes_reduced is None or x.dtype is not ir.DataType.FLOAT:
         return False
-    order, x = before_transpose(x)
-    remaining_axes = [source for axis, source in enumerate(order) if axis not in axes_reduced]
-    size, target = static_shape(x), static_shape(result)
+    order, source = before_transpose(x)
+    remaining_axes = [axis for number, axis in enumerate(order) if number not in axes_reduced]
+    if remaining_axes == [0, 3]:  # of a channels-last map; its Transpose has channels first
+        source, remaining_axes = x, [0, 1]
+    x, size, target = source, static_shape(source), static_shape(result)
     if remaining_axes not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
         return False
     shape = tuple([n if axis in remaining_axes else 1 for axis, n in enumerate(size)])

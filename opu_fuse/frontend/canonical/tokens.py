@@ -18,6 +18,9 @@ pass in graph order moves them past all.
 6. A Transpose of (1, n, c) or (1, c, n) from or to such an image, which a Reshape makes of it:
    it becomes one of the image. So does one of the pixels of a map (1, c, h, w) before a
    Concat with constants (a class token).
+7. BatchNormalization of tokens (n, c) that a Reshape made of a channels-last map: one of the map
+   with channels first.
+8. ReduceMean of such tokens (1, n, c): one of the rows and columns of the map.
 """
 
 import math
@@ -28,6 +31,7 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.canonical import dense_to_conv1x1, norms
 from opu_fuse.frontend.canonical.dense import is_final
+from opu_fuse.frontend.canonical.pools import reduced_axes
 from opu_fuse.frontend.canonical.token_images import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -40,7 +44,9 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_after,
+    insert_before,
     is_standard,
+    move_before,
     operand,
     quant_of,
     reshape_before,
@@ -50,7 +56,8 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS, SELECTS
 
-_CASES = (*ELEMENT_WISE, *NORMS, *SELECTS, "Concat", "Gemm", "MatMul", "Transpose")
+_OTHERS = ("BatchNormalization", "Concat", "Gemm", "MatMul", "ReduceMean", "Transpose")
+_CASES = (*ELEMENT_WISE, *NORMS, *SELECTS, *_OTHERS)
 
 
 def run(model: ir.Model) -> bool:
@@ -72,6 +79,10 @@ def run(model: ir.Model) -> bool:
             changed |= _transpose(graph, node)  # Case 6
         elif is_standard(node, "Concat"):
             changed |= _join(graph, node)  # Case 5
+        elif is_standard(node, "BatchNormalization"):
+            changed |= _batch_norm(graph, node)  # Case 7
+        elif is_standard(node, "ReduceMean"):
+            changed |= _mean(graph, node)  # Case 8
         else:
             changed |= _parts(graph, node)  # Case 4
     return changed
@@ -85,6 +96,44 @@ def _waits(node: ir.Node) -> bool:
     has_vector = bias is not None and math.prod(bias.shape[:-1]) == 1
     known = weight is not None and (operand(node, 2) is None or has_vector)
     return known and not node.attributes.get_int("transA", 0)
+
+
+def _batch_norm(graph: ir.Graph, node: ir.Node) -> bool:
+    """Case 7."""
+    x, result = node.inputs[0], node.outputs[0]
+    source, shape = map_of(x), static_shape(x)
+    size = static_shape(source)
+    if source is None or size is None or shape is None or len(shape) != 2 or _is_held(result):
+        return False
+    node.replace_input_with(0, source)
+    reshape_after(graph, node, source)
+    first = [size[axis] for axis in CHANNELS_FIRST]
+    name, perm = f"{node.name}/first", {"perm": CHANNELS_FIRST}
+    turned = move_before(node, "Transpose", [source], perm, name=name, shape=first)
+    node.replace_input_with(0, turned)
+    name, perm = f"{node.name}/last", {"perm": CHANNELS_LAST}
+    insert_after(node, node.outputs[0], "Transpose", (), perm, name=name, shape=first)
+    return True
+
+
+def _mean(graph: ir.Graph, node: ir.Node) -> bool:
+    """Case 8."""
+    x, target = node.inputs[0], static_shape(node.outputs[0])
+    source, shape = map_of(x), static_shape(x)
+    if source is None or target is None or shape is None or len(shape) != 3 or shape[0] != 1:
+        return False
+    if reduced_axes(node) != frozenset({1}):
+        return False
+    quant, name = quant_of(node.outputs[0]), f"{node.name}/pixels"
+    attributes, inputs = {"keepdims": 0}, [source]
+    if operand(node, 1) is None:
+        attributes |= {"axes": (1, 2)}
+    else:
+        inputs.append(add_constant(graph, f"{node.name}/axes", np.array([1, 2])))
+    row = (1, shape[2])
+    made = insert_before(node, "ReduceMean", inputs, attributes, name=name, shape=row, quant=quant)
+    rewrite(node, "Reshape", [made, add_constant(graph, f"{node.name}/shape", np.array(target))])
+    return True
 
 
 def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
