@@ -10,7 +10,7 @@ import pytest
 import opu_fuse
 from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.frontend.qdq_reference import session
-from opu_fuse.frontend.quantization.rotate import rotation
+from opu_fuse.frontend.quantization.rotate import _after, rotation
 from opu_fuse.sim.compare.runs import check
 from opu_fuse.sim.engine import run
 from tests.frontend.conftest import parse
@@ -123,3 +123,16 @@ def test_a_rotated_program_has_onnx_runtimes_bits(data: Arrays):
     sample = {"x": data["x"][0]}
     result = run(program.bundle, program.hw, sample, capture=True)
     assert check(program.bundle, sample, result).passed
+
+
+def test_the_copy_of_a_value_comes_before_all_its_readers():
+    text = "g (float[1,4,2,2] x) => (float[1,4,2,2] y) { a = Relu(x) b = Sigmoid(x) y = Add(a, b) }"
+    model = ir.from_proto(parse(text))
+    first, other, _ = model.graph
+    x = first.inputs[0]
+    assert x is not None
+    first.replace_input_with(0, other.outputs[0])
+    first.replace_input_with(0, x)  # the last use now
+    copy = _after(x)
+    assert [node.op_type for node in model.graph] == ["Conv", "Relu", "Sigmoid", "Add"]
+    assert first.inputs[0] is other.inputs[0] is copy

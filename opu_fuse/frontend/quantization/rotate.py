@@ -187,7 +187,10 @@ def _is_pixelwise(node: ir.Node) -> bool:
 def _after(value: ir.Value) -> ir.Value:
     """The result of a convolution with the unit matrix that all readers of a value read."""
     uses = list(value.uses())
-    copy = _unit(uses[0].node, value, f"{value.name}/rotated")
+    graph, readers = uses[0].node.graph, {use.node for use in uses}
+    assert graph is not None
+    first = next(node for node in graph if node in readers)  # uses are in any order
+    copy = _unit(first, value, f"{value.name}/rotated")
     for use in uses:
         use.node.replace_input_with(use.idx, copy)
     return copy
