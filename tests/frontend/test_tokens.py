@@ -226,8 +226,8 @@ OF_ROWS = {
         "float[N, C] y",
         (
             f"{TURNED} r = Reshape (t, tokens) s = Relu (r) i = Reshape (s, image) "
-            "f = Transpose <perm = [0, 3, 1, 2]> (i) m = ReduceMean <axes = [2, 3], keepdims = 0> (f) "
-            "y = Relu (m)"
+            "f = Transpose <perm = [0, 3, 1, 2]> (i) "
+            "m = ReduceMean <axes = [2, 3], keepdims = 0> (f) y = Relu (m)"
         ),
         "Conv Relu GlobalAveragePool Relu",
     ),
