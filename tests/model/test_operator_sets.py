@@ -149,6 +149,7 @@ DISPATCH = {
     ("frontend/canonical/products.py", "_MOVES"): "what its rule removes in a chain",
     ("frontend/canonical/sink_transposes.py", "_DEFAULT_AXIS"): VALUE,
     ("frontend/canonical/tokens.py", "_CASES"): "the operators of its cases",
+    ("frontend/canonical/unfolds.py", "_CASES"): RULE,
     ("host/build/linalg/pointwise.py", "POINTWISE"): RULE,
     ("host/build/linalg/views.py", "VIEWS"): RULE,
     ("host/build/steps/bodies.py", "_SIZES"): "what shape inference answers",

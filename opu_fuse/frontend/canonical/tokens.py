@@ -56,8 +56,10 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS, SELECTS
 
-_OTHERS = ("BatchNormalization", "Concat", "Gemm", "MatMul", "ReduceMean", "Transpose")
-_CASES = (*ELEMENT_WISE, *NORMS, *SELECTS, *_OTHERS)
+_CASES = (
+    *(*ELEMENT_WISE, *NORMS, *SELECTS),
+    *("BatchNormalization", "Concat", "Gemm", "MatMul", "ReduceMean", "Transpose"),
+)
 
 
 def run(model: ir.Model) -> bool:

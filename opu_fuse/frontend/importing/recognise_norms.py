@@ -55,11 +55,12 @@ def spells_rms(graph: onnx.GraphProto) -> bool:
         square = producers.get(node.input[0]) if node.op_type == "ReduceMean" else None
         if node.op_type in _RMS_OPERATORS:
             return True
-        if square is not None and square.op_type in {"Mul", "Pow"}:
-            base = producers.get(square.input[0])
-            squared = square.op_type == "Pow" or square.input[0] == square.input[1]
-            if squared and (base is None or base.op_type != "Sub"):
-                return True
+        if square is None:
+            continue
+        base, is_product = producers.get(square.input[0]), square.op_type == "Mul"
+        is_square = is_product and square.input[0] == square.input[1]
+        if (is_square or square.op_type == "Pow") and (base is None or base.op_type != "Sub"):
+            return True
     return False
 
 
