@@ -222,6 +222,11 @@ OF_ROWS = {
         f"{TURNED} r = Reshape (t, tokens) m = ReduceMean <axes = [1]> (r) y = Relu (m)",
         "Conv GlobalAveragePool Relu",
     ),
+    "a mean of a map with channels last": (
+        "float[N, C] y",
+        "r = Reshape (x, image) m = ReduceMean <axes = [1, 2], keepdims = 0> (r) y = Relu (m)",
+        "ReduceMean Relu",
+    ),
     "a mean of a map that was last": (
         "float[N, C] y",
         (
@@ -243,7 +248,7 @@ def test_statistics_of_rows_of_tokens_are_those_of_the_map(
         "w": normal(5, 4, 1, 1),
         "rows": np.array([6, 5]),
         "tokens": np.array([1, 6, 5]),
-        "image": np.array([1, 3, 2, 5]),
+        "image": np.array([1, 3, 2, -1]),
         **{what: normal(5) for what in ("scale", "shift", "mean")},
         "variance": np.square(normal(5)) + np.float32(0.1),
     }

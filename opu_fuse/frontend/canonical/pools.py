@@ -104,8 +104,8 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
         return False
     order, source = before_transpose(x)
     remaining_axes = [axis for number, axis in enumerate(order) if number not in axes_reduced]
-    if remaining_axes == [0, 3]:  # of a channels-last map; its Transpose has channels first
-        source, remaining_axes = x, [0, 1]
+    if remaining_axes == [0, 3] and axes_reduced == frozenset({2, 3}):
+        source, remaining_axes = x, [0, 1]  # the Transpose put channels first
     x, size, target = source, static_shape(source), static_shape(result)
     if remaining_axes not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
         return False
