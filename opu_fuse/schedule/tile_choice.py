@@ -249,9 +249,12 @@ def tile(
     if misfits:
         return tuple(misfits)
     co_scheduled = _co_schedule(dfg, partition, segments, planned, hw)
-    for index in co_scheduled.values():
+    for partner, index in [*co_scheduled.items()]:
         (part,) = planned[index]
         chosen = _tile_of(part.layer.name, part.shape, hw, cache, co_scheduled=True)
+        if chosen[0].whole_buffers or planned[partner][0].tile.whole_buffers:
+            del co_scheduled[partner]  # both would need the same banks
+            continue
         planned[index] = (with_tile(part.layer, part.maps, hw, part.weights, *chosen),)
     segments = tuple(pair_co_scheduled(s, co_scheduled) for s in segments)
     uses = tensor_uses(dfg, layers, segments, hw, layout, co_scheduled.values())

@@ -156,7 +156,8 @@ def _wait_for_norm(shape: Shape, hw: HwSpec, cols: int) -> int:
 def choose_tile(
     name: str, shape: Shape, hw: HwSpec, *, co_scheduled: bool = False
 ) -> tuple[Tile, Estimate]:
-    """The fit of the lowest rank. co_scheduled: another group's tiles are interleaved with its own.
+    """The fit of the lowest rank. co_scheduled: another group's tiles are interleaved with its own,
+    so that tiles which need whole buffers come last.
 
     Raises DoesNotFit, with the smallest gap seen, when no tile fits.
     """
@@ -170,6 +171,8 @@ def choose_tile(
             fits.append(c)
         elif nearest is None or c.why.gap < nearest.gap or shape.passes:
             nearest = c.why  # of a norm the smallest: a larger buffer for others does not help
+    if co_scheduled:
+        fits = [fit for fit in fits if not fit.tile.whole_buffers] or fits
     best = min(fits, key=lambda c: c.rank(co_scheduled=co_scheduled), default=None)
     if best is None:
         assert nearest is not None
