@@ -87,6 +87,13 @@ def test_windows_are_rows_and_cost_no_group_of_their_own():
     assert ["matmul", "add", "softmax"] in [[o.op for o in g.ops] for g in many.bundle.groups]
 
 
+def test_softmaxes_that_need_whole_buffers_are_not_co_scheduled():
+    """Those of 64 windows after a mask would fit one bank of results; their partners need two."""
+    program, _, checked = run(blocks.windows(64, 49, 96, 3, masked=True), "opu-1024a")
+    assert ["add", "softmax"] in [[o.op for o in g.ops] for g in program.bundle.groups]
+    assert checked.passed
+
+
 def test_passes_of_small_windows_are_predicted_with_the_wait_for_their_parameters():
     hw = load_hw("opu-1024a")
     bundle = opu_fuse.compile(blocks.windows(16, 7, 10, 2), hw).bundle
