@@ -1,6 +1,4 @@
-"""Tile a whole model: lower groups to layers, choose their tiles, and co-schedule pools with
-array-bound groups.
-"""
+"""Tile a whole model: lower groups to layers, choose their tiles, and co-schedule some of them."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
@@ -252,10 +250,10 @@ def tile(
     for partner, index in [*co_scheduled.items()]:
         (part,) = planned[index]
         chosen = _tile_of(part.layer.name, part.shape, hw, cache, co_scheduled=True)
-        if chosen[0].whole_buffers or planned[partner][0].tile.whole_buffers:
+        if chosen[0].whole_buffers:
             del co_scheduled[partner]  # both would need the same banks
-            continue
-        planned[index] = (with_tile(part.layer, part.maps, hw, part.weights, *chosen),)
+        else:
+            planned[index] = (with_tile(part.layer, part.maps, hw, part.weights, *chosen),)
     segments = tuple(pair_co_scheduled(s, co_scheduled) for s in segments)
     uses = tensor_uses(dfg, layers, segments, hw, layout, co_scheduled.values())
     return Tiling(
@@ -301,12 +299,11 @@ def _co_schedule(
     """Group -> co-scheduled group; layers of several phases are never co-scheduled."""
     single = {g: parts[0] for g, parts in planned.items() if len(parts) == 1}
     idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
-    busy = {g: p.estimate for g, p in single.items() if p.layer.shape.array and p.pieces > 1}
-    co_scheduled: dict[int, int] = {}
-    for segment in segments:
-        order = [step.group for step in segment.steps if step.group is not None]
-        co_scheduled |= find_co_scheduled(dfg, members(partition), order, idle, busy, hw)
-    return co_scheduled
+    divided = {g: p for g, p in single.items() if not p.tile.whole_buffers}
+    busy = {g: p.estimate for g, p in divided.items() if p.layer.shape.array and p.pieces > 1}
+    orders = ([t.group for t in s.steps if t.group is not None] for s in segments)
+    found = (find_co_scheduled(dfg, members(partition), each, idle, busy, hw) for each in orders)
+    return {group: other for pairs in found for group, other in pairs.items()}
 
 
 def stored_layer(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
