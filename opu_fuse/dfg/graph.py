@@ -243,6 +243,11 @@ class Dfg(Struct, frozen=True, kw_only=True, dict=True):
         """
         return self._bases[index]
 
+    def producer(self, index: int) -> int:
+        """The node that computes a value: of one of several results, their operator."""
+        node = self[index]
+        return node.operands[0] if node.kind is Kind.TUPLE_GET else index
+
     def read_by_products(self, index: int) -> bool:
         """Whether a product of two maps reads a value, or what other operators make of its lanes,
         so that its unused lanes have to be zero. Turned layers multiply these by zeros.

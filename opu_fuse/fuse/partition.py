@@ -144,13 +144,12 @@ def views_of_groups(dfg: Dfg, partition: Partition) -> frozenset[int]:
     runs on the host.
     """
     on_host = {op.node for op in partition.host}
-    found: set[int] = set()
-    for node in on_host:
-        base = dfg.base(node)
-        producer = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
-        if dfg[node].is_virtual and dfg[producer].kind is Kind.CALL and producer not in on_host:
-            found.add(node)
-    return frozenset(found)
+    producers = {node: dfg.producer(dfg.base(node)) for node in on_host}
+    return frozenset(
+        node
+        for node, producer in producers.items()
+        if dfg[producer].kind is Kind.CALL and producer not in on_host
+    )
 
 
 def members(partition: Partition) -> list[list[int]]:

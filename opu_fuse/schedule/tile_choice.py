@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.pre_array import rescales
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.coschedule import find_co_scheduled
@@ -322,8 +322,7 @@ def _is_alias(
     before the map is written to DRAM.
     """
     base = dfg.base(node)
-    producer = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
-    return base in stored and producer not in on_host
+    return base in stored and dfg.producer(base) not in on_host
 
 
 def _tile_of(

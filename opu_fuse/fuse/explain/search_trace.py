@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from opu_fuse.dfg.graph import Kind, Node
+from opu_fuse.dfg.graph import Node
 from opu_fuse.fuse.explain.boundaries import host_operand, joined_other
 from opu_fuse.fuse.explain.remedies import operator_refusal
 from opu_fuse.fuse.matching.context import MatchContext, data_operands
@@ -146,7 +146,7 @@ def _attempts(context: MatchContext, partition: Partition, node: Node) -> Iterat
     place_of = {m.node: (g, i) for g in partition.groups for i, m in enumerate(g.matches)}
     cuts = {b.source: b.why for b in partition.boundaries if b.target == node.index}
     longest = levels(context.dfg)
-    sources = dict.fromkeys(_producer(context, i) for i in data_operands(context.dfg, node))
+    sources = dict.fromkeys(context.dfg.producer(i) for i in data_operands(context.dfg, node))
     joined = False
     for source in sorted(sources, key=lambda i: (longest[i], i), reverse=True):
         if source not in place_of:
@@ -185,11 +185,6 @@ def _attempt_after(
         trials=tuple(trials(context, before.state, node)) if searched else (),
         why=cut,
     )
-
-
-def _producer(context: MatchContext, index: int) -> int:
-    node = context.dfg[index]
-    return node.operands[0] if node.kind is Kind.TUPLE_GET else index
 
 
 def _from_memory(context: MatchContext, partition: Partition, source: int) -> Refusal:

@@ -84,8 +84,7 @@ def known_shape(context: MatchContext, node: Node) -> Words | None:
 def _first_without_shape(dfg: Dfg, node: Node) -> Node:
     """The operator from which the unknown shape of a node comes: its operands have known shapes."""
     while True:
-        operands = (dfg[i] for i in node.operands)
-        producers = (dfg[n.operands[0]] if n.kind is Kind.TUPLE_GET else n for n in operands)
+        producers = (dfg[dfg.producer(i)] for i in node.operands)
         unknown = (n for n in producers if n.ir_node and _without_shape(n.ir_node.outputs))
         if (found := next(unknown, None)) is None:
             return node
