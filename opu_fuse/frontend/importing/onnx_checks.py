@@ -33,7 +33,8 @@ class Findings(Struct, frozen=True, kw_only=True):
     shapes: waits for shape inference and returns the types of all node results, as far as they can
     be inferred. Call it once.
     declared: types that the file declares for inner values and outputs.
-    converted: the model without weights at TARGET_OPSET (`take`); None if it was not older.
+    converted: the model without weights at a newer opset (`take`, `_upgraded`); None if it keeps
+    its own.
     """
 
     shapes: Callable[[], Shapes]
@@ -122,8 +123,8 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
-    """The serialised model at TARGET_OPSET, or at that of norms that it spells out; empty if it is
-    not older.
+    """The serialised model at TARGET_OPSET, or at that of RMSNorms that it spells out; empty if it
+    is not older.
     """
     with complaints():
         if not all(o.type.tensor_type.HasField("shape") for o in proto.graph.output):
@@ -131,27 +132,25 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
             proto = onnx.shape_inference.infer_shapes(proto)
         onnx.checker.check_model(proto)
     opset = opset_of(proto)
-    if opset is None or opset >= TARGET_OPSET:
-        is_older = opset is not None and opset < RMS_OPSET
-        return _for_rms(proto) if is_older and spells_rms(proto.graph) else b""
+    has_rms = opset is not None and opset < RMS_OPSET and spells_rms(proto.graph)
+    if opset is None or (opset >= TARGET_OPSET and not has_rms):
+        return b""
     if proto.functions:  # the converter does not convert functions
         _share_opsets(proto)
         proto = onnx.inliner.inline_local_functions(proto)
-    check_modes(proto, where, opset)
-    proto = _converted(proto, where, opset)
-    restore_semantics(proto, where, opset)
-    return proto.SerializeToString()
+    if opset < TARGET_OPSET:
+        check_modes(proto, where, opset)
+        proto = _converted(proto, where, opset)
+        restore_semantics(proto, where, opset)
+    return (_with_rms(proto) if has_rms else proto).SerializeToString()
 
 
-def _for_rms(proto: onnx.ModelProto) -> bytes:
-    """The serialised model at RMS_OPSET; empty if it has functions or onnx cannot convert it."""
-    if proto.functions:
-        return b""
+def _with_rms(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model at RMS_OPSET; as it is if onnx cannot convert it."""
     try:
-        newer = onnx.version_converter.convert_version(proto, RMS_OPSET)
+        return onnx.version_converter.convert_version(proto, RMS_OPSET)
     except Exception:  # noqa: BLE001  its C++ code raises exceptions of many types
-        return b""
-    return newer.SerializeToString()
+        return proto
 
 
 def _share_opsets(proto: onnx.ModelProto) -> None:
