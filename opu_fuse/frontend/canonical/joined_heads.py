@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.canonical.element_order import Source, sources
+from opu_fuse.frontend.canonical.token_images import CHANNELS_FIRST
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -53,18 +54,14 @@ def for_each_head(graph: ir.Graph, node: ir.Node, joined: Joined) -> bool:
     mask = _for_all_heads(node, masks[0], source, parts) if is_masked else None
     if len(computed) > 1 and mask is None:
         return False
-    others = [None if v in computed else _in_place(graph, v, source) for v in node.inputs]
+    others = [mask if v in masks else _in_place(graph, v, source) for v in node.inputs]
     attributes = values_of(node) | ({"axis": 1} if softmax else {})
     parts_made, first = [], 0
     for number, part in enumerate(parts):
         shape = size_of(part)
         span = slice(first, first + shape[1])
         inputs = [
-            part
-            if v is scores
-            else mask
-            if v in masks
-            else _sliced(graph, other, span, f"{node.name}/{number}")
+            part if v is scores else _sliced(graph, other, span, f"{node.name}/{number}")
             for v, other in zip(node.inputs, others, strict=True)
         ]
         name = f"{node.name}/{number}"
@@ -136,9 +133,8 @@ def _for_all_heads(
     if one.shape[2:] == (1, 1):
         return reshape_before(node, other, one.shape, name=name)
     rows = reshape_before(node, other, pixels.shape, name=f"{name}/rows")
-    return move_before(
-        node, "Transpose", [rows], {"perm": (0, 3, 1, 2)}, name=name, shape=one.shape
-    )
+    perm = {"perm": CHANNELS_FIRST}
+    return move_before(node, "Transpose", [rows], perm, name=name, shape=one.shape)
 
 
 def _in_order_of(source: Source, data: np.ndarray) -> np.ndarray:
@@ -150,7 +146,7 @@ def _in_order_of(source: Source, data: np.ndarray) -> np.ndarray:
 
 
 def _in_place(graph: ir.Graph, value: ir.Value | None, source: Source) -> ir.Value | None:
-    """A constant operand in the order of the joined map; scalars as they are."""
+    """A constant operand in the order of the joined map; scalars and computed ones as they are."""
     data = constant(value)
     if data is None or value is None or data.size == 1:
         return value
@@ -158,7 +154,7 @@ def _in_place(graph: ir.Graph, value: ir.Value | None, source: Source) -> ir.Val
 
 
 def _sliced(graph: ir.Graph, value: ir.Value | None, span: slice, name: str) -> ir.Value | None:
-    """The channels of a constant for one head; scalars as they are."""
+    """The channels of a constant for one head; scalars and computed operands as they are."""
     data = constant(value)
     if data is None or value is None or data.size == 1:
         return value

@@ -107,6 +107,8 @@ def _batch_norm(graph: ir.Graph, node: ir.Node) -> bool:
     size = static_shape(source)
     if source is None or size is None or shape is None or len(shape) != 2 or _is_held(result):
         return False
+    if len(node.outputs) > 1:
+        return False
     node.replace_input_with(0, source)
     reshape_after(graph, node, source)
     first = [size[axis] for axis in CHANNELS_FIRST]

@@ -37,7 +37,7 @@ FAR = -(2.0**14)
 
 
 def may_be_masks(model: ir.Model) -> bool:
-    """Whether a model has operators that only these forms need."""
+    """Whether a model has scores: what else is masked remains as it is."""
     return any(is_standard(node, "Softmax") for node in model.graph)
 
 
@@ -69,23 +69,30 @@ def _as_sum(graph: ir.Graph, node: ir.Node) -> bool:
     lowest = [_is_lowest(value) for value in choices]
     if lowest.count(True) != 1 or result.dtype != ir.DataType.FLOAT:
         return False
-    chosen = choices[lowest.index(False)]
-    if chosen is None or is_dequantize(chosen.producer()):
+    passed = choices[lowest.index(False)]
+    if passed is None or is_dequantize(passed.producer()):
         return False
-    if constant(chosen) is None:
-        is_score = static_shape(chosen) == static_shape(result) and _softmaxes_of(node)
-        mask = _mask(graph, node, lowest) if is_score else None
-        if mask is not None:
-            rewrite(node, "Add", [chosen, mask])
-        return mask is not None
-    sums = [use.node for use in result.uses() if is_standard(use.node, "Add")]
-    sums = [total for total in dict.fromkeys(sums) if _softmaxes_of(total)]
-    mask = _mask(graph, node, lowest) if sums and np.any(constant(chosen)) else None
+    if constant(passed) is not None:
+        return _with_bias(graph, node, passed, lowest)
+    if static_shape(passed) != static_shape(result) or not _softmaxes_of(node):
+        return False
+    mask = _mask(graph, node, lowest)
+    if mask is not None:
+        rewrite(node, "Add", [passed, mask])
+    return mask is not None
+
+
+def _with_bias(graph: ir.Graph, node: ir.Node, bias: ir.Value, lowest: Sequence[bool]) -> bool:
+    """Case 1 for a constant that is added to scores."""
+    result = node.outputs[0]
+    readers = dict.fromkeys(use.node for use in result.uses())
+    sums = [reader for reader in readers if is_standard(reader, "Add") and _softmaxes_of(reader)]
+    mask = _mask(graph, node, lowest) if sums and np.any(constant(bias)) else None
     for total in sums if mask is not None else ():
         shape, name = static_shape(total.outputs[0]), f"{total.name}/bias"
         scores = total.inputs[total.inputs[0] is result]
         assert shape is not None
-        biased = insert_before(total, "Add", [scores, chosen], name=name, shape=shape)
+        biased = insert_before(total, "Add", [scores, bias], name=name, shape=shape)
         rewrite(total, "Add", [biased, mask])
     return mask is not None
 
@@ -93,32 +100,32 @@ def _as_sum(graph: ir.Graph, node: ir.Node) -> bool:
 def _mask(graph: ir.Graph, node: ir.Node, lowest: Sequence[bool]) -> ir.Value | None:
     """What a Where adds to what it passes: 0 or the lowest number; None if its shape is unknown."""
     numbers = [np.finfo(np.float32).min if low else np.float32(0) for low in lowest]
-    chosen = operand(node, 0)
-    while chosen is not None and (before := chosen.producer()) is not None:
+    condition = operand(node, 0)
+    while condition is not None and (before := condition.producer()) is not None:
         if is_standard(before, "Not"):
             numbers.reverse()
         elif not is_standard(before, "Expand"):  # the sum repeats the mask
             break
-        chosen = operand(before, 0)
-    name, size = f"{node.name}/mask", static_shape(chosen)
-    if chosen is None or size is None:
+        condition = operand(before, 0)
+    name, size = f"{node.name}/mask", static_shape(condition)
+    if condition is None or size is None:
         return None
-    known = constant(chosen)
+    known = constant(condition)
     if known is not None:
         return add_constant(graph, name, np.where(known, *numbers))
     both = [add_constant(graph, f"{name}/{i}", np.array(n)) for i, n in enumerate(numbers)]
-    return insert_before(node, "Where", [chosen, *both], name=name, shape=size)
+    return insert_before(node, "Where", [condition, *both], name=name, shape=size)
 
 
 def _bounded(graph: ir.Graph, node: ir.Node, softmaxes: Sequence[ir.Node]) -> bool:
     """Case 2. Rows of which all is masked remain as they are."""
     shape, changed = static_shape(node.outputs[0]), False
+    axes = {softmax.attributes.get_int("axis", -1) for softmax in softmaxes}
     for index, value in enumerate(node.inputs):
         data = constant(value)
         if value is None or data is None or shape is None or data.dtype != np.float32:
             continue
         masked = np.broadcast_to(data <= LOWEST, shape)
-        axes = {softmax.attributes.get_int("axis", -1) for softmax in softmaxes}
         if masked.any() and not any(masked.all(axis=axis).any() for axis in axes):
             bounded = np.where(data <= LOWEST, np.float32(FAR), data)
             node.replace_input_with(index, add_constant(graph, f"{value.name}/bounded", bounded))
