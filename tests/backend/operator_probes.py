@@ -107,6 +107,20 @@ PROBES: tuple[Probe, ...] = (
         inputs="float[8,8,1,1] w3",
         others=("avg_pool", "conv"),
     ),
+    Probe(
+        "Mul",
+        "a computed channel (spatial attention)",
+        "c = Conv (a, w3) b = Mul (a, c)",
+        inputs="float[1,8,1,1] w3",
+        others=("conv",),
+    ),
+    Probe(
+        "Mul",
+        "a computed value per channel and row (coordinate attention)",
+        "m = ReduceMean <axes = [3]> (a) c = Conv (m, w3) b = Mul (a, c)",
+        inputs="float[8,8,1,1] w3",
+        others=("avg_pool", "conv"),
+    ),
     Probe("Mul", "x · sigmoid(x) and its like", "s = Sigmoid (a) b = Mul (a, s)"),
     Probe("Div", "by a constant, after a layer", "b = Div (a, k)", inputs="float[8,1,1] k"),
     # Layers.
@@ -202,6 +216,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("ReduceMean", "over rows, columns or both", "b = ReduceMean <axes = [2, 3]> (a)"),
     Probe("ReduceMean", "over channels", "b = ReduceMean <axes = [1]> (a)", channels=1),
     Probe("ReduceMax", "over rows, columns or both", "b = ReduceMax <axes = [2, 3]> (a)"),
+    Probe("ReduceMax", "over channels", "b = ReduceMax <axes = [1]> (a)", channels=1),
     Probe(
         "ReduceSum",
         "over channels, rows or columns",
