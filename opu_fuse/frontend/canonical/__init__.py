@@ -48,6 +48,7 @@ from opu_fuse.frontend.canonical import (
     space_depth_as_conv,
     spatial_gates,
     split_averages,
+    stacked_maps,
     tokens,
     unfolds,
 )
@@ -104,6 +105,7 @@ STEPS: Mapping[str, Step] = {
 }
 REWRITES: Mapping[str, Step] = {
     "channel_convs": channel_convs.run,  # after views: a line is a map of one row
+    "stacks": stacked_maps.run,  # after views: all of them are Reshapes then
     "branches": pools_before_concat.run,  # after padding: pools have their pads
     "layers_of_maps": layers_of_maps.run,  # after views: convolutions read (1, c, 1, n)
     "resized_branches": resized_branches.run,  # before resizes: it matches linear ones
