@@ -34,7 +34,7 @@ from opu_fuse.model.operator_sets import VIEWS
 from opu_fuse.quant import META_KEY
 
 _IMAGE = 4
-"""Axes of an image."""
+"""Axes of an image, (1, c, h, w) or (1, h, w, c)."""
 
 
 def run(model: ir.Model) -> bool:
@@ -130,8 +130,8 @@ def _merge(node: ir.Node) -> bool:
 def divided_image(
     before: Sequence[int] | None, after: Sequence[int] | None
 ) -> tuple[int, ...] | None:
-    """Shape of the image, one sample with channels first or last, whose rows and columns two shapes
-    divide; None unless one of them cuts the parts of the other.
+    """Shape of an image that two shapes divide, one sample with channels first or last; None unless
+    one of them cuts the parts of the other. Which pixels are a row does not matter to them.
     """
     if before is None or after is None or min(len(before), len(after)) <= _IMAGE:
         return None
