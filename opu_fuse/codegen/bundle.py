@@ -119,15 +119,17 @@ def _words(plan: Plan) -> np.ndarray:
 
 
 def _execution_order(plan: Plan) -> dict[int, int]:
-    """Group index of the partition -> number in execution order."""
+    """Group index of the partition -> number in execution order. Loads do not count: weights are
+    prefetched.
+    """
     seen: dict[int, int] = {}
     for segment in plan.segments:
         if isinstance(segment, MachineProgram):
-            for group in segment.groups:
-                if group >= 0:
+            for group, instruction in zip(segment.groups, segment.instructions, strict=True):
+                if group >= 0 and instruction.engine is not Engine.LOAD:
                     seen.setdefault(group, len(seen))
-                if group in plan.two_results:  # the next group may load weights before its norm
-                    seen.setdefault(plan.two_results[group], len(seen))
+                    if group in plan.two_results:
+                        seen.setdefault(plan.two_results[group], len(seen))
     return seen
 
 

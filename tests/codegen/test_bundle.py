@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from opu_fuse import zoo
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.spec.load_spec import load_hw
@@ -169,6 +170,15 @@ ROWS = """(float[1,8,8,4] y) <float[8,8,1,1] w>
 TURNED = """<ir_version: 10, opset_import: ["" : 17]> g
     (float[1,4,4,8] x) => (float[1,8,4,4] y) <float[8,8,1,1] w>
     { [turn] t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w) }"""
+
+
+def test_groups_are_numbered_as_they_run_although_weights_are_prefetched():
+    """The weights of a projection are loaded before the last head of the attention before it."""
+    found = compile_model(zoo.build("vit_tiny", image=64), load_hw("opu-1024a")).bundle
+    number = {group.name: i for i, group in enumerate(found.groups)}
+    names = "blocks.0.attn.values/2/map", "blocks.0.attn.proj.matmul + blocks.0.add1"
+    assert number[names[0]] < number[names[1]]
+    assert all(t.first_group <= t.last_group for t in found.tensors)
 
 
 def test_what_the_host_makes_no_group_makes():
