@@ -143,6 +143,8 @@ DISPATCH = {
     ("frontend/canonical/lift_1d.py", "_OTHERS"): "what its rule widens",
     ("frontend/canonical/space_depth_as_conv.py", "_MOVED_BY_ATTENTION"): "views of tokens",
     ("frontend/canonical/space_depth_as_conv.py", "_RULES"): RULE,
+    ("frontend/canonical/channel_convs.py", "_KEEP_PLACES"): "between convolutions along channels",
+    ("frontend/canonical/stacked_maps.py", "_KINDS"): "what its rule rewrites",
     ("frontend/canonical/pools.py", "WHOLE_MAP"): VALUE,
     ("frontend/canonical/pools.py", "_POOLS"): "what its rule makes explicit",
     ("frontend/canonical/element_order.py", "MOVES"): RULE,
