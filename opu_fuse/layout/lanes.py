@@ -5,7 +5,8 @@ the other, and each begins a channel block or, shifted, continues the last block
 A split needs no copy either: its results alias the operand.
 
 Channel-wise operators preserve the lanes of their input. The array can write its channels to any
-lanes, so a convolution whose result is added to a map with holes writes the same holes. A map
+lanes, so a convolution whose result is added to a map with holes writes the same holes, and a
+constant map has them. A map
 whose parts are combined with each other (a gated linear unit) has every part word-aligned.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
+from opu_fuse.dfg.graph import PRODUCTS, Access, Dfg, Kind, Node
 from opu_fuse.dfg.unused_lanes import ends_in_zeros, lane_sources
 from opu_fuse.dfg.views import elements, feature_shape, same_storage
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
@@ -242,7 +243,12 @@ def _required_lanes(
         lanes, *others = {pieces[i] for i in members}
         if not others and not is_plain(lanes):
             assigned[set_root] = lanes
-    return {index: assigned[root(index)] for index in convolutions if root(index) in assigned}
+    of_sets = {index: assigned.get(root(index)) for index in convolutions}
+    for node in dfg.nodes:
+        if node.kind is Kind.CONST:
+            known = {assigned.get(root(i)) for i in dfg.users[node.index] if _adds_map(dfg, hw, i)}
+            of_sets[node.index] = known.pop() if len(known) == 1 else None
+    return {index: pieces for index, pieces in of_sets.items() if pieces}
 
 
 def _read_by_products(
@@ -329,6 +335,12 @@ def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
     return node.op in KEEPS_LANES or (
         node.op in {"conv", "transposed_conv"} and hw.array.depthwise and is_depthwise(dfg, node)
     )
+
+
+def _adds_map(dfg: Dfg, hw: HwSpec, index: int) -> bool:
+    """Whether an operator adds a map to another, or multiplies it by one."""
+    node = dfg[index]
+    return node.access == (Access.FULL, Access.FULL) and _keeps_lanes(dfg, hw, node)
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, known: list[Lanes], node: Node) -> Lanes:
