@@ -24,6 +24,7 @@ from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.layout.head_lanes import product_lanes
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "permute", "batch_norm"})
@@ -254,8 +255,8 @@ def _required_lanes(
 def _read_by_products(
     dfg: Dfg, movable: Collection[int], lane_map: LaneMap, hw: HwSpec
 ) -> set[int]:
-    """Splits of which a product of two maps reads a part that shares words, or what other operators
-    make of one.
+    """Splits of which a product of two maps or a norm reads a part that shares words, or a product
+    reads what other operators make of one.
     """
     parts: set[int] = set()
     for node in dfg.calls:
@@ -263,6 +264,9 @@ def _read_by_products(
             bases = map(dfg.base, node.operands)
             parts.update(i for i in bases if not begins_word(i, lane_map, hw.word_channels))
             parts.update(sharing_words(dfg, node, lane_map, hw))
+        elif node.op in NORM_OPERATORS.values():
+            source = dfg.base(node.operands[0])
+            parts.update({source} if not begins_word(source, lane_map, hw.word_channels) else ())
     splits = {dfg[i].operands[0] for i in parts if dfg[i].kind is Kind.TUPLE_GET}
     return splits & set(movable)
 
