@@ -178,10 +178,10 @@ def _is_swapped(node: ir.Node, first: Factor, second: Factor) -> bool:
 
 
 def _is_of_product(value: ir.Value) -> bool:
-    """Whether a value is a product of two maps, or its Softmax."""
-    node = value.producer()
-    if node is not None and is_standard(node, "Softmax"):
-        read = node.inputs[0]
+    """Whether a value is a product of two maps, or the Softmax of it or of functions of it."""
+    node, links = value.producer(), ("Softmax",)
+    while node is not None and is_standard(node, *links):
+        read, links = node.inputs[0], (*ELEMENT_WISE,)
         node = None if read is None else read.producer()
     return node is not None and is_product(node)
 

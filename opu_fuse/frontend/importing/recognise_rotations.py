@@ -59,9 +59,8 @@ def may_be_rotations(model: ir.Model) -> bool:
 def recognise(model: ir.Model) -> bool:
     """Rewrite all, in place. Returns whether the graph changed."""
     found = [known for node in standard_nodes(model.graph, "Add") if (known := _rotation(node))]
-    for rotation in found:
-        _rewrite(model.graph, _with_others(rotation))
-    return bool(found)
+    changed = [_rewrite(model.graph, _with_others(rotation)) for rotation in found]
+    return any(changed)
 
 
 def _take_factor(value: ir.Value) -> float:
