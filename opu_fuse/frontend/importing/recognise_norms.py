@@ -65,7 +65,7 @@ def spells_rms(graph: onnx.GraphProto) -> bool:
         length = producers.get(node.input[1]) if node.op_type == "Div" else None
         while length is not None and length.op_type in _OF_LENGTH:
             length = producers.get(length.input[0])
-        if length is not None and (length.op_type, length.input[0]) == ("ReduceL2", node.input[0]):
+        if length is not None and length.op_type == "ReduceL2" and length.input[0] == node.input[0]:
             return True
         if square is None:
             continue
