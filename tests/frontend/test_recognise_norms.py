@@ -105,6 +105,12 @@ def test_vectors_of_length_1_are_an_rms_norm(name: str, opset: int, onnx_text: T
     assert off < 1e-6
 
 
+def test_a_division_by_a_constant_node_is_none(onnx_text: Text):
+    """As PyTorch's older exporter writes the root of the channels."""
+    nodes = "k = Constant <value_float = 2.5> () y = Div (x, k)"
+    assert loaded(onnx_text, nodes) == (["Div"], 0.0)
+
+
 def test_a_vector_of_length_0_remains_so(onnx_text: Text):
     model = onnx_text(
         f"g (float[2, 5, 6] x) => (float[2, 5, 6] y) {{ {UNIT_VECTORS['torch']} }}",
