@@ -244,12 +244,9 @@ def _required_lanes(
         lanes, *others = {pieces[i] for i in members}
         if not others and not is_plain(lanes):
             assigned[set_root] = lanes
-    of_sets = {index: assigned.get(root(index)) for index in convolutions}
-    for node in dfg.nodes:
-        if node.kind is Kind.CONST:
-            known = {assigned.get(root(i)) for i in dfg.users[node.index] if _adds_map(dfg, hw, i)}
-            of_sets[node.index] = known.pop() if len(known) == 1 else None
-    return {index: pieces for index, pieces in of_sets.items() if pieces}
+    readers = {i: i for i in convolutions} | _readers_of_constants(dfg, hw)
+    found = {index: assigned.get(root(reader)) for index, reader in readers.items()}
+    return {index: pieces for index, pieces in found.items() if pieces}
 
 
 def _read_by_products(
@@ -341,10 +338,12 @@ def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
     )
 
 
-def _adds_map(dfg: Dfg, hw: HwSpec, index: int) -> bool:
-    """Whether an operator adds a map to another, or multiplies it by one."""
-    node = dfg[index]
-    return node.access == (Access.FULL, Access.FULL) and _keeps_lanes(dfg, hw, node)
+def _readers_of_constants(dfg: Dfg, hw: HwSpec) -> dict[int, int]:
+    """Constant maps that a single operator adds to another map, or multiplies it by, with it."""
+    readers = {n.index: dfg.users[n.index] for n in dfg.nodes if n.kind is Kind.CONST}
+    alone = {index: dfg[users[0]] for index, users in readers.items() if len(users) == 1}
+    maps = {i: n for i, n in alone.items() if n.access == (Access.FULL, Access.FULL)}
+    return {index: node.index for index, node in maps.items() if _keeps_lanes(dfg, hw, node)}
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, known: list[Lanes], node: Node) -> Lanes:

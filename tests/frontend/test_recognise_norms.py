@@ -35,7 +35,8 @@ RMS_NORMS = {
     "i = Div (one, r) n = Mul (i, x) y = Mul (n, gamma)",
 }
 UNIT_VECTORS = {
-    "torch": "n = ReduceL2 <axes = [-1]> (x) c = Clip (n, least) e = Expand (c, size) y = Div (x, e)",
+    "torch": "n = ReduceL2 <axes = [-1]> (x) c = Clip (n, least) e = Expand (c, size) "
+    "y = Div (x, e)",
     "broadcast": "n = ReduceL2 <axes = [-1]> (x) c = Max (n, least) y = Div (x, c)",
 }
 OTHER_VECTORS = {

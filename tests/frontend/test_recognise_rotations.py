@@ -18,7 +18,9 @@ FIRST = """xh = Reshape(tokens, heads)  all = Transpose<perm=[0,2,1,3]>(xh)
   first = Slice(all, n0, n1, n2)  x = Slice(all, n1, last, n2)"""
 
 
-def model(body: str, outputs: str = OUTPUT, inputs: str = "", **more: np.ndarray) -> onnx.ModelProto:
+def model(
+    body: str, outputs: str = OUTPUT, inputs: str = "", **more: np.ndarray
+) -> onnx.ModelProto:
     rng = np.random.default_rng(1)
     constants = {
         "cos": rng.normal(size=(N, DEEP)).astype(np.float32),
@@ -86,6 +88,27 @@ def test_tokens_before_the_rotated_ones_are_rotated_by_nothing():
         f"{body}  z = Add(c, s)  y = Concat<axis=2>(first, z)",
         cos=np.full((N - 1, DEEP), 0.6, np.float32),
         sin=np.full((N - 1, DEEP), 0.8, np.float32),
+    )
+    kinds, off = loaded(given)
+    assert sorted(kinds) == sorted(ON_TOKENS)
+    assert off < 1e-6
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_channels_next_to_the_rotated_ones_are_rotated_by_nothing(first: bool):
+    """A part of each head, as in Phi and GPT-NeoX."""
+    ends = (("n2", "last"), ("n0", "n2")) if first else (("n0", "four"), ("four", "last"))
+    body = "xh = Reshape(tokens, heads)  all = Transpose<perm=[0,2,1,3]>(xh)"
+    for name, (start, end) in zip(("x", "rest"), ends, strict=True):
+        body += f"  {name} = Slice(all, {start}, {end}, n3)"
+    parts = "rest, z" if first else "z, rest"
+    given = model(
+        f"{body}  {ROTATED['halves'].format(x='x')}  c = Mul(x, cos)  s = Mul(xr, sin)"
+        f"  z = Add(c, s)  y = Concat<axis=-1>({parts})",
+        half=np.array([2]),
+        four=np.array([4]),
+        cos=np.full((N, 4), 0.6, np.float32),
+        sin=np.linspace(0, 1, 4 * N, dtype=np.float32).reshape(N, 4),
     )
     kinds, off = loaded(given)
     assert sorted(kinds) == sorted(ON_TOKENS)

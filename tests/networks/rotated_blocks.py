@@ -53,7 +53,7 @@ def rotary(
     repeated = ("ke = Identity(rk)", "ve = Identity(v)")
     if groups != heads:
         repeated = tuple(
-            f"{x}e5 = Unsqueeze({source}, n2)  {x}e6 = Expand({x}e5, many)  {x}e = Reshape({x}e6, sh)"
+            f"{x}5 = Unsqueeze({source}, n2)  {x}6 = Expand({x}5, many)  {x}e = Reshape({x}6, sh)"
             for x, source in (("k", "rk"), ("v", "v"))
         )
     text = f"""{HEADER} {_map(1, n, c)}
@@ -110,9 +110,7 @@ def cosine(
     """
     b, n, c, deep = count, tokens, channels, channels // heads
     perm, size = ([0, 2, 3, 1], "sc") if of_channels else ([0, 2, 1, 3], "sh")
-    units = "\n  ".join(
-        f"{_UNIT.format(x=x, s=size)}  {x}5 = Div({x}, {x}4)" for x in ("q", "k")
-    )
+    units = "\n  ".join(f"{_UNIT.format(x=x, s=size)}  {x}5 = Div({x}, {x}4)" for x in ("q", "k"))
     bias = "ms = Identity(mf)" if of_channels else "ms = Add(mf, bias)"
     back = [0, 3, 1, 2] if of_channels else [0, 2, 1, 3]
     text = f"""{HEADER} {_map(b, n, c)}

@@ -15,7 +15,6 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
-    is_standard,
     operand,
     quant_of,
     rewrite,

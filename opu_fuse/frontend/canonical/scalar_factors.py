@@ -10,6 +10,7 @@ queries and keys, or the scores. The host would run one operator more for each.
    operand for which case 1 then applies.
 3. Mul by a scalar of a sum of two computed operands: the factor moves before the Add, to both
    operands, if case 1 applies to both. Distilled networks output the mean of two heads so.
+   So does that of one operand of a MatMul if case 1 does not apply to it: the other one is scaled.
 4. Mul by a scalar of a product of two maps: the factor goes into the constants of a norm that
    computes one of them for this product alone (cosine attention).
 
@@ -82,7 +83,18 @@ def _scaled_layers(value: ir.Value, mul: ir.Node, factor: float) -> list[_Scaled
         operands = [value]
     norms = [_scaled_norm(v, factor) for v in producer.inputs] if _is_product(producer) else []
     layers = (_scaled(v, factor) for v in operands)
-    return next(([scaled] for scaled in (*norms, *layers) if scaled is not None), [])
+    others = (_scaled(v, factor) for v in _other_operand(mul))
+    return next(([scaled] for scaled in (*norms, *layers, *others) if scaled is not None), [])
+
+
+def _other_operand(mul: ir.Node) -> tuple[ir.Value, ...]:
+    """What a MatMul multiplies the result of a node by, which only moves before; () for others."""
+    value = mul.outputs[0]
+    while (reader := sole_reader(value)) is not None and is_standard(reader, *MOVES):
+        value = reader.outputs[0]
+    if reader is None or not is_standard(reader, "MatMul"):
+        return ()
+    return tuple(v for v in _computed_operands(reader) if v is not value)
 
 
 def _is_product(node: ir.Node | None) -> TypeGuard[ir.Node]:
@@ -98,7 +110,11 @@ def _scaled_norm(value: ir.Value | None, factor: float) -> _Scaled | None:
         return None
     if not is_standard(last, "Transpose") or not is_standard(norm, *NORMS):
         return None
-    if sole_reader(value) is None or sole_reader(result) is None or FLOAT_KEY in norm.metadata_props:
+    if (
+        sole_reader(value) is None
+        or sole_reader(result) is None
+        or FLOAT_KEY in norm.metadata_props
+    ):
         return None
     scaled: list[tuple[int, str, np.ndarray]] = []
     for index, old in enumerate(norm.inputs[1:], 1):

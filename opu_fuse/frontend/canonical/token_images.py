@@ -84,7 +84,11 @@ def as_row(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     for index, value in enumerate(node.inputs):
         if value in tokens and value is not None:
-            shape, data, name = static_shape(value), constant(value), f"{node.name}/row{index or ''}"
+            shape, data, name = (
+                static_shape(value),
+                constant(value),
+                f"{node.name}/row{index or ''}",
+            )
             assert shape is not None
             row = (1, shape[-1])
             if data is None:

@@ -7,8 +7,8 @@ run where the layer before them does:
 
 1. `rotated` is a convolution of single pixels with a group for each head, whose weights are 0, 1
    and -1. The constants are repeated for all heads.
-2. What a Concat puts before the rotated tokens (a class token) is rotated by nothing: its cos is 1
-   and its sin 0.
+2. Tokens or channels that a Concat joins to the rotated ones (a class token; in some networks a
+   part of each head) are rotated by nothing: their cos is 1 and their sin 0.
 
 3. A factor that the heads are multiplied by later is part of the constants.
 
@@ -34,6 +34,8 @@ from opu_fuse.frontend.editing import (
 
 _MOST_LINKS = 12
 """Operators of the longest spelling of `rotated`, one after another."""
+_JOINED = frozenset({1, 2})
+"""Axes of (h, n, d) along which a Concat joins what is not rotated."""
 
 
 class _Rotation(Struct, frozen=True, kw_only=True):
@@ -155,26 +157,34 @@ def _signed(value: ir.Value | None, x: ir.Value, most: int) -> np.ndarray | None
 
 
 def _with_others(rotation: _Rotation) -> _Rotation:
-    """Case 2: the rotation with the tokens that a Concat puts before them."""
+    """Case 2: the rotation with the tokens or channels that a Concat joins to it."""
     join = sole_reader(rotation.node.outputs[0])
     if join is None or not is_standard(join, "Concat") or len(join.inputs) != 2:
         return rotation
-    other = join.inputs[0]
-    if join.attributes.get_int("axis", 0) not in {2, -2} or other is None:
+    first = join.inputs[0] is not rotation.node.outputs[0]
+    other, axis = join.inputs[not first], join.attributes.get_int("axis", 0) % 4 - 1
+    found = () if other is None else sources(other)
+    source = next((s for s in found if s.value is rotation.tokens), None)
+    if source is None or axis not in _JOINED:
         return rotation
-    source = next((s for s in sources(other) if s.value is rotation.tokens), None)
-    if source is None:
-        return rotation
-    elements = source.elements[0]
+
+    def whole(own: np.ndarray, others: np.ndarray, axis: int) -> np.ndarray:
+        return np.concatenate([others, own] if first else [own, others], axis)
+
+    elements, order, sign = source.elements[0], rotation.order, rotation.sign
+    if axis == 2:
+        more = np.arange(elements.shape[2])
+        before, after = (len(more), 0) if first else (0, len(order))
+        order, sign = whole(order + before, more + after, 0), whole(sign, 1 + 0 * more, 0)
     ones = np.ones(elements.shape, np.float32)
     return _Rotation(
         node=join,
         tokens=rotation.tokens,
-        elements=np.concatenate([elements, rotation.elements], 1),
-        order=rotation.order,
-        sign=rotation.sign,
-        cos=np.concatenate([ones, rotation.cos], 1),
-        sin=np.concatenate([0 * ones, rotation.sin], 1),
+        elements=whole(rotation.elements, elements, axis),
+        order=order,
+        sign=sign,
+        cos=whole(rotation.cos, ones, axis),
+        sin=whole(rotation.sin, 0 * ones, axis),
     )
 
 
@@ -193,11 +203,15 @@ def _rewrite(graph: ir.Graph, rotation: _Rotation) -> bool:
     def numbers(what: str, *data: int) -> ir.Value:
         return add_constant(graph, f"{name}/{what}", np.array(data, np.int64))
 
-    def made(op_type: str, what: str, size: tuple[int, ...], *inputs: ir.Value, **attributes: object) -> ir.Value:
+    def made(
+        op_type: str, what: str, size: tuple[int, ...], *inputs: ir.Value, **attributes: object
+    ) -> ir.Value:
         return insert_before(node, op_type, inputs, attributes, name=f"{name}/{what}", shape=size)
 
     if inner < channels:
-        ends = [numbers(what, n) for what, n in (("start", first), ("end", first + inner), ("axis", 2))]
+        ends = [
+            numbers(what, n) for what, n in (("start", first), ("end", first + inner), ("axis", 2))
+        ]
         x = made("Slice", "part", shape, x, *ends)
     image, first_shape = (1, 1, tokens, inner), (1, inner, 1, tokens)
     weights = np.zeros((inner, width, 1, 1), np.float32)
@@ -205,7 +219,9 @@ def _rewrite(graph: ir.Graph, rotation: _Rotation) -> bool:
     pixels = made("Reshape", "image", image, x, numbers("image_shape", *image))
     pixels = made("Transpose", "channels", first_shape, pixels, perm=(0, 3, 1, 2))
     filters = add_constant(graph, f"{name}/filters", weights)
-    rotated = made("Conv", "rotated", first_shape, pixels, filters, group=heads, kernel_shape=(1, 1))
+    rotated = made(
+        "Conv", "rotated", first_shape, pixels, filters, group=heads, kernel_shape=(1, 1)
+    )
     rotated = made("Transpose", "last", image, rotated, perm=(0, 2, 3, 1))
     rotated = made("Reshape", "tokens", shape, rotated, numbers("tokens_shape", *shape))
     terms, factor = [], _take_factor(node.outputs[0])

@@ -256,7 +256,7 @@ def _is_filter(value: ir.Value) -> bool:
 
 
 def _is_constant_map(value: ir.Value) -> bool:
-    """Whether only Adds and Muls read a constant that differs along several axes: a machine's map."""
+    """Whether a constant that only Adds and Muls read differs along several axes, as a map does."""
     wide = [size for size in static_shape(value) or () if size != 1]
     return len(wide) > 1 and all(is_standard(u.node, "Add", "Mul") for u in value.uses())
 
