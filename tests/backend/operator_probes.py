@@ -107,14 +107,7 @@ PROBES: tuple[Probe, ...] = (
         inputs="float[8,8,1,1] w3",
         others=("avg_pool", "conv"),
     ),
-    Probe("Mul", "a constant map", "b = Mul (a, k)", inputs="float[8,8,8] k"),
-    Probe(
-        "Mul",
-        "two maps of one shape",
-        "c = Conv (a, w3) b = Mul (a, c)",
-        inputs="float[8,8,1,1] w3",
-        others=("conv",),
-    ),
+    Probe("Mul", "a map, computed or constant", "b = Mul (a, k)", inputs="float[8,8,8] k"),
     Probe("Mul", "x · sigmoid(x) and its like", "s = Sigmoid (a) b = Mul (a, s)"),
     Probe("Div", "by a constant, after a layer", "b = Div (a, k)", inputs="float[8,1,1] k"),
     # Layers.
