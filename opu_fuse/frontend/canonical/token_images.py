@@ -77,25 +77,21 @@ def as_row(graph: ir.Graph, node: ir.Node) -> bool:
     Constants that are no tokens remain: a matrix, or one number for each channel.
     """
     result = node.outputs[0]
-    target, tokens = static_shape(result), [v for v in node.inputs if v is not None and is_token(v)]
+    target = static_shape(result)
+    tokens = {i: v for i, v in enumerate(node.inputs) if v is not None and is_token(v)}
     if target is None or not tokens or not is_token(result):
         return False
-    if any((q := quant_of(v)) is not None and q.axis is not None for v in tokens):
+    if any((q := quant_of(v)) is not None and q.axis is not None for v in tokens.values()):
         return False
-    for index, value in enumerate(node.inputs):
-        if value in tokens and value is not None:
-            shape, data, name = (
-                static_shape(value),
-                constant(value),
-                f"{node.name}/row{index or ''}",
-            )
-            assert shape is not None
-            row = (1, shape[-1])
-            if data is None:
-                image = reshape_before(node, value, row, name=name)
-            else:
-                image = add_constant(graph, name, data.reshape(row), quant_of(value))
-            node.replace_input_with(index, image)
+    for index, value in tokens.items():
+        name, data, shape = f"{node.name}/row{index or ''}", constant(value), static_shape(value)
+        assert shape is not None
+        row = (1, shape[-1])
+        if data is None:
+            image = reshape_before(node, value, row, name=name)
+        else:
+            image = add_constant(graph, name, data.reshape(row), quant_of(value))
+        node.replace_input_with(index, image)
     if "axis" in node.attributes:
         node.attributes["axis"] = ir.AttrInt64("axis", -1)
     size = add_constant(graph, f"{node.name}/token_shape", np.asarray(target, np.int64))
