@@ -46,8 +46,8 @@ _TINY = float(np.finfo(np.float32).tiny)
 RMS_OPSET = 23
 """The oldest that has RMSNormalization."""
 _RMS_OPERATORS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
-_OF_LENGTH = frozenset({"Clip", "Expand", "Max"})
-"""Operators between a Euclidean norm and the division by it."""
+_OF_LENGTH = ("Expand", "Clip", "Max")
+"""Operators between a Euclidean norm and the division by it, the last one first."""
 
 
 def may_be_norms(model: ir.Model) -> bool:
@@ -63,8 +63,9 @@ def spells_rms(graph: onnx.GraphProto) -> bool:
         if node.op_type in _RMS_OPERATORS:
             return True
         length = producers.get(node.input[1]) if node.op_type == "Div" else None
-        while length is not None and length.op_type in _OF_LENGTH:
-            length = producers.get(length.input[0])
+        for op_type in _OF_LENGTH:
+            if length is not None and length.op_type == op_type:
+                length = producers.get(length.input[0])
         if length is not None and length.op_type == "ReduceL2" and length.input[0] == node.input[0]:
             return True
         if square is None:
