@@ -172,6 +172,20 @@ def moves_an_input(value: ir.Value | None) -> bool:
     return repeats
 
 
+def is_passed_on(value: ir.Value) -> bool:
+    """Whether a model output is a value that only moves inputs, or only moves the value further."""
+    stack = [value] if moves_an_input(value) else []
+    seen = set(stack)
+    while stack:
+        value = stack.pop()
+        if value.is_graph_output():
+            return True
+        further = {v for use in value.uses() for v in use.node.outputs if moves_an_input(v)}
+        stack += further - seen
+        seen |= further
+    return False
+
+
 def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Value | None:
     """A duplicate of a value, whose producers are duplicated back to the inputs.
 

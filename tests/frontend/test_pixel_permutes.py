@@ -82,3 +82,27 @@ def test_a_single_channel_may_be_last(onnx_text: Text, canonical: Canonical):
         onnx_text(f"g (float[1, 1, 4, 4] x) => (float[A, B, C, D] y) {{ {nodes} }}", **sizes)
     )
     assert [n.op_type for n in model.graph] == ["Reshape", "Transpose", "Reshape"]
+
+
+@pytest.mark.parametrize("rows", [6, 12])
+def test_an_image_divided_anew_is_between_two_permutations(
+    rows: int, onnx_text: Text, canonical: Canonical
+):
+    """Windows of 3 x 2 pixels of an image, then of 2 x 2 pixels. Exporters write one Reshape from
+    the ones to the others, whose axes are no factors of each other.
+    """
+    nodes = (
+        f"[c] c = Relu (x) [l] a = {LAST} (c) [r] b = Reshape (a, windows) "
+        "[t] d = Transpose <perm = [0, 5, 1, 3, 2, 4]> (b) [u] e = Reshape (d, others) "
+        "[v] f = Transpose <perm = [0, 1, 2, 4, 3, 5]> (e) [w] h = Reshape (f, s4) "
+        "[o] y = Sigmoid (h)"
+    )
+    sizes = {
+        "windows": np.array([1, rows // 3, 4, 3, 2, 4]),
+        "others": np.array([1, 4, rows // 2, 2, 4, 2]),
+        "s4": np.array([1, 4, rows // 2 * 4, 4]),
+    }
+    shape = f"float[1, 4, {rows // 3 * 4}, 6] x"
+    model = canonical(onnx_text(f"g ({shape}) => (float[A, B, C, D] y) {{ {nodes} }}", **sizes))
+    from_windows, to_others = (rows // 3, 4, 3, 2), (rows // 2, 2, 4, 2)
+    assert found(model) == [(from_windows, (0, 2, 1, 3)), (to_others, (0, 2, 1, 3))]

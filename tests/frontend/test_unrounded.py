@@ -201,6 +201,18 @@ CASES = {
         ["o"],
         ["shuffle"],
     ),
+    "a roll of an input": (
+        "float[1,3,8,8] x",
+        "float[1,3,8,8] o, float[1,4,8,8] y",
+        (
+            "a = Constant<value_ints=[0]>() b = Constant<value_ints=[3]>() "
+            "c = Constant<value_ints=[8]>() d = Constant<value_ints=[2]>() "
+            "f = Slice(x, a, b, d) r = Slice(x, b, c, d) "
+            f"o = Concat<axis=2>(r, f) y = {CONV}(x, w)"
+        ),
+        ["o"],
+        ["Slice", "Slice", "concat"],
+    ),
 }
 
 

@@ -11,6 +11,8 @@ from onnx_ir.passes import common
 
 from opu_fuse.frontend.canonical import (
     binned_distances,
+    channel_convs,
+    channel_max,
     channel_pads,
     channel_permutes,
     concats_as_sums,
@@ -44,7 +46,9 @@ from opu_fuse.frontend.canonical import (
     sink_transposes,
     slices,
     space_depth_as_conv,
+    spatial_gates,
     split_averages,
+    stacked_maps,
     tokens,
     unfolds,
 )
@@ -100,6 +104,8 @@ STEPS: Mapping[str, Step] = {
     "crops": fold_crops.run,  # after padding: crops reduce it
 }
 REWRITES: Mapping[str, Step] = {
+    "channel_convs": channel_convs.run,  # after views: a line is a map of one row
+    "stacks": stacked_maps.run,  # after views: all of them are Reshapes then
     "branches": pools_before_concat.run,  # after padding: pools have their pads
     "layers_of_maps": layers_of_maps.run,  # after views: convolutions read (1, c, 1, n)
     "resized_branches": resized_branches.run,  # before resizes: it matches linear ones
@@ -108,10 +114,12 @@ REWRITES: Mapping[str, Step] = {
     "distances": binned_distances.run,  # before averages and joins: it leaves Concats to the host
     "weighted_sums": separable_attention.run,  # before sums: else the host weights them
     "sums": reductions_as_conv.run,  # before averages: it inserts some
+    "largest": channel_max.run,
     "averages": split_averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     # After slices, shuffles and padding: they need no convolution.
     "pixels": space_depth_as_conv.run,
     "row_splits": row_splits.run,
+    "gates": spatial_gates.run,  # after elementwise: constants have the shapes of maps
     "joins": concats_as_sums.run,  # after crops: they belong to the Pads that it inserts
     "early_crops": early_crops.run,  # after crops: those that no operator absorbed
     "crop_passes": crop_as_conv.run,
@@ -145,6 +153,8 @@ _CROPS = frozenset({"early_crops", "crop_passes"})
 """Not before products: their operands are maps of all pixels then, which a crop would not leave.
 And not before crops whose Concat joins later, when its channels are first.
 """
+_GATES = frozenset({"gates"})
+"""Not before products: a mask of scores is no gate of a map."""
 _SUMS = frozenset({"sums"})
 """Not before transposes, if pixels of a channels-last map are reduced, which is a pool."""
 _RESIZES = frozenset({"resized_branches", "resizes"})
@@ -175,8 +185,10 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
 
 def _later(model: ir.Model) -> frozenset[str]:
     """Rewrites that wait until the model has its canonical form."""
+    multiplies = products.multiplies_maps(model)
     waiting = {
-        _CROPS: products.multiplies_maps(model) or _joins_pieces(model),
+        _CROPS: multiplies or _joins_pieces(model),
+        _GATES: multiplies,
         _RESIZES: resized_branches.joins_resized(model),
         _SUMS: any(map(_reduces_pixels, standard_nodes(model.graph, "ReduceMean"))),
     }

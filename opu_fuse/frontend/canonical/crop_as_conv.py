@@ -2,9 +2,9 @@
 
 The pads of a ConvTranspose crop its result. A depthwise 1x1 ConvTranspose with weights of one is
 only the crop, and requantises if the model does. Crops of a model input are rewritten too, unless
-the result is a model output, where nothing is quantised. The host crops maps that it computes. This
-rewrite replaces an operator of the user's graph, so only strategies that ask for it run it
-(`REWRITES`).
+the result is moved on to a model output, where nothing is quantised. The host crops maps that it
+computes. This rewrite replaces an operator of the user's graph, so only strategies that ask for it
+run it (`REWRITES`).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from opu_fuse.frontend.canonical.fold_crops import cut_of
 from opu_fuse.frontend.canonical.gather_as_conv import convolve
 from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import quant_of, standard_nodes, static_shape
-from opu_fuse.frontend.unrounded import moves_an_input
+from opu_fuse.frontend.unrounded import is_passed_on
 from opu_fuse.model.rolls import is_rolled, rolls
 from opu_fuse.model.shifts import shift_of
 
@@ -34,7 +34,7 @@ def run(model: ir.Model) -> bool:
             continue  # one operator with the Pad
         if rolls(model.graph) and is_rolled(y):
             continue  # one operator with the Concat
-        if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
+        if is_passed_on(y):
             continue
         ones = np.ones((shape[1], 1, 1, 1), np.int8)
         convolve(model.graph, node, "ConvTranspose", x, ones, 1, pads=cut, group=shape[1])

@@ -5,9 +5,10 @@
 3. Contraction of a computed value and a constant: a 1x1 Conv if the contracted axis is the channel
    axis, else a MatMul over the last axis between Transposes and Reshapes. The constant may be
    dequantised.
+4. Contraction of two computed values along one axis: a MatMul of their matrices.
 
-An ellipsis denotes axes of the computed operand. Contractions of two computed values do not change,
-nor do equations that repeat a label in one operand.
+An ellipsis denotes axes of the computed operand. Equations that repeat a label in one operand do
+not change.
 """
 
 import math
@@ -27,12 +28,14 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.qdq import is_dequantize
-from opu_fuse.model.products import has_turned_form
+from opu_fuse.model.products import has_turned_form, is_product
 
 _SPARE = "".join(map(chr, range(0x3B1, 0x3B1 + 16)))
 """Labels assigned to the axes of an ellipsis."""
 _MAPS = (3, 4)
 """Ranks of values with channels in their second axis: 1-D tensors and images."""
+_SIDES = (True, False), (False, True)
+"""Whether the first and the second operand has a label: those of rows, those of columns."""
 
 
 def run(model: ir.Model) -> bool:
@@ -46,13 +49,17 @@ def _einsum(graph: ir.Graph, node: ir.Node) -> bool:
     shapes = [static_shape(v) for v in inputs]
     if len(inputs) > 2 or any(s is None or 0 in s for s in shapes):
         return False
-    if any(v.dtype is not ir.DataType.FLOAT or quant_of(v) is not None for v in inputs):
-        return False  # an integer form would need quantised weights
-    if has_turned_form(node):
+    if any(v.dtype is not ir.DataType.FLOAT for v in inputs):
+        return False
+    if has_turned_form(node) or is_product(node):
         return False
     terms = _terms(node.attributes.get_string("equation", ""), [len(s) for s in shapes if s])
     if terms is None or any(len({*term}) < len(term) for term in terms):
         return False
+    if len(inputs) == 2 and _of_matrices(graph, node, inputs, terms[:2], terms[2]):
+        return True
+    if any(quant_of(v) is not None for v in inputs):
+        return False  # an integer form would need quantised weights
     if len(inputs) == 1:
         return _of_one(graph, node, *terms)
     (a, b), (first, second, result) = inputs, terms
@@ -202,6 +209,47 @@ def _matmul(
     rewrite(node, "MatMul", [x, weight])
 
 
+def _of_matrices(
+    graph: ir.Graph,
+    node: ir.Node,
+    values: Sequence[ir.Value],
+    terms: Sequence[str],
+    result: str,
+) -> bool:
+    """Case 4. An axis of one operand alone, other than its rows or columns, broadcasts the other
+    one.
+    """
+    (a, b), (first, second) = values, terms
+    summed = [n for n in first if n in second and n not in result]
+    if any(map(_is_constant, values)) or len(summed) != 1:
+        return False
+    if {*first, *second} != {*result, *summed}:
+        return False
+    rows, columns = ([n for n in result if (n in first, n in second) == of] for of in _SIDES)
+    if not rows or not columns or min(len(rows), len(columns)) > 1:
+        return False
+    if result.index(rows[-1]) > result.index(columns[-1]):
+        a, b, first, second, rows, columns = b, a, second, first, columns, rows
+    batch = [n for n in result if n not in {rows[-1], columns[-1]}]
+    orders = [*batch, rows[-1], *summed], [*batch, *summed, columns[-1]]
+    sizes = dict(zip(result, static_shape(node.outputs[0]) or (), strict=True))
+    matrices = []
+    for value, labels, order in zip((a, b), (first, second), orders, strict=True):
+        own = [n for n in order if n in labels]
+        matrix = _transpose(node, value, labels, own, f"matrix{len(matrices)}")
+        extents = dict(zip(own, static_shape(matrix) or (), strict=True))
+        shape = [extents.get(n, 1) for n in order]
+        matrices.append(_reshape(graph, node, matrix, shape, f"{node.name}/batch{len(matrices)}"))
+    made = [*batch, rows[-1], columns[-1]]
+    if made != [*result]:
+        perm = {"perm": [made.index(n) for n in result]}
+        shape = [sizes[n] for n in made]
+        name = f"{node.name}/turned"
+        insert_after(node, node.outputs[0], "Transpose", (), perm, name=name, shape=shape)
+    rewrite(node, "MatMul", matrices)
+    return True
+
+
 def _transpose(
     node: ir.Node, value: ir.Value, labels: str, order: Sequence[str], name: str
 ) -> ir.Value:
@@ -213,7 +261,9 @@ def _transpose(
         return add_constant(node.graph, f"{value.name}/{name}", transposed)
     size = [shape[axis] for axis in perm]
     name = f"{node.name}/{name}"
-    return insert_before(node, "Transpose", [value], {"perm": perm}, name=name, shape=size)
+    quant = quant_of(value)
+    perms = {"perm": perm}
+    return insert_before(node, "Transpose", [value], perms, name=name, shape=size, quant=quant)
 
 
 def _reshape(
@@ -224,4 +274,5 @@ def _reshape(
     if (data := constant(value)) is not None:
         return add_constant(graph, name, data.reshape(shape))
     size = add_constant(graph, f"{name}_shape", np.array(shape, np.int64))
-    return insert_before(node, "Reshape", [value, size], name=name, shape=shape)
+    quant = quant_of(value)
+    return insert_before(node, "Reshape", [value, size], name=name, shape=shape, quant=quant)

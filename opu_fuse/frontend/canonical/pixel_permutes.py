@@ -10,6 +10,9 @@ channels together. Where it ends with channels first or last,
    they store. Of two axes, Reshapes are left out that view a map as it is.
 
 Channels last get a Transpose after it.
+
+A Reshape that divides axes anew, such as rows of 8 windows of 7 pixels into 7 windows of 8, ends a
+chain and begins another one: the image is between them.
 """
 
 import math
@@ -20,6 +23,7 @@ import onnx_ir as ir
 from msgspec import Struct
 
 from opu_fuse.frontend.canonical.norms import is_of_norm
+from opu_fuse.frontend.canonical.reshapes import divided_image
 from opu_fuse.frontend.canonical.token_images import CHANNELS_LAST
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -32,6 +36,7 @@ from opu_fuse.frontend.editing import (
     replace_value,
     reshape_before,
     rewrite,
+    standard_nodes,
     static_shape,
 )
 
@@ -43,7 +48,8 @@ Axes = list[list[Axis]]
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = False
+    split = [_show_image(node) for node in standard_nodes(model.graph, "Reshape")]
+    changed = any(split)
     equal: dict[Hashable, ir.Node] = {}
     for node in reversed(list(model.graph)):  # the ends of chains first
         read = any(v.uses() or v.is_graph_output() for v in node.outputs)
@@ -58,6 +64,16 @@ def run(model: ir.Model) -> bool:
             changed = True
         equal[chain.key] = node
     return changed
+
+
+def _show_image(node: ir.Node) -> bool:
+    """Insert the image between two ways of dividing it. Returns whether there is one."""
+    x = node.inputs[0]
+    image = None if x is None else divided_image(static_shape(x), static_shape(node.outputs[0]))
+    if x is None or image is None:
+        return False
+    node.replace_input_with(0, reshape_before(node, x, image, name=f"{node.name}/image"))
+    return True
 
 
 class _Chain(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,17 @@
 """Every pure change of view becomes one Reshape with a constant shape.
 
 1. Flatten, Squeeze, Unsqueeze, Reshape, and a Transpose that only moves dimensions of size 1.
-2. A Reshape that is the only reader of another one reads that one's operand. So does a Reshape
-   back to the operand's shape, even if there are other readers.
+2. A Reshape that is the only reader of another one reads that one's operand, unless there is an
+   image between them that both divide (`pixel_permutes`). So does a Reshape back to the operand's
+   shape, even if there are other readers.
 3. A Reshape to the shape of its operand is removed.
 4. Reshapes of a model input to the same shape are merged: the input port performs them.
 """
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from math import prod
+from operator import mul
 
 import numpy as np
 import onnx_ir as ir
@@ -26,6 +32,9 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.model.operator_sets import VIEWS
 from opu_fuse.quant import META_KEY
+
+_IMAGE = 4
+"""Axes of an image, (1, c, h, w) or (1, h, w, c)."""
 
 
 def run(model: ir.Model) -> bool:
@@ -108,9 +117,26 @@ def _merge(node: ir.Node) -> bool:
         return True
     if middle_quant is not None and result_quant is not None and middle_quant != result_quant:
         return False
+    if divided_image(static_shape(source), static_shape(node.outputs[0])) == static_shape(middle):
+        return False
     if middle_quant is not None:
         node.outputs[0].meta[META_KEY] = middle_quant
     node.replace_input_with(0, source)
     merge_sources(node, [first_view])
     detach(first_view)
     return True
+
+
+def divided_image(
+    before: Sequence[int] | None, after: Sequence[int] | None
+) -> tuple[int, ...] | None:
+    """Shape of an image that two shapes divide, one sample with channels first or last; None unless
+    one of them cuts the parts of the other. Which pixels are a row does not matter to them.
+    """
+    if before is None or after is None or min(len(before), len(after)) <= _IMAGE:
+        return None
+    ends = [{1, *accumulate(shape, mul)} for shape in (before, after)]
+    if 0 in ends[0] or all(n % m == 0 for m, n in pairwise(sorted(ends[0] | ends[1]))):
+        return None
+    first, *middle, last = [n // m for m, n in pairwise(sorted(ends[0] & ends[1]))] or [1]
+    return (1, first, prod(middle), last) if middle else None

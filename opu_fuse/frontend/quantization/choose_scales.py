@@ -32,7 +32,7 @@ from opu_fuse.frontend.quantization.calibration_methods import ends
 from opu_fuse.frontend.quantization.qparam_range import free_quant, relative_error
 from opu_fuse.model.composites import PERMUTE, SHUFFLE, composites
 from opu_fuse.model.divisions import division
-from opu_fuse.model.operator_sets import SLOPES, TIES_SCALES
+from opu_fuse.model.operator_sets import AVERAGES, SLOPES, TIES_SCALES, UNMOVED
 from opu_fuse.model.products import is_product, is_turn, is_turned_layer
 from opu_fuse.process.progress import report
 from opu_fuse.quant import LEAST, QuantParams, covering
@@ -57,6 +57,8 @@ FINER = 8
 
 _TINY, _SMALLEST = 2.0**-60, 2.0**-7
 """Maps below the first magnitude are zero in any scale; they get the second as their scale."""
+_NOISE = 2.0**-20
+"""Share of its operand below which an average is noise: float32 has 24 bits, and errors add up."""
 _BLOCK = 1 << 18
 """Weights processed at a time, so that a block fits the CPU's cache."""
 
@@ -127,6 +129,7 @@ def activation_quants(
 
     scales, method: of `choice_names.py`.
     """
+    ranges = {**ranges, **_cancelled(graph, ranges)}
     counting, factors = read_by_others(graph, ranges), _factors(graph)
     quants: dict[str, QuantParams] = {}
     groups = tied_groups(graph, list(ranges))
@@ -149,6 +152,24 @@ def activation_quants(
             quant = free_quant(read)
         quants.update(dict.fromkeys(group, quant))
     return quants
+
+
+def _cancelled(graph: ir.Graph, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """Averages of values that cancel out, and what moves these: only the rounding of float32 is
+    left of them, and they mean zero.
+    """
+    zero = Range(low=0.0, high=0.0, samples=np.zeros(1, np.float32))
+    found: dict[str, Range] = {}
+    for node in graph:
+        source, result = operand(node, 0), node.outputs[0]
+        before, name = ranges.get((source and source.name) or ""), result.name or ""
+        if before is None or name not in ranges:
+            continue
+        is_noise = ranges[name].largest < _NOISE * before.largest
+        moved = is_standard(node, *UNMOVED) and source is not None and source.name in found
+        if moved or (is_noise and is_standard(node, *AVERAGES)):
+            found[name] = zero
+    return found
 
 
 def _factors(graph: ir.Graph) -> set[str]:
