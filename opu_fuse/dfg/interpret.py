@@ -119,8 +119,9 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
             rounded = all(dfg[i].quant is not None for i in node.operands)
             return node.owner is not None or (maps and rounded) or is_affine(dfg, index)
         case "multiply":
+            maps = all(access is Access.FULL for access in node.access)
             computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
-            return computed or is_affine(dfg, index)
+            return maps or computed or is_affine(dfg, index)
         case "leaky_relu":
             return is_slope(node.attrs["alpha"])
         case "pad":

@@ -45,13 +45,13 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
-    adds_map = node.op == "add" and set(node.access) == {Access.FULL}
-    if node.op in REAL_CONSTANTS and not adds_map:
+    of_maps = node.op in {"add", "multiply"} and set(node.access) == {Access.FULL}
+    if node.op in REAL_CONSTANTS and not of_maps:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
     added = bias and bias.operands[1]
     forms = ("int32" if i == added else _FORMS.get(dfg[i].kind, "int8") for i in leaves)
     reasons = (
-        _not_integer(dfg[i], form, is_map=adds_map and i != added)
+        _not_integer(dfg[i], form, is_map=of_maps and i != added)
         for i, form in zip(leaves, forms, strict=True)
     )
     unfit = next(filter(None, reasons), None)  # Case 3

@@ -10,7 +10,7 @@ from opu_fuse.model.opsets import IR_VERSION
 from opu_fuse.passes import RunStep, Step
 
 NAMES = (
-    "load",  # contains the next six
+    "load",  # contains the next seven
     "upgrade",
     "inline",
     "spell out",
@@ -18,6 +18,7 @@ NAMES = (
     "float32",
     "norms",
     "masks",
+    "rotations",
     "dequantise",
     "equalise",
     "separate",

@@ -17,6 +17,7 @@ from opu_fuse.fuse.rules.module_rules import (
 from opu_fuse.fuse.rules.operator_rules import OF_ONE, known_operator
 from opu_fuse.fuse.rules.refusal import Rule, template
 from opu_fuse.fuse.rules_page import shown
+from opu_fuse.hw.spec.chain import chain_of
 from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import OPERATORS, Fill, HwSpec, Module
 from opu_fuse.quant import Domain
@@ -59,6 +60,7 @@ class Row(Struct, frozen=True, kw_only=True):
 def operator_rows(spec: HwSpec) -> tuple[Row, ...]:
     """One row per operator of the DFG and module of the machine that runs it."""
     rows: list[Row] = []
+    front = chain_of(spec).front if spec.build else frozenset[str]()
     for operator in OPERATORS:
         kinds = spec.dataflow.operators.get(operator, ())
         names = [name for name, m in spec.dataflow.modules.items() if m.kind in kinds]
@@ -68,7 +70,7 @@ def operator_rows(spec: HwSpec) -> tuple[Row, ...]:
                 Row(
                     operator=operator,
                     module=name,
-                    limits=tuple(_limits(operator, module)),
+                    limits=tuple(_limits(operator, module, gates=name in front)),
                     rules=tuple(_rules(operator, module)),
                 )
             )
@@ -87,13 +89,15 @@ def operators_table(spec: HwSpec) -> Table:
     return table
 
 
-def _limits(operator: str, module: Module) -> Iterator[str]:
+def _limits(operator: str, module: Module, *, gates: bool) -> Iterator[str]:
+    """gates: products are those with one computed pixel."""
     if module.domain_in is Domain.ACC:
         owned = ": the bias that a convolution or dense layer owns" if operator == "add" else ""
         yield f"accumulators{owned}"
     if module.operand is not None:
         gate = "a computed map of one pixel, one value per channel"
-        known = gate if module.kind is ModuleKind.SE else _OPERANDS[module.operand]
+        of_map = module.kind is ModuleKind.SE
+        known = gate if of_map and gates else _OPERANDS[Access.FULL if of_map else module.operand]
         yield f"second operand: {known}"
     for axis in AXES.get(operator, ()):
         most = getattr(module.limits, axis)

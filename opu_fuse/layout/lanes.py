@@ -5,7 +5,8 @@ the other, and each begins a channel block or, shifted, continues the last block
 A split needs no copy either: its results alias the operand.
 
 Channel-wise operators preserve the lanes of their input. The array can write its channels to any
-lanes, so a convolution whose result is added to a map with holes writes the same holes. A map
+lanes, so a convolution whose result is added to a map with holes writes the same holes, and a
+constant map has them. A map
 whose parts are combined with each other (a gated linear unit) has every part word-aligned.
 """
 
@@ -16,13 +17,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import PRODUCTS, Dfg, Kind, Node
+from opu_fuse.dfg.graph import PRODUCTS, Access, Dfg, Kind, Node
 from opu_fuse.dfg.unused_lanes import ends_in_zeros, lane_sources
 from opu_fuse.dfg.views import elements, feature_shape, same_storage
 from opu_fuse.hw.dram_layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.hw.weight_maps import sets_zeros
 from opu_fuse.layout.head_lanes import product_lanes
+from opu_fuse.model.operator_sets import NORM_OPERATORS
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "permute", "batch_norm"})
@@ -242,14 +244,16 @@ def _required_lanes(
         lanes, *others = {pieces[i] for i in members}
         if not others and not is_plain(lanes):
             assigned[set_root] = lanes
-    return {index: assigned[root(index)] for index in convolutions if root(index) in assigned}
+    readers = {i: i for i in convolutions} | _readers_of_constants(dfg, hw)
+    found = {index: assigned.get(root(reader)) for index, reader in readers.items()}
+    return {index: pieces for index, pieces in found.items() if pieces}
 
 
 def _read_by_products(
     dfg: Dfg, movable: Collection[int], lane_map: LaneMap, hw: HwSpec
 ) -> set[int]:
-    """Splits of which a product of two maps reads a part that shares words, or what other operators
-    make of one.
+    """Splits of which a product of two maps or a norm reads a part that shares words, or a product
+    reads what other operators make of one.
     """
     parts: set[int] = set()
     for node in dfg.calls:
@@ -257,6 +261,9 @@ def _read_by_products(
             bases = map(dfg.base, node.operands)
             parts.update(i for i in bases if not begins_word(i, lane_map, hw.word_channels))
             parts.update(sharing_words(dfg, node, lane_map, hw))
+        elif node.op in NORM_OPERATORS.values():
+            source = dfg.base(node.operands[0])
+            parts.update({source} if not begins_word(source, lane_map, hw.word_channels) else ())
     splits = {dfg[i].operands[0] for i in parts if dfg[i].kind is Kind.TUPLE_GET}
     return splits & set(movable)
 
@@ -329,6 +336,14 @@ def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
     return node.op in KEEPS_LANES or (
         node.op in {"conv", "transposed_conv"} and hw.array.depthwise and is_depthwise(dfg, node)
     )
+
+
+def _readers_of_constants(dfg: Dfg, hw: HwSpec) -> dict[int, int]:
+    """Constant maps that a single operator adds to another map, or multiplies it by, with it."""
+    readers = {n.index: dfg.users[n.index] for n in dfg.nodes if n.kind is Kind.CONST}
+    alone = {index: dfg[users[0]] for index, users in readers.items() if len(users) == 1}
+    maps = {i: n for i, n in alone.items() if n.access == (Access.FULL, Access.FULL)}
+    return {index: node.index for index, node in maps.items() if _keeps_lanes(dfg, hw, node)}
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, known: list[Lanes], node: Node) -> Lanes:

@@ -290,7 +290,7 @@ def _permute(draft: Draft, node: Node) -> None:
 
 
 def _with_map(draft: Draft, node: Node) -> None:
-    """A sum or product with a map from memory, or with one pixel that is broadcast. What is added
+    """A sum or product with a map from memory, or with one pixel that is broadcast. A map
     may be constant.
     """
     dfg = draft.dfg
@@ -304,7 +304,7 @@ def _with_map(draft: Draft, node: Node) -> None:
             "the pipeline would carry its operand of one pixel",
             "let it end the group before",
         )
-    if node.op == "multiply" or node.access[1 - at] is not Access.FULL:
+    if node.access[1 - at] is not Access.FULL:
         _computed(dfg, node, other)
     if node.op == "add":
         same_map(dfg, node, other)

@@ -17,6 +17,7 @@ channels and columns of every row.
 import onnx_ir as ir
 
 from opu_fuse.model.known_values import const_array, known_shape
+from opu_fuse.model.operator_sets import NORMS
 from opu_fuse.model.opsets import STANDARD
 
 PRODUCT = "nchw,ncvm->nmhw"
@@ -82,8 +83,8 @@ def is_turn(node: ir.Node) -> bool:
 
 
 def _only_for_products(value: ir.Value) -> bool:
-    """Whether products alone read a value, or what a Pad, constants and a Softmax of the channels
-    make of it.
+    """Whether products alone read a value, or what a Pad, constants, a Softmax or a norm of the
+    channels make of it.
     """
     uses = value.uses()
     return (
@@ -94,7 +95,24 @@ def _only_for_products(value: ir.Value) -> bool:
 
 
 def _is_for_products(node: ir.Node) -> bool:
-    """Whether a node pads a value for products, adds a constant to it or is a Softmax of it."""
+    """Whether a node pads a value for products, adds a constant to it, is a Softmax of it or begins
+    a norm of it.
+    """
     added = node.op_type == "Add" and any(const_array(v) is not None for v in node.inputs)
     softmax = node.op_type == "Softmax" and node.attributes.get_int("axis", -1) == 1
+    if node.op_type == "Transpose":
+        return (last := _end_of_norm(node)) is not None and _only_for_products(last)
     return (added or softmax or node.op_type == "Pad") and _only_for_products(node.outputs[0])
+
+
+def _end_of_norm(first: ir.Node) -> ir.Value | None:
+    """The result of a norm between two Transposes, of which this is the first; None for others."""
+    norm = _reader(first)
+    last = None if norm is None or norm.op_type not in NORMS else _reader(norm)
+    ends = last is not None and last.op_type == "Transpose"
+    return last.outputs[0] if ends and last is not None else None
+
+
+def _reader(node: ir.Node) -> ir.Node | None:
+    uses = node.outputs[0].uses()
+    return next(iter(uses)).node if len(uses) == 1 else None

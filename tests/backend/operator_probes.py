@@ -108,6 +108,7 @@ PROBES: tuple[Probe, ...] = (
         inputs="float[8,8,1,1] w3",
         others=("avg_pool", "conv"),
     ),
+    Probe("Mul", "a map, computed or constant", "b = Mul (a, k)", inputs="float[8,8,8] k"),
     Probe(
         "Mul",
         "a computed channel (spatial attention)",

@@ -19,6 +19,13 @@ MOVED = {
     "a sum of constants": (f"{LAYER} b = Add (a, positions) {FIRST}", 1),
     "a residual sum": (f"{LAYER} r = Conv (a, w) s = Relu (r) b = Add (s, a) {FIRST}", 1),
     "a gate": (f"{LAYER} g = GlobalAveragePool (x) b = Mul (a, g) {FIRST}", 1),
+    "one of two joined maps": (
+        (
+            f"{LAYER} r = Sigmoid (a) p = Pad (r, after) c = Conv (x, w) d = Sigmoid (c) "
+            "q = Pad (d, ahead) b = Add (p, q) y = Slice (b, zero, one, three)"
+        ),
+        1,
+    ),
     "two parts": (
         f"{LAYER} c = Slice (a, zero, one, three) d = Slice (a, one, two, three) y = Sub (c, d)",
         2,
@@ -26,6 +33,13 @@ MOVED = {
 }
 """Operators, and columns that the layer computes then."""
 WHOLE = {
+    "pixels of a map and of its padding": (
+        (
+            f"{LAYER} r = Sigmoid (a) p = Pad (r, before) b = Add (p, wide) "
+            "y = Slice (b, zero, two, three)"
+        ),
+        8,
+    ),
     "a window": (f"{LAYER} b = MaxPool <kernel_shape = [1, 3]> (a) {FIRST}", 8),
     "a reader of the rest": (
         f"{LAYER} b = Relu (a) {FIRST} z = MaxPool <kernel_shape=[2, 2]> (b)",
@@ -58,6 +72,9 @@ CONSTANTS = {
     "positions": numbers(1, 5, 6, 8),
     "behind": np.array([0, 0, 0, 0, 0, 0, 0, 1]),
     "before": np.array([0, 0, 0, 1, 0, 0, 0, 0]),
+    "after": np.array([0, 0, 0, 0, 0, 0, 0, 8]),
+    "ahead": np.array([0, 0, 0, 8, 0, 0, 0, 0]),
+    "wide": numbers(1, 5, 6, 9),
     "rows": np.array([0, 0, 1, 0, 0, 0, 2, 0]),
 }
 

@@ -111,6 +111,22 @@ def test_a_constant_mask_is_bounded_unless_it_masks_a_whole_row():
             assert found.min() == expected
 
 
+def test_a_mask_of_minus_infinity_that_scores_are_added_to_is_finite(rng: np.random.Generator):
+    text = """g (float[1,2,5,5] s, bool[1,5] seen) => (float[1,2,5,5] p)
+      <float zero = {0.0}, int64[4] keys = {1,1,1,5}> {
+      k = Reshape(seen, keys)  w = Where(k, zero, low)  m = Add(s, w)  p = Softmax<axis=-1>(m) }"""
+    model = parse(text, low=np.array([-np.inf], np.float32))
+    loaded = load_model(model)
+    inputs = {
+        "s": rng.normal(size=(1, 2, 5, 5)).astype(np.float32),
+        "seen": np.array([[True, False, True, True, False]]),
+    }
+    written, finite = (session(m).run(["p"], inputs)[0] for m in (model, ir.to_proto(loaded)))
+    np.testing.assert_array_equal(written, finite)
+    inputs["seen"][:] = False
+    assert np.isfinite(np.asarray(session(ir.to_proto(loaded)).run(["p"], inputs)[0])).all()
+
+
 def test_a_wide_range_without_a_gap_is_no_mask(rng: np.random.Generator):
     model = ir.from_proto(parse("g (float[1,9] s) => (float[1,9] p) { p = Softmax<axis=-1>(s) }"))
     for values in (rng.normal(0.0, 40.0, 999), np.linspace(-200.0, 0.0, 99), np.zeros(9)):

@@ -34,6 +34,19 @@ RMS_NORMS = {
     "a square": "s = Mul (x, x) v = ReduceMean <axes = [-1]> (s) e = Add (eps, v) r = Sqrt (e) "
     "i = Div (one, r) n = Mul (i, x) y = Mul (n, gamma)",
 }
+UNIT_VECTORS = {
+    "torch": "n = ReduceL2 <axes = [-1]> (x) c = Clip (n, least) e = Expand (c, size) "
+    "y = Div (x, e)",
+    "broadcast": "n = ReduceL2 <axes = [-1]> (x) c = Max (n, least) y = Div (x, c)",
+}
+OTHER_VECTORS = {
+    "another axis": "n = ReduceL2 <axes = [1]> (x) c = Clip (n, least) y = Div (x, c)",
+    "a bound that matters": "n = ReduceL2 <axes = [-1]> (x) c = Clip (n, one) y = Div (x, c)",
+    "without a bound": "n = ReduceL2 <axes = [-1]> (x) y = Div (x, n)",
+    "length of another value": "z = Relu (x) n = ReduceL2 <axes = [-1]> (z) c = Clip (n, least) "
+    "y = Div (x, c)",
+    "an upper bound": "n = ReduceL2 <axes = [-1]> (x) c = Clip (n, least, one) y = Div (x, c)",
+}
 OTHERS = {
     "read outside": f"{MEAN} s = Pow (d, two) {ROOT} n = Div (d, r) y = Add (n, d)",
     "other powers": f"{MEAN} s = Pow (d, four) {ROOT} y = Div (d, r)",
@@ -57,6 +70,8 @@ CONSTANTS = {
     "gamma": np.linspace(0.5, 2, 6, dtype=np.float32),
     "beta": np.linspace(-1, 1, 6, dtype=np.float32),
     "axis": np.array([-1], np.int64),
+    "least": np.array(1e-12, np.float32),
+    "size": np.array([2, 5, 6], np.int64),
 }
 
 
@@ -81,6 +96,37 @@ def test_an_rms_norm_is_one_operator_of_a_newer_opset(name: str, opset: int, onn
     kinds, off = loaded(partial(onnx_text, opset=opset), RMS_NORMS[name])
     assert kinds == ["RMSNormalization"]
     assert off < 1e-5
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("name", UNIT_VECTORS)
+def test_vectors_of_length_1_are_an_rms_norm(name: str, opset: int, onnx_text: Text):
+    kinds, off = loaded(partial(onnx_text, opset=opset), UNIT_VECTORS[name])
+    assert kinds == ["RMSNormalization"]
+    assert off < 1e-6
+
+
+def test_a_division_by_a_constant_node_is_none(onnx_text: Text):
+    """As PyTorch's older exporter writes the root of the channels."""
+    nodes = "k = Constant <value_float = 2.5> () y = Div (x, k)"
+    assert loaded(onnx_text, nodes) == (["Div"], 0.0)
+
+
+def test_a_vector_of_length_0_remains_so(onnx_text: Text):
+    model = onnx_text(
+        f"g (float[2, 5, 6] x) => (float[2, 5, 6] y) {{ {UNIT_VECTORS['torch']} }}",
+        least=CONSTANTS["least"],
+        size=CONSTANTS["size"],
+    )
+    x = {"x": np.zeros((2, 5, 6), np.float32)}
+    np.testing.assert_array_equal(run_plain(load_model(model), x)[0], x["x"])
+
+
+@pytest.mark.parametrize("name", OTHER_VECTORS)
+def test_other_quotients_of_lengths_stay(name: str, onnx_text: Text):
+    kinds, off = loaded(onnx_text, OTHER_VECTORS[name])
+    assert "RMSNormalization" not in kinds
+    assert off < 1e-6
 
 
 def test_an_offset_is_no_part_of_an_rms_norm(onnx_text: Text):

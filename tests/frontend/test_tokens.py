@@ -141,6 +141,37 @@ def test_one_token_stays_a_row(onnx_text: Text, canonical: Canonical):
     assert [n.op_type for n in model.graph] == ["Gemm", "Relu", "Gemm"]
 
 
+@pytest.mark.parametrize("name", [n for n in CASES if n not in {"halves", "a part"}])
+def test_what_reads_one_token_reads_a_row(name: str, onnx_text: Text, canonical: Canonical):
+    nodes, left = CASES[name]
+    if name == "positions":  # one for each channel
+        left = "Conv Conv"
+    model = canonical(graph(onnx_text, nodes, (1, 1, 6)))
+    kinds = [n.op_type for n in model.graph if n.op_type not in VIEWS]
+    assert kinds == left.replace("Conv", "Gemm").split()
+
+
+def test_the_machine_runs_layers_of_a_class_token(onnx_text: Text):
+    nodes = (
+        f"{LAYER} [s] s = Slice (q, two, three, one_axis) [k] t = MatMul (s, square) "
+        "[o] u = Mul (t, scale) [a] v = Add (s, u) [r] r = Relu (v) [c] "
+        "c = Concat <axis = 1> (r, q) [k] y = MatMul (c, down)"
+    )
+    words = {"three": np.array([3], np.int64), "square": normal(10, 10)}
+    used = constants((1, 7, 6)) | ONLY_ONE | words
+    read = nodes.replace(",", " ").replace("(", " ").replace(")", " ").split()
+    model = onnx_text(
+        f"g (float[1, 7, 6] x) => (float[1, 8, 6] y) {{ {nodes} }}",
+        **{name: data for name, data in used.items() if name in read},
+    )
+    hw = load_hw("opu-light")
+    compiled = compile_model(model, hw)
+    host = {compiled.dfg[op.node].op for op in compiled.partition.host}
+    assert host <= {"host:Reshape", "host:Transpose", "reshape"}
+    inputs = noise(compiled.bundle)
+    assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed
+
+
 def test_a_norm_of_tokens_is_one_host_operator_without_views_beside_it(onnx_text: Text):
     nodes = CASES["a norm"][0]
     hw = load_hw("opu-light")

@@ -16,7 +16,12 @@ TINY, CLASSIC = "opu-tiny", "opu-classic"
 
 
 def limited(hw: HwSpec, module: str, **changes: object) -> HwSpec:
-    """The machine with other limits, or other fields, of one module."""
+    """The machine with other limits, or other fields, of one module, or with other operators."""
+    if module == "operators":
+        operators = {**hw.dataflow.operators, **changes}
+        return dataclasses.replace(
+            hw, dataflow=dataclasses.replace(hw.dataflow, operators=operators)
+        )
     modules = dict(hw.dataflow.modules)
     names = {f.name for f in dataclasses.fields(Limits)}
     old = modules[module]
@@ -129,11 +134,11 @@ CASES = {
         "g is computed at run time; module mul_pre takes a constant",
     ),
     "computed_operand": (
-        "[m] y = Mul(x, k2)",
+        "[m] y = Mul(x, k1)",
         "opu-1024t",
-        None,
+        ("operators", {"batch_norm": ()}),
         "m",
-        "k2 is a constant; module se takes feature maps",
+        "k1 is a constant; module se takes feature maps",
     ),
     "limits": (
         "[p] y = MaxPool<kernel_shape=[3,5],pads=[1,2,1,2]>(x)",

@@ -50,7 +50,7 @@ HELP = {
     "constant_operand": "add a module of kind se (`domain: act, operand: per_channel, exit: true`) "
     "after pool to `dataflow.modules` and `dataflow.edges` and map multiply to it in "
     "`dataflow.operators`",
-    "computed_operand": "make k2 an input of the model",
+    "computed_operand": "make k1 an input of the model",
     "limits": "split p into 2 pools in a row or raise `dataflow.modules.pool.limits.window` to 5",
     "symmetric_padding": "pad opposite sides of c alike or set "
     "`dataflow.modules.ipa.limits.asymmetric` to true",

@@ -95,9 +95,12 @@ def test_a_row_says_what_the_module_can_do_and_what_happens_otherwise():
 
 def test_the_gate_of_a_squeeze_and_excite_is_a_map():
     rows = {(r.operator, r.module): r for r in operator_rows(machine("opu-light"))}
-    gate = rows["multiply", "se"]
+    gate, product = rows["multiply", "se_pre"], rows["multiply", "se"]
     assert gate.limits == ("second operand: a computed map of one pixel, one value per channel",)
-    assert "‹operand› is a constant; module se takes feature maps" in gate.otherwise
+    assert product.limits == (
+        "second operand: a second feature map, constant or computed, or one computed pixel for all",
+    )
+    assert "‹operand› is a constant; module se_pre takes feature maps" in gate.otherwise
 
 
 def test_the_table_of_the_command_line_has_the_same_rows():

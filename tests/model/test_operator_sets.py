@@ -125,6 +125,7 @@ DISPATCH = {
     ("dfg/lower_node.py", "LOWERINGS"): RULE,
     ("frontend/importing/qoperator.py", "_FORMS"): RULE,
     ("frontend/importing/qoperator.py", "_numbers"): VALUE,
+    ("frontend/importing/recognise_norms.py", "_OF_LENGTH"): "what exporters write in a quotient",
     ("frontend/importing/decompose/contrib.py", "MEANINGS"): RULE,
     ("frontend/importing/decompose/contrib.py", "_NEEDED"): VALUE,
     ("frontend/importing/decompose/fused.py", "_NUMBERS"): VALUE,

@@ -1,4 +1,6 @@
-"""Sums with constants that differ between pixels (positions, masks): these are maps in DRAM."""
+"""Sums and products with constants that differ between pixels (positions, masks, rotations): these
+are maps in DRAM.
+"""
 
 from collections.abc import Mapping
 
@@ -57,10 +59,23 @@ CASES = {
 }
 
 
+PRODUCTS = {name: text.replace("Add", "Mul") for name, text in CASES.items() if "Add" in text}
+
+
 @pytest.mark.parametrize("machine", ["opu-tiny", "opu-1024", "opu-light"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_machine_adds_constant_maps(name: str, machine: str):
-    hw, network = load_hw(machine), model(CASES[name], WEIGHTS)
+    _runs(CASES[name], machine)
+
+
+@pytest.mark.parametrize("machine", ["opu-light", "opu-1024a"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_machine_multiplies_by_constant_maps(name: str, machine: str):
+    _runs(PRODUCTS[name], machine)
+
+
+def _runs(text: str, machine: str) -> None:
+    hw, network = load_hw(machine), model(text, WEIGHTS)
     compiled = compile_model(network, hw)
     assert {compiled.dfg[op.node].op for op in compiled.partition.host} <= {"concat"}
     inputs = noise(compiled.bundle)

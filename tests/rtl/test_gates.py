@@ -9,6 +9,7 @@ from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.sim.cycle.run import MemoryOptions
 from opu_fuse.sim.runner import RtlOptions
 from tests.dfg.canonical import canonical
+from tests.networks import test_constant_maps as maps
 from tests.networks.gated import NETWORKS, NOT_IN_FRONT, in_front, network
 from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.rtl.machines import write_machine
@@ -32,6 +33,16 @@ def test_gates_have_the_functional_engines_bits(name, hw, rng, rtl):
         assert in_front(compiled)
         functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
         hold_bits(compiled.bundle, functional, rtl(hw).run(compiled.bundle, inputs))
+
+
+@pytest.mark.parametrize("name", ["several blocks of channels", "two readers"])
+def test_products_with_constant_maps_have_them_too(name, hw, rng, rtl):
+    given = maps.model(maps.PRODUCTS[name], maps.WEIGHTS)
+    compiled = compile_model(given, hw, Options(reuse_memory=False))
+    assert not compiled.partition.host
+    inputs = {"x": rng.standard_normal((1, 3, 6, 5)).astype(np.float32)}
+    functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
+    hold_bits(compiled.bundle, functional, rtl(hw).run(compiled.bundle, inputs))
 
 
 SHORT = """g (float[1,{c},1,2] x, float[1,{c},1,1] g, float[4,{c},1,1] w)

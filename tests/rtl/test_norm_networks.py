@@ -17,7 +17,7 @@ from tests.hw.norm_machine import (
     split_norm_machine,
     window_norm_machine,
 )
-from tests.networks import attention_blocks, masked_blocks, permuted_pixels
+from tests.networks import attention_blocks, masked_blocks, permuted_pixels, rotated_blocks
 from tests.networks import norm_blocks as blocks
 from tests.networks.added_pixels import network
 from tests.networks.residual_streams import stream
@@ -42,6 +42,8 @@ CASES = {
     "a map of 121 words": (blocks.network("group_norm", 5, side=11, after="table"), "group_norm"),
     "co-scheduled heads": (attention_blocks.cross(40, heads=3), "softmax"),
     "windows": (attention_blocks.windows(3, 7, 10, 2), "softmax"),
+    "cosine attention": (rotated_blocks.cosine(3, 9, 16, 1), "rms_norm"),
+    "attention of channels": (rotated_blocks.cosine(1, 9, 16, 1, of_channels=True), "rms_norm"),
     "masked windows": (attention_blocks.windows(3, 17, 16, 2, masked=True), "softmax"),
     "masked keys": (masked_blocks.padded("keys", 19, 24, 2), "softmax"),
     "causal": (masked_blocks.padded("causal", 9, 16, 2), "softmax"),

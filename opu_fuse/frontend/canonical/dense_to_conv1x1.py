@@ -9,6 +9,8 @@ tokens (n, c), (1, n, c), or (b, n, c) with a batch of windows. All of them are 
 2. MatMul or Gemm of values that a Reshape made of such a map: as case 1 on that map, with the
    Reshape after it.
 3. Any other MatMul or Gemm of several tokens: as case 2 on the image (1, 1, tokens, c).
+4. MatMul of one token (1, 1, c) with a constant matrix: that of a row (1, c), which `dense`
+   converts.
 
 `tokens` moves the Reshapes of cases 2 and 3 past operators that treat all pixels alike.
 """
@@ -23,6 +25,7 @@ from opu_fuse.frontend.canonical.token_images import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     as_image,
+    as_row,
     image_shape,
     is_image,
     map_of,
@@ -58,7 +61,7 @@ def convert(graph: ir.Graph, node: ir.Node, later: Collection[ir.Value]) -> bool
     source = x if is_image(x) and not is_gemm else map_of(x)  # Case 2
     if source is None:  # Case 3
         if image_shape(x) is None or x in later:
-            return False
+            return as_row(graph, node)  # Case 4
         source = as_image(node, x)
     if source is not x:
         reshape_after(graph, node, source)

@@ -3,7 +3,9 @@
 A classifier that reads the class token needs one pixel of the last layers. The crop moves before
 elementwise operators, 1x1 convolutions, channel Concats, normalisations of channels, and the first
 operand of a product of two maps: they then compute only the remaining pixels. Operands of one row
-and one column broadcast and are not cropped; constants that differ between pixels are.
+and one column broadcast and are not cropped; constants that differ between pixels are. Of a Pad
+with zeros the crop reads the operand, or nothing but zeros (a class token that is joined with
+others, and read alone).
 
 Only if all readers of the map crop it, and read at most half of its pixels together: there may be a
 crop for every operand then. The remaining pixels are bit-exact. This rewrite makes operators of the
@@ -24,6 +26,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     bypass,
     constant,
+    drop_unread,
     is_standard,
     move_before,
     operand,
@@ -74,6 +77,7 @@ def _move(graph: ir.Graph, node: ir.Node) -> list[ir.Node]:
     for index, value in enumerate(nodes[0].inputs):
         if value in cropped:
             nodes[0].replace_input_with(index, cropped[value])
+            drop_unread(value)  # a Pad would read its operand
     last_axis = [size[axis] for axis in CHANNELS_LAST]
     if len(nodes) > 1 and math.prod(size[2:]) == 1:
         last_axis = [1, size[1]]
@@ -158,8 +162,44 @@ def _cropped(graph: ir.Graph, node: ir.Node, value: ir.Value, cut: Cut) -> ir.Va
     if data is not None:
         rows, columns = (slice(cut[axis], cut[axis] + size[axis + 2]) for axis in range(2))
         return add_constant(graph, name, data[..., rows, columns], quant_of(value))
+    value, shape, cut = _without_pad(value, shape, cut)
+    if min(cut) < 0 or min(less(shape, cut)) <= 0:
+        return add_constant(graph, name, np.zeros(size, np.float32))
+    if not any(cut):
+        return value
     numbers = _numbers(graph, name, shape, cut)
     return move_before(node, "Slice", [value, *numbers], name=name, shape=size)
+
+
+def _without_pad(
+    value: ir.Value, shape: tuple[int, ...], cut: Cut
+) -> tuple[ir.Value, tuple[int, ...], Cut]:
+    """A crop of the operand of a Pad with zeros instead, where it reads pixels of that alone, or
+    none: it then cuts off more than there is.
+    """
+    found = _zero_pad(value)
+    source = None if found is None else static_shape(found[0])
+    if found is None or source is None:
+        return value, shape, cut
+    top, left, bottom, right = (int(c - p) for c, p in zip(cut, found[1], strict=True))
+    inner = (top, left, bottom, right)
+    outside = max(top, bottom) >= source[2] or max(left, right) >= source[3]
+    return (found[0], source, inner) if outside or min(inner) >= 0 else (value, shape, cut)
+
+
+def _zero_pad(value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
+    """The operand of a Pad of rows and columns with zeros, and its pads; None for other values."""
+    pad = value.producer()
+    x = None if pad is None else pad.inputs[0]
+    if pad is None or x is None or not is_standard(pad, "Pad") or operand(pad, 3) is not None:
+        return None
+    amounts, fill, mode = constant(operand(pad, 1)), operand(pad, 2), pad.attributes.get_string
+    data = np.zeros(1) if fill is None else constant(fill)
+    is_zero = data is not None and not data.any() and mode("mode", "constant") == "constant"
+    if not is_zero or amounts is None or amounts.size != 8 or any(amounts[[0, 1, 4, 5]]):
+        return None
+    rounded = quant_of(value) is not None or quant_of(x) is not None
+    return None if rounded else (x, amounts[[2, 3, 6, 7]])
 
 
 def _numbers(

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from opu_fuse.frontend.editing import constant, is_standard, operand, quant_of, static_shape
 from opu_fuse.model.known_values import slice_ranges
+from opu_fuse.model.operator_sets import VIEWS
 
 LARGEST = 1 << 25
 """Largest number of elements that are traced: 128 MiB of indices. The scores of 12 heads and 1500
@@ -63,8 +64,14 @@ def _evaluated(value: ir.Value, chain: list[tuple[ir.Node, ir.Value]]) -> Source
 
 def _reshape(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
     size = static_shape(made)
-    known = constant(operand(node, 1)) is not None
+    known = all(constant(v) is not None for v in node.inputs[1:])
     return numbers.reshape(size) if size is not None and known else None
+
+
+def _expand(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | None:
+    size = static_shape(made)
+    known = constant(operand(node, 1)) is not None
+    return np.broadcast_to(numbers, size) if size is not None and known else None
 
 
 def _transpose(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray:
@@ -94,8 +101,9 @@ def _split(numbers: np.ndarray, node: ir.Node, made: ir.Value) -> np.ndarray | N
 
 
 MOVES: dict[str, Move] = {
+    "Expand": _expand,
     "Gather": _gather,
-    "Reshape": _reshape,
+    **dict.fromkeys(VIEWS, _reshape),
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,

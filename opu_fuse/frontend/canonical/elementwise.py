@@ -1,8 +1,8 @@
 """Elementwise operators in the few forms that machines support.
 
 1. Sum of n -> chain of n - 1 Adds.
-2. Add and Mul: the constant second, shaped [c, 1, 1]. A constant that is added and differs between
-   pixels gets the shape of the map instead.
+2. Add and Mul: the constant second, shaped [c, 1, 1]. A constant that differs between pixels gets
+   the shape of the map instead.
 3. Sub of a constant -> Add; Div by a constant -> Mul; Sub from a constant for each channel ->
    BatchNormalization. The constants are float32, and not quantised.
 4. Clip(0, inf) -> Relu; Max(x, 0) -> Relu; PRelu with one slope -> LeakyRelu.
@@ -15,7 +15,6 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
-    is_standard,
     operand,
     quant_of,
     rewrite,
@@ -66,7 +65,7 @@ def _channel_shape(graph: ir.Graph, node: ir.Node) -> bool:
     data = constant(value)
     if value is None or data is None:
         return False
-    if is_standard(node, "Add") and any(size != 1 for size in data.shape[-2:]):
+    if any(size != 1 for size in data.shape[-2:]):
         return _expand(graph, node, value, data)
     if data.ndim != 4 or data.shape[0] != 1 or quant_of(value):
         return False

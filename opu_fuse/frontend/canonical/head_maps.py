@@ -8,16 +8,19 @@ from msgspec import Struct
 
 from opu_fuse.frontend.canonical.joined_heads import Joined, size_of
 from opu_fuse.frontend.canonical.product_operands import Heads
+from opu_fuse.frontend.canonical.token_images import CHANNELS_FIRST, CHANNELS_LAST
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
+    is_standard,
     move_before,
     quant_of,
     reshape_before,
     static_shape,
     values_of,
 )
+from opu_fuse.model.operator_sets import NORMS
 from opu_fuse.model.products import PRODUCT, PRODUCT_BY_ROWS, TURN
 
 
@@ -42,7 +45,9 @@ def part_of(
     joined: Joined,
     name: str,
 ) -> Factor:
-    """Channels of a map, functions of them, turned if need be."""
+    """Channels of a map, functions of them, turned if need be. What is normalised is turned before,
+    as norms are those of channels.
+    """
     source, (first, count, turned) = heads.map, part
     shape = static_shape(source)
     assert shape is not None
@@ -61,16 +66,31 @@ def part_of(
     if rows > 1:  # after the Slice, which cuts a map as it is stored
         size = rows, math.prod(size) // rows
         value = reshape_before(node, value, (1, count, *size), name=f"{name}/{first}/rows")
+    if turned and any(is_standard(function, *NORMS) for function in heads.functions):
+        value, turned = turned_map(node, value, rows, name=f"{name}/{first}"), False
     for number, function in enumerate(heads.functions):
-        inputs = [v if constant(v) is not None else value for v in function.inputs]
-        attributes, quant = values_of(function), quant_of(function.outputs[0])
-        own, shape = f"{name}/{first}/function{number}", size_of(value)
-        value = insert_before(
-            node, function.op_type, inputs, attributes, name=own, shape=shape, quant=quant
-        )
+        value = _function_of(node, function, value, f"{name}/{first}/function{number}")
     if turned:
         value = turned_map(node, value, rows, name=f"{name}/{first}")
     return Factor(value=value, turned=turned)
+
+
+def _function_of(node: ir.Node, function: ir.Node, value: ir.Value, name: str) -> ir.Value:
+    """A function of the elements of a map, or a normalisation of its channels."""
+    quant, shape, attributes = quant_of(function.outputs[0]), size_of(value), values_of(function)
+    is_norm = is_standard(function, *NORMS)
+    if is_norm:
+        attributes["axis"], shape = -1, tuple(shape[axis] for axis in CHANNELS_LAST)
+        perm = {"perm": CHANNELS_LAST}
+        value = move_before(node, "Transpose", [value], perm, name=f"{name}/last", shape=shape)
+    inputs = [v if constant(v) is not None else value for v in function.inputs]
+    value = insert_before(
+        node, function.op_type, inputs, attributes, name=name, shape=shape, quant=quant
+    )
+    if not is_norm:
+        return value
+    perm, shape = {"perm": CHANNELS_FIRST}, tuple(shape[axis] for axis in CHANNELS_FIRST)
+    return move_before(node, "Transpose", [value], perm, name=f"{name}/first", shape=shape)
 
 
 def turned_map(node: ir.Node, value: ir.Value, rows: int, *, name: str) -> ir.Value:

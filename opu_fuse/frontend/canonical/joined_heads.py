@@ -154,11 +154,15 @@ def _in_place(graph: ir.Graph, value: ir.Value | None, source: Source) -> ir.Val
 
 
 def _sliced(graph: ir.Graph, value: ir.Value | None, span: slice, name: str) -> ir.Value | None:
-    """The channels of a constant for one head; scalars and computed operands as they are."""
+    """The channels of a constant for one head, one number if they are alike; scalars and computed
+    operands as they are.
+    """
     data = constant(value)
     if data is None or value is None or data.size == 1:
         return value
     part = np.ascontiguousarray(data[:, span])
+    if np.all(part == part.flat[0]) and quant_of(value) is None:
+        part = part.flat[0]
     return add_constant(graph, f"{name}/constant", part, quant_of(value))
 
 

@@ -17,6 +17,7 @@ from opu_fuse.frontend.canonical.token_images import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     as_image,
+    as_row,
     is_image,
     map_of,
     reshape_after,
@@ -29,7 +30,6 @@ from opu_fuse.frontend.editing import (
     move_before,
     operand,
     quant_of,
-    reshape_before,
     sole_reader,
     static_shape,
 )
@@ -44,7 +44,7 @@ def convert(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     shape = static_shape(x)
     if shape is not None and math.prod(shape[:-1]) == 1:
-        return len(shape) > 2 and _as_row(graph, node, x, shape)
+        return as_row(graph, node)
     is_new = not is_image(x)
     if is_new:
         x = map_of(x) or as_image(node, x)
@@ -111,16 +111,6 @@ def _is_of_last_axis(node: ir.Node, x: ir.Value) -> bool:
         return False
     is_last = node.attributes.get_int("axis", -1) % len(shape) == len(shape) - 1
     return is_last and node.outputs[0].dtype == x.dtype == ir.DataType.FLOAT
-
-
-def _as_row(graph: ir.Graph, node: ir.Node, x: ir.Value, shape: tuple[int, ...]) -> bool:
-    """Let a normalisation of one token read and write a row."""
-    row = (1, shape[-1])
-    node.replace_input_with(0, reshape_before(node, x, row, name=f"{node.name}/row"))
-    node.attributes["axis"] = ir.AttrInt64("axis", -1)
-    size = add_constant(graph, f"{node.name}/token_shape", np.asarray(shape, np.int64))
-    insert_after(node, node.outputs[0], "Reshape", (size,), name=f"{node.name}/token", shape=row)
-    return True
 
 
 def _transpose_operand(node: ir.Node, x: ir.Value) -> bool:

@@ -17,19 +17,21 @@ from msgspec.structs import replace
 from opu_fuse.frontend.canonical.element_order import Source, sources
 from opu_fuse.frontend.canonical.joined_heads import size_of
 from opu_fuse.frontend.editing import constant, is_standard, static_shape
-from opu_fuse.model.operator_sets import ELEMENT_WISE
+from opu_fuse.model.operator_sets import ELEMENT_WISE, NORMS
 
 MOST_ROWS = 1024
 """Rows of a product by rows. Each has a tile of its own."""
 MOST_CHOICES = 64
 """Sets of batch axes that are tried as sequences."""
 _Part = tuple[int, int, bool]
-_Origin = tuple[Source, tuple[ir.Node, ...]]
+_Origin = tuple[Source, tuple[ir.Node, ...], np.ndarray | None]
+"""A source, functions of its elements, and the elements of the normalisation among these."""
 
 
 class Heads(Struct, frozen=True, kw_only=True):
     """Heads of an operand in a map: of each the first channel, channels, and whether its pixels are
-    summed. functions: of single elements, which the operand is of the map.
+    summed. functions: of single elements, which the operand is of the map. One of them may be a
+    normalisation of what is summed.
     """
 
     map: ir.Value
@@ -127,7 +129,9 @@ def _repeats(value: ir.Value, of: Matrices) -> bool:
 
 
 def _located(origins: Iterable[_Origin], of: Matrices, index: int) -> Heads | None:
-    for source, functions in origins:
+    for source, functions, normalised in origins:
+        if normalised is not None and not _are_summed(normalised, of, index):
+            continue
         parts: list[_Part] = []
         for block in _blocks(source.elements, of, index):
             part = _part_of(source, block)
@@ -142,18 +146,39 @@ def _located(origins: Iterable[_Origin], of: Matrices, index: int) -> Heads | No
 def _origins(value: ir.Value) -> Iterator[_Origin]:
     """Sources of a value, and functions of single elements that are computed on the way from it."""
     found = sources(value)
-    yield from ((source, ()) for source in found)
+    yield from ((source, (), None) for source in found)
     function = found[0].value.producer() if found else None
     read = None if function is None else _argument(function)
     if function is None or read is None:
         return
-    for source, functions in _origins(read):
-        elements = source.elements.reshape(-1)[found[0].elements]
-        yield replace(source, elements=elements), (*functions, function)
+    order, is_norm = found[0].elements, is_standard(function, *NORMS)
+    for source, functions, inner in _origins(read):
+        if is_norm and inner is not None:
+            continue
+        normalised = order if is_norm else None if inner is None else inner.reshape(-1)[order]
+        elements = source.elements.reshape(-1)[order]
+        yield replace(source, elements=elements), (*functions, function), normalised
+
+
+def _are_summed(elements: np.ndarray, of: Matrices, index: int) -> bool:
+    """Whether a product sums what an operand normalises, the last axis of these elements."""
+    blocks = list(_blocks(elements, of, index))
+    return all(
+        np.all(block[:, :1] % of.summed == 0)
+        and np.array_equal(block, block[:, :1] + np.arange(of.summed)[:, None])
+        for block in blocks
+    )
 
 
 def _argument(node: ir.Node) -> ir.Value | None:
-    """What an elementwise operator with scalar constants reads; None for others."""
+    """What an elementwise operator with scalar constants reads, or a normalisation of the last axis
+    of several matrices; None for others.
+    """
+    if is_standard(node, *NORMS):
+        shape, axis = static_shape(node.outputs[0]), node.attributes.get_int("axis", -1)
+        known = all(constant(v) is not None for v in node.inputs[1:])
+        last = shape is not None and len(shape) > 3 and axis % len(shape) == len(shape) - 1
+        return node.inputs[0] if known and last and len(node.outputs) == 1 else None
     computed = [v for v in node.inputs if v is not None and constant(v) is None]
     scalars = all(data.size == 1 for v in node.inputs if (data := constant(v)) is not None)
     if not is_standard(node, *ELEMENT_WISE) or len(computed) != 1 or not scalars:

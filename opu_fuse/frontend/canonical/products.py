@@ -165,17 +165,25 @@ def _as_written(node: ir.Node, of: Matrices, index: int) -> list[Factor]:
 def _is_swapped(node: ir.Node, first: Factor, second: Factor) -> bool:
     """Whether the columns are the pixels of the result, and the rows its channels.
 
-    What is turned is read as weights, and so is the result of another product. A Softmax sums the
-    channels.
+    What is turned is read as weights, and so is the result of another product, or a Softmax of it
+    where channels attend to channels. A Softmax sums the channels.
     """
     if first.turned != second.turned:
         return first.turned
-    producers = [factor.value.producer() for factor in (first, second)]
-    small = [node is not None and is_product(node) for node in producers]
+    small = [_is_of_product(factor.value) for factor in (first, second)]
     if small[0] != small[1]:
         return small[0]
     axis, rank = _softmax_axis(node.outputs[0]), len(size_of(node.outputs[0]))
     return axis is not None and axis % rank == rank - 2
+
+
+def _is_of_product(value: ir.Value) -> bool:
+    """Whether a value is a product of two maps, or the Softmax of it or of functions of it."""
+    node, links = value.producer(), ("Softmax",)
+    while node is not None and is_standard(node, *links):
+        read, links = node.inputs[0], (*ELEMENT_WISE,)
+        node = None if read is None else read.producer()
+    return node is not None and is_product(node)
 
 
 def _softmax_axis(value: ir.Value) -> int | None:

@@ -10,9 +10,14 @@ queries and keys, or the scores. The host would run one operator more for each.
    operand for which case 1 then applies.
 3. Mul by a scalar of a sum of two computed operands: the factor moves before the Add, to both
    operands, if case 1 applies to both. Distilled networks output the mean of two heads so.
+   So does that of one operand of a MatMul if case 1 does not apply to it: the other one is scaled.
+4. Mul by a scalar of a product of two maps: the factor goes into the constants of a norm that
+   computes one of them for this product alone (cosine attention).
 
 Only in float models: in quantised ones each result has a scale of its own.
 """
+
+from typing import TypeGuard
 
 import numpy as np
 import onnx_ir as ir
@@ -32,7 +37,9 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.importing.value_checks import in_range
+from opu_fuse.model.operator_sets import NORMS
 from opu_fuse.model.preprocessing import preprocessing_nodes
+from opu_fuse.model.products import is_product
 from opu_fuse.quant import FLOAT_KEY
 
 _MOST_VALUES = 64
@@ -74,10 +81,48 @@ def _scaled_layers(value: ir.Value, mul: ir.Node, factor: float) -> list[_Scaled
         return []
     if producer is None or not is_standard(producer, "MatMul"):
         operands = [value]
-    for v in operands:
-        if (scaled := _scaled(v, factor)) is not None:
-            return [scaled]
-    return []
+    norms = [_scaled_norm(v, factor) for v in producer.inputs] if _is_product(producer) else []
+    layers = (_scaled(v, factor) for v in operands)
+    others = (_scaled(v, factor) for v in _other_operand(mul))
+    return next(([scaled] for scaled in (*norms, *layers, *others) if scaled is not None), [])
+
+
+def _other_operand(mul: ir.Node) -> tuple[ir.Value, ...]:
+    """What a MatMul multiplies the result of a node by, which only moves before; () for others."""
+    value = mul.outputs[0]
+    while (reader := sole_reader(value)) is not None and is_standard(reader, *MOVES):
+        value = reader.outputs[0]
+    if reader is None or not is_standard(reader, "MatMul"):
+        return ()
+    return tuple(v for v in _computed_operands(reader) if v is not value)
+
+
+def _is_product(node: ir.Node | None) -> TypeGuard[ir.Node]:
+    return node is not None and is_product(node)
+
+
+def _scaled_norm(value: ir.Value | None, factor: float) -> _Scaled | None:
+    """The norm that computes a value times the factor, if nothing else reads it (case 4)."""
+    last = None if value is None else value.producer()
+    result = None if last is None else last.inputs[0]
+    norm = None if result is None else result.producer()
+    if value is None or last is None or result is None or norm is None:
+        return None
+    if not is_standard(last, "Transpose") or not is_standard(norm, *NORMS):
+        return None
+    if (
+        sole_reader(value) is None
+        or sole_reader(result) is None
+        or FLOAT_KEY in norm.metadata_props
+    ):
+        return None
+    scaled: list[tuple[int, str, np.ndarray]] = []
+    for index, old in enumerate(norm.inputs[1:], 1):
+        data = constant(old)
+        if old is None or data is None or data.dtype != np.float32 or quant_of(old) is not None:
+            return None
+        scaled.append((index, f"{old.name}/scaled", np.float32(factor) * data))
+    return (norm, scaled) if all(in_range(data) for _, _, data in scaled) else None
 
 
 def _computed_operands(node: ir.Node) -> list[ir.Value]:

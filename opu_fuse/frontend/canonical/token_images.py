@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
     add_constant,
+    constant,
     insert_after,
     is_standard,
     quant_of,
@@ -62,6 +63,41 @@ def as_image(node: ir.Node, value: ir.Value) -> ir.Value:
     shape = image_shape(value)
     assert shape is not None
     return reshape_before(node, value, shape, name=f"{node.name}/image")
+
+
+def is_token(value: ir.Value | None) -> bool:
+    """Whether a value is one token, such as (1, 1, c), and no row (1, c)."""
+    shape = static_shape(value)
+    return shape is not None and len(shape) > 2 and math.prod(shape[:-1]) == 1 and shape[-1] > 0
+
+
+def as_row(graph: ir.Graph, node: ir.Node) -> bool:
+    """Let a node of the last axis of one token read and write rows (1, c). Returns whether it did.
+
+    Constants that are no tokens remain: a matrix, or one number for each channel.
+    """
+    result = node.outputs[0]
+    target = static_shape(result)
+    tokens = {i: v for i, v in enumerate(node.inputs) if v is not None and is_token(v)}
+    if target is None or not tokens or not is_token(result):
+        return False
+    if any((q := quant_of(v)) is not None and q.axis is not None for v in tokens.values()):
+        return False
+    for index, value in tokens.items():
+        name, data, shape = f"{node.name}/row{index or ''}", constant(value), static_shape(value)
+        assert shape is not None
+        row = (1, shape[-1])
+        if data is None:
+            image = reshape_before(node, value, row, name=name)
+        else:
+            image = add_constant(graph, name, data.reshape(row), quant_of(value))
+        node.replace_input_with(index, image)
+    if "axis" in node.attributes:
+        node.attributes["axis"] = ir.AttrInt64("axis", -1)
+    size = add_constant(graph, f"{node.name}/token_shape", np.asarray(target, np.int64))
+    name, row = f"{node.name}/token", (1, target[-1])
+    insert_after(node, result, "Reshape", (size,), name=name, shape=row)
+    return True
 
 
 def reshape_after(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:

@@ -36,6 +36,7 @@ from opu_fuse.frontend.canonical.token_images import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     IMAGE_RANK,
+    as_row,
     is_image,
     map_of,
     reshape_after,
@@ -149,6 +150,8 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
     computed = dict.fromkeys(v for v in node.inputs if v is not None and constant(v) is None)
     if any(static_shape(v) != target for v in computed):
         return False
+    if any(map(_was_row, computed)) and as_row(graph, node):
+        return True
     scalars = all(constant(v).size == 1 for v in constants)  # type: ignore[union-attr]  # they are constants
     maps = {v: m for v in computed if (m := map_of(v, any_axis=scalars)) is not None}
     if not maps and computed and all(map(_is_flattened, computed)):
@@ -170,6 +173,13 @@ def _elementwise(graph: ir.Graph, node: ir.Node) -> bool:
             node.replace_input_with(index, image)
     reshape_after(graph, node, source)
     return True
+
+
+def _was_row(value: ir.Value) -> bool:
+    """Whether a Reshape made a value of a row (1, c)."""
+    node = value.producer()
+    shape = static_shape(node.inputs[0]) if node and is_standard(node, "Reshape") else None
+    return shape is not None and len(shape) == 2 and shape[0] == 1
 
 
 def _rows(image: ir.Value) -> int:

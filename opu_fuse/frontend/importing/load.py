@@ -18,7 +18,7 @@ from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import own_tensors
-from opu_fuse.frontend.importing import recognise_masks, recognise_norms
+from opu_fuse.frontend.importing import recognise_masks, recognise_norms, recognise_rotations
 from opu_fuse.frontend.importing.decompose.contrib import own_domain
 from opu_fuse.frontend.importing.decompose.standard import needs_decomposition, to_standard
 from opu_fuse.frontend.importing.default_attributes import add_default_attributes
@@ -123,6 +123,9 @@ def _load(source: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loa
         step("norms", model, lambda model: _changed(model, recognise_norms.recognise, where))
     if recognise_masks.may_be_masks(model):
         step("masks", model, lambda model: _changed(model, recognise_masks.recognise, where))
+    if recognise_rotations.may_be_rotations(model):
+        find = recognise_rotations.recognise
+        step("rotations", model, lambda model: _changed(model, find, where))
     _stamp(model)
     check_network(model, where, batches)
     if more_known:

@@ -3,7 +3,8 @@
 1. `masked_fill` is Where(absent, lowest, scores), or Where(present, scores, lowest). Before a
    Softmax that is scores + Where(absent, lowest, 0), as other exporters write it: a sum with LOWEST
    or less is `lowest` in float32. So a sum of scores and Where(present, bias, lowest), with a
-   constant bias (T5), is scores + bias + Where(present, 0, lowest).
+   constant bias (T5), is scores + bias + Where(present, 0, lowest). Where(present, 0, -inf) of such
+   a sum becomes this, too.
 2. Of constant masks, what is LOWEST or less becomes FAR, which a scale next to that of the scores
    holds. Computed masks are bounded when they are calibrated (`quantization/masks.py`).
 3. PyTorch writes 0 for a softmax that is NaN, since a token sees no other: Where(IsNaN(p), 0, p) is
@@ -73,13 +74,25 @@ def _as_sum(graph: ir.Graph, node: ir.Node) -> bool:
     if passed is None or is_dequantize(passed.producer()):
         return False
     if constant(passed) is not None:
-        return _with_bias(graph, node, passed, lowest)
+        return _finite(graph, node, lowest) or _with_bias(graph, node, passed, lowest)
     if static_shape(passed) != static_shape(result) or not _softmaxes_of(node):
         return False
     mask = _mask(graph, node, lowest)
     if mask is not None:
         rewrite(node, "Add", [passed, mask])
     return mask is not None
+
+
+def _finite(graph: ir.Graph, node: ir.Node, lowest: Sequence[bool]) -> bool:
+    """Case 1 for minus infinity that is added to scores."""
+    index = 1 + lowest.index(True)
+    data, readers = constant(node.inputs[index]), [use.node for use in node.outputs[0].uses()]
+    sums = all(is_standard(reader, "Add") and _softmaxes_of(reader) for reader in readers)
+    if data is None or np.isfinite(data).all() or not sums or node.outputs[0].is_graph_output():
+        return False
+    low = np.full(data.shape, np.finfo(np.float32).min, np.float32)
+    node.replace_input_with(index, add_constant(graph, f"{node.name}/lowest", low))
+    return True
 
 
 def _with_bias(graph: ir.Graph, node: ir.Node, bias: ir.Value, lowest: Sequence[bool]) -> bool:

@@ -10,7 +10,9 @@ that of axis 1. The host runs one operator faster than nine.
 3. `x / sqrt(mean(x²) + epsilon)`, with or without a factor for each channel: RMSNormalization of
    the last axis. It needs opset 23, to which models that spell it are converted
    (`onnx_checks.py`).
-4. `exp(x - max) / sum(exp(x - max))` over one axis, with or without the maximum: Softmax.
+4. `x / |x|`, the Euclidean norm of the last axis or a small number if that is larger, which
+   cosine attention has: RMSNormalization with the factor 1 / sqrt(n).
+5. `exp(x - max) / sum(exp(x - max))` over one axis, with or without the maximum: Softmax.
 
 A value between the nodes that anything else reads, or that is quantised, prevents it.
 """
@@ -38,14 +40,19 @@ from opu_fuse.frontend.editing import (
 _FIRST, _LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 _MOST_INNER = 12
 """Nodes of the longest spelling."""
+_LEAST_LENGTH = 1e-4
+"""Largest bound of a norm that says no more than that nothing is divided by zero."""
+_TINY = float(np.finfo(np.float32).tiny)
 RMS_OPSET = 23
 """The oldest that has RMSNormalization."""
 _RMS_OPERATORS = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_OF_LENGTH = ("Expand", "Clip", "Max")
+"""Operators between a Euclidean norm and the division by it, the last one first."""
 
 
 def may_be_norms(model: ir.Model) -> bool:
     """Whether a model has operators that only these forms, or means of a whole map, need."""
-    return any(is_standard(n, "Exp", "Pow", "Reciprocal", "Sqrt") for n in model.graph)
+    return any(is_standard(n, "Exp", "Pow", "ReduceL2", "Reciprocal", "Sqrt") for n in model.graph)
 
 
 def spells_rms(graph: onnx.GraphProto) -> bool:
@@ -54,6 +61,12 @@ def spells_rms(graph: onnx.GraphProto) -> bool:
     for node in graph.node:
         square = producers.get(node.input[0]) if node.op_type == "ReduceMean" else None
         if node.op_type in _RMS_OPERATORS:
+            return True
+        length = producers.get(node.input[1]) if node.op_type == "Div" else None
+        for op_type in _OF_LENGTH:
+            if length is not None and length.op_type == op_type:
+                length = producers.get(length.input[0])
+        if length is not None and length.op_type == "ReduceL2" and length.input[0] == node.input[0]:
             return True
         if square is None:
             continue
@@ -77,7 +90,7 @@ def _layer_norm(graph: ir.Graph, node: ir.Node) -> bool:
     found = _normalised(node)
     if found is None or node.outputs[0].dtype != ir.DataType.FLOAT:
         return False
-    op_type, x, axis, epsilon = found
+    op_type, x, axis, epsilon, factor = found
     shape = static_shape(x)
     assert shape is not None
     count = shape[axis]
@@ -90,7 +103,7 @@ def _layer_norm(graph: ir.Graph, node: ir.Node) -> bool:
     inner = _inner(last, x)
     if inner is None:
         return False
-    factors = np.ones(count, np.float32) if scale is None else scale
+    factors = np.float32(factor) * (np.ones(count, np.float32) if scale is None else scale)
     constants = [add_constant(graph, f"{last.name}/scale", factors)]
     if shift is not None:
         constants.append(add_constant(graph, f"{last.name}/shift", shift))
@@ -106,10 +119,12 @@ def _layer_norm(graph: ir.Graph, node: ir.Node) -> bool:
     return True
 
 
-def _normalised(node: ir.Node) -> tuple[str, ir.Value, int, float] | None:
-    """Operator, operand, axis and epsilon of a normalisation without factor and offset; None for
-    others.
+def _normalised(node: ir.Node) -> tuple[str, ir.Value, int, float, float] | None:
+    """Operator, operand, axis, epsilon and factor of a normalisation without factors and offsets of
+    channels; None for others.
     """
+    if (found := _unit_vectors(node)) is not None:
+        return found
     for dividend, variance in _quotients(node):
         sum_, epsilon = _without_scalar(variance)
         source = _unary(sum_, "ReduceMean")
@@ -119,13 +134,32 @@ def _normalised(node: ir.Node) -> tuple[str, ir.Value, int, float] | None:
         x, mean = _operands(dividend, "Sub") or (None, None)
         axis = _axis(mean, x)
         if (x is None or axis is None) and square is dividend:
-            return "RMSNormalization", square, of_squares, epsilon
+            return "RMSNormalization", square, of_squares, epsilon, 1.0
         if x is None or axis is None or of_squares != axis:
             continue
         again = _operands(square, "Sub")
         if again is not None and again[0] is x and _axis(again[1], x) == axis:
-            return "LayerNormalization", x, axis, epsilon
+            return "LayerNormalization", x, axis, epsilon, 1.0
     return None
+
+
+def _unit_vectors(node: ir.Node) -> tuple[str, ir.Value, int, float, float] | None:
+    """Case 4. The mean of the squares is the square of the norm / n; so is epsilon."""
+    x, length = node.inputs[0], operand(node, 1)
+    if x is None or not is_standard(node, "Div"):
+        return None
+    length = _unary(length, "Expand") or length
+    bounded = None if length is None else length.producer()
+    least = None
+    if bounded is not None and is_standard(bounded, "Clip") and operand(bounded, 2) is None:
+        length, least = bounded.inputs[0], _number(operand(bounded, 1))
+    elif (found := _operands(length, "Max")) is not None:
+        length, least = found[0], _number(found[1])
+    axis, shape = _axis(length, x, "ReduceL2"), static_shape(x)
+    if axis is None or shape is None or least is None or not 0.0 < least <= _LEAST_LENGTH:
+        return None
+    count = shape[axis]
+    return "RMSNormalization", x, axis, max(least**2 / count, _TINY), count**-0.5
 
 
 def _quotients(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
@@ -233,7 +267,7 @@ def _inner(last: ir.Node, x: ir.Value) -> list[ir.Node] | None:
 
 
 def _softmax(graph: ir.Graph, node: ir.Node) -> bool:
-    """Case 4."""
+    """Case 5."""
     if not is_standard(node, "Div"):
         return False
     exponential, total = node.inputs

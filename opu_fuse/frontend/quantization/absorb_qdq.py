@@ -226,7 +226,7 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
     if result.is_graph_output() or source is None:
         return
     name = (source.name or "constant").removesuffix("_quantized")
-    decoded = constant_params(node, any_zero=_is_filter(result), keep_zero=_is_added_map(result))
+    decoded = constant_params(node, any_zero=_is_filter(result), keep_zero=_is_constant_map(result))
     if decoded is not None and _usable(result, decoded[1]):
         data, params = decoded
         if _is_weight(result):
@@ -255,10 +255,10 @@ def _is_filter(value: ir.Value) -> bool:
     return all(is_standard(u.node, *WEIGHTED) and u.idx == 1 for u in value.uses())
 
 
-def _is_added_map(value: ir.Value) -> bool:
-    """Whether only Adds read a constant, which differs along several axes: a map of a machine."""
+def _is_constant_map(value: ir.Value) -> bool:
+    """Whether a constant that only Adds and Muls read differs along several axes, as a map does."""
     wide = [size for size in static_shape(value) or () if size != 1]
-    return len(wide) > 1 and all(is_standard(u.node, "Add") for u in value.uses())
+    return len(wide) > 1 and all(is_standard(u.node, "Add", "Mul") for u in value.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -40,8 +40,8 @@ _SENTENCES: Mapping[HostReason, str] = {
     ),
     HostReason.COMPLEX: ("is a transform with complex numbers"),
     HostReason.TWO_MAPS: (
-        "combines two computed maps: these a machine adds or subtracts, or multiplies one by "
-        "a number for each channel of the other"
+        "combines two computed maps in another way than machines do, which add, subtract or "
+        "multiply them"
     ),
     HostReason.UNBOUNDED: (
         "is a function that is undefined for some numbers or unbounded, or one that networks "

@@ -133,7 +133,7 @@ def computed_operand(context: MatchContext, node: Node, name: str) -> Words | No
     """
     if not _takes_maps(context, name):
         return None
-    reads_maps = context.modules.by_name[name].kind is ModuleKind.RES_ADDER
+    reads_maps = name not in context.modules.front
     constants = [
         context.dfg[i].called
         for i, access in zip(node.operands, node.access, strict=True)

@@ -166,8 +166,8 @@ def kind_for(context: MatchContext, node: Node) -> ModuleKind | None:
     if not any(constants) and set(node.access) <= {Access.FULL, Access.PER_CHANNEL}:
         return ModuleKind.RES_ADDER if node.op == "add" else ModuleKind.SE
     operand = node.access[constants.index(True)] if constants.count(True) == 1 else None
-    if operand is Access.FULL and node.op == "add":
-        return ModuleKind.RES_ADDER  # it reads a constant map as any other
+    if operand is Access.FULL:  # a constant map is read as any other
+        return ModuleKind.RES_ADDER if node.op == "add" else ModuleKind.SE
     if operand not in {Access.PER_TENSOR, Access.PER_CHANNEL}:
         return None
     return AFFINE_KINDS[node.op]
