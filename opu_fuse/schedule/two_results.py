@@ -40,6 +40,7 @@ from opu_fuse.schedule.tile_choice import (
 )
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
+from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile, ceil_div
 from opu_fuse.timing.segment_cycles import Known, saved
 
@@ -226,6 +227,7 @@ def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     best = sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
     if hw.dram.is_slow:
         best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
+        best += filter(None, [with_kept_weights(second, tile, hw) for tile in best])
     return [*dict.fromkeys(best)]
 
 

@@ -11,6 +11,7 @@ from opu_fuse.tile_schedule.scratchpad import scratchpads
 from opu_fuse.tile_schedule.sink import Read, TileSink
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, own_images
 from opu_fuse.tiling.chunks import WeightChunk
+from opu_fuse.tiling.kept_weights import kept_chunks
 from opu_fuse.tiling.tile import Span
 from opu_fuse.units.base import Space
 
@@ -24,6 +25,7 @@ class ConstantLoads(Generic[Layer, Read]):
         self._word, self.sink = hw.word_bytes, sink
         self._weights = hw.buffers.weight
         self._kept: Collection[Hashable] = ()
+        self._is_slow = hw.dram.is_slow
         self.scratchpads = scratchpads(hw)
 
     def fork(self, sink: TileSink[Layer, Read]) -> "ConstantLoads[Layer, Read]":
@@ -36,6 +38,8 @@ class ConstantLoads(Generic[Layer, Read]):
     def load(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are resident."""
         key = _constants_key(layer, space, offset, words)
+        if space is Space.WEIGHT and self._kept:
+            self.scratchpads[space].touch(self._kept)
         first, held = self.scratchpads[space].take(key, words)
         if not held:
             self.sink.load_constants(layer, space, offset, (first, words))
@@ -71,6 +75,14 @@ class ConstantLoads(Generic[Layer, Read]):
     def keep(self, layers: Iterable[Layer]) -> None:
         """Let the weights of layers stay while those of others are loaded, if there is room."""
         self._kept = tuple([key for layer in layers for key in self.weight_keys(layer)])
+
+    def keep_most(self, layer: Layer) -> None:
+        """Let most weights of a layer stay that every tile uses (`tiling/kept_weights.py`)."""
+        constant = self._is_slow and layer.second is None and not layer.tile.weights_outer
+        parts = [*layer.weight_chunks] if constant and len(layer.tiles) > 1 else []
+        stays = kept_chunks([part.words for part in parts], self._weights)
+        kept = ((parts[n].offset, parts[n].words) for n in stays)
+        self._kept = tuple([_constants_key(layer, Space.WEIGHT, *part) for part in kept])
 
     def prefetch_tiles(self, tiles: Iterable[tuple[Layer, LayerTile]]) -> None:
         """Load the weights of tiles, as many as a bank holds, or all next to those that stay."""

@@ -126,6 +126,7 @@ class TileSchedule(Generic[Layer, Read]):
         self._divide_as(layer)
         if successor is not None and successor.tile.undivided != layer.tile.undivided:
             successor = None  # its weights would be evicted
+        self._constants.keep_most(layer)
         banks = self._banks[Space.FEATURE]
         tiles, rest = layer.tiles, None
         own_weights: set[Hashable] = set()
@@ -151,6 +152,7 @@ class TileSchedule(Generic[Layer, Read]):
             else:
                 operands = self._post(norm, tile, psum, to, stored=stored)
                 self._post(layer, tile, psum, again=True, operands=operands)
+        self._constants.keep(())
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """Schedule all tiles of two layers, alternating."""
