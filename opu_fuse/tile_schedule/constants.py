@@ -108,9 +108,15 @@ class ConstantLoads(Generic[Layer, Read]):
 
 def _map_key(layer: TiledLayer) -> Hashable:
     """What identifies a map on chip that is read as weights: turned layers, which differ in their
-    constants, use the same one.
+    constants, use the same one, and transposes of parts that share words.
     """
-    return (layer.second, layer.tile) if layer.source < UNIT else layer.output
+    if layer.source < UNIT:
+        return layer.second, layer.tile
+    second = layer.reads_second
+    if layer.source > UNIT or second is None:
+        return layer.output
+    pixels = layer.shape.first_lane, layer.shape.pre_pool_channels
+    return second.alias_root, second.block, pixels, layer.images, layer.tile
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:

@@ -96,6 +96,13 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         return node, layout.cols, self.images
 
     @property
+    def words_read(self) -> Hashable:
+        """What identifies the words of the queries of windows, which heads may share; else None."""
+        if not self.shape.computed or self.shape.images == 1 or self.source < 0:
+            return None
+        return self.reads.alias_root, self.reads.block, self.reads.layout.blocks, self.images
+
+    @property
     def rows_in(self) -> Span:
         """(first, count) of its input rows, counted over all images; all read one unit matrix."""
         first, images = (0, 1) if self.shape.unit else self.images or (0, 1)

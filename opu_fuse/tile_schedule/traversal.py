@@ -15,6 +15,8 @@ from functools import partial
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.constants import ConstantLoads
 from opu_fuse.tile_schedule.fused_heads import (
@@ -313,7 +315,8 @@ class TileSchedule(Generic[Layer, Read]):
         resident = banks.find(part.source)
         if resident is not None:
             return resident, read, True
-        bank, held = banks.take(part)
+        words = layer.words_read
+        bank, held = banks.take(part if words is None else replace(part, source=words))
         if held:
             return bank, read, False
 
