@@ -7,7 +7,7 @@ before, so that the array need not wait for post:
     array │ scores 0 │ scores 1 │ scores 2, product 0 │ scores 3, product 1 │ …
     post             │ softmax 0│ softmax 1           │ product 0, softmax 2│ …
 
-Heads of windows that share words run tile by tile: they read the same queries, which are loaded once.
+Heads of windows that share words run tile by tile: they read the same queries, loaded once.
 
 Post writes each tile of probabilities into one of two places at the start of the feature buffer, as
 a load of this part of the map would. The words after them are the banks of the queries.
@@ -156,7 +156,12 @@ def head_slots(
         [*zip(_tiles(scores), _tiles(values), strict=True)]
         for scores, values in zip(layers[:last:2], layers[1:last:2], strict=True)
     ]
-    steps = [each for run in runs for of_tile in zip(*heads[slice(*run)]) for each in of_tile]
+    steps = [
+        each
+        for run in runs
+        for of_tile in zip(*heads[slice(*run)], strict=True)
+        for each in of_tile
+    ]
     slots: list[list[HeadTile[Layer]]] = [[] for _ in range(len(steps) + LAG)]
     for step, (scores, values) in enumerate(steps):
         place = ResidentTile(bank=regions.places[step % LAG], rect=scores[1].rect)

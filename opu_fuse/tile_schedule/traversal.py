@@ -15,8 +15,6 @@ from functools import partial
 from itertools import pairwise, product
 from typing import Generic, TypeVar
 
-from msgspec.structs import replace
-
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.constants import ConstantLoads
 from opu_fuse.tile_schedule.fused_heads import (
@@ -129,8 +127,7 @@ class TileSchedule(Generic[Layer, Read]):
         if successor is not None and successor.tile.undivided != layer.tile.undivided:
             successor = None  # its weights would be evicted
         self._constants.keep_most(layer)
-        banks = self._banks[Space.FEATURE]
-        tiles, rest = layer.tiles, None
+        banks, tiles, rest = self._banks[Space.FEATURE], layer.tiles, None
         own_weights: set[Hashable] = set()
         in_bank = banks.find(layer.held) is not None
         if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
@@ -312,11 +309,10 @@ class TileSchedule(Generic[Layer, Read]):
         """
         read, banks = window(layer, chunk, pre_pool), self._banks[Space.FEATURE]
         part = read.part
-        resident = banks.find(part.source)
+        resident = banks.find(layer.held)
         if resident is not None:
             return resident, read, True
-        words = layer.words_read
-        bank, held = banks.take(part if words is None else replace(part, source=words))
+        bank, held = banks.take(part)
         if held:
             return bank, read, False
 

@@ -73,7 +73,7 @@ def _branch(node: ir.Node, x: ir.Value, moved: ir.Value) -> _Branch | None:
     (first,) = readers
     inner = sole_reader(first.outputs[0])
     end = None if inner is None else sole_reader(inner.outputs[0])
-    found = None if end is None or not is_standard(inner, *_NORMS) else norm_between(end)
+    found = norm_between(end) if inner and end and is_standard(inner, *_NORMS) else None
     if found is None or found.source is not x:
         return None
     windows = _permutation_of(found.nodes[-1].outputs[0])
@@ -137,9 +137,7 @@ def _keeps(of: Composite) -> bool:
     return all(quant_of(v) in {None, quant_of(of.source)} for n in of.nodes for v in n.outputs)
 
 
-def _reorder(
-    graph: ir.Graph, node: ir.Node, x: ir.Value, moved: ir.Value, branch: _Branch
-) -> None:
+def _reorder(graph: ir.Graph, node: ir.Node, x: ir.Value, moved: ir.Value, branch: _Branch) -> None:
     norm, windows, back = branch
     normal, ordered = windows.source, windows.nodes[-1].outputs[0]
     layer, total = back.source, node.outputs[0]
