@@ -67,6 +67,7 @@ def test_no_pass_only_adds():
 def test_a_quantised_model_takes_them_too(rng):
     hw = MACHINES["norms"]
     qdq = compile_model(CASES["shifted"], hw).prepared.qdq
+    assert qdq is not None
     found = compile_model(qdq, hw)
     assert ["add"] not in groups(found)
     hold(found, hw, inputs_of(found, rng))
