@@ -182,12 +182,12 @@ def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
         fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
         yield choose_tile("", shape, fast)[0], 0.0
     for fit in nsmallest(_TIMED, _fits(shape, hw), key=lambda fit: fit.rank(co_scheduled=False)):
-        for times in (1, 2):
-            tile = equal_chunks(shape, fit.tile, hw, times)
-            yield _with_bound(tile, fit.cost, hw)
-            kept = with_kept_weights(shape, tile, hw)
-            if kept is not None:
-                yield kept, fit.cost.compute_cycles
+        tiles = [equal_chunks(shape, fit.tile, hw, times) for times in (1, 2)]
+        yield from (_with_bound(tile, fit.cost, hw) for tile in tiles)
+        waits = fit.cost.dram_bytes / hw.dram.rate > fit.cost.compute_cycles
+        kept = with_kept_weights(shape, tiles[-1], hw) if waits else None
+        if kept is not None:
+            yield kept, fit.cost.compute_cycles
 
 
 def _with_bound(tile: Tile, cost: Estimate, hw: HwSpec) -> tuple[Tile, float]:

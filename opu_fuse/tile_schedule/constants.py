@@ -78,8 +78,12 @@ class ConstantLoads(Generic[Layer, Read]):
 
     def keep_most(self, layer: Layer) -> None:
         """Let most weights of a layer stay that every tile uses (`tiling/kept_weights.py`)."""
-        constant = self._is_slow and layer.second is None and not layer.tile.weights_outer
-        parts = [*layer.weight_chunks] if constant and len(layer.tiles) > 1 else []
+        self._kept = ()
+        if not self._is_slow or layer.tile.weights_outer or layer.second is not None:
+            return
+        if len(layer.tiles) == 1 or layer.weight_words <= self._weights.words:
+            return
+        parts = [*layer.weight_chunks]
         stays = kept_chunks([part.words for part in parts], self._weights)
         kept = ((parts[n].offset, parts[n].words) for n in stays)
         self._kept = tuple([_constants_key(layer, Space.WEIGHT, *part) for part in kept])

@@ -162,6 +162,11 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         """Weight chunks in the order in which a tile uses them."""
         return (part for out in self.ranges for chunk in out.features for part in chunk.weights)
 
+    @cached_property
+    def weight_words(self) -> int:
+        """Words of its weight chunks."""
+        return sum(part.words for part in self.weight_chunks)
+
     def with_tile(self, tile: Tile, hw: HwSpec) -> Self:
         """Return the layer with another tile."""
         across = cols_per_iteration(self.shape, hw.array.modes[tile.mode], hw)
