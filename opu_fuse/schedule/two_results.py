@@ -227,7 +227,7 @@ def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     best = sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
     if hw.dram.is_slow:
         best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
-        best += filter(None, [with_kept_weights(second, tile, hw) for tile in best[:_CUT]])
+        best += filter(None, [with_kept_weights(second, tile, hw) for tile in best[:1]])
     return [*dict.fromkeys(best)]
 
 
