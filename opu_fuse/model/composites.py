@@ -78,7 +78,7 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
         if node in at_ports:
             continue
         tables.visit(node)
-        if (whole := _shuffle(node) or _permutation(node) or _norm(node)) is not None:
+        if (whole := _shuffle(node) or rolled_permutation(node) or norm_between(node)) is not None:
             for inner in whole.nodes:
                 by_result.pop(inner, None)  # what its rolls are next to
             by_result[node] = whole
@@ -252,7 +252,7 @@ def _chain_of_three(last: ir.Node) -> list[ir.Node] | None:
     return nodes
 
 
-def _norm(last: ir.Node) -> Composite | None:
+def norm_between(last: ir.Node) -> Composite | None:
     """Norm whose last node is `last`, else None."""
     nodes = _chain_of_three(last)
     if nodes is None:
@@ -360,7 +360,7 @@ def interleaving(last: ir.Node) -> Composite | None:
     return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=order)
 
 
-def _permutation(last: ir.Node) -> Composite | None:
+def rolled_permutation(last: ir.Node) -> Composite | None:
     """Permutation with the rolls before and after it, or rolls alone, else None."""
     if not rolls(last.graph):
         return permutation(last)

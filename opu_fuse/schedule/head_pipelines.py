@@ -28,6 +28,7 @@ from opu_fuse.schedule.fused_head_units import fused_heads
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.schedule.unit_order import UnitOrder
+from opu_fuse.tile_schedule.fused_heads import head_runs
 from opu_fuse.tiling.shared_banks import slot_tiles, slot_widths, source_tiles, whole_tile
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import Known, saved
@@ -271,10 +272,12 @@ def _fused(
 ) -> Sequence[PlannedUnit] | None:
     """Units of the heads, without the softmaxes of the first ones, whose other softmaxes leave
     their results on chip; None where these do not fit. Values are transposed in the same unit, but
-    for its first head, or in units before.
+    for its first heads, or in units before.
     """
     first, turned, own = how
-    within = [h.turned for h in heads[first + 1 :] if h.turned is not None] if turned else []
+    runs = head_runs([head.norm.layers[0] for head in heads[first:]])
+    later = heads[first + runs[0][1] :] if turned and runs else []
+    within = [head.turned for head in later if head.turned is not None]
     pairs = [(head.norm, head.values) for head in heads[first:] if head.values is not None]
     unit = fused_heads(pairs, within, own, hw) if pairs else None
     if unit is None:

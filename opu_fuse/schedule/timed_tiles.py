@@ -34,6 +34,7 @@ from opu_fuse.tiling.candidates import (
     has_many_loads,
 )
 from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import (
     MARGIN,
@@ -175,14 +176,18 @@ def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
     best for faster memories, whose gain is in the layers around.
 
     A slow memory cannot load a large chunk of input channels while the array uses a small one, so
-    chunks are equal; twice as many are tried, too.
+    chunks are equal; twice as many are tried, too, and small ones of which most stay on chip.
     """
     for rate in _faster(hw):
         fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
         yield choose_tile("", shape, fast)[0], 0.0
     for fit in nsmallest(_TIMED, _fits(shape, hw), key=lambda fit: fit.rank(co_scheduled=False)):
-        for times in (1, 2):
-            yield _with_bound(equal_chunks(shape, fit.tile, hw, times), fit.cost, hw)
+        tiles = [equal_chunks(shape, fit.tile, hw, times) for times in (1, 2)]
+        yield from (_with_bound(tile, fit.cost, hw) for tile in tiles)
+        waits = fit.cost.dram_bytes / hw.dram.rate > fit.cost.compute_cycles
+        kept = with_kept_weights(shape, tiles[-1], hw) if waits else None
+        if kept is not None:
+            yield kept, fit.cost.compute_cycles
 
 
 def _with_bound(tile: Tile, cost: Estimate, hw: HwSpec) -> tuple[Tile, float]:

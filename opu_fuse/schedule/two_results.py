@@ -40,6 +40,7 @@ from opu_fuse.schedule.tile_choice import (
 )
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
+from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile, ceil_div
 from opu_fuse.timing.segment_cycles import Known, saved
 
@@ -158,8 +159,11 @@ def _both(
     if not _can_continue(first.shape):
         return None
     matches = [partition.groups[unit.groups[0]].matches for unit in (source, norm)]
-    group = with_fields(partition.groups[norm.groups[0]], matches=(*matches[0], *matches[1]))
+    before = [m for m in matches[0] if dfg[m.node].op != "permute"]
+    group = with_fields(partition.groups[norm.groups[0]], matches=(*before, *matches[1]))
     second = _lowered(dfg, group, tiling, hw)
+    if second is not None and first.shape.permute is not None:
+        second = _permuted(second, first.shape)
     if second is None or not _alike(first.shape, second.shape):
         return None
     if (first.out_pieces, first.residuals) != (second.out_pieces, second.residuals):
@@ -179,9 +183,19 @@ def _lowered(dfg: Dfg, group: Group, tiling: Tiling, hw: HwSpec) -> Layer | None
     return stored_layer(layer, tiling.layout, hw)
 
 
+def _permuted(second: Layer, first: Shape) -> Layer | None:
+    """A norm that reads permuted pixels, computed before its stores permute them in the same way;
+    None where it moves pixels, too.
+    """
+    if second.shape.permute is not None or second.shape.upsample != (1, 1):
+        return None
+    own = {"permute": first.permute, "out_rows": first.out_rows, "out_cols": first.out_cols}
+    return replace(second, shape=replace(second.shape, **own))
+
+
 def _can_continue(shape: Shape) -> bool:
     """Whether a norm can follow a pass, and its partial sums are pixels that it stores."""
-    moves = shape.pool or shape.permute or shape.upsample != (1, 1) or shape.phased
+    moves = shape.pool or shape.upsample != (1, 1) or shape.phased
     return not (moves or shape.passes or shape.pre or shape.unit) and shape.px == 1
 
 
@@ -213,6 +227,7 @@ def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     best = sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
     if hw.dram.is_slow:
         best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
+        best += filter(None, [with_kept_weights(second, tile, hw) for tile in best[:1]])
     return [*dict.fromkeys(best)]
 
 

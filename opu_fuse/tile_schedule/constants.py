@@ -11,6 +11,7 @@ from opu_fuse.tile_schedule.scratchpad import scratchpads
 from opu_fuse.tile_schedule.sink import Read, TileSink
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, own_images
 from opu_fuse.tiling.chunks import WeightChunk
+from opu_fuse.tiling.kept_weights import kept_chunks
 from opu_fuse.tiling.tile import Span
 from opu_fuse.units.base import Space
 
@@ -24,6 +25,7 @@ class ConstantLoads(Generic[Layer, Read]):
         self._word, self.sink = hw.word_bytes, sink
         self._weights = hw.buffers.weight
         self._kept: Collection[Hashable] = ()
+        self._is_slow = hw.dram.is_slow
         self.scratchpads = scratchpads(hw)
 
     def fork(self, sink: TileSink[Layer, Read]) -> "ConstantLoads[Layer, Read]":
@@ -36,6 +38,8 @@ class ConstantLoads(Generic[Layer, Read]):
     def load(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are resident."""
         key = _constants_key(layer, space, offset, words)
+        if space is Space.WEIGHT and self._kept:
+            self.scratchpads[space].touch(self._kept)
         first, held = self.scratchpads[space].take(key, words)
         if not held:
             self.sink.load_constants(layer, space, offset, (first, words))
@@ -72,6 +76,18 @@ class ConstantLoads(Generic[Layer, Read]):
         """Let the weights of layers stay while those of others are loaded, if there is room."""
         self._kept = tuple([key for layer in layers for key in self.weight_keys(layer)])
 
+    def keep_most(self, layer: Layer) -> None:
+        """Let most weights of a layer stay that every tile uses (`tiling/kept_weights.py`)."""
+        self._kept = ()
+        if not self._is_slow or layer.tile.weights_outer or layer.second is not None:
+            return
+        if len(layer.tiles) == 1 or layer.weight_words <= self._weights.words:
+            return
+        parts = [*layer.weight_chunks]
+        stays = kept_chunks([part.words for part in parts], self._weights)
+        kept = ((parts[n].offset, parts[n].words) for n in stays)
+        self._kept = tuple([_constants_key(layer, Space.WEIGHT, *part) for part in kept])
+
     def prefetch_tiles(self, tiles: Iterable[tuple[Layer, LayerTile]]) -> None:
         """Load the weights of tiles, as many as a bank holds, or all next to those that stay."""
         left = self._weights.words if self._kept else self._weights.bank_words
@@ -96,9 +112,15 @@ class ConstantLoads(Generic[Layer, Read]):
 
 def _map_key(layer: TiledLayer) -> Hashable:
     """What identifies a map on chip that is read as weights: turned layers, which differ in their
-    constants, use the same one.
+    constants, use the same one, and transposes of parts that share words.
     """
-    return (layer.second, layer.tile) if layer.source < UNIT else layer.output
+    if layer.source < UNIT:
+        return layer.second, layer.tile
+    second = layer.reads_second
+    if layer.source > UNIT or second is None:
+        return layer.output
+    pixels = layer.shape.first_lane, layer.shape.pre_pool_channels
+    return second.alias_root, second.block, pixels, layer.images, layer.tile
 
 
 def _constants_key(layer: TiledLayer, space: Space, offset: int, words: int) -> Hashable:

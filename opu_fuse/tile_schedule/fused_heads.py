@@ -7,12 +7,14 @@ before, so that the array need not wait for post:
     array │ scores 0 │ scores 1 │ scores 2, product 0 │ scores 3, product 1 │ …
     post             │ softmax 0│ softmax 1           │ product 0, softmax 2│ …
 
+Heads of windows that share words run tile by tile: they read the same queries, loaded once.
+
 Post writes each tile of probabilities into one of two places at the start of the feature buffer, as
 a load of this part of the map would. The words after them are the banks of the queries.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -21,7 +23,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.tile_schedule.input_region import parts
 from opu_fuse.tile_schedule.scratchpad import Banks
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer, psum_words
-from opu_fuse.tiling.tile import Rect
+from opu_fuse.tiling.tile import Rect, Span
 
 LAG = 2
 """Steps from the scores of a tile to its product: one for the array, one for post."""
@@ -132,15 +134,33 @@ def _words(layer: TiledLayer) -> int:
     return max(part.blocks[1] * part.rows[1] * part.words[1] for part in every)
 
 
+def head_runs(scores: Sequence[TiledLayer]) -> list[Span]:
+    """(first, end) of the heads that run tile by tile, as they share the words of their queries.
+
+    Only those of windows do: the keys of others stay on chip for all tiles of a head.
+    """
+    runs: list[Span] = []
+    for head, layer in enumerate(scores):
+        words = layer.words_read
+        alike = head > 0 and words is not None and words == scores[head - 1].words_read
+        runs.append((runs.pop()[0] if alike else head, head + 1))
+    return runs
+
+
 def head_slots(
     layers: Sequence[Layer], count: int, regions: FeatureRegions
 ) -> Iterator[HeadSlot[Layer]]:
     """Yield the slots of fused heads. layers, count: as in `FusedHeads`."""
-    last = 2 * count
+    last, runs = 2 * count, head_runs(layers[: 2 * count : 2])
+    heads = [
+        [*zip(_tiles(scores), _tiles(values), strict=True)]
+        for scores, values in zip(layers[:last:2], layers[1:last:2], strict=True)
+    ]
     steps = [
         each
-        for scores, values in zip(layers[:last:2], layers[1:last:2], strict=True)
-        for each in zip(_tiles(scores), _tiles(values), strict=True)
+        for run in runs
+        for of_tile in zip(*heads[slice(*run)], strict=True)
+        for each in of_tile
     ]
     slots: list[list[HeadTile[Layer]]] = [[] for _ in range(len(steps) + LAG)]
     for step, (scores, values) in enumerate(steps):
@@ -148,13 +168,18 @@ def head_slots(
         slots[step].insert(0, HeadTile(*scores, to=place))
         slots[step + LAG].append(HeadTile(*values, source=place))
     each = len(steps) // count
+    places = {n: (run, own) for run, own in pairwise(runs) for n in range(*own)}
     for head, turned in enumerate(layers[last:], count - len(layers[last:])):
-        for number, tile in enumerate(_tiles(turned)):  # in time for the product of their head
-            slots[(head - 1) * each + number * each // len(turned.tiles)].append(HeadTile(*tile))
+        (begin, end), (first, after) = places[head]  # in time for the products of these heads
+        heads_at_once, tiles = after - first, _tiles(turned)
+        for number, tile in enumerate(tiles):
+            place = number * heads_at_once + head - first
+            at = each * begin + place * each * (end - begin) // (heads_at_once * len(tiles))
+            slots[at].append(HeadTile(*tile))
     placed = [_placed(slot) for slot in slots]
-    first = [slot[0] for slot in placed[: len(steps)]]
+    scored = [slot[0] for slot in placed[: len(steps)]]
     for at, (slot, after) in enumerate(zip_longest(placed, placed[1:], fillvalue=())):
-        yield HeadSlot(slot, after, first[at + 1 : at + 1 + regions.ahead])
+        yield HeadSlot(slot, after, scored[at + 1 : at + 1 + regions.ahead])
 
 
 def _placed(slot: Sequence[HeadTile[Layer]]) -> Sequence[HeadTile[Layer]]:

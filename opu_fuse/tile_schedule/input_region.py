@@ -15,7 +15,7 @@ from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div
 class Part(Struct, frozen=True, kw_only=True):
     """The part of a map that one load moves; equal parts are reused in their bank.
 
-    source: the map (`TiledLayer.held`);
+    source: the map (`TiledLayer.held`), or words that several share (`words_read`);
     blocks, rows, words: channel blocks, rows and words of a row, each (first, count); for im2row
     rows, the words are those of the image.
     """
@@ -110,7 +110,10 @@ def _window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Wi
     words = ceil_div(x1 * slot, layout.word) - word
     return Window(
         part=Part(
-            source=layer.held, blocks=(chunk.block, chunk.blocks), rows=read, words=(word, words)
+            source=layer.words_read or layer.held,
+            blocks=(chunk.block, chunk.blocks),
+            rows=read,
+            words=(word, words),
         ),
         y=y + y0,
         x=x + x0,

@@ -96,6 +96,13 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
         return node, layout.cols, self.images
 
     @property
+    def words_read(self) -> Hashable:
+        """What identifies the words of the queries of windows, which heads may share; else None."""
+        if not self.shape.computed or self.shape.images == 1 or self.source < 0:
+            return None
+        return self.reads.alias_root, self.reads.block, self.reads.layout.blocks, self.images
+
+    @property
     def rows_in(self) -> Span:
         """(first, count) of its input rows, counted over all images; all read one unit matrix."""
         first, images = (0, 1) if self.shape.unit else self.images or (0, 1)
@@ -154,6 +161,11 @@ class TiledLayer(Pass, frozen=True, kw_only=True, dict=True):
     def weight_chunks(self) -> Iterator[WeightChunk]:
         """Weight chunks in the order in which a tile uses them."""
         return (part for out in self.ranges for chunk in out.features for part in chunk.weights)
+
+    @cached_property
+    def weight_words(self) -> int:
+        """Words of its weight chunks."""
+        return sum(part.words for part in self.weight_chunks)
 
     def with_tile(self, tile: Tile, hw: HwSpec) -> Self:
         """Return the layer with another tile."""

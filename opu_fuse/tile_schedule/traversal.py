@@ -126,8 +126,8 @@ class TileSchedule(Generic[Layer, Read]):
         self._divide_as(layer)
         if successor is not None and successor.tile.undivided != layer.tile.undivided:
             successor = None  # its weights would be evicted
-        banks = self._banks[Space.FEATURE]
-        tiles, rest = layer.tiles, None
+        self._constants.keep_most(layer)
+        banks, tiles, rest = self._banks[Space.FEATURE], layer.tiles, None
         own_weights: set[Hashable] = set()
         in_bank = banks.find(layer.held) is not None
         if resident is not None and not in_bank and count_parts(layer, banks.banks) == banks.banks:
@@ -151,6 +151,7 @@ class TileSchedule(Generic[Layer, Read]):
             else:
                 operands = self._post(norm, tile, psum, to, stored=stored)
                 self._post(layer, tile, psum, again=True, operands=operands)
+        self._constants.keep(())
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """Schedule all tiles of two layers, alternating."""
@@ -308,7 +309,7 @@ class TileSchedule(Generic[Layer, Read]):
         """
         read, banks = window(layer, chunk, pre_pool), self._banks[Space.FEATURE]
         part = read.part
-        resident = banks.find(part.source)
+        resident = banks.find(layer.held)
         if resident is not None:
             return resident, read, True
         bank, held = banks.take(part)

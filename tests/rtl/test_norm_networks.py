@@ -24,6 +24,7 @@ from tests.networks.residual_streams import stream
 from tests.networks.test_interpolation import network as resized
 from tests.networks.test_lanes import Sketch
 from tests.networks.test_merged_patches import merging
+from tests.networks.window_streams import stream as windowed
 from tests.rtl.session import hold_bits, hold_bits_and_cycles
 from tests.schedule.forced_heads import forced_heads
 from tests.schedule.forced_pipelines import forced_pipelines
@@ -57,9 +58,15 @@ CASES = {
     "two results": (stream("two layers", "layer_norm", 40), "layer_norm"),
     "a sum that is an output": (stream("sum is an output", "rms_norm", 13, (8, 12)), "rms_norm"),
     "two results of tokens": (stream("wide kernel", "layer_norm", 13, (1, 40)), "layer_norm"),
+    "windows of a stream": (windowed(13, (2, 2), (4, 3), shifted=(False, True)), "permute"),
     "turned image": (permuted_pixels.network("patches", 9, (5, 3), (1, 4)), "permute"),
 }
-TWO_RESULTS = ("two results", "a sum that is an output", "two results of tokens")
+TWO_RESULTS = (
+    "two results",
+    "a sum that is an output",
+    "two results of tokens",
+    "windows of a stream",
+)
 
 
 @pytest.mark.rtl
@@ -157,13 +164,16 @@ def test_softmaxes_next_to_the_layer_before_the_heads_have_them_too(case, rtl):
     hold_bits_and_cycles(rtl(hw), compiled.bundle, noise(compiled.bundle, seed=5))
 
 
+FUSED = {**PIPELINES, "windows of three pairs": attention_blocks.windows(3, 25, 24, 6)}
+
+
 @pytest.mark.rtl
-@pytest.mark.parametrize("case", PIPELINES)
-def test_probabilities_that_stay_on_chip_have_them_too(case, rtl):
-    hw, transposes = split_norm_machine(), {"tokens": 2, "windows": 1}[case]
+@pytest.mark.parametrize(("case", "transposes"), [*zip(FUSED, (2, 1, 2), strict=True)])
+def test_probabilities_that_stay_on_chip_have_them_too(case, transposes, rtl):
+    hw = split_norm_machine()
     for stored in (True, False):
         with forced_heads(transposes):
-            compiled = compile_model(PIPELINES[case], hw, Options(reuse_memory=not stored))
+            compiled = compile_model(FUSED[case], hw, Options(reuse_memory=not stored))
         assert compiled.plan.fused_heads
         inputs = noise(compiled.bundle, seed=5)
         if stored:

@@ -13,7 +13,7 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
 from opu_fuse.schedule.fused_head_units import fused_heads
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.sim.cycle.run import run_cycle
-from opu_fuse.tile_schedule.fused_heads import LAG, feature_regions, head_slots
+from opu_fuse.tile_schedule.fused_heads import LAG, feature_regions, head_runs, head_slots
 from opu_fuse.tile_schedule.tiled_layer import psum_words
 from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.hw.norm_machine import norm_machine, split_norm_machine
@@ -23,10 +23,12 @@ from tests.schedule.forced_heads import forced_heads
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
 CROSS = blocks.cross(40, heads=3)
+SHARING = blocks.windows(3, 25, 24, 6)
 MODELS = {
     "heads of one map": (blocks.transformer(24, 24, 3), 2),
     "heads of their own": (CROSS, 2),
     "windows": (blocks.windows(3, 25, 32, 4), 3),
+    "windows of heads that share words": (SHARING, 2),
 }
 
 
@@ -138,6 +140,22 @@ def test_every_tile_runs_once(machine):
     run = [(each.layer.output, each.tile.rect) for slot in slots for each in slot.tiles]
     every = [(layer.output, tile.rect) for layer in unit.layers for tile in layer.tiles]
     assert sorted(run) == sorted(every)
+
+
+def test_heads_of_windows_that_share_words_load_queries_and_values_once(machine):
+    with forced_heads():
+        found = compile_model(SHARING, machine)
+    unit, count, _ = fused(found, machine)
+    scores = unit.layers[: 2 * count : 2]
+    tiles = len(scores[0].tiles)
+    assert tiles > 1
+    assert head_runs(scores) == [(0, 2), (2, 4)]
+    loads = instructions(found, Engine.LOAD)
+    queries = [group for group, x in loads if group in unit.groups and x.opcode == "feature"]
+    assert len(queries) == 2 * tiles
+    turned = [g.index for g in found.bundle.groups if [op.op for op in g.ops] == ["transpose"]]
+    values = {group for group, x in loads if group in turned and x.opcode == "weight"}
+    assert len(values) < len(turned) == 6
 
 
 def test_probabilities_that_others_read_are_not_fused(cross, machine):

@@ -51,6 +51,7 @@ from opu_fuse.frontend.canonical import (
     stacked_maps,
     tokens,
     unfolds,
+    window_sums,
 )
 from opu_fuse.frontend.editing import is_standard, standard_nodes
 from opu_fuse.frontend.importing.node_names import fix_names
@@ -95,6 +96,7 @@ STEPS: Mapping[str, Step] = {
     "views": reshapes.run,
     "shuffles": channel_permutes.run,  # after views: all of them are Reshapes then
     "permutations": pixel_permutes.run,
+    "window_sums": window_sums.run,  # after permutations: it matches them
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: it moves constants second, without batch
