@@ -16,7 +16,7 @@ units. So all heads are arranged at once, and the timed tile schedule decides.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -28,9 +28,8 @@ from opu_fuse.schedule.fused_head_units import fused_heads
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.schedule.unit_order import UnitOrder
-from opu_fuse.tiling.shared_banks import slot_tiles, slot_widths, source_tiles, whole_tile
+from opu_fuse.tiling.shared_banks import narrower, slot_tiles, source_tiles, whole_tile
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import Known, saved
 
 _WIDTHS = 6
 """Tiles of softmaxes that are timed."""
@@ -74,20 +73,15 @@ class _Arrangement(NamedTuple):
 
 
 def with_pipelines(
-    units: Sequence[PlannedUnit],
-    found: Sequence[Sequence[Head]],
-    order: UnitOrder,
-    known: Known,
-    hw: HwSpec,
+    units: Sequence[PlannedUnit], found: Sequence[Sequence[Head]], order: UnitOrder
 ) -> Sequence[PlannedUnit]:
     """The units of a segment with the fastest pipelines of its heads, where these gain something.
 
-    found: the heads of each attention, whose units may be joined already; known: cycles of units
-    found before, which grow.
+    found: the heads of each attention, whose units may be joined already.
     """
     for heads in found:
         if all(head.values is not None for head in heads) and _alike(heads):
-            units = _with_pipeline(units, heads, order, known, hw)
+            units = _with_pipeline(units, heads, order)
     return units
 
 
@@ -121,11 +115,7 @@ def _head(units: Sequence[PlannedUnit], norm: PlannedUnit, order: UnitOrder) -> 
 
 
 def _with_pipeline(
-    now: Sequence[PlannedUnit],
-    heads: Sequence[Head],
-    order: UnitOrder,
-    known: Known,
-    hw: HwSpec,
+    now: Sequence[PlannedUnit], heads: Sequence[Head], order: UnitOrder
 ) -> Sequence[PlannedUnit]:
     """The units with the fastest pipeline of some heads."""
     groups = {group for head in heads for unit in head.units for group in unit.groups}
@@ -136,12 +126,12 @@ def _with_pipeline(
     others = [unit for unit in now[first:end] if groups.isdisjoint(unit.groups)]
     source = None if others or not first else _source(now[first - 1], heads, order)
     best, most = now, 0.0
-    for units in _pipelines(heads, source, hw):
+    for units in _pipelines(heads, source, order.hw):
         before = now[: first - bool(units[0].layers[0].partial)]
         changed = [*before, *others, *units, *now[end:]]
         if not order.allows(changed, [*others, *units]):
             continue
-        gain, near = saved(now, changed, hw, known)
+        gain, near = order.saved(now, changed)
         if gain > max(most, RESOLUTION * near):
             best, most = changed, gain
     return best
@@ -179,7 +169,7 @@ def _pipelines(
 ) -> Iterator[Sequence[PlannedUnit]]:
     """Yield the units of each pipeline that the banks of partial sums have room for."""
     (norm,) = heads[0].norm.layers
-    widths, count = slot_widths(norm.shape, norm.tile, hw)[:_WIDTHS], len(heads)
+    widths, count = [*islice(narrower(norm.shape, norm.tile, hw), _WIDTHS)], len(heads)
     early = sorted({2, -(-count // 2), count}) if source else []
     together = (False, True) if any(head.turned for head in heads) else (False,)
     plans = [(n, *how) for n in (*early, 0) if n <= count for how in product(_SHARES, together)]

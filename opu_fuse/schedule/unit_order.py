@@ -1,4 +1,6 @@
-"""Where units of a segment may run: after what they read, before what reads them."""
+"""Where units of a segment may run: after what they read, before what reads them. And what another
+order saves.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -8,6 +10,8 @@ from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.emitted_units import PlannedUnit
 from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
+from opu_fuse.tile_schedule.unit import Units
+from opu_fuse.timing.segment_cycles import Known, saved
 
 
 class UnitOrder:
@@ -18,7 +22,8 @@ class UnitOrder:
     def __init__(self, dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> None:
         self._sources, self._readers = dependences(dfg, members(partition))
         self._run = frozenset(tiling.layers)
-        self._dfg, self._layout, self._hw = dfg, tiling.layout, hw
+        self._dfg, self._layout, self.hw = dfg, tiling.layout, hw
+        self._known: Known = {}
 
     def _nearest(self, group: int, neighbours: Sequence[Collection[int]]) -> Iterator[int]:
         """Neighbours that run, looking through the others."""
@@ -37,7 +42,7 @@ class UnitOrder:
         it reads two.
         """
         assert layer.second is not None, "it reads two maps"
-        second = self._layout.storage(self._dfg, self._hw, layer.second)
+        second = self._layout.storage(self._dfg, self.hw, layer.second)
         if second.alias_root != layer.reads.alias_root:
             return None
         return max(each.block + each.layout.blocks for each in (layer.reads, second))
@@ -49,6 +54,10 @@ class UnitOrder:
     def _neighbours(self, unit: PlannedUnit, near: Sequence[Collection[int]]) -> list[int]:
         found = (g for group in unit.groups for g in self._nearest(group, near))
         return [g for g in found if unit.heads is None or g not in unit.groups]
+
+    def saved(self, old: Units, new: Units) -> tuple[float, float]:
+        """`segment_cycles.saved`."""
+        return saved(old, new, self.hw, self._known)
 
     def allows(self, units: Sequence[PlannedUnit], some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.

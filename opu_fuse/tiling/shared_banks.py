@@ -41,9 +41,10 @@ def due(slot: int, tiles: int, slots: int) -> int:
     return slot * tiles // slots
 
 
+@lru_cache(maxsize=1024)
 def shared_tiles(
-    norm: Tiled, others: Sequence[Tiled], added: Shape, hw: HwSpec
-) -> list[tuple[Tile, Tile]]:
+    norm: Tiled, others: tuple[Tiled, ...], added: Shape, hw: HwSpec
+) -> tuple[tuple[Tile, Tile], ...]:
     """Tiles of the norm and of an added layer, with fewer predicted cycles first: for each width of
     the norm's tiles the best of the layer. Empty if no bank holds both.
 
@@ -51,7 +52,7 @@ def shared_tiles(
     share its banks already.
     """
     found: list[tuple[float, tuple[Tile, Tile]]] = []
-    for own in _narrower(*norm, hw):
+    for own in narrower(*norm, hw):
         shared, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
         room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in shared)
         fits = [
@@ -66,12 +67,7 @@ def shared_tiles(
             costs = [(load.cycles, fit.tile) for load, fit in zip(loads, fits, strict=True)]
             least, tile = min(costs, key=lambda cost: cost[0])
             found.append((least, (own, tile)))
-    return [tiles for _, tiles in sorted(found, key=lambda each: each[0])]
-
-
-def slot_widths(norm: Shape, tile: Tile, hw: HwSpec) -> list[Tile]:
-    """Tiles of a norm of other widths, the widest that leave words of a bank."""
-    return [*_narrower(norm, tile, hw)]
+    return tuple([tiles for _, tiles in sorted(found, key=lambda each: each[0])])
 
 
 def whole_input_tiles(
@@ -86,7 +82,7 @@ def whole_input_tiles(
     if not whole:
         return
     tile = min(whole, key=lambda t: t.pieces(added, hw))
-    for own in _narrower(*norm, hw):
+    for own in narrower(*norm, hw):
         layers, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
         words = sum(_words(*each, slots, hw) for each in (*layers, (added, tile)))
         if tile.pieces(added, hw) <= slots > 1 and words <= hw.buffers.psum.bank_words:
@@ -189,7 +185,7 @@ def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
     return ceil_div(tile.pieces(shape, hw), slots) * words
 
 
-def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
+def narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
     """Tiles of a norm of other widths, the widest that fit: several whole rows, or parts of one."""
     most = norm.images if norm.tiles_hold_images else 1
     images = {ceil_div(most, parts): None for parts in range(1, most)}
