@@ -17,8 +17,8 @@ An upsample of a map that others read, too, is such a second result: its stores 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
+from functools import lru_cache
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
@@ -53,21 +53,18 @@ _PARTS = (2, 3, 4)
 """Parts of the columns of a tile that are tried."""
 
 
-class _Found(Struct, frozen=True):
-    """What is found once for pairs alike: tiles by shapes, and cycles of units."""
-
-    tiles: dict[tuple[Shape, Shape], Sequence[Tile]] = field(default_factory=dict)
-    cycles: Known = field(default_factory=dict)
-
-
 def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Let passes compute a norm or an upsample of their result, too, where that is faster."""
-    found = _Found()
+    known: Known = {}
     chosen: list[PlannedUnit] = []
     for units in planned_units(tiling, hw):
         now = [*units]
         for norm in [unit for unit in units if _is_second(unit)]:
-            unit = _paired(now, norm, dfg, partition, tiling, found, hw)
+            source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
+            if source is None or len(source.layers) != 1 or source.layers[0].partial:
+                continue
+            both = _both(source, norm, dfg, partition, tiling, hw)
+            unit = both and _paired(now, source, norm, both, known, hw)
             if unit is not None:
                 now = _with_pair(now, norm, unit)
                 chosen.append(unit)
@@ -95,27 +92,17 @@ def _is_second(unit: PlannedUnit) -> bool:
 
 def _paired(
     now: Sequence[PlannedUnit],
+    source: PlannedUnit,
     norm: PlannedUnit,
-    dfg: Dfg,
-    partition: Partition,
-    tiling: Tiling,
-    found: _Found,
+    both: tuple[Layer, Layer],
+    known: Known,
     hw: HwSpec,
 ) -> PlannedUnit | None:
     """The unit of a norm and the group that computes its operand; None where it gains nothing."""
-    source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
-    if source is None or len(source.layers) != 1 or source.layers[0].partial:
-        return None
-    both = _both(source, norm, dfg, partition, tiling, hw)
-    if both is None:
-        return None
     best, most = None, 0.0
-    key = both[0].shape, both[1].shape
-    if key not in found.tiles:
-        found.tiles[key] = _tiles(*key, hw)
-    for tile in found.tiles[key]:
+    for tile in _tiles(both[0].shape, both[1].shape, hw):
         unit = _tiled(source, norm, both, tile, hw)
-        gain, near = saved(now, _with_pair(now, norm, unit), hw, found.cycles)
+        gain, near = saved(now, _with_pair(now, norm, unit), hw, known)
         if gain > max(most, RESOLUTION * near):
             best, most = unit, gain
     return best
@@ -202,7 +189,8 @@ def _alike(first: Shape, second: Shape) -> bool:
     return first == replace(second, **{name: getattr(first, name) for name in names})
 
 
-def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
+@lru_cache(maxsize=256)
+def _tiles(first: Shape, second: Shape, hw: HwSpec) -> tuple[Tile, ...]:
     """Tiles of a pair, those with fewer predicted cycles first. Behind a slow memory the best ones
     are tried with smaller chunks of input channels, too: the array waits for the first of a tile.
     """
@@ -213,7 +201,7 @@ def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     best = sorted(tiles, key=lambda tile: _cycles(first, second, hw, tile))[:_TIMED]
     if hw.dram.is_slow:
         best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
-    return [*dict.fromkeys(best)]
+    return tuple(dict.fromkeys(best))
 
 
 def _narrower(tile: Tile) -> Iterator[Tile]:
