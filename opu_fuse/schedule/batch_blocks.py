@@ -20,8 +20,9 @@ from opu_fuse.schedule.emitted_units import PlannedUnit, in_batch_blocks, planne
 from opu_fuse.schedule.fused_stack_choice import BYTES, RESOLUTION
 from opu_fuse.schedule.fused_stacks import apply_tiles, with_fused_stacks
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, Tiling
+from opu_fuse.tile_schedule.unit import with_residents
 from opu_fuse.tiling.candidates import choose_tile
-from opu_fuse.timing.segment_cycles import MARGIN, cycles_and_memory
+from opu_fuse.timing.segment_cycles import MARGIN, timed
 
 TIMED = 3
 """Batch blocks that are timed; the others take as long as the last of them."""
@@ -62,8 +63,8 @@ def with_fused_stacks_and_batch_blocks(
 
 def _price(tiling: Tiling, hw: HwSpec) -> float:
     """Cost of the whole program; lower is better."""
-    spent = [cycles_and_memory(units, hw) for units in planned_units(tiling, hw)]
-    return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)
+    times = [timed(units, hw) for units in planned_units(tiling, hw)]
+    return sum(sum(each.spent.values()) + BYTES * each.memory.used for each in times)
 
 
 def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
@@ -184,14 +185,14 @@ def _saved(
     """
     front, part = units[max(run.first - MARGIN, 0) : run.first], units[run.first : run.last]
     back, blocks = units[run.last : run.last + MARGIN], run.layers[0].shape.images // run.images
-    timed = list(islice(in_batch_blocks(part, run.layers, run.images), TIMED * len(part)))
+    first = list(islice(in_batch_blocks(part, run.layers, run.images), TIMED * len(part)))
 
     def spent(middle: Sequence[PlannedUnit]) -> dict[int | None, float]:
-        by_output, memory = cycles_and_memory([*front, *middle, *back], hw)
-        return {**by_output, None: BYTES * memory}
+        times = timed(with_residents([*front, *middle, *back], hw), hw)
+        return {**times.spent, None: BYTES * times.memory.used}
 
-    before, after, left = spent(part), spent(timed), max(blocks - TIMED, 0)
-    less = spent(timed[: -len(part)]) if left else after
+    before, after, left = spent(part), spent(first), max(blocks - TIMED, 0)
+    less = spent(first[: -len(part)]) if left else after
     gains = {
         output: cycles - after[output] - left * (after[output] - less[output])
         for output, cycles in before.items()

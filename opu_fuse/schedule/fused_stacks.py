@@ -13,7 +13,7 @@ from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, StackSearch, s
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled, with_uses
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips
 from opu_fuse.tile_schedule.residency import first_blocks
-from opu_fuse.timing.segment_cycles import cycles_and_idle
+from opu_fuse.timing.segment_cycles import timed
 
 _MOST_STRIPS = 512
 """Row strips of a map above which taller ones are preferred: each strip takes instructions of every
@@ -39,7 +39,8 @@ def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackCh
             for chain in chains:
                 stacks += _longest(chain, strips)
         elif chains:
-            search = StackSearch(units, *cycles_and_idle(units, hw), strips)
+            times = timed(units, hw)
+            search = StackSearch(units, times.spent, times.idle, strips)
             for chain in chains:
                 trials += search.trials(chain)
     stacks += [trial.fused for trial in trials if trial.chosen]

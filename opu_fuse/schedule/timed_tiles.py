@@ -35,13 +35,7 @@ from opu_fuse.tiling.candidates import (
 )
 from opu_fuse.tiling.estimate import Estimate, estimate
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import (
-    MARGIN,
-    Trials,
-    cycles_and_idle,
-    cycles_by_output,
-    neighbourhood,
-)
+from opu_fuse.timing.segment_cycles import MARGIN, Trials, neighbourhood, timed
 
 _TIMED = 8
 """Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""
@@ -132,7 +126,7 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
 
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
-        spent |= cycles_by_output(units, hw)
+        spent |= timed(units, hw).spent
         for at in _retilable(units):
             search.retile(units, at)
     return retiled(tiling, hw, search.taken)
@@ -199,10 +193,10 @@ def _faster(hw: HwSpec) -> Iterator[float]:
 
 def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
     """Positions of the units in which the machine is idle for long, and of those before them."""
-    spent, idle = cycles_and_idle(units, hw)
-    of_units = [sum(spent[layer.output] for layer in unit.layers) for unit in units]
+    times = timed(units, hw)
+    of_units = [sum(times.spent[layer.output] for layer in unit.layers) for unit in units]
     found: set[int] = set()
-    for at, lost in enumerate(idle):
+    for at, lost in enumerate(times.idle):
         near = sum(of_units[at : at + MARGIN + 1])
         if lost > max(_IDLE_SHARE * near, _LEAST_IDLE):
             found |= {at, max(at - 1, 0)}

@@ -56,7 +56,8 @@ class TimeSink(Forking):
     deadline: of the array's tiles; swept: cycles in which the array computes;
     memory: bandwidth, and cycles in which bytes moved;
     end: cycle of the last store;
-    spent: DFG index of an output -> cycles, counted until the array completes it.
+    spent: DFG index of an output -> cycles, counted until the array completes it;
+    idle: of every unit (`segment_cycles.timed`).
     """
 
     def __init__(self, hw: HwSpec) -> None:
@@ -70,6 +71,7 @@ class TimeSink(Forking):
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end, self.counted, self.swept, self.deadline = 0.0, 0.0, 0.0, inf
         self.spent: dict[int, float] = defaultdict(float)
+        self.idle: list[float] = []
         self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; the other stages are not known here.
         self._post_drain = unit_rates.post_drain_cycles(hw, (Stage.ACT,))
