@@ -368,14 +368,15 @@ class EmitSink:
             own = {"res": word, "res_row_pitch": run, "res_block_pitch": rows * run}
             operands |= {unit_register(name, unit): value for name, value in own.items()}
         for number, unit in enumerate(lowered.table_units):
-            assert step.tables is not None, "it has tables"
-            operands[unit_register("table", unit)] = step.tables[0] + TABLE_WORDS * number
+            first = step.constants[Space.TABLE][0]
+            operands[unit_register("table", unit)] = first + TABLE_WORDS * number
         if lowered.norm is not None:
             whole = sum(step.blocks) * self._hw.word_channels <= shape.pre_pool_channels
             own = {"norm_idle": 0 if whole else lowered.norm.idle}
-            if step.exponentials is not None:
-                own["norm_table"] = step.exponentials[0]
+            if Space.NORM in step.constants:
+                own["norm_table"] = step.constants[Space.NORM][0]
             operands |= {unit_register(k, lowered.norm.unit): v for k, v in own.items()}
+        params = step.constants.get(Space.PARAM)
         return {
             **lowered.post,
             **operands,
@@ -385,7 +386,7 @@ class EmitSink:
             "in_rows": pre_pool.rows // (images_of(shape, rect.rows) if shape.pool else 1),
             "in_cols": cols if shape.spread else pre_pool_cols,
             "blocks": step.blocks[1],
-            "param": step.params[0] + at * shape.param_words if step.params else 0,
+            "param": params[0] + at * shape.param_words if params else 0,
             "out_row_pitch": cols,
             "out_block_pitch": rect.rows * cols,
             "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,

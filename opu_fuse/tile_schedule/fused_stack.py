@@ -7,7 +7,7 @@ Vela calls such stacks cascades.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 
@@ -61,25 +61,16 @@ class FusedStack(Struct, frozen=True, kw_only=True):
         return image * rows + first, min(self.load_rows, rows - first)
 
 
-def _constants(layer: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
-    """Yield (space, words by key): the constants of a layer that are resident in a fused stack.
-
-    The key is the offset of a weight chunk, or the first channel block of an output range.
-    """
-    shape = layer.shape
-    chunks = (chunk for out in layer.ranges for chunk in out.features)
-    yield Space.WEIGHT, {part.offset: part.words for chunk in chunks for part in chunk.weights}
-    if shape.param_words:
-        yield Space.PARAM, {out.block: out.blocks * shape.param_words for out in layer.ranges}
-    if shape.tables:
-        yield Space.TABLE, {0: shape.tables * TABLE_WORDS}
-    if shape.exponentials:
-        yield Space.NORM, {0: EXPONENTIALS}
-
-
 def _words(layer: TiledLayer) -> dict[Space, int]:
     """Words of its constants that are resident in a fused stack, per buffer."""
-    return {space: sum(parts.values()) for space, parts in _constants(layer)}
+    shape, blocks = layer.shape, sum(out.blocks for out in layer.ranges)
+    chunks = {part.offset: part.words for part in layer.weight_chunks}  # equal ones only once
+    return {
+        Space.WEIGHT: sum(chunks.values()),
+        Space.PARAM: blocks * shape.param_words,
+        Space.TABLE: shape.tables * TABLE_WORDS,
+        Space.NORM: shape.exponentials * EXPONENTIALS,
+    }
 
 
 def _bytes(words: Mapping[Space, int], hw: HwSpec) -> int:

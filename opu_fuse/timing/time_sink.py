@@ -6,7 +6,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf, prod
 
 from opu_fuse.hw import unit_rates
@@ -288,7 +288,7 @@ class TimeSink(Forking):
         self.spent[layer.output] += done - self.counted
         self.counted = done
         start = max(done, self._post_ready, self._outputs.reusable[step.output])
-        for space, words in constants:
+        for space, words in constants.items():
             start = max(start, self._constants[space].ready[words[0]])
         operands = [bank for bank in (step.residual, step.halo) if bank is not None]
         for bank in operands:
@@ -319,10 +319,10 @@ class TimeSink(Forking):
         self._outputs.reusable[step.output] = self._post_done
         self._release(step.psum, constants)
 
-    def _release(self, psum: int, constants: Iterable[tuple[Space, Span]]) -> None:
+    def _release(self, psum: int, constants: Mapping[Space, Span]) -> None:
         """Mark partial sums and constants as reusable after post."""
         self._psums.reusable[psum] = self._post_done
-        for space, words in constants:
+        for space, words in constants.items():
             self._constants[space].use(words, self._post_done)
 
     def _iteration_cycles(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
