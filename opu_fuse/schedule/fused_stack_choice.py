@@ -65,16 +65,6 @@ class _Best(Struct, frozen=True, kw_only=True):
     last: Sized | None = None
 
 
-class _Scored(Struct, frozen=True, kw_only=True):
-    """A tried fused stack and its merit: cycles saved, plus the cycle value of the bytes saved.
-
-    The merit is 0 if the stack is rejected.
-    """
-
-    merit: float
-    trial: StackTrial
-
-
 def stack_groups(units: Sequence[PlannedUnit], stack: FusedStack) -> StackGroups:
     """Combine groups and the fused stack that computes them."""
     return StackGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
@@ -108,20 +98,20 @@ class StackSearch:
         for first, proposed in self._proposed(chain, LONGEST):
             part = chain[first : first + len(proposed.layers)]
             whole = self._score(part, proposed.dram_bytes)
-            if whole and whole.merit and whole.trial.cycles <= LEFT_TO_SHORTER * proposed.array:
-                yield whole.trial
+            if whole and whole.chosen and whole.cycles <= LEFT_TO_SHORTER * proposed.array:
+                yield whole
                 continue
             # The closed form underestimates stalls between the layers of a long stack.
             shorter = [
-                scored
+                trial
                 for at, sized in self._proposed(part, ceil_div(len(part), 2))
-                if (scored := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
+                if (trial := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
             ]
-            if whole is not None and sum(stack.merit for stack in shorter) <= whole.merit:
+            if whole is not None and sum(trial.merit for trial in shorter) <= whole.merit:
                 shorter = [whole]
-            yield from (stack.trial for stack in shorter)
+            yield from shorter
 
-    def _score(self, part: Sequence[PlannedUnit], dram_bytes: int) -> _Scored | None:
+    def _score(self, part: Sequence[PlannedUnit], dram_bytes: int) -> StackTrial | None:
         """Score the fastest fused stack of all groups of a part; None if none fits."""
         rate, stack = self.hw.dram.rate, _timed([unit.layers[0] for unit in part], self.strips)
         if stack is None:
@@ -136,15 +126,15 @@ class StackSearch:
         by_tiles = sum(max(idle, 0.0) for idle in self.idle[at : at + len(part) + 1])
         merit = gain - by_tiles + BYTES * (bytes_alone - dram_bytes) / rate
         chosen = merit > RESOLUTION * near
-        trial = StackTrial(
+        return StackTrial(
             fused=stack_groups(part, stack),
             chosen=chosen,
+            merit=merit * chosen,
             cycles_alone=round(cycles_alone),
             cycles=round(cycles_alone - gain),
             bytes_alone=bytes_alone,
             bytes=dram_bytes,
         )
-        return _Scored(merit=merit * chosen, trial=trial)
 
     def _saved(self, at: int, count: int, stack: FusedStack) -> tuple[float, float]:
         """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included. at,

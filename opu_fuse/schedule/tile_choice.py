@@ -109,6 +109,7 @@ class StackTrial(Struct, frozen=True, kw_only=True):
 
     fused: the stack;
     chosen: whether the program uses it;
+    merit: cycles saved, plus the cycle value of the bytes saved; 0 if the stack is rejected;
     outdone: the stack is better than its groups, but the whole batch is better without any stack;
     cycles_alone, bytes_alone: of the unfused groups;
     cycles, bytes: of the stack.
@@ -116,6 +117,7 @@ class StackTrial(Struct, frozen=True, kw_only=True):
 
     fused: StackGroups
     chosen: bool
+    merit: float
     outdone: bool = False
     cycles_alone: int
     cycles: int

@@ -128,7 +128,12 @@ class RowStrips:
         the rows that it is added to, or the slots take more than `limit` cycles.
         """
         sized = self.size(layers, rows, parts)
-        return sized and _interleaved(sized, self.alias_roots, self.hw, limit)
+        if sized is None:
+            return None
+        pace, line_buffers = _pace(sized, self.hw), _allocated(sized)
+        order = Order(sized.layers, line_buffers, sized.load_rows, self.alias_roots, pace)
+        scheduled = order.schedule(limit)
+        return scheduled and _stack(sized, *scheduled)
 
     def like(
         self, known: FusedStack, layers: Sequence[TiledLayer], rows: int, parts: int
@@ -246,16 +251,6 @@ def _line_buffers_of(tail: Sized, prefetch: int) -> list[LineBuffer]:
 
 def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffer:
     return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
-
-
-def _interleaved(
-    sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec, limit: float
-) -> FusedStack | None:
-    """Order the time slots of a sized stack; None if no order of at most `limit` cycles exists."""
-    line_buffers = _allocated(sized)
-    order = Order(sized.layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
-    scheduled = order.schedule(limit)
-    return scheduled and _stack(sized, *scheduled)
 
 
 def _allocated(sized: Sized) -> tuple[LineBuffer, ...]:
