@@ -4,7 +4,7 @@ Registers that an instruction does not use keep their value, so that no word is 
 Safety comes from `dependencies`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -28,11 +28,9 @@ from opu_fuse.schedule.registers import (
 from opu_fuse.schedule.store_registers import halo_store, halo_words, stores
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tile_schedule.fused_heads import ResidentTile
-from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import window
-from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
-from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
+from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep, TileSink
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import (
@@ -69,8 +67,9 @@ class Read(NamedTuple):
     pixels: int
 
 
-class EmitSink:
-    """Emits the operations of one machine segment as `steps`.
+class EmitSink(TileSink[PlannedLayer, Read]):
+    """Emits the operations of one machine segment as `steps`. Slots need no instructions, and these
+    know words, not banks.
 
     placements: DFG index -> DRAM placement; maps that are not stored to DRAM have none.
     """
@@ -98,15 +97,6 @@ class EmitSink:
         self._registers[engine] = registers
         instruction = Instruction(engine=engine, opcode=opcode, params=registers)
         self.steps.append(Step(instruction=instruction, group=group, tile=tile))
-
-    def stack(self, stack: FusedStack) -> None:
-        """Slots need no instructions."""
-
-    def slot(self, slot: TimeSlot | None) -> None:
-        """Slots need no instructions."""
-
-    def change_banks(self, spaces: Iterable[Space]) -> None:
-        """Instructions know words, not banks."""
 
     def load_features(self, layer: PlannedLayer, load: FeatureLoad) -> None:
         """`load.feature`: a part block by block, rows of a whole map row by row."""
