@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tile_schedule.fused_heads import FusedHeads, feature_regions, head_slots
 from opu_fuse.tile_schedule.residency import first_blocks
@@ -22,10 +22,7 @@ _PITCH = min(REGISTER[Engine.POST, f"keep_{of}_pitch"].highest for of in ("row",
 
 
 def fused_heads(
-    heads: Sequence[tuple[PlannedUnit, PlannedUnit]],
-    turned: Sequence[PlannedUnit],
-    own: Tile,
-    hw: HwSpec,
+    heads: Sequence[tuple[PlannedUnit, PlannedUnit]], turned: PlannedUnits, own: Tile, hw: HwSpec
 ) -> PlannedUnit | None:
     """The unit of some heads, (scores, product) each, with scores in tiles of a size; None where
     the probabilities cannot stay on chip. turned: transposes of the values of the last heads.

@@ -12,7 +12,7 @@ from math import inf
 
 from msgspec import Struct
 
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -65,7 +65,7 @@ class _Best(Struct, frozen=True, kw_only=True):
     last: Sized | None = None
 
 
-def stack_groups(units: Sequence[PlannedUnit], stack: FusedStack) -> StackGroups:
+def stack_groups(units: PlannedUnits, stack: FusedStack) -> StackGroups:
     """Combine groups and the fused stack that computes them."""
     return StackGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
 
@@ -82,7 +82,7 @@ class StackSearch:
 
     def __init__(
         self,
-        units: Sequence[PlannedUnit],
+        units: PlannedUnits,
         alone: Mapping[int, float],
         idle: Sequence[float],
         strips: RowStrips,
@@ -93,7 +93,7 @@ class StackSearch:
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
-    def trials(self, chain: Sequence[PlannedUnit]) -> Iterator[StackTrial]:
+    def trials(self, chain: PlannedUnits) -> Iterator[StackTrial]:
         """Yield the fused stacks tried for a chain, accepted or rejected."""
         for first, proposed in self._proposed(chain, LONGEST):
             part = chain[first : first + len(proposed.layers)]
@@ -111,7 +111,7 @@ class StackSearch:
                 shorter = [whole]
             yield from shorter
 
-    def _score(self, part: Sequence[PlannedUnit], dram_bytes: int) -> StackTrial | None:
+    def _score(self, part: PlannedUnits, dram_bytes: int) -> StackTrial | None:
         """Score the fastest fused stack of all groups of a part; None if none fits."""
         rate, stack = self.hw.dram.rate, _timed([unit.layers[0] for unit in part], self.strips)
         if stack is None:
@@ -152,7 +152,7 @@ class StackSearch:
         before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
         return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
 
-    def _proposed(self, chain: Sequence[PlannedUnit], longest: int) -> list[tuple[int, Sized]]:
+    def _proposed(self, chain: PlannedUnits, longest: int) -> list[tuple[int, Sized]]:
         """List (number of the first layer, fused stack), from the end of the chain backwards.
 
         Layers whose maps are all resident anyway are skipped: fusing them gains nothing.

@@ -163,11 +163,12 @@ class Tiling(Struct, frozen=True, kw_only=True):
     @property
     def head_groups(self) -> list[tuple[int, ...]]:
         """The groups of each unit of fused heads, in execution order."""
-        units = [[first] for first in self.fused_heads]
-        for groups in units:
-            while groups[-1] in self.co_scheduled:
-                groups.append(self.co_scheduled[groups[-1]])
-        return [tuple(groups) for groups in units]
+        return [self.together(first) for first in self.fused_heads]
+
+    def together(self, group: int) -> tuple[int, ...]:
+        """A group, and those whose tiles are interleaved with its own or computed in its passes."""
+        after = self.co_scheduled.get(group, self.two_results.get(group))
+        return (group,) if after is None else (group, *self.together(after))
 
     @property
     def pass_of(self) -> dict[int, int]:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -83,7 +83,7 @@ class _Search(Struct, frozen=True):
             units[at] = self._with(units[at], tile)
             self.taken[units[at].groups[0]] = units[at].layers[0]
 
-    def _fastest(self, units: Sequence[PlannedUnit], at: int) -> Tile:
+    def _fastest(self, units: PlannedUnits, at: int) -> Tile:
         own, first = units[at].layers[0], max(at - MARGIN, 0)
         most = RESOLUTION * own.estimate.total_cycles
         best, near = own.tile, [*units[first : at + MARGIN + 1]]
@@ -151,12 +151,12 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
     return retiled(tiling, hw, search.taken)
 
 
-def _steps(units: Sequence[PlannedUnit], at: int) -> int:
+def _steps(units: PlannedUnits, at: int) -> int:
     near = units[max(at - MARGIN, 0) : at + MARGIN + 1]
     return sum(layer.instructions for unit in near for layer in unit.layers)
 
 
-def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:
+def _retilable(units: PlannedUnits) -> Iterator[int]:
     """Yield positions of the units of one layer that computes all of its map, of all images."""
     for at, unit in enumerate(units):
         (first, *others), several = unit.layers, len(unit.groups) > 1
@@ -191,7 +191,7 @@ def _faster(hw: HwSpec) -> Iterator[float]:
         yield rate
 
 
-def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
+def _at_waits(units: PlannedUnits, hw: HwSpec) -> set[int]:
     """Positions of the units in which the machine is idle for long, and of those before them."""
     times = timed(units, hw)
     of_units = [sum(times.spent[layer.output] for layer in unit.layers) for unit in units]

@@ -15,7 +15,7 @@ the norm by itself, so the timed tile schedule decides.
 An upsample of a map that others read, too, is such a second result: its stores repeat pixels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace as with_fields
 from functools import lru_cache
 
@@ -26,7 +26,7 @@ from opu_fuse.errors import DoesNotFit, ModelError
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group
@@ -71,7 +71,7 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
     return _applied(dfg, tiling, chosen, hw) if chosen else tiling
 
 
-def _applied(dfg: Dfg, tiling: Tiling, chosen: Sequence[PlannedUnit], hw: HwSpec) -> Tiling:
+def _applied(dfg: Dfg, tiling: Tiling, chosen: PlannedUnits, hw: HwSpec) -> Tiling:
     layers, pairs = {**tiling.layers}, {unit.groups[0]: unit.groups[1] for unit in chosen}
     for unit in chosen:
         layers |= {g: (layer,) for g, layer in zip(unit.groups, unit.layers, strict=True)}
@@ -91,7 +91,7 @@ def _is_second(unit: PlannedUnit) -> bool:
 
 
 def _paired(
-    now: Sequence[PlannedUnit],
+    now: PlannedUnits,
     source: PlannedUnit,
     norm: PlannedUnit,
     both: tuple[Layer, Layer],
@@ -108,9 +108,7 @@ def _paired(
     return best
 
 
-def _with_pair(
-    now: Sequence[PlannedUnit], norm: PlannedUnit, pair: PlannedUnit
-) -> list[PlannedUnit]:
+def _with_pair(now: PlannedUnits, norm: PlannedUnit, pair: PlannedUnit) -> list[PlannedUnit]:
     """The units with a pair instead of its two groups."""
     return [pair if u.groups[0] == pair.groups[0] else u for u in now if u is not norm]
 

@@ -8,7 +8,8 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.coschedule import WINDOW, dependences
 from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
+from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
 from opu_fuse.tile_schedule.unit import Units
 from opu_fuse.timing.segment_cycles import Known, saved
@@ -59,7 +60,16 @@ class UnitOrder:
         """`segment_cycles.saved`."""
         return saved(old, new, self.hw, self._known)
 
-    def allows(self, units: Sequence[PlannedUnit], some: Iterable[PlannedUnit]) -> bool:
+    def fastest(self, now: PlannedUnits, others: Iterable[PlannedUnits]) -> PlannedUnits:
+        """The units that save most; `now` if none save more than the timing's error."""
+        best, most = now, 0.0
+        for units in others:
+            gain, near = self.saved(now, units)
+            if gain > max(most, RESOLUTION * near):
+                best, most = units, gain
+        return best
+
+    def allows(self, units: PlannedUnits, some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.
 
         Those with parts of a layer are left out: its first ranges run where the layer ran, and what
@@ -73,7 +83,7 @@ class UnitOrder:
             if not unit.layers[0].partial
         )
 
-    def between(self, units: Sequence[PlannedUnit], at: int) -> range:
+    def between(self, units: PlannedUnits, at: int) -> range:
         """Positions at which a unit may run, after its last source and before its first reader."""
         position = {group: i for i, unit in enumerate(units) for group in unit.groups}
         sources, readers = (
