@@ -33,7 +33,7 @@ from opu_fuse.tiling.candidates import (
     equal_chunks,
     has_many_loads,
 )
-from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Tile
 from opu_fuse.timing.segment_cycles import MARGIN, Trials, neighbourhood, timed
 
@@ -175,12 +175,9 @@ def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
         fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
         yield choose_tile("", shape, fast)[0], 0.0
     for fit in nsmallest(_TIMED, _fits(shape, hw), key=lambda fit: fit.rank(co_scheduled=False)):
+        least = max(fit.cost.compute_cycles, fit.cost.dram_bytes / hw.dram.rate)
         for times in (1, 2):
-            yield _with_bound(equal_chunks(shape, fit.tile, hw, times), fit.cost, hw)
-
-
-def _with_bound(tile: Tile, cost: Estimate, hw: HwSpec) -> tuple[Tile, float]:
-    return tile, max(cost.compute_cycles, cost.dram_bytes / hw.dram.rate)
+            yield equal_chunks(shape, fit.tile, hw, times), least
 
 
 def _faster(hw: HwSpec) -> Iterator[float]:

@@ -227,16 +227,12 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
         own = shape.permute.cuts()
         row_cuts = sorted({*row_cuts, *own[0]}, reverse=True)
         col_cuts = sorted({*own[1], *(col_cuts if shape.copies == 1 else ())}, reverse=True)
-    several = [(images, shape.out_rows) for images in _image_cuts(shape)]
+    image_cuts = _cuts(shape.images) if shape.tiles_hold_images else []
+    several = [(images, shape.out_rows) for images in image_cuts if images > 1]
     for images, rows in [*several, *((1, rows) for rows in row_cuts)]:
         for count in block_cuts:
             for cols in col_cuts:
                 yield images, rows, count, min(cols * shape.px, shape.out_cols)
-
-
-def _image_cuts(shape: Shape) -> list[int]:
-    """Candidate images per tile, more than one."""
-    return [n for n in _cuts(shape.images) if n > 1] if shape.tiles_hold_images else []
 
 
 def _cuts(extent: int) -> list[int]:
