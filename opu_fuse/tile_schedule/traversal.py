@@ -27,13 +27,12 @@ from opu_fuse.tile_schedule.fused_heads import (
 )
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
-    NO_TILE,
     PREFETCH_DISTANCE,
-    PreviousTile,
     Window,
     blocks_in_time,
     count_parts,
     first_part,
+    late_blocks,
     window,
 )
 from opu_fuse.tile_schedule.interleave import LOAD
@@ -320,8 +319,7 @@ class TileSchedule(Generic[Layer, Read]):
             rest = blocks, part.rows, part.words, sum(part.rows)
             self._load(layer, FeatureLoad(bank, word, *rest))
 
-        previous = PreviousTile.by(*self._before) if self._before else NO_TILE
-        late = previous.late_blocks(layer, part)
+        late = late_blocks(self._before, layer, part)
         for blocks in blocks_in_time(part, late):
             load(blocks)
         if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
@@ -378,7 +376,7 @@ class TileSchedule(Generic[Layer, Read]):
             statistics = out.blocks if shape.passes and at == 0 and not again else 0
             blocks = out.block, (out.block + at, count), statistics
             if shape.sides and not again:
-                residual, held = residuals.take_or_oldest(layer.operand_of(blocks[1], rect))
+                residual, held = residuals.take(layer.operand_of(blocks[1], rect))
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
             buffers = psum, output, constants, residual, halo
