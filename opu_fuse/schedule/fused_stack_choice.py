@@ -10,8 +10,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
 
-from msgspec import Struct
-
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
@@ -56,13 +54,6 @@ BYTES = 0.2
 """Cycle value of a cycle of DRAM traffic. Other layers and other users need the memory, too, and
 moving a byte takes more energy than a cycle of computing.
 """
-
-
-class _Best(Struct, frozen=True, kw_only=True):
-    """Best cut of a prefix of the chain: its merit and the fused stack at its end."""
-
-    merit: float
-    last: Sized | None = None
 
 
 def stack_groups(units: PlannedUnits, stack: FusedStack) -> StackGroups:
@@ -160,9 +151,10 @@ class StackSearch:
         weight = BYTES / self.hw.dram.rate
         layers = [unit.layers[0] for unit in chain]
         merits = [self.alone[x.output] + weight * self.moved[x.output] for x in layers]
-        best = [_Best(merit=0.0)]
+        # Of each prefix of the chain: the merit of its best cut, and the fused stack at its end.
+        best: list[tuple[float, Sized | None]] = [(0.0, None)]
         for end, merit in enumerate(merits, 1):
-            best.append(_Best(merit=best[-1].merit + merit))
+            best.append((best[-1][0] + merit, None))
             left = STRIPS  # strips that overflow a buffer also do so with one more layer
             for first in range(end - 2, max(end - longest, 0) - 1, -1):
                 if all(unit.resident for unit in chain[first : end - 1]):
@@ -172,20 +164,18 @@ class StackSearch:
                 left = tuple(sized)
                 if not left:
                     break
-                costs = (
-                    best[first].merit + s.cycles + weight * s.dram_bytes for s in sized.values()
-                )
-                total, last = min(zip(costs, sized.values(), strict=True), key=lambda pair: pair[0])
-                if total < best[end].merit:
-                    best[end] = _Best(merit=total, last=last)
-        cut: list[tuple[int, Sized]] = []
+                costs = (best[first][0] + s.cycles + weight * s.dram_bytes for s in sized.values())
+                cut = min(zip(costs, sized.values(), strict=True), key=lambda pair: pair[0])
+                if cut[0] < best[end][0]:
+                    best[end] = cut
+        stacks: list[tuple[int, Sized]] = []
         end = len(merits)
         while end:
-            last = best[end].last
+            _, last = best[end]
             end -= 1 if last is None else len(last.layers)
             if last is not None:
-                cut.append((end, last))
-        return cut
+                stacks.append((end, last))
+        return stacks
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
