@@ -299,13 +299,12 @@ def _rows_of_tiles(layer: TiledLayer) -> int:
 
 def _array(sized: Sized) -> list[float]:
     """Array cycles of every layer, whose weights are resident."""
-    return [_cycles(*pair) for pair in zip(sized.layers, sized.costs, strict=True)]
-
-
-def _cycles(layer: TiledLayer, cost: Estimate) -> float:
-    chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
-    steps = layer.tile.count(layer.shape) * chunks
-    return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
+    cycles: list[float] = []
+    for layer, cost in zip(sized.layers, sized.costs, strict=True):
+        chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
+        steps = layer.tile.count(layer.shape) * chunks
+        cycles.append(cost.compute_cycles - steps * (STEP_OVERHEAD - STEP))
+    return cycles
 
 
 def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | None:
