@@ -111,15 +111,14 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
             continue
         pre_pool = pre_pool_size(shape, rows, cols, images)
         chunk = _in_chunk(shape, hw, pre_pool, blocks, images, parts=whole_buffers)
-        if not isinstance(chunk, Overflow):
-            final, summed = (images * rows, cols), (images * pre_pool[0], pre_pool[1])
-            problem, whole_post = _overflow_of_post(shape, hw, final, summed, blocks)
-        else:
-            problem, whole_post = chunk, False
+        if isinstance(chunk, Overflow):
+            yield Refused(size=(rows, cols, blocks), images=images, why=chunk)
+            continue
+        final, summed = (images * rows, cols), (images * pre_pool[0], pre_pool[1])
+        problem, whole_post = _overflow_of_post(shape, hw, final, summed, blocks)
         if problem is not None:
             yield Refused(size=(rows, cols, blocks), images=images, why=problem)
             continue
-        assert not isinstance(chunk, Overflow)
         if not whole_post:  # the widest tiles: they shall not keep narrower ones with two banks out
             fits[images, rows, blocks] += 1
         if blocks not in orders:
