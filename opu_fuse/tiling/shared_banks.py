@@ -98,18 +98,20 @@ def slot_tiles(
     Each has the tile with the fewest predicted cycles among those that fit what the layers before
     it leave.
     """
-    slots = own.pieces(norm, hw)
-    chosen: list[Tiled] = [(norm, own)]
+    chosen: tuple[Tiled, ...] = ((norm, own),)
     for shape in others:
-        added = _added(chosen, shape, slots, hw)
+        added = tile_beside(chosen, shape, hw)
         if added is None:
             return None
-        chosen.append((shape, added))
+        chosen = *chosen, (shape, added)
     return tuple([tile for _, tile in chosen[1:]])
 
 
-def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Tile | None:
+@lru_cache(maxsize=1024)
+def tile_beside(chosen: tuple[Tiled, ...], shape: Shape, hw: HwSpec) -> Tile | None:
     """The best tile of a layer next to others, of which the first is a norm; None if none fits."""
+    norm, own = chosen[0]
+    slots = own.pieces(norm, hw)
     room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in chosen)
 
     load = _load(chosen, slots, hw)
@@ -118,7 +120,7 @@ def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Til
         pieces = tile.pieces(shape, hw)
         return load.plus(shape, tile, estimate(shape, hw, tile), hw).cycles + _INSTRUCTION * pieces
 
-    tiles = _slices(shape, chosen[0][1], slots, hw)
+    tiles = _slices(shape, own, slots, hw)
     return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
 
 
@@ -137,12 +139,6 @@ def product_tile(values: Shape, own: Tile, hw: HwSpec) -> Tile | None:
     )
     fits = (tile for tile in dict.fromkeys(alike) if _fits(values, tile, hw))
     return min(fits, key=lambda tile: estimate(values, hw, tile).total_cycles, default=None)
-
-
-@lru_cache(maxsize=1024)
-def tile_between(norm: Tiled, values: Tiled, added: Shape, hw: HwSpec) -> Tile | None:
-    """The best tile of a layer next to scores and a product; None if none fits."""
-    return _added([norm, values], added, norm[1].pieces(norm[0], hw), hw)
 
 
 @lru_cache(maxsize=256)
