@@ -159,7 +159,7 @@ class EmitSink(TileSink[PlannedLayer, Read]):
 
     def load_residuals(self, layer: PlannedLayer, step: PostStep) -> None:
         """`load.residual` for each, one after the other in the bank."""
-        sides = zip(layer.residuals, layer.shape.sides, _sides(layer, step), strict=True)
+        sides = zip(layer.residuals, layer.shape.sides, side_tiles(layer.layer, step), strict=True)
         for node, side, (_, word, rows, cols) in sides:
             placement = _of_cols(self._placements[node], layer.shape.side_cols(side))
             self._load_part(layer, Space.RESIDUAL, placement, word, step.blocks, rows, cols)
@@ -354,7 +354,7 @@ class EmitSink(TileSink[PlannedLayer, Read]):
         pre_pool_cols = ceil_div(pre_pool.cols, shape.px)
         pixels, at = shape.words(pre_pool.rows, pre_pool.cols), step.blocks[0] - step.tile_block
         operands: dict[str, int] = {}
-        for unit, word, (_, rows), (_, run) in _sides(layer, step):
+        for unit, word, (_, rows), (_, run) in side_tiles(layer.layer, step):
             own = {"res": word, "res_row_pitch": run, "res_block_pitch": rows * run}
             operands |= {unit_register(name, unit): value for name, value in own.items()}
         for number, unit in enumerate(lowered.table_units):
@@ -445,14 +445,6 @@ def _statistics(
         idle = {unit_register("norm_idle", norm.unit): norm.idle}
         for own in norm.statistics:
             yield {**results, **idle, "blocks": step.statistics, **own}
-
-
-def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:
-    """Yield (unit, first residual word, rows, words of a row) of every second operand."""
-    word = step.residual or 0
-    for unit, rows, cols in side_tiles(layer.layer, step.rect, step.pre_pool):
-        yield unit, word, rows, cols
-        word += step.blocks[1] * rows[1] * cols[1]
 
 
 def _targets(
