@@ -347,8 +347,8 @@ def _overflows(shape: Shape, hw: HwSpec, size: tuple[int, int], blocks: int) -> 
 
 
 def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
-    at_once = blocks if shape.depthwise or not shape.array else max(last - first, 1)
+    _, inputs = input_blocks(shape, hw.word_channels, 0, blocks)
+    at_once = blocks if shape.depthwise or not shape.array else inputs
     if shape.pre and hw.buffers.pre is not None:
         at_once = min(at_once, hw.buffers.pre.bank_words // shape.pre_words)
     mode, _ = next(loop_orders(shape, hw, blocks))

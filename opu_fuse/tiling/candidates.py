@@ -253,7 +253,7 @@ def _in_chunk(
     rows at a time load less.
     """
     limit = hw.buffers.feature.bank_words
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    _, inputs = input_blocks(shape, hw.word_channels, 0, blocks)
     kernel = shape.window.kernel
     block_words = feature_words(shape, hw, *pre_pool, kernel, images)
     needed = block_words * blocks
@@ -267,12 +267,12 @@ def _in_chunk(
             if words > hw.buffers.pre.bank_words:
                 return Overflow(buffer="pre", needed=words, limit=hw.buffers.pre.bank_words)
             most = min(most, hw.buffers.pre.bank_words // words)
-        return min(most, max(last - first, 1)), kernel
+        return min(most, inputs), kernel
     if images == 1 and (parts or feature_words(shape, hw, 1, 1, kernel) > limit // 2):
         part = _kernel_part(shape, hw, pre_pool)
         if part is not None:
             most = limit // feature_words(shape, hw, *pre_pool, part)
-            return 1 if shape.depthwise else min(most, max(last - first, 1)), part
+            return 1 if shape.depthwise else min(most, inputs), part
     return Overflow(buffer="feature", needed=block_words, limit=limit)
 
 
@@ -301,8 +301,7 @@ def equal_chunks(shape: Shape, tile: Tile, hw: HwSpec, times: int = 1) -> Tile:
     """
     if not shape.array or shape.depthwise:
         return tile
-    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
-    several = max(last - first, 1)
+    _, several = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     chunks = min(times * ceil_div(several, tile.in_blocks), several)
     return replace(tile, in_blocks=ceil_div(several, chunks))
 
@@ -375,8 +374,7 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
         yield 0, False
         yield 0, True
         return
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
-    inputs, total = (first, last - first), output_blocks(shape, hw)
+    inputs, total = input_blocks(shape, hw.word_channels, 0, blocks), output_blocks(shape, hw)
     typical = int(shape.first_lane > 0 and blocks < total)  # not the partial one
     own = blocks == total > 1 and total - 1 in own_rows(shape, hw, inputs)
     work = {}
