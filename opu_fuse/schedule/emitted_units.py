@@ -24,11 +24,9 @@ class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
         if self.heads is not None:
             scores = () if self.heads.stored else self.layers[: 2 * self.heads.count : 2]
             return tuple(layer.writes.alias_root for layer in scores)
-        return (
-            (self.layers[self.two_results].writes.alias_root,)
-            if self.resident and not self.resident.stored
-            else ()
-        )
+        if self.resident is None or self.resident.stored:
+            return ()
+        return (self.layers[self.two_results].writes.alias_root,)
 
 
 PlannedUnits = Sequence[PlannedUnit]

@@ -8,6 +8,7 @@ from itertools import chain, groupby, product
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
@@ -117,13 +118,7 @@ def _joined(ranges: Sequence[OutputRange]) -> OutputRange:
     """The range of a norm."""
     features = tuple([chunk for each in ranges for chunk in each.features])
     blocks = sum(each.blocks for each in ranges)
-    return OutputRange(
-        block=ranges[0].block,
-        blocks=blocks,
-        mode=ranges[0].mode,
-        features=features,
-        parts=tuple(ranges),
-    )
+    return replace(ranges[0], blocks=blocks, features=features, parts=tuple(ranges))
 
 
 def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
