@@ -27,7 +27,6 @@ from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
-from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group
 from opu_fuse.schedule.segment_order import pair_co_scheduled
@@ -38,10 +37,11 @@ from opu_fuse.schedule.tile_choice import (
     with_tile,
     with_uses,
 )
+from opu_fuse.schedule.unit_order import fastest
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Tile, ceil_div
-from opu_fuse.timing.segment_cycles import Known, saved
+from opu_fuse.timing.segment_cycles import Known
 
 _TIMED = 6
 """Tiles of a pair that are timed."""
@@ -58,16 +58,16 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
     known: Known = {}
     chosen: list[PlannedUnit] = []
     for units in planned_units(tiling, hw):
-        now = [*units]
+        now = units
         for norm in [unit for unit in units if _is_second(unit)]:
             source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
             if source is None or len(source.layers) != 1 or source.layers[0].partial:
                 continue
             both = _both(source, norm, dfg, partition, tiling, hw)
-            unit = both and _paired(now, source, norm, both, known, hw)
-            if unit is not None:
-                now = _with_pair(now, norm, unit)
-                chosen.append(unit)
+            pairs = () if both is None else _pairs(source, norm, both, hw)
+            after = fastest(now, (_with_pair(now, norm, pair) for pair in pairs), hw, known)
+            chosen += [unit for unit in after if unit not in now]
+            now = after
     return _applied(dfg, tiling, chosen, hw) if chosen else tiling
 
 
@@ -90,41 +90,24 @@ def _is_second(unit: PlannedUnit) -> bool:
     return (normalises or upsamples) and not shape.array and not shape.sides
 
 
-def _paired(
-    now: PlannedUnits,
-    source: PlannedUnit,
-    norm: PlannedUnit,
-    both: tuple[Layer, Layer],
-    known: Known,
-    hw: HwSpec,
-) -> PlannedUnit | None:
-    """The unit of a norm and the group that computes its operand; None where it gains nothing."""
-    best, most = None, 0.0
-    for tile in _tiles(both[0].shape, both[1].shape, hw):
-        unit = _tiled(source, norm, both, tile, hw)
-        gain, near = saved(now, _with_pair(now, norm, unit), hw, known)
-        if gain > max(most, RESOLUTION * near):
-            best, most = unit, gain
-    return best
-
-
 def _with_pair(now: PlannedUnits, norm: PlannedUnit, pair: PlannedUnit) -> list[PlannedUnit]:
     """The units with a pair instead of its two groups."""
     return [pair if u.groups[0] == pair.groups[0] else u for u in now if u is not norm]
 
 
-def _tiled(
-    source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], tile: Tile, hw: HwSpec
-) -> PlannedUnit:
+def _pairs(
+    source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], hw: HwSpec
+) -> Iterator[PlannedUnit]:
+    """Yield the unit of a norm and the group that computes its operand, in several tiles."""
     (ours,), (theirs,) = source.layers, norm.layers
     maps = ours.maps, ours.maps._replace(writes=theirs.writes, readers=theirs.readers)
-    layers = tuple(
-        [
+    groups = source.groups[0], norm.groups[0]
+    for tile in _tiles(both[0].shape, both[1].shape, hw):
+        layers = [
             with_tile(layer, each, hw, ours.weights, tile, estimate(layer.shape, hw, tile))
             for layer, each in zip(both, maps, strict=True)
         ]
-    )
-    return PlannedUnit(layers=layers, two_results=True, groups=(source.groups[0], norm.groups[0]))
+        yield PlannedUnit(layers=tuple(layers), two_results=True, groups=groups)
 
 
 def _both(

@@ -15,6 +15,20 @@ from opu_fuse.tile_schedule.unit import Units
 from opu_fuse.timing.segment_cycles import Known, saved
 
 
+def fastest(
+    now: PlannedUnits, others: Iterable[PlannedUnits], hw: HwSpec, known: Known
+) -> PlannedUnits:
+    """The units that save most; `now` if none save more than the timing's error. known: as of
+    `segment_cycles.saved`.
+    """
+    best, most = now, 0.0
+    for units in others:
+        gain, near = saved(now, units, hw, known)
+        if gain > max(most, RESOLUTION * near):
+            best, most = units, gain
+    return best
+
+
 class UnitOrder:
     """Dependences between the groups of a model that run on the machine; those of views only have
     no unit.
@@ -61,13 +75,8 @@ class UnitOrder:
         return saved(old, new, self.hw, self._known)
 
     def fastest(self, now: PlannedUnits, others: Iterable[PlannedUnits]) -> PlannedUnits:
-        """The units that save most; `now` if none save more than the timing's error."""
-        best, most = now, 0.0
-        for units in others:
-            gain, near = self.saved(now, units)
-            if gain > max(most, RESOLUTION * near):
-                best, most = units, gain
-        return best
+        """`fastest` for these groups."""
+        return fastest(now, others, self.hw, self._known)
 
     def allows(self, units: PlannedUnits, some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.
