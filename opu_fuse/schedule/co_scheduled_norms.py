@@ -165,9 +165,9 @@ def _with_a_partner(now: PlannedUnits, group: int, order: UnitOrder) -> Iterator
     """Yield the units in which the norm of a group has a further partner."""
     at, hw = next(i for i, unit in enumerate(now) if unit.groups[-1] == group), order.hw
     norm = now[at]
+    *others, own = [(layer.shape, layer.tile) for layer in norm.layers]
     partners = [i for i in order.between(now, at) if _keeps_array_busy(now[i])]
     for i in sorted(partners, key=lambda i: -now[i].layers[0].estimate.spare(hw))[:_TRIED]:
-        *others, own = [(layer.shape, layer.tile) for layer in norm.layers]
         tiles = shared_tiles(own, tuple(others), now[i].layers[0].shape, hw)[:_WIDTHS]
         for unit in _joined(now[i], norm, tiles, hw):
             yield [unit if j == i else other for j, other in enumerate(now) if j != at]
