@@ -90,7 +90,8 @@ def _with_partners(units: PlannedUnits, order: UnitOrder) -> PlannedUnits:
     now = _last_readers_joined(now, norms, order)
     now = _norms_first(now, order)
     now = with_pipelines(now, heads, order)
-    return order.fastest(units, [now])
+    gain, near = order.saved(units, now) if now != units else (0.0, 0.0)
+    return now if gain > RESOLUTION * near else units
 
 
 def _transposes_first(units: PlannedUnits, order: UnitOrder) -> list[PlannedUnit]:

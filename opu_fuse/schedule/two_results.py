@@ -38,10 +38,11 @@ from opu_fuse.schedule.tile_choice import (
     with_uses,
 )
 from opu_fuse.schedule.unit_order import fastest
+from opu_fuse.tile_schedule.unit import Units
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.tile import Tile, ceil_div
-from opu_fuse.timing.segment_cycles import Known
+from opu_fuse.timing.segment_cycles import Known, saved
 
 _TIMED = 6
 """Tiles of a pair that are timed."""
@@ -56,6 +57,10 @@ _PARTS = (2, 3, 4)
 def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Let passes compute a norm or an upsample of their result, too, where that is faster."""
     known: Known = {}
+
+    def saves(old: Units, new: Units) -> tuple[float, float]:
+        return saved(old, new, hw, known)
+
     chosen: list[PlannedUnit] = []
     for units in planned_units(tiling, hw):
         now = units
@@ -65,7 +70,7 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
                 continue
             both = _both(source, norm, dfg, partition, tiling, hw)
             pairs = () if both is None else _pairs(source, norm, both, hw)
-            after = fastest(now, (_with_pair(now, norm, pair) for pair in pairs), hw, known)
+            after = fastest(now, (_with_pair(now, norm, pair) for pair in pairs), saves)
             chosen += [unit for unit in after if unit not in now]
             now = after
     return _applied(dfg, tiling, chosen, hw) if chosen else tiling

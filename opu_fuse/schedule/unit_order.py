@@ -2,7 +2,7 @@
 order saves.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.coschedule import WINDOW, dependences
@@ -14,16 +14,15 @@ from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
 from opu_fuse.tile_schedule.unit import Units
 from opu_fuse.timing.segment_cycles import Known, saved
 
+Saved = Callable[[Units, Units], tuple[float, float]]
+"""`segment_cycles.saved` of a machine."""
 
-def fastest(
-    now: PlannedUnits, others: Iterable[PlannedUnits], hw: HwSpec, known: Known
-) -> PlannedUnits:
-    """The units that save most; `now` if none save more than the timing's error. known: as of
-    `segment_cycles.saved`.
-    """
+
+def fastest(now: PlannedUnits, others: Iterable[PlannedUnits], saved: Saved) -> PlannedUnits:
+    """The units that save most; `now` if none save more than the timing's error."""
     best, most = now, 0.0
     for units in others:
-        gain, near = saved(now, units, hw, known)
+        gain, near = saved(now, units)
         if gain > max(most, RESOLUTION * near):
             best, most = units, gain
     return best
@@ -76,7 +75,7 @@ class UnitOrder:
 
     def fastest(self, now: PlannedUnits, others: Iterable[PlannedUnits]) -> PlannedUnits:
         """`fastest` for these groups."""
-        return fastest(now, others, self.hw, self._known)
+        return fastest(now, others, self.saved)
 
     def allows(self, units: PlannedUnits, some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.
