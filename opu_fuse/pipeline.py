@@ -365,10 +365,9 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
                 return fitted
             _forbid(fitted, forbidden)
 
-    def with_packed(graph: Dfg) -> Fitted:
-        return fuse_with_packed_copies(graph, hw, fuse)
-
-    dfg, partition, tiling = fuse_with_split_pools(dfg, hw, with_packed)
+    dfg, partition, tiling = fuse_with_split_pools(
+        dfg, hw, lambda graph: fuse_with_packed_copies(graph, hw, fuse)
+    )
     tiling = with_tiles_for_slow_memory(tiling, hw)
     tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
