@@ -224,8 +224,7 @@ def tile(
     segments = tuple(
         move_before_readers(s, layers, hw) for s in order_segments(dfg, partition, aliases)
     )
-    steps = (t.group for s in segments for t in s.steps)
-    order = [g for g in steps if g is not None and g in layers]
+    order = [t.group for s in segments for t in s.steps if t.group in layers]
     layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)
     nodes = [t.node for s in segments for t in s.steps if t.node is not None]
     reads = count_reads(dfg, layout, layers.values(), nodes)
