@@ -49,18 +49,12 @@ from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
-from opu_fuse.schedule.insert_copies import (
-    Fitted,
-    Fused,
-    name_copies,
-    needed_copies,
-    tile_with_copies,
-)
+from opu_fuse.schedule.insert_copies import Fused, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.packed_copies import fuse_with_packed_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
+from opu_fuse.schedule.tile_choice import TileCache, Tiling, misfits_by_structure
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.schedule.two_results import with_two_results
 
@@ -349,13 +343,13 @@ def require_batch(dfg: Dfg, images: int) -> None:
             )
 
 
-def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitted:
+def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fused[Tiling]:
     """Partition, add copies, tile, and fuse again without the groups that fit nowhere. images: of a
     batch. Raises PartitionError for an illegal partition.
     """
     tiles: TileCache = {}
 
-    def fuse(graph: Dfg) -> Fitted:
+    def fuse(graph: Dfg) -> Fused[Tiling]:
         forbidden: dict[tuple[int, ...], DoesNotFit] = {}
         while True:
             fused = fuse_partition(graph, hw, strategy=strategy, forbid=forbidden)
