@@ -49,12 +49,12 @@ from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
-from opu_fuse.schedule.insert_copies import Fitted, name_copies, needed_copies, tile_with_copies
+from opu_fuse.schedule.insert_copies import Fused, name_copies, needed_copies, tile_with_copies
 from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.packed_copies import fuse_with_packed_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tile_choice import TileCache, misfits_by_structure
+from opu_fuse.schedule.tile_choice import TileCache, Tiling, misfits_by_structure
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.schedule.two_results import with_two_results
 
@@ -268,7 +268,7 @@ def partition_model(
     return dfg, replace(fused, rewrites={**prepared.rewrites, **fused.rewrites})
 
 
-def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> tuple[Dfg, Partition, None]:
+def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> Fused[None]:
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     while True:
         fused = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
@@ -277,7 +277,7 @@ def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> tuple[Dfg, 
         misfits = misfits_by_structure(dfg, fused, hw, tiles)
         if not _newly_forbidden(misfits, forbidden):
             break
-    return dfg, fused, None
+    return Fused(dfg, fused, None)
 
 
 def partition(
@@ -343,30 +343,29 @@ def require_batch(dfg: Dfg, images: int) -> None:
             )
 
 
-def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitted:
+def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fused[Tiling]:
     """Partition, add copies, tile, and fuse again without the groups that fit nowhere. images: of a
     batch. Raises PartitionError for an illegal partition.
     """
     tiles: TileCache = {}
 
-    def fuse(graph: Dfg) -> tuple[Dfg, Partition, Fitted]:
+    def fuse(graph: Dfg) -> Fused[Tiling]:
         forbidden: dict[tuple[int, ...], DoesNotFit] = {}
         while True:
             fused = fuse_partition(graph, hw, strategy=strategy, forbid=forbidden)
             require_legal(graph, fused)
             fitted = tile_with_copies(graph, fused, hw, tiles, images)
-            if isinstance(fitted, Fitted):
-                return fitted.dfg, fitted.partition, fitted
+            if isinstance(fitted, Fused):
+                return fitted
             _forbid(fitted, forbidden)
 
-    def with_packed(graph: Dfg) -> tuple[Dfg, Partition, Fitted]:
-        return fuse_with_packed_copies(graph, hw, fuse)
-
-    dfg, partition, fitted = fuse_with_split_pools(dfg, hw, with_packed)
-    tiling = with_tiles_for_slow_memory(fitted.tiling, hw)
+    dfg, partition, tiling = fuse_with_split_pools(
+        dfg, hw, lambda graph: fuse_with_packed_copies(graph, hw, fuse)
+    )
+    tiling = with_tiles_for_slow_memory(tiling, hw)
     tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)
     tiling = with_two_results(dfg, partition, tiling, hw)
-    return Fitted(dfg=dfg, partition=partition, tiling=tiling)
+    return Fused(dfg, partition, tiling)
 
 
 def _forbid(misfits: Sequence[Misfit], forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:

@@ -12,26 +12,16 @@ from opu_fuse.units.array import SCALES
 
 
 def pack_weights(
-    planned: PlannedLayer,
-    weight: np.ndarray,
-    hw: HwSpec,
-    image: np.ndarray | None = None,
-    *,
-    groups: int,
-) -> np.ndarray:
-    """(oc, ic / groups, kh, kw), the sum of several int8 where it is int16 -> uint8 weight rows of
-    all chunks.
+    planned: PlannedLayer, weight: np.ndarray, hw: HwSpec, image: np.ndarray, *, groups: int
+) -> None:
+    """(oc, ic / groups, kh, kw), the sum of several int8 where it is int16 -> weight rows of all
+    chunks, in an image of uint8 that is zero before.
 
     A row holds [output channel of the mode][input channel of the mode]; rows of a chunk follow
-    [segment][kernel row][kernel col][output group]. Lanes without a channel are zero. image: bytes
-    to pack them into, zero before (default: a new array).
+    [segment][kernel row][kernel col][output group]. Lanes without a channel are zero.
     """
-    if image is None:
-        image = np.zeros(weight_bytes(planned.ranges, hw), np.uint8)
-    out = image.view(np.int8)
     for number, part in enumerate(weight_parts(weight)):
-        _pack_part(planned, number, part, hw, out, groups)
-    return image
+        _pack_part(planned, number, part, hw, image.view(np.int8), groups)
 
 
 def _pack_part(

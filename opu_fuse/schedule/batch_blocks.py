@@ -16,12 +16,18 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.batch import split_images
 from opu_fuse.schedule.choice_names import FusedStackChoice
-from opu_fuse.schedule.emitted_units import PlannedUnit, in_batch_blocks, planned_units
+from opu_fuse.schedule.emitted_units import (
+    PlannedUnit,
+    PlannedUnits,
+    in_batch_blocks,
+    planned_units,
+)
 from opu_fuse.schedule.fused_stack_choice import BYTES, RESOLUTION
 from opu_fuse.schedule.fused_stacks import apply_tiles, with_fused_stacks
 from opu_fuse.schedule.tile_choice import BatchBlock, PlannedLayer, Tiling
+from opu_fuse.tile_schedule.unit import with_residents
 from opu_fuse.tiling.candidates import choose_tile
-from opu_fuse.timing.segment_cycles import MARGIN, cycles_and_memory
+from opu_fuse.timing.segment_cycles import MARGIN, timed
 
 TIMED = 3
 """Batch blocks that are timed; the others take as long as the last of them."""
@@ -62,8 +68,8 @@ def with_fused_stacks_and_batch_blocks(
 
 def _price(tiling: Tiling, hw: HwSpec) -> float:
     """Cost of the whole program; lower is better."""
-    spent = [cycles_and_memory(units, hw) for units in planned_units(tiling, hw)]
-    return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)
+    times = [timed(units, hw) for units in planned_units(tiling, hw)]
+    return sum(sum(each.spent.values()) + BYTES * each.memory.used for each in times)
 
 
 def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
@@ -80,7 +86,7 @@ def _with_batch_blocks(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     return apply_tiles(dfg, replace(tiling, batch_blocks=tuple(blocks)), hw) if blocks else tiling
 
 
-def _chains(units: Sequence[PlannedUnit], images: int) -> Iterator[tuple[int, int]]:
+def _chains(units: PlannedUnits, images: int) -> Iterator[tuple[int, int]]:
     """Yield (first, end) of runs of consecutive layers that compute whole rows of whole images."""
     whole_rows = [_computes_whole_rows(unit, images) for unit in units]
     for whole, run in groupby(range(len(units)), whole_rows.__getitem__):
@@ -102,9 +108,7 @@ def _computes_whole_rows(unit: PlannedUnit, images: int) -> bool:
     return (layer.shape.upsample, layer.phase.stride) == ((1, 1), (1, 1))
 
 
-def _best(
-    units: Sequence[PlannedUnit], first: int, last: int, images: int, hw: HwSpec
-) -> Sequence[_Run]:
+def _best(units: PlannedUnits, first: int, last: int, images: int, hw: HwSpec) -> Sequence[_Run]:
     """The runs of a chain, of equal block size, that save most; empty if they save little."""
     best, most = [], 0.0
     for few in range(images // 2, 0, -1):
@@ -118,7 +122,7 @@ def _best(
 
 
 def _runs(
-    units: Sequence[PlannedUnit], first: int, last: int, images: int, few: int, hw: HwSpec
+    units: PlannedUnits, first: int, last: int, images: int, few: int, hw: HwSpec
 ) -> Iterator[_Run]:
     """Maximal runs of layers whose maps of `images` images are resident, and a last reader."""
     begun = first
@@ -158,7 +162,7 @@ def _retile(
     return tuple(retiled_layers)
 
 
-def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, float]:
+def _cut(units: PlannedUnits, run: _Run, hw: HwSpec) -> tuple[_Run, float]:
     """(consecutive layers of a run that save most, cycles saved); 0 within the timing error."""
     gains, before = _saved(units, run, hw)
     sums = [0.0, *accumulate(gains[layer.output] for layer in run.layers)]
@@ -174,9 +178,7 @@ def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, flo
     return run, gain if gain > RESOLUTION * before else 0.0
 
 
-def _saved(
-    units: Sequence[PlannedUnit], run: _Run, hw: HwSpec
-) -> tuple[Mapping[int | None, float], float]:
+def _saved(units: PlannedUnits, run: _Run, hw: HwSpec) -> tuple[Mapping[int | None, float], float]:
     """(cycles saved, cycles without batch blocks) of the layers of a run and its neighbours.
 
     Cycles saved are by DFG index of a layer's output; the key None is the weighted DRAM traffic.
@@ -184,14 +186,14 @@ def _saved(
     """
     front, part = units[max(run.first - MARGIN, 0) : run.first], units[run.first : run.last]
     back, blocks = units[run.last : run.last + MARGIN], run.layers[0].shape.images // run.images
-    timed = list(islice(in_batch_blocks(part, run.layers, run.images), TIMED * len(part)))
+    first = list(islice(in_batch_blocks(part, run.layers, run.images), TIMED * len(part)))
 
-    def spent(middle: Sequence[PlannedUnit]) -> dict[int | None, float]:
-        by_output, memory = cycles_and_memory([*front, *middle, *back], hw)
-        return {**by_output, None: BYTES * memory}
+    def spent(middle: PlannedUnits) -> dict[int | None, float]:
+        times = timed(with_residents([*front, *middle, *back], hw), hw)
+        return {**times.spent, None: BYTES * times.memory.used}
 
-    before, after, left = spent(part), spent(timed), max(blocks - TIMED, 0)
-    less = spent(timed[: -len(part)]) if left else after
+    before, after, left = spent(part), spent(first), max(blocks - TIMED, 0)
+    less = spent(first[: -len(part)]) if left else after
     gains = {
         output: cycles - after[output] - left * (after[output] - less[output])
         for output, cycles in before.items()

@@ -6,10 +6,9 @@ are computed into the same banks of partial sums meanwhile (`tiling/shared_banks
 tile schedule decides whether that is faster.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
@@ -17,8 +16,7 @@ from opu_fuse.fuse.group_order import Step
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.pixel_packing import UNIT
-from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.head_pipelines import attentions, with_pipelines
 from opu_fuse.schedule.segment_order import SegmentSteps
@@ -26,7 +24,6 @@ from opu_fuse.schedule.tile_choice import Tiling, retiled, with_uses
 from opu_fuse.schedule.unit_order import UnitOrder
 from opu_fuse.tiling.shared_banks import shared_tiles, whole_input_tiles
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import Known, saved
 
 _TRIED = 2
 """Partners that are timed, those with the most spare post cycles."""
@@ -39,24 +36,15 @@ _EARLIER = 3
 """Most units that a norm without partners is moved before."""
 
 
-class _Found(Struct, frozen=True):
-    """What is found once for layers alike: tiles by shapes and tiles, and cycles of units."""
-
-    tiles: dict[tuple[tuple[Shape, Tile], ...], Sequence[tuple[Tile, Tile]]] = field(
-        default_factory=dict
-    )
-    cycles: Known = field(default_factory=dict)
-
-
 def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Put layers into units with norms, or norms earlier, where that is faster, with their tiles
     and order.
     """
-    order, found = UnitOrder(dfg, partition, tiling, hw), _Found()
+    order = UnitOrder(dfg, partition, tiling, hw)
     segments: list[SegmentSteps] = []
     changed: list[PlannedUnit] = []
     for segment, units in zip(tiling.order, planned_units(tiling, hw), strict=True):
-        now = _with_partners(units, order, found, hw)
+        now = _with_partners(units, order)
         segments.append(_in_order(segment, now) if now != units else segment)
         changed += [unit for unit in now if unit not in units]
     if not changed and segments == [*tiling.order]:
@@ -74,7 +62,7 @@ def with_co_scheduled_norms(dfg: Dfg, partition: Partition, tiling: Tiling, hw: 
     return with_uses(dfg, tiling, hw)
 
 
-def _in_order(segment: SegmentSteps, units: Sequence[PlannedUnit]) -> SegmentSteps:
+def _in_order(segment: SegmentSteps, units: PlannedUnits) -> SegmentSteps:
     """The steps of a segment with its units in another order. Groups of views remain in place."""
     groups = (group for unit in units if not _is_first(unit) for group in unit.groups)
     run = {group for unit in units for group in unit.groups}
@@ -87,9 +75,7 @@ def _is_first(unit: PlannedUnit) -> bool:
     return len(unit.layers) == 1 and unit.layers[0].partial
 
 
-def _with_partners(
-    units: Sequence[PlannedUnit], order: UnitOrder, found: _Found, hw: HwSpec
-) -> Sequence[PlannedUnit]:
+def _with_partners(units: PlannedUnits, order: UnitOrder) -> PlannedUnits:
     """The units of a segment in which norms have partners, if that is faster."""
     norms = [unit for unit in units if _is_norm(unit)]
     if not norms:
@@ -98,18 +84,17 @@ def _with_partners(
     now = _last_readers_last(_transposes_first(units, order), norms, order)
     for norm in norms:
         for _ in range(_MOST):
-            better = _with_a_partner(now, norm, order, found, hw)
-            if better is None:
+            before, now = now, order.fastest(now, _with_a_partner(now, norm.groups[-1], order))
+            if now is before:
                 break
-            now, norm = better
-    now = _last_readers_joined(now, norms, order, found, hw)
-    now = _norms_first(now, order, found, hw)
-    now = with_pipelines(now, heads, order, found.cycles, hw)
-    gain, near = saved(units, now, hw, found.cycles) if now != units else (0.0, 0.0)
+    now = _last_readers_joined(now, norms, order)
+    now = _norms_first(now, order)
+    now = with_pipelines(now, heads, order)
+    gain, near = order.saved(units, now) if now != units else (0.0, 0.0)
     return now if gain > RESOLUTION * near else units
 
 
-def _transposes_first(units: Sequence[PlannedUnit], order: UnitOrder) -> list[PlannedUnit]:
+def _transposes_first(units: PlannedUnits, order: UnitOrder) -> list[PlannedUnit]:
     """Passes that transpose values directly after their sources: between others, one of them takes
     the bank of partial sums that these need.
     """
@@ -123,7 +108,7 @@ def _transposes_first(units: Sequence[PlannedUnit], order: UnitOrder) -> list[Pl
 
 
 def _last_readers_last(
-    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
+    units: PlannedUnits, norms: PlannedUnits, order: UnitOrder
 ) -> list[PlannedUnit]:
     """What reads a norm, and is read by no unit itself, after all others: more of them may be
     partners of the norm. Products of two maps remain, as partners of the next norm.
@@ -132,9 +117,7 @@ def _last_readers_last(
     return sorted(units, key=lambda unit: unit in last)
 
 
-def _last_readers(
-    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
-) -> list[PlannedUnit]:
+def _last_readers(units: PlannedUnits, norms: PlannedUnits, order: UnitOrder) -> list[PlannedUnit]:
     """Units that read a norm, and that no other unit reads; without products of two maps."""
     readers = {group for norm in norms for group in order.readers(norm)}
     after_norm = (unit for unit in units if not readers.isdisjoint(unit.groups))
@@ -142,12 +125,8 @@ def _last_readers(
 
 
 def _last_readers_joined(
-    units: Sequence[PlannedUnit],
-    norms: Sequence[PlannedUnit],
-    order: UnitOrder,
-    found: _Found,
-    hw: HwSpec,
-) -> Sequence[PlannedUnit]:
+    units: PlannedUnits, norms: PlannedUnits, order: UnitOrder
+) -> PlannedUnits:
     """The last readers of norms as partners of later norms, where that is faster: they load maps of
     few channels, for which the array waits where they run alone.
     """
@@ -155,64 +134,44 @@ def _last_readers_joined(
     for reader in _last_readers(units, norms, order):
         at = now.index(reader)
         rest = [*now[:at], *now[at + 1 :]]
-        alone, near = saved(now, rest, hw, found.cycles)
+        alone, near = order.saved(now, rest)
         best, most = now, RESOLUTION * near
         earlier = (i for i in order.between(now, at) if i < at and _is_plain(reader))
         for i in (i for i in earlier if now[i].groups[-1] in normalised):
             *others, norm = [(layer.shape, layer.tile) for layer in now[i].layers]
-            tiles = whole_input_tiles(norm, others, reader.layers[0].shape, hw)
-            for unit in _joined(reader, now[i], tiles, hw):
+            tiles = whole_input_tiles(norm, others, reader.layers[0].shape, order.hw)
+            for unit in _joined(reader, now[i], tiles, order.hw):
                 joined = [*rest[:i], unit, *rest[i + 1 :]]
-                gain = alone + saved(rest, joined, hw, found.cycles)[0]
+                gain = alone + order.saved(rest, joined)[0]
                 if gain > most:
                     best, most = joined, gain
         now = best
     return now
 
 
-def _norms_first(
-    units: Sequence[PlannedUnit], order: UnitOrder, found: _Found, hw: HwSpec
-) -> Sequence[PlannedUnit]:
+def _norms_first(units: PlannedUnits, order: UnitOrder) -> PlannedUnits:
     """The units with norms a few places earlier where that is faster: the array computes the
     product of the next head while post computes the softmax of this one.
     """
     now = units
     for norm in [unit for unit in units if _is_norm(unit)]:
-        at, best, most = now.index(norm), now, 0.0
-        for to in range(max(order.between(now, at).start, at - _EARLIER), at):
-            changed = [*now[:to], norm, *now[to:at], *now[at + 1 :]]
-            gain, near = saved(now, changed, hw, found.cycles)
-            if gain > max(most, RESOLUTION * near):
-                best, most = changed, gain
-        now = best
+        at = now.index(norm)
+        places = range(max(order.between(now, at).start, at - _EARLIER), at)
+        tried = [[*now[:to], norm, *now[to:at], *now[at + 1 :]] for to in places]
+        now = order.fastest(now, tried)
     return now
 
 
-def _with_a_partner(
-    now: Sequence[PlannedUnit], norm: PlannedUnit, order: UnitOrder, found: _Found, hw: HwSpec
-) -> tuple[list[PlannedUnit], PlannedUnit] | None:
-    """The units and the norm's with a further partner; None if none is faster."""
-    at = now.index(norm)
+def _with_a_partner(now: PlannedUnits, group: int, order: UnitOrder) -> Iterator[PlannedUnits]:
+    """Yield the units in which the norm of a group has a further partner."""
+    at, hw = next(i for i, unit in enumerate(now) if unit.groups[-1] == group), order.hw
+    norm = now[at]
+    *others, own = [(layer.shape, layer.tile) for layer in norm.layers]
     partners = [i for i in order.between(now, at) if _keeps_array_busy(now[i])]
-    best, most = None, 0.0
     for i in sorted(partners, key=lambda i: -now[i].layers[0].estimate.spare(hw))[:_TRIED]:
-        for unit in _joined(now[i], norm, _tiles(now[i], norm, found, hw), hw):
-            changed = [unit if j == i else other for j, other in enumerate(now) if j != at]
-            gain, near = saved(now, changed, hw, found.cycles)
-            if gain > max(most, RESOLUTION * near):
-                best, most = (changed, unit), gain
-    return best
-
-
-def _tiles(
-    partner: PlannedUnit, norm: PlannedUnit, found: _Found, hw: HwSpec
-) -> Sequence[tuple[Tile, Tile]]:
-    """Tiles of a norm and of a further partner, several widths."""
-    (other,), (*others, own) = partner.layers, norm.layers
-    key = tuple([(layer.shape, layer.tile) for layer in (own, *others, other)])
-    if key not in found.tiles:
-        found.tiles[key] = shared_tiles(key[0], key[1:-1], other.shape, hw)
-    return found.tiles[key][:_WIDTHS]
+        tiles = shared_tiles(own, tuple(others), now[i].layers[0].shape, hw)[:_WIDTHS]
+        for unit in _joined(now[i], norm, tiles, hw):
+            yield [unit if j == i else other for j, other in enumerate(now) if j != at]
 
 
 def _joined(

@@ -4,7 +4,7 @@ Registers that an instruction does not use keep their value, so that no word is 
 Safety comes from `dependencies`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -28,11 +28,9 @@ from opu_fuse.schedule.registers import (
 from opu_fuse.schedule.store_registers import halo_store, halo_words, stores
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tile_schedule.fused_heads import ResidentTile
-from opu_fuse.tile_schedule.fused_stack import FusedStack
 from opu_fuse.tile_schedule.input_region import window
-from opu_fuse.tile_schedule.interleave import TimeSlot
 from opu_fuse.tile_schedule.line_buffers import LineBuffer
-from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
+from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep, TileSink
 from opu_fuse.tiling.chunks import OutputRange, WeightChunk
 from opu_fuse.tiling.im2row import Piece
 from opu_fuse.tiling.tile import (
@@ -69,8 +67,9 @@ class Read(NamedTuple):
     pixels: int
 
 
-class EmitSink:
-    """Emits the operations of one machine segment as `steps`.
+class EmitSink(TileSink[PlannedLayer, Read]):
+    """Emits the operations of one machine segment as `steps`. Slots need no instructions, and these
+    know words, not banks.
 
     placements: DFG index -> DRAM placement; maps that are not stored to DRAM have none.
     """
@@ -98,15 +97,6 @@ class EmitSink:
         self._registers[engine] = registers
         instruction = Instruction(engine=engine, opcode=opcode, params=registers)
         self.steps.append(Step(instruction=instruction, group=group, tile=tile))
-
-    def stack(self, stack: FusedStack) -> None:
-        """Slots need no instructions."""
-
-    def slot(self, slot: TimeSlot | None) -> None:
-        """Slots need no instructions."""
-
-    def change_banks(self, spaces: Iterable[Space]) -> None:
-        """Instructions know words, not banks."""
 
     def load_features(self, layer: PlannedLayer, load: FeatureLoad) -> None:
         """`load.feature`: a part block by block, rows of a whole map row by row."""
@@ -169,7 +159,7 @@ class EmitSink:
 
     def load_residuals(self, layer: PlannedLayer, step: PostStep) -> None:
         """`load.residual` for each, one after the other in the bank."""
-        sides = zip(layer.residuals, layer.shape.sides, _sides(layer, step), strict=True)
+        sides = zip(layer.residuals, layer.shape.sides, side_tiles(layer.layer, step), strict=True)
         for node, side, (_, word, rows, cols) in sides:
             placement = _of_cols(self._placements[node], layer.shape.side_cols(side))
             self._load_part(layer, Space.RESIDUAL, placement, word, step.blocks, rows, cols)
@@ -364,18 +354,19 @@ class EmitSink:
         pre_pool_cols = ceil_div(pre_pool.cols, shape.px)
         pixels, at = shape.words(pre_pool.rows, pre_pool.cols), step.blocks[0] - step.tile_block
         operands: dict[str, int] = {}
-        for unit, word, (_, rows), (_, run) in _sides(layer, step):
+        for unit, word, (_, rows), (_, run) in side_tiles(layer.layer, step):
             own = {"res": word, "res_row_pitch": run, "res_block_pitch": rows * run}
             operands |= {unit_register(name, unit): value for name, value in own.items()}
         for number, unit in enumerate(lowered.table_units):
-            assert step.tables is not None, "it has tables"
-            operands[unit_register("table", unit)] = step.tables[0] + TABLE_WORDS * number
+            first = step.constants[Space.TABLE][0]
+            operands[unit_register("table", unit)] = first + TABLE_WORDS * number
         if lowered.norm is not None:
             whole = sum(step.blocks) * self._hw.word_channels <= shape.pre_pool_channels
             own = {"norm_idle": 0 if whole else lowered.norm.idle}
-            if step.exponentials is not None:
-                own["norm_table"] = step.exponentials[0]
+            if Space.NORM in step.constants:
+                own["norm_table"] = step.constants[Space.NORM][0]
             operands |= {unit_register(k, lowered.norm.unit): v for k, v in own.items()}
+        params = step.constants.get(Space.PARAM)
         return {
             **lowered.post,
             **operands,
@@ -385,7 +376,7 @@ class EmitSink:
             "in_rows": pre_pool.rows // (images_of(shape, rect.rows) if shape.pool else 1),
             "in_cols": cols if shape.spread else pre_pool_cols,
             "blocks": step.blocks[1],
-            "param": step.params[0] + at * shape.param_words if step.params else 0,
+            "param": params[0] + at * shape.param_words if params else 0,
             "out_row_pitch": cols,
             "out_block_pitch": rect.rows * cols,
             "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
@@ -454,14 +445,6 @@ def _statistics(
         idle = {unit_register("norm_idle", norm.unit): norm.idle}
         for own in norm.statistics:
             yield {**results, **idle, "blocks": step.statistics, **own}
-
-
-def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:
-    """Yield (unit, first residual word, rows, words of a row) of every second operand."""
-    word = step.residual or 0
-    for unit, rows, cols in side_tiles(layer.layer, step.rect, step.pre_pool):
-        yield unit, word, rows, cols
-        word += step.blocks[1] * rows[1] * cols[1]
 
 
 def _targets(

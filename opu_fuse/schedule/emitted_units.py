@@ -24,51 +24,24 @@ class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):
         if self.heads is not None:
             scores = () if self.heads.stored else self.layers[: 2 * self.heads.count : 2]
             return tuple(layer.writes.alias_root for layer in scores)
-        return (
-            (self.layers[self.two_results].writes.alias_root,)
-            if self.resident and not self.resident.stored
-            else ()
-        )
+        if self.resident is None or self.resident.stored:
+            return ()
+        return (self.layers[self.two_results].writes.alias_root,)
+
+
+PlannedUnits = Sequence[PlannedUnit]
+"""The units of a machine segment, in execution order."""
 
 
 def planned_units(
     tiling: Tiling, hw: HwSpec, *, store_all: bool = False
 ) -> list[list[PlannedUnit]]:
     """Units of every segment, in execution order; none for host segments."""
-    layers = tiling.layers
-    stacks = {stack.groups[0]: stack for stack in tiling.fused_stacks}
-    blocks = {block.groups[0]: block for block in tiling.batch_blocks}
-    joined = set(tiling.same_step)
+    begun = tiling.layers.keys() - tiling.same_step
     by_segment: list[list[PlannedUnit]] = []
     for segment in tiling.order:
-        units: list[PlannedUnit] = []
-        for group in (t.group for t in segment.steps):
-            if group is None or group not in layers or group in joined:
-                continue
-            if group in blocks:
-                units += _batch_blocked(tiling, blocks[group])
-                continue
-            if group in stacks:
-                units.append(_fused_stack(tiling, stacks[group], store_all=store_all))
-                continue
-            if group in tiling.two_results:
-                pair = group, tiling.two_results[group]
-                parts = tuple(part for g in pair for part in layers[g])
-                units.append(PlannedUnit(layers=parts, two_results=True, groups=pair))
-                continue
-            together = [group]
-            while together[-1] in tiling.co_scheduled:
-                together.append(tiling.co_scheduled[together[-1]])
-            parts, several = tuple(part for g in together for part in layers[g]), len(together) > 1
-            if group in tiling.fused_heads:
-                heads = FusedHeads(count=tiling.fused_heads[group], stored=store_all)
-                units.append(PlannedUnit(layers=parts, heads=heads, groups=tuple(together)))
-                continue
-            if group in tiling.first_ranges:
-                first, rest = parts[0].split(tiling.first_ranges[group])
-                units.append(PlannedUnit(layers=(first,), groups=(group,)))
-                parts = rest, *parts[1:]
-            units.append(PlannedUnit(layers=parts, interleaved=several, groups=tuple(together)))
+        groups = (t.group for t in segment.steps if t.group in begun)
+        units = [unit for group in groups for unit in _units_of(tiling, group, store_all=store_all)]
         units = with_residents(units, hw)
         if store_all:
             stored = [unit.resident and replace(unit.resident, stored=True) for unit in units]
@@ -77,8 +50,31 @@ def planned_units(
     return by_segment
 
 
+def _units_of(tiling: Tiling, group: int, *, store_all: bool) -> Iterator[PlannedUnit]:
+    """Yield the units that begin with a group."""
+    block = next((each for each in tiling.batch_blocks if each.groups[0] == group), None)
+    stack = next((each for each in tiling.fused_stacks if each.groups[0] == group), None)
+    groups = tiling.together(group)
+    parts = tuple(part for g in groups for part in tiling.layers[g])
+    if block is not None:
+        yield from _batch_blocked(tiling, block)
+    elif stack is not None:
+        yield _fused_stack(tiling, stack, store_all=store_all)
+    elif group in tiling.two_results:
+        yield PlannedUnit(layers=parts, two_results=True, groups=groups)
+    elif group in tiling.fused_heads:
+        heads = FusedHeads(count=tiling.fused_heads[group], stored=store_all)
+        yield PlannedUnit(layers=parts, heads=heads, groups=groups)
+    else:
+        if group in tiling.first_ranges:
+            first, rest = parts[0].split(tiling.first_ranges[group])
+            yield PlannedUnit(layers=(first,), groups=(group,))
+            parts = rest, *parts[1:]
+        yield PlannedUnit(layers=parts, interleaved=len(groups) > 1, groups=groups)
+
+
 def in_batch_blocks(
-    units: Sequence[PlannedUnit], layers: Sequence[PlannedLayer], images: int
+    units: PlannedUnits, layers: Sequence[PlannedLayer], images: int
 ) -> Iterator[PlannedUnit]:
     """Yield the units of some layers, batch block by batch block.
 

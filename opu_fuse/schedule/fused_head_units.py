@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.tile_schedule.fused_heads import FusedHeads, feature_regions, head_slots
 from opu_fuse.tile_schedule.residency import first_blocks
 from opu_fuse.tile_schedule.tiled_layer import psum_words
-from opu_fuse.tiling.shared_banks import product_tile, tile_between
+from opu_fuse.tiling.shared_banks import product_tile, tile_beside
 from opu_fuse.tiling.tile import Tile
 
 _CHUNKS = 8, 4
@@ -22,10 +22,7 @@ _PITCH = min(REGISTER[Engine.POST, f"keep_{of}_pitch"].highest for of in ("row",
 
 
 def fused_heads(
-    heads: Sequence[tuple[PlannedUnit, PlannedUnit]],
-    turned: Sequence[PlannedUnit],
-    own: Tile,
-    hw: HwSpec,
+    heads: Sequence[tuple[PlannedUnit, PlannedUnit]], turned: PlannedUnits, own: Tile, hw: HwSpec
 ) -> PlannedUnit | None:
     """The unit of some heads, (scores, product) each, with scores in tiles of a size; None where
     the probabilities cannot stay on chip. turned: transposes of the values of the last heads.
@@ -43,9 +40,9 @@ def fused_heads(
         return None
     pairs = [*zip(layers[::2], layers[1::2], strict=True)]
     largest = max(pairs, key=lambda pair: sum(psum_words(x, x.tiles[0]) for x in pair))
-    fixed = [(layer.shape, layer.tile) for layer in largest]
+    fixed = tuple([(layer.shape, layer.tile) for layer in largest])
     for layer in (unit.layers[0] for unit in turned):
-        tile = tile_between(fixed[0], fixed[1], layer.shape, hw)
+        tile = tile_beside(fixed, layer.shape, hw)
         if tile is None:
             return None
         layers.append(layer.with_tile(tile, hw))

@@ -10,9 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from math import inf
 
-from msgspec import Struct
-
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips, Sized
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -58,24 +56,7 @@ moving a byte takes more energy than a cycle of computing.
 """
 
 
-class _Best(Struct, frozen=True, kw_only=True):
-    """Best cut of a prefix of the chain: its merit and the fused stack at its end."""
-
-    merit: float
-    last: Sized | None = None
-
-
-class _Scored(Struct, frozen=True, kw_only=True):
-    """A tried fused stack and its merit: cycles saved, plus the cycle value of the bytes saved.
-
-    The merit is 0 if the stack is rejected.
-    """
-
-    merit: float
-    trial: StackTrial
-
-
-def stack_groups(units: Sequence[PlannedUnit], stack: FusedStack) -> StackGroups:
+def stack_groups(units: PlannedUnits, stack: FusedStack) -> StackGroups:
     """Combine groups and the fused stack that computes them."""
     return StackGroups(groups=tuple(unit.groups[0] for unit in units), stack=stack)
 
@@ -92,7 +73,7 @@ class StackSearch:
 
     def __init__(
         self,
-        units: Sequence[PlannedUnit],
+        units: PlannedUnits,
         alone: Mapping[int, float],
         idle: Sequence[float],
         strips: RowStrips,
@@ -103,25 +84,25 @@ class StackSearch:
         pairs = zip([None, *units], units, strict=False)  # the first has no predecessor
         self.moved = {unit.layers[0].output: _bytes(unit, before) for before, unit in pairs}
 
-    def trials(self, chain: Sequence[PlannedUnit]) -> Iterator[StackTrial]:
+    def trials(self, chain: PlannedUnits) -> Iterator[StackTrial]:
         """Yield the fused stacks tried for a chain, accepted or rejected."""
         for first, proposed in self._proposed(chain, LONGEST):
             part = chain[first : first + len(proposed.layers)]
             whole = self._score(part, proposed.dram_bytes)
-            if whole and whole.merit and whole.trial.cycles <= LEFT_TO_SHORTER * proposed.array:
-                yield whole.trial
+            if whole and whole.chosen and whole.cycles <= LEFT_TO_SHORTER * proposed.array:
+                yield whole
                 continue
             # The closed form underestimates stalls between the layers of a long stack.
             shorter = [
-                scored
+                trial
                 for at, sized in self._proposed(part, ceil_div(len(part), 2))
-                if (scored := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
+                if (trial := self._score(part[at : at + len(sized.layers)], sized.dram_bytes))
             ]
-            if whole is not None and sum(stack.merit for stack in shorter) <= whole.merit:
+            if whole is not None and sum(trial.merit for trial in shorter) <= whole.merit:
                 shorter = [whole]
-            yield from (stack.trial for stack in shorter)
+            yield from shorter
 
-    def _score(self, part: Sequence[PlannedUnit], dram_bytes: int) -> _Scored | None:
+    def _score(self, part: PlannedUnits, dram_bytes: int) -> StackTrial | None:
         """Score the fastest fused stack of all groups of a part; None if none fits."""
         rate, stack = self.hw.dram.rate, _timed([unit.layers[0] for unit in part], self.strips)
         if stack is None:
@@ -136,15 +117,15 @@ class StackSearch:
         by_tiles = sum(max(idle, 0.0) for idle in self.idle[at : at + len(part) + 1])
         merit = gain - by_tiles + BYTES * (bytes_alone - dram_bytes) / rate
         chosen = merit > RESOLUTION * near
-        trial = StackTrial(
+        return StackTrial(
             fused=stack_groups(part, stack),
             chosen=chosen,
+            merit=merit * chosen,
             cycles_alone=round(cycles_alone),
             cycles=round(cycles_alone - gain),
             bytes_alone=bytes_alone,
             bytes=dram_bytes,
         )
-        return _Scored(merit=merit * chosen, trial=trial)
 
     def _saved(self, at: int, count: int, stack: FusedStack) -> tuple[float, float]:
         """(cycles that a fused stack saves, cycles of the unfused groups), neighbours included. at,
@@ -162,7 +143,7 @@ class StackSearch:
         before = {layer.output: alone[layer.output] for unit in counted for layer in unit.layers}
         return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
 
-    def _proposed(self, chain: Sequence[PlannedUnit], longest: int) -> list[tuple[int, Sized]]:
+    def _proposed(self, chain: PlannedUnits, longest: int) -> list[tuple[int, Sized]]:
         """List (number of the first layer, fused stack), from the end of the chain backwards.
 
         Layers whose maps are all resident anyway are skipped: fusing them gains nothing.
@@ -170,9 +151,10 @@ class StackSearch:
         weight = BYTES / self.hw.dram.rate
         layers = [unit.layers[0] for unit in chain]
         merits = [self.alone[x.output] + weight * self.moved[x.output] for x in layers]
-        best = [_Best(merit=0.0)]
+        # Of each prefix of the chain: the merit of its best cut, and the fused stack at its end.
+        best: list[tuple[float, Sized | None]] = [(0.0, None)]
         for end, merit in enumerate(merits, 1):
-            best.append(_Best(merit=best[-1].merit + merit))
+            best.append((best[-1][0] + merit, None))
             left = STRIPS  # strips that overflow a buffer also do so with one more layer
             for first in range(end - 2, max(end - longest, 0) - 1, -1):
                 if all(unit.resident for unit in chain[first : end - 1]):
@@ -182,20 +164,18 @@ class StackSearch:
                 left = tuple(sized)
                 if not left:
                     break
-                costs = (
-                    best[first].merit + s.cycles + weight * s.dram_bytes for s in sized.values()
-                )
-                total, last = min(zip(costs, sized.values(), strict=True), key=lambda pair: pair[0])
-                if total < best[end].merit:
-                    best[end] = _Best(merit=total, last=last)
-        cut: list[tuple[int, Sized]] = []
+                costs = (best[first][0] + s.cycles + weight * s.dram_bytes for s in sized.values())
+                cut = min(zip(costs, sized.values(), strict=True), key=lambda pair: pair[0])
+                if cut[0] < best[end][0]:
+                    best[end] = cut
+        stacks: list[tuple[int, Sized]] = []
         end = len(merits)
         while end:
-            last = best[end].last
+            _, last = best[end]
             end -= 1 if last is None else len(last.layers)
             if last is not None:
-                cut.append((end, last))
-        return cut
+                stacks.append((end, last))
+        return stacks
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:

@@ -1,6 +1,6 @@
 """Selection of the groups that form fused stacks (`tile_schedule/fused_stack.py`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -8,12 +8,12 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.isa.table import REGISTER, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.choice_names import FusedStackChoice
-from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
 from opu_fuse.schedule.fused_stack_choice import LONGEST, STRIPS, StackSearch, stack_groups
 from opu_fuse.schedule.tile_choice import StackGroups, StackTrial, Tiling, retiled, with_uses
 from opu_fuse.tile_schedule.fused_stack import FusedStack, RowStrips
 from opu_fuse.tile_schedule.residency import first_blocks
-from opu_fuse.timing.segment_cycles import cycles_and_idle
+from opu_fuse.timing.segment_cycles import timed
 
 _MOST_STRIPS = 512
 """Row strips of a map above which taller ones are preferred: each strip takes instructions of every
@@ -39,7 +39,8 @@ def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackCh
             for chain in chains:
                 stacks += _longest(chain, strips)
         elif chains:
-            search = StackSearch(units, *cycles_and_idle(units, hw), strips)
+            times = timed(units, hw)
+            search = StackSearch(units, times.spent, times.idle, strips)
             for chain in chains:
                 trials += search.trials(chain)
     stacks += [trial.fused for trial in trials if trial.chosen]
@@ -47,7 +48,7 @@ def with_fused_stacks(dfg: Dfg, tiling: Tiling, hw: HwSpec, choice: FusedStackCh
     return apply_tiles(dfg, replace(tiling, fused_stacks=tuple(stacks)), hw) if stacks else tiling
 
 
-def _longest(chain: Sequence[PlannedUnit], strips: RowStrips) -> Iterator[StackGroups]:
+def _longest(chain: PlannedUnits, strips: RowStrips) -> Iterator[StackGroups]:
     """Cut a chain into the longest fused stacks that fit, from its first layer on."""
     at = 0
     while at + 1 < len(chain):
@@ -59,7 +60,7 @@ def _longest(chain: Sequence[PlannedUnit], strips: RowStrips) -> Iterator[StackG
         at += length
 
 
-def _first_fit(units: Sequence[PlannedUnit], strips: RowStrips) -> FusedStack | None:
+def _first_fit(units: PlannedUnits, strips: RowStrips) -> FusedStack | None:
     """The fused stack of the narrowest row strips, whose line buffers wrap most often.
 
     Very tall maps use the first strip height with few enough strips, or the largest.
@@ -76,7 +77,7 @@ def _first_fit(units: Sequence[PlannedUnit], strips: RowStrips) -> FusedStack | 
     return best
 
 
-def _chains(units: Sequence[PlannedUnit], images: int) -> Iterator[list[PlannedUnit]]:
+def _chains(units: PlannedUnits, images: int) -> Iterator[list[PlannedUnit]]:
     """Chains of groups of a segment, each reading the output of its predecessor."""
     chain: list[PlannedUnit] = []
     for unit in units:

@@ -16,22 +16,20 @@ units. So all heads are arranged at once, and the timed tile schedule decides.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
 from opu_fuse.schedule.fused_head_units import fused_heads
-from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer
 from opu_fuse.schedule.unit_order import UnitOrder
 from opu_fuse.tile_schedule.fused_heads import head_runs
-from opu_fuse.tiling.shared_banks import slot_tiles, slot_widths, source_tiles, whole_tile
+from opu_fuse.tiling.shared_banks import narrower, slot_tiles, source_tiles, whole_tile
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import Known, saved
 
 _WIDTHS = 6
 """Tiles of softmaxes that are timed."""
@@ -75,26 +73,19 @@ class _Arrangement(NamedTuple):
 
 
 def with_pipelines(
-    units: Sequence[PlannedUnit],
-    found: Sequence[Sequence[Head]],
-    order: UnitOrder,
-    known: Known,
-    hw: HwSpec,
-) -> Sequence[PlannedUnit]:
+    units: PlannedUnits, found: Sequence[Sequence[Head]], order: UnitOrder
+) -> PlannedUnits:
     """The units of a segment with the fastest pipelines of its heads, where these gain something.
 
-    found: the heads of each attention, whose units may be joined already; known: cycles of units
-    found before, which grow.
+    found: the heads of each attention, whose units may be joined already.
     """
     for heads in found:
         if all(head.values is not None for head in heads) and _alike(heads):
-            units = _with_pipeline(units, heads, order, known, hw)
+            units = _with_pipeline(units, heads, order)
     return units
 
 
-def attentions(
-    units: Sequence[PlannedUnit], norms: Sequence[PlannedUnit], order: UnitOrder
-) -> list[list[Head]]:
+def attentions(units: PlannedUnits, norms: PlannedUnits, order: UnitOrder) -> list[list[Head]]:
     """The heads with each of these norms, those together that read from the same layers."""
     found: dict[tuple[int, ...], list[Head]] = {}
     for norm in norms:
@@ -108,7 +99,7 @@ def _alike(heads: Sequence[Head]) -> bool:
     return all(shape == shapes[0] for shape in shapes)
 
 
-def _head(units: Sequence[PlannedUnit], norm: PlannedUnit, order: UnitOrder) -> Head:
+def _head(units: PlannedUnits, norm: PlannedUnit, order: UnitOrder) -> Head:
     single = [u for u in units if len(u.layers) == 1 and not u.layers[0].tile.undivided]
     by_group = {unit.groups[0]: unit for unit in single}
     readers = {*order.readers(norm)}
@@ -121,13 +112,7 @@ def _head(units: Sequence[PlannedUnit], norm: PlannedUnit, order: UnitOrder) -> 
     return Head(norm=norm, values=values, turned=turned[0] if only else None)
 
 
-def _with_pipeline(
-    now: Sequence[PlannedUnit],
-    heads: Sequence[Head],
-    order: UnitOrder,
-    known: Known,
-    hw: HwSpec,
-) -> Sequence[PlannedUnit]:
+def _with_pipeline(now: PlannedUnits, heads: Sequence[Head], order: UnitOrder) -> PlannedUnits:
     """The units with the fastest pipeline of some heads."""
     groups = {group for head in heads for unit in head.units for group in unit.groups}
     places = [i for i, unit in enumerate(now) if not groups.isdisjoint(unit.groups)]
@@ -136,16 +121,15 @@ def _with_pipeline(
     first, end = places[0], places[-1] + 1
     others = [unit for unit in now[first:end] if groups.isdisjoint(unit.groups)]
     source = None if others or not first else _source(now[first - 1], heads, order)
-    best, most = now, 0.0
-    for units in _pipelines(heads, source, hw):
-        before = now[: first - bool(units[0].layers[0].partial)]
-        changed = [*before, *others, *units, *now[end:]]
-        if not order.allows(changed, [*others, *units]):
-            continue
-        gain, near = saved(now, changed, hw, known)
-        if gain > max(most, RESOLUTION * near):
-            best, most = changed, gain
-    return best
+
+    def arranged() -> Iterator[PlannedUnits]:
+        for units in _pipelines(heads, source, order.hw):
+            before = now[: first - bool(units[0].layers[0].partial)]
+            changed = [*before, *others, *units, *now[end:]]
+            if order.allows(changed, [*others, *units]):
+                yield changed
+
+    return order.fastest(now, arranged())
 
 
 class _Source(Struct, frozen=True, kw_only=True):
@@ -175,12 +159,10 @@ def _source(unit: PlannedUnit, heads: Sequence[Head], order: UnitOrder) -> _Sour
     return _Source(unit=unit, blocks=blocks, tiled={})
 
 
-def _pipelines(
-    heads: Sequence[Head], source: _Source | None, hw: HwSpec
-) -> Iterator[Sequence[PlannedUnit]]:
+def _pipelines(heads: Sequence[Head], source: _Source | None, hw: HwSpec) -> Iterator[PlannedUnits]:
     """Yield the units of each pipeline that the banks of partial sums have room for."""
     (norm,) = heads[0].norm.layers
-    widths, count = slot_widths(norm.shape, norm.tile, hw)[:_WIDTHS], len(heads)
+    widths, count = [*islice(narrower(norm.shape, norm.tile, hw), _WIDTHS)], len(heads)
     early = sorted({2, -(-count // 2), count}) if source else []
     together = (False, True) if any(head.turned for head in heads) else (False,)
     plans = [(n, *how) for n in (*early, 0) if n <= count for how in product(_SHARES, together)]
@@ -188,7 +170,7 @@ def _pipelines(
     wholes = {unit.groups: _whole(unit, hw) for unit in operands}
     tried: set[Hashable] = set()
     long: set[Hashable] = set()
-    rests: dict[_Arrangement, list[Sequence[PlannedUnit]]] = {}
+    rests: dict[_Arrangement, list[PlannedUnits]] = {}
     for plan, own in product(plans, widths):
         number, share, turned = plan
         if plan in long:
@@ -213,7 +195,7 @@ def _pipelines(
 
 def _beside_source(
     source: _Source, heads: Sequence[Head], own: Tile, share: int, hw: HwSpec
-) -> Sequence[PlannedUnit]:
+) -> PlannedUnits:
     """Two units: the ranges of a layer that some heads read, and the others next to the softmaxes
     of these heads; none where no tile of the layer fits.
     """
@@ -239,7 +221,7 @@ def _beside_source(
 
 def _pipeline(
     heads: Sequence[Head], how: _Arrangement, wholes: _Wholes, hw: HwSpec
-) -> Sequence[PlannedUnit] | None:
+) -> PlannedUnits | None:
     """Units of the heads, without the softmaxes of the first ones; None where a bank has no room
     for all. Values are transposed next to the first of these softmaxes, or in units of their own.
     """
@@ -269,7 +251,7 @@ def _pipeline(
 
 def _fused(
     heads: Sequence[Head], how: _Arrangement, wholes: _Wholes, hw: HwSpec
-) -> Sequence[PlannedUnit] | None:
+) -> PlannedUnits | None:
     """Units of the heads, without the softmaxes of the first ones, whose other softmaxes leave
     their results on chip; None where these do not fit. Values are transposed in the same unit, but
     for its first heads, or in units before.
@@ -293,9 +275,7 @@ def _whole(unit: PlannedUnit, hw: HwSpec) -> PlannedUnit:
     return PlannedUnit(layers=(layer,), groups=unit.groups)
 
 
-def _joined(
-    norm: PlannedUnit, own: Tile, others: Sequence[PlannedUnit], hw: HwSpec
-) -> PlannedUnit | None:
+def _joined(norm: PlannedUnit, own: Tile, others: PlannedUnits, hw: HwSpec) -> PlannedUnit | None:
     """A norm in tiles of a size, and its partners; None where a bank has no room for them."""
     (layer,) = norm.layers
     tiles = slot_tiles(layer.shape, own, tuple([u.layers[0].shape for u in others]), hw)

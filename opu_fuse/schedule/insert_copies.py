@@ -6,8 +6,8 @@ follows from the concatenations of its groups.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.dfg.concat_copies import Copied, copy_name, insert_copies
@@ -21,18 +21,22 @@ from opu_fuse.layout.zero_copy_joins import misplaced
 from opu_fuse.schedule.misfits import Misfit, misfits_at
 from opu_fuse.schedule.tile_choice import TileCache, Tiling, tile
 
+Tiles = TypeVar("Tiles")
 
-class Fitted(Struct, frozen=True, kw_only=True):
-    """A partition that fits the machine.
 
-    dfg: the graph with copies;
-    partition: its groups, including those of the copies (`Partition.copies` names them);
-    tiling: its tiles.
+class Fused(NamedTuple, Generic[Tiles]):
+    """A graph with copies, and its groups.
+
+    partition: includes the groups of the copies (`Partition.copies` names them);
+    tiling: its tiles, which fit the machine; None where none are chosen.
     """
 
     dfg: Dfg
     partition: Partition
-    tiling: Tiling
+    tiling: Tiles
+
+
+Fitted = Fused[Tiling]
 
 
 def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int, int], str]:
@@ -47,8 +51,7 @@ def tile_with_copies(
     wanted = needed_copies(dfg, partition, hw)
     if not wanted:
         tiling = tile(dfg, partition, hw, cache, images)
-        fits = isinstance(tiling, Tiling)
-        return Fitted(dfg=dfg, partition=partition, tiling=tiling) if fits else tiling
+        return Fused(dfg, partition, tiling) if isinstance(tiling, Tiling) else tiling
     added = insert_copies(dfg, wanted)
     with_copy_groups = with_copies(name_copies(dfg, partition, wanted), added, hw)
     if not isinstance(with_copy_groups, Partition):
@@ -57,7 +60,7 @@ def tile_with_copies(
         return misfits_at(dfg, partition, added.copies[copy], error)
     tiling = tile(added.dfg, with_copy_groups, hw, cache, images)
     if isinstance(tiling, Tiling):
-        return Fitted(dfg=added.dfg, partition=with_copy_groups, tiling=tiling)
+        return Fused(added.dfg, with_copy_groups, tiling)
     return tuple(m for misfit in tiling for m in _of_the_graph(dfg, partition, misfit, added))
 
 

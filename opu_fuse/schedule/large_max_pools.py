@@ -5,36 +5,34 @@ faster, and fuse again.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.split_max_pools import small_windows, split_window, with_split_pools
-from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.hw.spec.check import largest
 from opu_fuse.hw.spec.hw_spec import HwSpec
+from opu_fuse.schedule.insert_copies import Fused, Tiles
 from opu_fuse.units.base import ModuleKind
 
-Rest = TypeVar("Rest")
-Fused = tuple[Dfg, Partition, Rest]
-"""A graph, its groups, and further results of the caller."""
 _LARGE = "a maximum of maxima: its window has more positions than a tile of the machine"
 _SLOW = "a maximum of maxima: windows of three columns take one column for each result"
 _PASS_CYCLES = 300
 """What another pass costs, whatever its size: fill, drain and the latency of the memory."""
 
 
-def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest]]) -> Fused[Rest]:
+def fuse_with_split_pools(
+    dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Tiles]]
+) -> Fused[Tiles]:
     """Fuse the graph; split max pools left to the host where all their parts run on the machine,
     and those that are faster in parts.
 
     The split is described in `dfg/split_max_pools.py`.
     """
     fused = fuse(dfg)
-    graph, partition, _ = fused
-    if partition.strategy not in REWRITING or not hw.build:
+    if fused.partition.strategy not in REWRITING or not hw.build:
         return fused
-    on_host = {graph[op.node].name for op in partition.host}
+    on_host = {fused.dfg[op.node].name for op in fused.partition.host}
     parts, reasons = {}, {}
     for node in (node for node in dfg.calls if node.op == "max_pool"):
         if node.name in on_host:
@@ -48,10 +46,10 @@ def fuse_with_split_pools(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused[Rest
     while parts:
         graph, names = with_split_pools(dfg, parts)
         tried = fuse(graph)
-        left = {tried[0][op.node].name for op in tried[1].host}.intersection(names)
+        left = {tried.dfg[op.node].name for op in tried.partition.host}.intersection(names)
         if not left:
             why = {dfg[index].name: reasons[index] for index in parts}
-            return tried[0], dataclasses.replace(tried[1], rewrites=why), tried[2]
+            return tried._replace(partition=dataclasses.replace(tried.partition, rewrites=why))
         parts = {
             index: row
             for index, row in parts.items()

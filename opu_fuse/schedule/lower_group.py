@@ -210,14 +210,12 @@ def _pre(dfg: Dfg, geometry: Geometry, hw: HwSpec) -> Registers:
             if index == geometry.pre[0] and geometry.gate is not None:
                 second = chain_operand(dfg, dfg[index]) == 1
                 own |= gate_registers(operator(dfg, index, swap=second))
+            elif dfg[index].op in CLAMPS:
+                own |= _clamp(dfg, index, hw)
             else:
-                own |= _clamp(dfg, index, hw) if dfg[index].op in CLAMPS else _shifted(dfg, index)
+                own["pre_zero"] = affine_params(operator(dfg, index)).y_zero
         registers |= {unit_register(name, unit): value for name, value in own.items()}
     return registers
-
-
-def _shifted(dfg: Dfg, index: int) -> Registers:
-    return {"pre_zero": affine_params(operator(dfg, index)).y_zero}
 
 
 def _clamp(dfg: Dfg, index: int, hw: HwSpec) -> Registers:

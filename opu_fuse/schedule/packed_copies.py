@@ -20,7 +20,6 @@ from math import prod
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.packed_copies import copy_name, layer_of_part, with_packed_copies
-from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies.strategy_names import REWRITING
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.emitted_units import planned_units
@@ -29,7 +28,6 @@ from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.timing.segment_cycles import cycles
 
-Fused = tuple[Dfg, Partition, Fitted]
 _TRIED = 8
 """Copies that are tried, those for the longest convolutions: each fuses the graph once more."""
 
@@ -38,25 +36,25 @@ _JOINED = "copied to whole words for a concatenation: the sums before have sever
 _AGAIN = "computed again with several pixels in a word: a convolution of few channels reads it"
 
 
-def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fused]) -> Fused:
+def fuse_with_packed_copies(dfg: Dfg, hw: HwSpec, fuse: Callable[[Dfg], Fitted]) -> Fitted:
     """Fuse the graph; copy narrow maps where the timed tile schedule is faster then."""
     fused = fuse(dfg)
-    if fused[1].strategy not in REWRITING or not hw.build:
+    if fused.partition.strategy not in REWRITING or not hw.build:
         return fused
     taken: list[tuple[int, int]] = []
-    candidates = chain(_narrow_readers(dfg, fused[2], hw), _joined_sums(dfg, fused[2], hw))
+    candidates = chain(_narrow_readers(dfg, fused, hw), _joined_sums(dfg, fused, hw))
     narrow = nlargest(_TRIED, candidates)
-    again = {value for _, value, _ in narrow if _reads_slots(dfg, value, fused[2], hw)}
-    before = _cycles(fused[2].tiling, hw) if narrow else 0.0
+    again = {value for _, value, _ in narrow if _reads_slots(dfg, value, fused, hw)}
+    before = _cycles(fused.tiling, hw) if narrow else 0.0
     for _, value, reader in narrow:
         graph = with_packed_copies(dfg, [*taken, (value, reader)], again)
         tried = fuse(graph)
-        name, after = copy_name(dfg, value), _cycles(tried[2].tiling, hw)
-        on_host = {tried[0][op.node].name for op in tried[1].host}
+        name, after = copy_name(dfg, value), _cycles(tried.tiling, hw)
+        on_host = {tried.dfg[op.node].name for op in tried.partition.host}
         if name not in on_host and after < before:
             reason = _JOINED if dfg[reader].kind is Kind.TUPLE else _WHY
-            why = {**fused[1].rewrites, name: _AGAIN if value in again else reason}
-            fused = tried[0], dataclasses.replace(tried[1], rewrites=why), tried[2]
+            why = {**fused.partition.rewrites, name: _AGAIN if value in again else reason}
+            fused = tried._replace(partition=dataclasses.replace(tried.partition, rewrites=why))
             before = after
             taken.append((value, reader))
     return fused

@@ -25,7 +25,7 @@ from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tile_choice import Tiling
 from opu_fuse.schedule.timed_tiles import with_tiles_without_waits
 from opu_fuse.tile_schedule.traversal import TileSchedule
-from opu_fuse.timing.segment_cycles import cycles_by_output
+from opu_fuse.timing.segment_cycles import timed
 
 HASH_HALF = 22
 """Bits of each half of the spec hash in the check instruction: the width of its registers."""
@@ -116,7 +116,7 @@ def schedule(
     not_stored = {value for unit in chain.from_iterable(units) for value in unit.not_stored}
     cycles: dict[int, float] = {}
     for segment_units in units:
-        cycles |= cycles_by_output(segment_units, hw)
+        cycles |= timed(segment_units, hw).spent
     uses = {n: use for n, use in tiling.uses.items() if use.storage.alias_root not in not_stored}
     placements: dict[int, Placement] = {}
     for node in [node for node in uses if dfg[node].kind is Kind.CONST]:

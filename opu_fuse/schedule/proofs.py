@@ -18,13 +18,6 @@ from opu_fuse.hw.isa.table import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.schedule.dependencies import NONE, Clock, latest_conflicts
 
-FETCHED = {
-    "load": Engine.LOAD,
-    "compute": Engine.COMPUTE,
-    "post": Engine.POST,
-    "store": Engine.STORE,
-}
-
 
 def prove_same(program: Sequence[Instruction], emitted: Sequence[Instruction]) -> None:
     """program: decoded. Raises InternalError naming the first instruction that became another."""
@@ -59,7 +52,7 @@ class _Queues:
     ) -> None:
         self._program = program
         self._words = np.diff(positions, prepend=NONE).tolist()
-        self._room = {engine: getattr(hw.queues, name) for name, engine in FETCHED.items()}
+        self._room = {engine: getattr(hw.queues, engine.name.lower()) for engine in SYNC_ENGINES}
         self._queued: dict[Engine, deque[int]] = {e: deque() for e in SYNC_ENGINES}
         self._waiting: dict[Engine, int] = dict.fromkeys(SYNC_ENGINES, 0)  # words queued
         self._held: dict[Engine, int | None] = dict.fromkeys(SYNC_ENGINES)

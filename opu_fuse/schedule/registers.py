@@ -10,6 +10,7 @@ from opu_fuse.hw.isa.table import unit_register
 from opu_fuse.hw.spec.hw_spec import HwSpec, Mode
 from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.schedule.layer import Layer
+from opu_fuse.tile_schedule.sink import PostStep
 from opu_fuse.tiling.chunks import WeightChunk
 from opu_fuse.tiling.depthwise import passes, tall
 from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div, images_of
@@ -81,16 +82,18 @@ def sub_rectangle(
     return registers
 
 
-def side_tiles(layer: Layer, rect: Rect, pre_pool: PrePoolRect) -> Iterator[tuple[int, Span, Span]]:
-    """Yield (unit, rows, words of a row) of each second operand of a tile, as (first, count)."""
+def side_tiles(layer: Layer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:
+    """Yield (unit, first residual word, rows, words of a row) of each second operand of a tile."""
+    word, px, pre_pool = step.residual or 0, layer.shape.stored_px, step.pre_pool
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
-        row, rows, col, cols = rect
+        row, rows, col, cols = step.rect
         if side.broadcast:
             row, rows, col, cols = row // layer.shape.out_rows, 1, 0, 1
         elif side.before_pool:
             row, rows, col, cols = pre_pool.row, pre_pool.rows, pre_pool.col, pre_pool.cols
-        px = layer.shape.stored_px
-        yield unit, (row, rows), (col // px, ceil_div(cols, px))
+        words = ceil_div(cols, px)
+        yield unit, word, (row, rows), (col // px, words)
+        word += step.blocks[1] * rows * words
 
 
 class TilePart(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from opu_fuse.layout.permutation import Permutation
 from opu_fuse.schedule.placement import Placement
 from opu_fuse.schedule.registers import transfer_shape
 from opu_fuse.schedule.tile_choice import PlannedLayer
-from opu_fuse.tiling.tile import Rect, ceil_div
+from opu_fuse.tiling.tile import Rect, Span, ceil_div
 
 
 def stores(
@@ -27,7 +27,8 @@ def stores(
     for at, after in pairwise(sorted(cuts)):
         skips = low * (at == 0), high * (after == last + 1)
         if layer.shape.permute is None:
-            yield _store(layer, to, base + (at - block) * words, rect, at, after - at, skips)
+            own = at, after - at
+            yield _store(layer, to, base + (at - block) * words, rect, own, skips)
             continue
         for own in range(at, after):
             yield from _permuted(
@@ -36,13 +37,7 @@ def stores(
 
 
 def _store(
-    layer: PlannedLayer,
-    to: Placement,
-    src: int,
-    rect: Rect,
-    block: int,
-    blocks: int,
-    skips: tuple[int, int],
+    layer: PlannedLayer, to: Placement, src: int, rect: Rect, blocks: Span, skips: tuple[int, int]
 ) -> dict[str, int]:
     phase, layout = layer.phase, to.layout
     (up_y, up_x), px = layer.shape.upsample, layer.shape.stored_px
@@ -50,12 +45,12 @@ def _store(
     image, row = divmod(row, layer.shape.out_rows)
     image_rows = layer.writes.layout.rows // layer.shape.images
     first = layout.word_at(
-        block,
+        blocks[0],
         image * image_rows + row * up_y * phase.stride[0] + phase.first[0],
         col // px * up_x * phase.stride[1] + phase.first[1],
     )
     pitch = phase.stride[0] * layout.row_words
-    transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
+    transfer = (ceil_div(cols, px), rows, pitch, blocks[1], layout.block_words)
     shape = transfer_shape(*transfer, joins=(up_y, up_x) == phase.stride == (1, 1))
     registers = _registers(to.offset + first * layout.word, src, shape, phase.stride[1], skips)
     return registers | {"repeat_rows": up_y - 1, "repeat_cols": up_x - 1}

@@ -109,6 +109,7 @@ class StackTrial(Struct, frozen=True, kw_only=True):
 
     fused: the stack;
     chosen: whether the program uses it;
+    merit: cycles saved, plus the cycle value of the bytes saved; 0 if the stack is rejected;
     outdone: the stack is better than its groups, but the whole batch is better without any stack;
     cycles_alone, bytes_alone: of the unfused groups;
     cycles, bytes: of the stack.
@@ -116,6 +117,7 @@ class StackTrial(Struct, frozen=True, kw_only=True):
 
     fused: StackGroups
     chosen: bool
+    merit: float
     outdone: bool = False
     cycles_alone: int
     cycles: int
@@ -161,11 +163,12 @@ class Tiling(Struct, frozen=True, kw_only=True):
     @property
     def head_groups(self) -> list[tuple[int, ...]]:
         """The groups of each unit of fused heads, in execution order."""
-        units = [[first] for first in self.fused_heads]
-        for groups in units:
-            while groups[-1] in self.co_scheduled:
-                groups.append(self.co_scheduled[groups[-1]])
-        return [tuple(groups) for groups in units]
+        return [self.together(first) for first in self.fused_heads]
+
+    def together(self, group: int) -> tuple[int, ...]:
+        """A group, and those whose tiles are interleaved with its own or computed in its passes."""
+        after = self.co_scheduled.get(group, self.two_results.get(group))
+        return (group,) if after is None else (group, *self.together(after))
 
     @property
     def pass_of(self) -> dict[int, int]:
@@ -221,8 +224,7 @@ def tile(
     segments = tuple(
         move_before_readers(s, layers, hw) for s in order_segments(dfg, partition, aliases)
     )
-    steps = (t.group for s in segments for t in s.steps)
-    order = [g for g in steps if g is not None and g in layers]
+    order = [t.group for s in segments for t in s.steps if t.group in layers]
     layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)
     nodes = [t.node for s in segments for t in s.steps if t.node is not None]
     reads = count_reads(dfg, layout, layers.values(), nodes)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
 from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import Tiling, retiled
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -33,16 +33,10 @@ from opu_fuse.tiling.candidates import (
     equal_chunks,
     has_many_loads,
 )
-from opu_fuse.tiling.estimate import Estimate, estimate
+from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.kept_weights import with_kept_weights
 from opu_fuse.tiling.tile import Tile
-from opu_fuse.timing.segment_cycles import (
-    MARGIN,
-    Trials,
-    cycles_and_idle,
-    cycles_by_output,
-    neighbourhood,
-)
+from opu_fuse.timing.segment_cycles import MARGIN, Trials, neighbourhood, timed
 
 _TIMED = 8
 """Tiles of a layer that are timed for a slow memory, those with the fewest predicted cycles."""
@@ -90,7 +84,7 @@ class _Search(Struct, frozen=True):
             units[at] = self._with(units[at], tile)
             self.taken[units[at].groups[0]] = units[at].layers[0]
 
-    def _fastest(self, units: Sequence[PlannedUnit], at: int) -> Tile:
+    def _fastest(self, units: PlannedUnits, at: int) -> Tile:
         own, first = units[at].layers[0], max(at - MARGIN, 0)
         most = RESOLUTION * own.estimate.total_cycles
         best, near = own.tile, [*units[first : at + MARGIN + 1]]
@@ -133,7 +127,7 @@ def with_tiles_for_slow_memory(tiling: Tiling, hw: HwSpec) -> Tiling:
 
     search = _Search(hw=hw, tiles=others)
     for units in planned_units(tiling, hw):
-        spent |= cycles_by_output(units, hw)
+        spent |= timed(units, hw).spent
         for at in _retilable(units):
             search.retile(units, at)
     return retiled(tiling, hw, search.taken)
@@ -158,12 +152,12 @@ def with_tiles_without_waits(tiling: Tiling, hw: HwSpec) -> Tiling:
     return retiled(tiling, hw, search.taken)
 
 
-def _steps(units: Sequence[PlannedUnit], at: int) -> int:
+def _steps(units: PlannedUnits, at: int) -> int:
     near = units[max(at - MARGIN, 0) : at + MARGIN + 1]
     return sum(layer.instructions for unit in near for layer in unit.layers)
 
 
-def _retilable(units: Sequence[PlannedUnit]) -> Iterator[int]:
+def _retilable(units: PlannedUnits) -> Iterator[int]:
     """Yield positions of the units of one layer that computes all of its map, of all images."""
     for at, unit in enumerate(units):
         (first, *others), several = unit.layers, len(unit.groups) > 1
@@ -182,16 +176,13 @@ def _for_slow_memory(shape: Shape, hw: HwSpec) -> Iterator[tuple[Tile, float]]:
         fast = with_fields(hw, dram=with_fields(hw.dram, bytes_per_cycle=rate))
         yield choose_tile("", shape, fast)[0], 0.0
     for fit in nsmallest(_TIMED, _fits(shape, hw), key=lambda fit: fit.rank(co_scheduled=False)):
+        least = max(fit.cost.compute_cycles, fit.cost.dram_bytes / hw.dram.rate)
         tiles = [equal_chunks(shape, fit.tile, hw, times) for times in (1, 2)]
-        yield from (_with_bound(tile, fit.cost, hw) for tile in tiles)
-        waits = fit.cost.dram_bytes / hw.dram.rate > fit.cost.compute_cycles
-        kept = with_kept_weights(shape, tiles[-1], hw) if waits else None
-        if kept is not None:
-            yield kept, fit.cost.compute_cycles
-
-
-def _with_bound(tile: Tile, cost: Estimate, hw: HwSpec) -> tuple[Tile, float]:
-    return tile, max(cost.compute_cycles, cost.dram_bytes / hw.dram.rate)
+        yield from ((tile, least) for tile in tiles)
+        if least > fit.cost.compute_cycles:
+            kept = with_kept_weights(shape, tiles[-1], hw)
+            if kept is not None:
+                yield kept, fit.cost.compute_cycles
 
 
 def _faster(hw: HwSpec) -> Iterator[float]:
@@ -202,12 +193,12 @@ def _faster(hw: HwSpec) -> Iterator[float]:
         yield rate
 
 
-def _at_waits(units: Sequence[PlannedUnit], hw: HwSpec) -> set[int]:
+def _at_waits(units: PlannedUnits, hw: HwSpec) -> set[int]:
     """Positions of the units in which the machine is idle for long, and of those before them."""
-    spent, idle = cycles_and_idle(units, hw)
-    of_units = [sum(spent[layer.output] for layer in unit.layers) for unit in units]
+    times = timed(units, hw)
+    of_units = [sum(times.spent[layer.output] for layer in unit.layers) for unit in units]
     found: set[int] = set()
-    for at, lost in enumerate(idle):
+    for at, lost in enumerate(times.idle):
         near = sum(of_units[at : at + MARGIN + 1])
         if lost > max(_IDLE_SHARE * near, _LEAST_IDLE):
             found |= {at, max(at - 1, 0)}

@@ -15,10 +15,10 @@ the norm by itself, so the timed tile schedule decides.
 An upsample of a map that others read, too, is such a second result: its stores repeat pixels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace as with_fields
+from functools import lru_cache
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
@@ -26,8 +26,7 @@ from opu_fuse.errors import DoesNotFit, ModelError
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.emitted_units import PlannedUnit, planned_units
-from opu_fuse.schedule.fused_stack_choice import RESOLUTION
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits, planned_units
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower_group import lower_group
 from opu_fuse.schedule.segment_order import pair_co_scheduled
@@ -38,6 +37,8 @@ from opu_fuse.schedule.tile_choice import (
     with_tile,
     with_uses,
 )
+from opu_fuse.schedule.unit_order import fastest
+from opu_fuse.tile_schedule.unit import Units
 from opu_fuse.tiling.candidates import Fit, candidates, equal_chunks
 from opu_fuse.tiling.estimate import estimate
 from opu_fuse.tiling.kept_weights import with_kept_weights
@@ -54,28 +55,29 @@ _PARTS = (2, 3, 4)
 """Parts of the columns of a tile that are tried."""
 
 
-class _Found(Struct, frozen=True):
-    """What is found once for pairs alike: tiles by shapes, and cycles of units."""
-
-    tiles: dict[tuple[Shape, Shape], Sequence[Tile]] = field(default_factory=dict)
-    cycles: Known = field(default_factory=dict)
-
-
 def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> Tiling:
     """Let passes compute a norm or an upsample of their result, too, where that is faster."""
-    found = _Found()
+    known: Known = {}
+
+    def saves(old: Units, new: Units) -> tuple[float, float]:
+        return saved(old, new, hw, known)
+
     chosen: list[PlannedUnit] = []
     for units in planned_units(tiling, hw):
-        now = [*units]
+        now = units
         for norm in [unit for unit in units if _is_second(unit)]:
-            unit = _paired(now, norm, dfg, partition, tiling, found, hw)
-            if unit is not None:
-                now = _with_pair(now, norm, unit)
-                chosen.append(unit)
+            source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
+            if source is None or len(source.layers) != 1 or source.layers[0].partial:
+                continue
+            both = _both(source, norm, dfg, partition, tiling, hw)
+            pairs = () if both is None else _pairs(source, norm, both, hw)
+            after = fastest(now, (_with_pair(now, norm, pair) for pair in pairs), saves)
+            chosen += [unit for unit in after if unit not in now]
+            now = after
     return _applied(dfg, tiling, chosen, hw) if chosen else tiling
 
 
-def _applied(dfg: Dfg, tiling: Tiling, chosen: Sequence[PlannedUnit], hw: HwSpec) -> Tiling:
+def _applied(dfg: Dfg, tiling: Tiling, chosen: PlannedUnits, hw: HwSpec) -> Tiling:
     layers, pairs = {**tiling.layers}, {unit.groups[0]: unit.groups[1] for unit in chosen}
     for unit in chosen:
         layers |= {g: (layer,) for g, layer in zip(unit.groups, unit.layers, strict=True)}
@@ -94,53 +96,24 @@ def _is_second(unit: PlannedUnit) -> bool:
     return (normalises or upsamples) and not shape.array and not shape.sides
 
 
-def _paired(
-    now: Sequence[PlannedUnit],
-    norm: PlannedUnit,
-    dfg: Dfg,
-    partition: Partition,
-    tiling: Tiling,
-    found: _Found,
-    hw: HwSpec,
-) -> PlannedUnit | None:
-    """The unit of a norm and the group that computes its operand; None where it gains nothing."""
-    source = next((u for u in now if u.layers[-1].output == norm.layers[0].source), None)
-    if source is None or len(source.layers) != 1 or source.layers[0].partial:
-        return None
-    both = _both(source, norm, dfg, partition, tiling, hw)
-    if both is None:
-        return None
-    best, most = None, 0.0
-    key = both[0].shape, both[1].shape
-    if key not in found.tiles:
-        found.tiles[key] = _tiles(*key, hw)
-    for tile in found.tiles[key]:
-        unit = _tiled(source, norm, both, tile, hw)
-        gain, near = saved(now, _with_pair(now, norm, unit), hw, found.cycles)
-        if gain > max(most, RESOLUTION * near):
-            best, most = unit, gain
-    return best
-
-
-def _with_pair(
-    now: Sequence[PlannedUnit], norm: PlannedUnit, pair: PlannedUnit
-) -> list[PlannedUnit]:
+def _with_pair(now: PlannedUnits, norm: PlannedUnit, pair: PlannedUnit) -> list[PlannedUnit]:
     """The units with a pair instead of its two groups."""
     return [pair if u.groups[0] == pair.groups[0] else u for u in now if u is not norm]
 
 
-def _tiled(
-    source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], tile: Tile, hw: HwSpec
-) -> PlannedUnit:
+def _pairs(
+    source: PlannedUnit, norm: PlannedUnit, both: tuple[Layer, Layer], hw: HwSpec
+) -> Iterator[PlannedUnit]:
+    """Yield the unit of a norm and the group that computes its operand, in several tiles."""
     (ours,), (theirs,) = source.layers, norm.layers
     maps = ours.maps, ours.maps._replace(writes=theirs.writes, readers=theirs.readers)
-    layers = tuple(
-        [
+    groups = source.groups[0], norm.groups[0]
+    for tile in _tiles(both[0].shape, both[1].shape, hw):
+        layers = [
             with_tile(layer, each, hw, ours.weights, tile, estimate(layer.shape, hw, tile))
             for layer, each in zip(both, maps, strict=True)
         ]
-    )
-    return PlannedUnit(layers=layers, two_results=True, groups=(source.groups[0], norm.groups[0]))
+        yield PlannedUnit(layers=tuple(layers), two_results=True, groups=groups)
 
 
 def _both(
@@ -216,7 +189,8 @@ def _alike(first: Shape, second: Shape) -> bool:
     return first == replace(second, **{name: getattr(first, name) for name in names})
 
 
-def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
+@lru_cache(maxsize=256)
+def _tiles(first: Shape, second: Shape, hw: HwSpec) -> tuple[Tile, ...]:
     """Tiles of a pair, those with fewer predicted cycles first. Behind a slow memory the best ones
     are tried with smaller chunks of input channels, too: the array waits for the first of a tile.
     """
@@ -228,7 +202,7 @@ def _tiles(first: Shape, second: Shape, hw: HwSpec) -> list[Tile]:
     if hw.dram.is_slow:
         best += [equal_chunks(second, tile, hw, _CHUNKS) for tile in best[:_CUT]]
         best += filter(None, [with_kept_weights(second, tile, hw) for tile in best[:1]])
-    return [*dict.fromkeys(best)]
+    return tuple(dict.fromkeys(best))
 
 
 def _narrower(tile: Tile) -> Iterator[Tile]:

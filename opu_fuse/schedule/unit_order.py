@@ -1,13 +1,31 @@
-"""Where units of a segment may run: after what they read, before what reads them."""
+"""Where units of a segment may run: after what they read, before what reads them. And what another
+order saves.
+"""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.coschedule import WINDOW, dependences
 from opu_fuse.fuse.partition import Partition, members
 from opu_fuse.hw.spec.hw_spec import HwSpec
-from opu_fuse.schedule.emitted_units import PlannedUnit
+from opu_fuse.schedule.emitted_units import PlannedUnit, PlannedUnits
+from opu_fuse.schedule.fused_stack_choice import RESOLUTION
 from opu_fuse.schedule.tile_choice import PlannedLayer, Tiling
+from opu_fuse.tile_schedule.unit import Units
+from opu_fuse.timing.segment_cycles import Known, saved
+
+Saved = Callable[[Units, Units], tuple[float, float]]
+"""`segment_cycles.saved` of a machine."""
+
+
+def fastest(now: PlannedUnits, others: Iterable[PlannedUnits], saved: Saved) -> PlannedUnits:
+    """The units that save most; `now` if none save more than the timing's error."""
+    best, most = now, 0.0
+    for units in others:
+        gain, near = saved(now, units)
+        if gain > max(most, RESOLUTION * near):
+            best, most = units, gain
+    return best
 
 
 class UnitOrder:
@@ -18,7 +36,8 @@ class UnitOrder:
     def __init__(self, dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec) -> None:
         self._sources, self._readers = dependences(dfg, members(partition))
         self._run = frozenset(tiling.layers)
-        self._dfg, self._layout, self._hw = dfg, tiling.layout, hw
+        self._dfg, self._layout, self.hw = dfg, tiling.layout, hw
+        self._known: Known = {}
 
     def _nearest(self, group: int, neighbours: Sequence[Collection[int]]) -> Iterator[int]:
         """Neighbours that run, looking through the others."""
@@ -37,7 +56,7 @@ class UnitOrder:
         it reads two.
         """
         assert layer.second is not None, "it reads two maps"
-        second = self._layout.storage(self._dfg, self._hw, layer.second)
+        second = self._layout.storage(self._dfg, self.hw, layer.second)
         if second.alias_root != layer.reads.alias_root:
             return None
         return max(each.block + each.layout.blocks for each in (layer.reads, second))
@@ -50,7 +69,15 @@ class UnitOrder:
         found = (g for group in unit.groups for g in self._nearest(group, near))
         return [g for g in found if unit.heads is None or g not in unit.groups]
 
-    def allows(self, units: Sequence[PlannedUnit], some: Iterable[PlannedUnit]) -> bool:
+    def saved(self, old: Units, new: Units) -> tuple[float, float]:
+        """`segment_cycles.saved`."""
+        return saved(old, new, self.hw, self._known)
+
+    def fastest(self, now: PlannedUnits, others: Iterable[PlannedUnits]) -> PlannedUnits:
+        """`fastest` for these groups."""
+        return fastest(now, others, self.saved)
+
+    def allows(self, units: PlannedUnits, some: Iterable[PlannedUnit]) -> bool:
         """Whether some of the units run after all that they read from, and before their readers.
 
         Those with parts of a layer are left out: its first ranges run where the layer ran, and what
@@ -64,7 +91,7 @@ class UnitOrder:
             if not unit.layers[0].partial
         )
 
-    def between(self, units: Sequence[PlannedUnit], at: int) -> range:
+    def between(self, units: PlannedUnits, at: int) -> range:
         """Positions at which a unit may run, after its last source and before its first reader."""
         position = {group: i for i, unit in enumerate(units) for group in unit.groups}
         sources, readers = (

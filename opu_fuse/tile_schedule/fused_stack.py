@@ -7,7 +7,7 @@ Vela calls such stacks cascades.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 
@@ -61,25 +61,16 @@ class FusedStack(Struct, frozen=True, kw_only=True):
         return image * rows + first, min(self.load_rows, rows - first)
 
 
-def _constants(layer: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
-    """Yield (space, words by key): the constants of a layer that are resident in a fused stack.
-
-    The key is the offset of a weight chunk, or the first channel block of an output range.
-    """
-    shape = layer.shape
-    chunks = (chunk for out in layer.ranges for chunk in out.features)
-    yield Space.WEIGHT, {part.offset: part.words for chunk in chunks for part in chunk.weights}
-    if shape.param_words:
-        yield Space.PARAM, {out.block: out.blocks * shape.param_words for out in layer.ranges}
-    if shape.tables:
-        yield Space.TABLE, {0: shape.tables * TABLE_WORDS}
-    if shape.exponentials:
-        yield Space.NORM, {0: EXPONENTIALS}
-
-
 def _words(layer: TiledLayer) -> dict[Space, int]:
     """Words of its constants that are resident in a fused stack, per buffer."""
-    return {space: sum(parts.values()) for space, parts in _constants(layer)}
+    shape, blocks = layer.shape, sum(out.blocks for out in layer.ranges)
+    chunks = {part.offset: part.words for part in layer.weight_chunks}  # equal ones only once
+    return {
+        Space.WEIGHT: sum(chunks.values()),
+        Space.PARAM: blocks * shape.param_words,
+        Space.TABLE: shape.tables * TABLE_WORDS,
+        Space.NORM: shape.exponentials * EXPONENTIALS,
+    }
 
 
 def _bytes(words: Mapping[Space, int], hw: HwSpec) -> int:
@@ -137,7 +128,12 @@ class RowStrips:
         the rows that it is added to, or the slots take more than `limit` cycles.
         """
         sized = self.size(layers, rows, parts)
-        return sized and _interleaved(sized, self.alias_roots, self.hw, limit)
+        if sized is None:
+            return None
+        pace, line_buffers = _pace(sized, self.hw), _allocated(sized)
+        order = Order(sized.layers, line_buffers, sized.load_rows, self.alias_roots, pace)
+        scheduled = order.schedule(limit)
+        return scheduled and _stack(sized, *scheduled)
 
     def like(
         self, known: FusedStack, layers: Sequence[TiledLayer], rows: int, parts: int
@@ -257,16 +253,6 @@ def _line_buffer(layer: TiledLayer, write_rows: int, prefetch: int) -> LineBuffe
     return line_buffer(layer.reads.layout, layer.shape, layer.tile.rows, write_rows, prefetch)
 
 
-def _interleaved(
-    sized: Sized, alias_roots: Mapping[int, int], hw: HwSpec, limit: float
-) -> FusedStack | None:
-    """Order the time slots of a sized stack; None if no order of at most `limit` cycles exists."""
-    line_buffers = _allocated(sized)
-    order = Order(sized.layers, line_buffers, sized.load_rows, alias_roots, _pace(sized, hw))
-    scheduled = order.schedule(limit)
-    return scheduled and _stack(sized, *scheduled)
-
-
 def _allocated(sized: Sized) -> tuple[LineBuffer, ...]:
     """The line buffers, one after the other in the feature buffer."""
     addresses = accumulate((buffer.words for buffer in sized.line_buffers), initial=0)
@@ -313,13 +299,12 @@ def _rows_of_tiles(layer: TiledLayer) -> int:
 
 def _array(sized: Sized) -> list[float]:
     """Array cycles of every layer, whose weights are resident."""
-    return [_cycles(*pair) for pair in zip(sized.layers, sized.costs, strict=True)]
-
-
-def _cycles(layer: TiledLayer, cost: Estimate) -> float:
-    chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
-    steps = layer.tile.count(layer.shape) * chunks
-    return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
+    cycles: list[float] = []
+    for layer, cost in zip(sized.layers, sized.costs, strict=True):
+        chunks = sum(len(chunk.weights) for out in layer.ranges for chunk in out.features)
+        steps = layer.tile.count(layer.shape) * chunks
+        cycles.append(cost.compute_cycles - steps * (STEP_OVERHEAD - STEP))
+    return cycles
 
 
 def _alone(layer: TiledLayer, shape: Shape, rows: int, hw: HwSpec) -> Sized | None:
@@ -362,8 +347,8 @@ def _overflows(shape: Shape, hw: HwSpec, size: tuple[int, int], blocks: int) -> 
 
 
 def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
-    at_once = blocks if shape.depthwise or not shape.array else max(last - first, 1)
+    _, inputs = input_blocks(shape, hw.word_channels, 0, blocks)
+    at_once = blocks if shape.depthwise or not shape.array else inputs
     if shape.pre and hw.buffers.pre is not None:
         at_once = min(at_once, hw.buffers.pre.bank_words // shape.pre_words)
     mode, _ = next(loop_orders(shape, hw, blocks))

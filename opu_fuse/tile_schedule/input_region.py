@@ -9,7 +9,7 @@ from opu_fuse.hw.im2row_window import IMAGE_SLOT
 from opu_fuse.layout.shape import Shape
 from opu_fuse.tile_schedule.tiled_layer import LayerTile, TiledLayer
 from opu_fuse.tiling.chunks import FeatureChunk
-from opu_fuse.tiling.tile import PrePoolRect, Rect, Span, ceil_div
+from opu_fuse.tiling.tile import PrePoolRect, Span, ceil_div
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -125,35 +125,22 @@ def _window(layer: TiledLayer, chunk: FeatureChunk, pre_pool: PrePoolRect) -> Wi
     )
 
 
-class PreviousTile(Struct, frozen=True, kw_only=True):
-    """The tile that was stored last: its allocation, and its channel blocks and rows there."""
-
-    alias_root: int
-    blocks: Span
-    rows: Span
-
-    @classmethod
-    def by(cls, layer: TiledLayer, tile: LayerTile) -> "PreviousTile":
-        """A tile of a layer."""
-        out, rect, _ = tile
-        if layer.shape.permute is not None:
-            rect = Rect(0, layer.writes.layout.rows, 0, layer.writes.layout.cols)  # anywhere
-        up = layer.shape.upsample[0] * layer.phase.stride[0]
-        return cls(
-            alias_root=layer.writes.alias_root,
-            blocks=(layer.writes.block + out.block, out.blocks),
-            rows=(rect.row * up, rect.rows * up),
-        )
-
-    def late_blocks(self, layer: TiledLayer, part: Part) -> Span:
-        """Channel blocks of a part whose load must wait for the store of the tile."""
-        last, (row, rows) = sum(part.blocks), self.rows
-        first = max(self.blocks[0] - layer.reads.block, part.blocks[0])
-        end = min(sum(self.blocks) - layer.reads.block, last)
-        disjoint = row + rows <= part.rows[0] or sum(part.rows) <= row
-        if layer.reads.alias_root != self.alias_root or disjoint or end <= first:
-            return last, 0
-        return first, end - first
+def late_blocks(before: tuple[TiledLayer, LayerTile] | None, layer: TiledLayer, part: Part) -> Span:
+    """Channel blocks of a part of a layer's input whose load must wait for the store of the tile
+    before, if there is one.
+    """
+    last = sum(part.blocks)
+    if before is None or before[0].writes.alias_root != layer.reads.alias_root:
+        return last, 0
+    producer, (out, rect, _) = before
+    row, rows = 0, producer.writes.layout.rows  # of permuted pixels: anywhere
+    if producer.shape.permute is None:
+        up = producer.shape.upsample[0] * producer.phase.stride[0]
+        row, rows = rect.row * up, rect.rows * up
+    written = producer.writes.block - layer.reads.block + out.block
+    first, end = max(written, part.blocks[0]), min(written + out.blocks, last)
+    disjoint = row + rows <= part.rows[0] or sum(part.rows) <= row
+    return (last, 0) if disjoint or end <= first else (first, end - first)
 
 
 PREFETCH_DISTANCE = 3
@@ -161,9 +148,6 @@ PREFETCH_DISTANCE = 3
 
 At two tiles or fewer, the prefetch would queue after loads that wait for post.
 """
-
-NO_TILE = PreviousTile(alias_root=-1, blocks=(0, 0), rows=(0, 0))
-"""Before the first tile: an allocation that no layer reads."""
 
 
 def blocks_in_time(part: Part, late: Span) -> Iterator[Span]:

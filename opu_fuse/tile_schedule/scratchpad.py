@@ -44,18 +44,13 @@ class Banks(Struct):
 
     def take_oldest(self) -> int:
         """Evict the least recently used bank; return its first word."""
-        bank = self.order.pop(0)
-        self.order.append(bank)
-        self.held[bank] = None
-        return self.first + bank * self.bank_words
-
-    def take_or_oldest(self, key: Hashable) -> tuple[int, bool]:
-        """`take`; without a key, the least recently used bank, which then holds nothing."""
-        return self.take(key) if key is not None else (self.take_oldest(), False)
+        return self.take(None)[0]
 
     def take(self, key: Hashable) -> tuple[int, bool]:
-        """(first word of the bank, whether it held `key`); a miss evicts the LRU bank."""
-        held = key in self.held
+        """(first word of the bank, whether it held `key`); a miss evicts the LRU bank, which holds
+        nothing if the key is None.
+        """
+        held = key is not None and key in self.held
         bank = self.held.index(key) if held else self.order[0]
         self.order.remove(bank)
         self.order.append(bank)

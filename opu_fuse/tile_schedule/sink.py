@@ -1,6 +1,6 @@
 """Operations of a tile schedule, and the interface that receives them (`TileSink`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -120,7 +120,7 @@ class PostStep(Struct, frozen=True):
     tile_block: first channel block of the tile; blocks: (first, count) of those finished.
     statistics: blocks of the tile of which passes compute statistics before, 0 for none.
     psum, output: first word of the bank of each.
-    params, tables, exponentials: their words in the buffers, None without any.
+    constants: words of the parameters, tables and exponentials that it reads, by buffer.
     residual, halo: first word of the banks with the second operands, and with the pooling halo of
     the tile above.
     """
@@ -132,19 +132,10 @@ class PostStep(Struct, frozen=True):
     pre_pool: PrePoolRect
     psum: int
     output: int
-    params: Span | None
-    tables: Span | None
-    exponentials: Span | None
+    constants: Mapping[Space, Span]
     residual: int | None
     halo: int | None
     to: Destination
-
-    @property
-    def constants(self) -> tuple[tuple[Space, Span], ...]:
-        """Words of constants that it reads, by buffer."""
-        spaces = (Space.PARAM, self.params), (Space.TABLE, self.tables)
-        spaces = *spaces, (Space.NORM, self.exponentials)
-        return tuple([(space, words) for space, words in spaces if words is not None])
 
 
 Layer_contra = TypeVar("Layer_contra", bound=TiledLayer, contravariant=True)

@@ -27,13 +27,12 @@ from opu_fuse.tile_schedule.fused_heads import (
 )
 from opu_fuse.tile_schedule.fused_stack import RESIDENT_CONSTANTS, FusedStack
 from opu_fuse.tile_schedule.input_region import (
-    NO_TILE,
     PREFETCH_DISTANCE,
-    PreviousTile,
     Window,
     blocks_in_time,
     count_parts,
     first_part,
+    late_blocks,
     window,
 )
 from opu_fuse.tile_schedule.interleave import LOAD
@@ -321,8 +320,7 @@ class TileSchedule(Generic[Layer, Read]):
             rest = blocks, part.rows, part.words, sum(part.rows)
             self._load(layer, FeatureLoad(bank, word, *rest))
 
-        previous = PreviousTile.by(*self._before) if self._before else NO_TILE
-        late = previous.late_blocks(layer, part)
+        late = late_blocks(self._before, layer, part)
         for blocks in blocks_in_time(part, late):
             load(blocks)
         if late[1]:  # it waits for the previous tile: hoist other loads (no head-of-line blocking)
@@ -366,24 +364,23 @@ class TileSchedule(Generic[Layer, Read]):
         """
         shape, sink, (out, rect, pre_pool) = layer.shape, self._sink, tile
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
-        words, params, tables, exponentials = shape.param_words, None, None, None
-        if words:
-            offset = out.block * words * self._word
-            params = self._constants.load(layer, Space.PARAM, offset, out.blocks * words)
-        if shape.tables:
-            tables = self._constants.load(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
-        if shape.exponentials:
-            exponentials = self._constants.load(layer, Space.NORM, 0, EXPONENTIALS)
+        offset = out.block * shape.param_words * self._word
+        needed = (
+            (Space.PARAM, offset, out.blocks * shape.param_words),
+            (Space.TABLE, 0, shape.tables * TABLE_WORDS),
+            (Space.NORM, 0, shape.exponentials * EXPONENTIALS),
+        )
+        constants = {each[0]: self._constants.load(layer, *each) for each in needed if each[2]}
         residual = None
         for at, count in spans(out.blocks, blocks_at_once(layer, tile, self._hw)):
             output, residual, halo, held = outputs.take_oldest(), operands, None, again
             statistics = out.blocks if shape.passes and at == 0 and not again else 0
             blocks = out.block, (out.block + at, count), statistics
             if shape.sides and not again:
-                residual, held = residuals.take_or_oldest(layer.operand_of(blocks[1], rect))
+                residual, held = residuals.take(layer.operand_of(blocks[1], rect))
             if shape.pools_with_halo and shape.reads_halo(rect.row):
                 halo = residuals.take_oldest()
-            buffers = psum, output, params, tables, exponentials, residual, halo
+            buffers = psum, output, constants, residual, halo
             step = PostStep(*blocks, rect, pre_pool, *buffers, to)
             if residual is not None and not held:
                 sink.load_residuals(layer, step)

@@ -111,15 +111,14 @@ def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iter
             continue
         pre_pool = pre_pool_size(shape, rows, cols, images)
         chunk = _in_chunk(shape, hw, pre_pool, blocks, images, parts=whole_buffers)
-        if not isinstance(chunk, Overflow):
-            final, summed = (images * rows, cols), (images * pre_pool[0], pre_pool[1])
-            problem, whole_post = _overflow_of_post(shape, hw, final, summed, blocks)
-        else:
-            problem, whole_post = chunk, False
+        if isinstance(chunk, Overflow):
+            yield Refused(size=(rows, cols, blocks), images=images, why=chunk)
+            continue
+        final, summed = (images * rows, cols), (images * pre_pool[0], pre_pool[1])
+        problem, whole_post = _overflow_of_post(shape, hw, final, summed, blocks)
         if problem is not None:
             yield Refused(size=(rows, cols, blocks), images=images, why=problem)
             continue
-        assert not isinstance(chunk, Overflow)
         if not whole_post:  # the widest tiles: they shall not keep narrower ones with two banks out
             fits[images, rows, blocks] += 1
         if blocks not in orders:
@@ -227,16 +226,12 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
         own = shape.permute.cuts()
         row_cuts = sorted({*row_cuts, *own[0]}, reverse=True)
         col_cuts = sorted({*own[1], *(col_cuts if shape.copies == 1 else ())}, reverse=True)
-    several = [(images, shape.out_rows) for images in _image_cuts(shape)]
+    image_cuts = _cuts(shape.images) if shape.tiles_hold_images else []
+    several = [(images, shape.out_rows) for images in image_cuts if images > 1]
     for images, rows in [*several, *((1, rows) for rows in row_cuts)]:
         for count in block_cuts:
             for cols in col_cuts:
                 yield images, rows, count, min(cols * shape.px, shape.out_cols)
-
-
-def _image_cuts(shape: Shape) -> list[int]:
-    """Candidate images per tile, more than one."""
-    return [n for n in _cuts(shape.images) if n > 1] if shape.tiles_hold_images else []
 
 
 def _cuts(extent: int) -> list[int]:
@@ -258,7 +253,7 @@ def _in_chunk(
     rows at a time load less.
     """
     limit = hw.buffers.feature.bank_words
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    _, inputs = input_blocks(shape, hw.word_channels, 0, blocks)
     kernel = shape.window.kernel
     block_words = feature_words(shape, hw, *pre_pool, kernel, images)
     needed = block_words * blocks
@@ -272,12 +267,12 @@ def _in_chunk(
             if words > hw.buffers.pre.bank_words:
                 return Overflow(buffer="pre", needed=words, limit=hw.buffers.pre.bank_words)
             most = min(most, hw.buffers.pre.bank_words // words)
-        return min(most, max(last - first, 1)), kernel
+        return min(most, inputs), kernel
     if images == 1 and (parts or feature_words(shape, hw, 1, 1, kernel) > limit // 2):
         part = _kernel_part(shape, hw, pre_pool)
         if part is not None:
             most = limit // feature_words(shape, hw, *pre_pool, part)
-            return 1 if shape.depthwise else min(most, max(last - first, 1)), part
+            return 1 if shape.depthwise else min(most, inputs), part
     return Overflow(buffer="feature", needed=block_words, limit=limit)
 
 
@@ -306,8 +301,7 @@ def equal_chunks(shape: Shape, tile: Tile, hw: HwSpec, times: int = 1) -> Tile:
     """
     if not shape.array or shape.depthwise:
         return tile
-    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
-    several = max(last - first, 1)
+    _, several = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     chunks = min(times * ceil_div(several, tile.in_blocks), several)
     return replace(tile, in_blocks=ceil_div(several, chunks))
 
@@ -380,8 +374,7 @@ def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bo
         yield 0, False
         yield 0, True
         return
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
-    inputs, total = (first, last - first), output_blocks(shape, hw)
+    inputs, total = input_blocks(shape, hw.word_channels, 0, blocks), output_blocks(shape, hw)
     typical = int(shape.first_lane > 0 and blocks < total)  # not the partial one
     own = blocks == total > 1 and total - 1 in own_rows(shape, hw, inputs)
     work = {}

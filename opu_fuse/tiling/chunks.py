@@ -8,6 +8,7 @@ from itertools import chain, groupby, product
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.shape import Shape
@@ -117,13 +118,7 @@ def _joined(ranges: Sequence[OutputRange]) -> OutputRange:
     """The range of a norm."""
     features = tuple([chunk for each in ranges for chunk in each.features])
     blocks = sum(each.blocks for each in ranges)
-    return OutputRange(
-        block=ranges[0].block,
-        blocks=blocks,
-        mode=ranges[0].mode,
-        features=features,
-        parts=tuple(ranges),
-    )
+    return replace(ranges[0], blocks=blocks, features=features, parts=tuple(ranges))
 
 
 def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
@@ -131,10 +126,10 @@ def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]
     a mode of its own when that takes fewer weight rows and loads nothing twice.
     """
     total = output_blocks(shape, hw)
-    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
-    whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
+    inputs = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    whole = tile.kernel == shape.window.kernel and inputs[1] <= tile.in_blocks
     modes: dict[int, int] = {}
-    for block, rows in (own_rows(shape, hw, (first, last - first)) if whole else {}).items():
+    for block, rows in (own_rows(shape, hw, inputs) if whole else {}).items():
         modes[block] = min(rows, key=lambda index: (rows[index], index != tile.mode))
     for start, count in spans(total, tile.blocks):
         blocks = range(start, start + count)
@@ -161,8 +156,8 @@ def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
     if shape.depthwise:
         side = hw.array.window_side
         return tiles * sum(ceil_div(y, side) * ceil_div(x, side) + 1 for y, x in parts)
-    mode, (first, last) = hw.array.modes[tile.mode], input_blocks(shape, lanes, 0, tile.blocks)
-    segments = input_segments(shape, mode, hw, first, min(last - first, tile.in_blocks))
+    mode, (first, inputs) = hw.array.modes[tile.mode], input_blocks(shape, lanes, 0, tile.blocks)
+    segments = input_segments(shape, mode, hw, first, min(inputs, tile.in_blocks))
     unit, groups = segments_per_block(mode, hw), output_groups(shape, mode, hw, 0, tile.blocks)
     capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
     kernels = [(y, col_iterations(shape, mode, hw, x)) for y, x in parts]
@@ -172,16 +167,16 @@ def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
         for _, count in group_pieces(groups, segments, unit, capacity)
     )
     loads = len(parts) + sum(len(list(p)) for p in pieces)
-    return tiles * ceil_div(last - first, tile.in_blocks) * loads
+    return tiles * ceil_div(inputs, tile.in_blocks) * loads
 
 
 def _features(
     shape: Shape, tile: Tile, hw: HwSpec, cut: tuple[int, int, int], offset: int
 ) -> tuple[tuple[FeatureChunk, ...], int]:
     block, blocks, index = cut
-    first, last = input_blocks(shape, hw.word_channels, block, blocks)
+    first, inputs = input_blocks(shape, hw.word_channels, block, blocks)
     if not shape.array:
-        whole = FeatureChunk(block=first, blocks=last - first, ky=(0, 1), kx=(0, 1), weights=())
+        whole = FeatureChunk(block=first, blocks=inputs, ky=(0, 1), kx=(0, 1), weights=())
         return (whole,), offset
     if shape.depthwise:
         return _windows(shape, tile, hw, block, blocks, offset)
@@ -203,7 +198,7 @@ def _features(
     begun: set[int] = set()
     results = []
     for (at, count), ky, kx in product(
-        spans(last - first, tile.in_blocks),
+        spans(inputs, tile.in_blocks),
         spans(kernel_rows, tile.kernel[0]),
         spans(kernel_cols, col_iterations(shape, mode, hw, tile.kernel[1])),
     ):

@@ -128,14 +128,14 @@ def _cut(shape: Shape, hw: HwSpec, tile: Tile) -> _Cut:
     rows, cols = pre_pool_size(shape, tile.rows, tile.cols, tile.images)
     if shape.pools_with_halo:
         rows = min(tile.rows * shape.pool_window.strides[0], shape.pre_pool_rows)
-    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    inputs = input_blocks(shape, hw.word_channels, 0, tile.blocks)
     parts = [ceil_div(n, part) for n, part in zip(shape.window.kernel, tile.kernel, strict=True)]
     return _Cut(
         tiles=tile.count(shape),
         ranges=ceil_div(blocks, tile.blocks),
         blocks=blocks,
-        in_blocks=(first, last - first),
-        chunks=ceil_div(last - first, tile.in_blocks),
+        in_blocks=inputs,
+        chunks=ceil_div(inputs[1], tile.in_blocks),
         parts=parts[0] * parts[1],
         pre_pool=(rows, cols),
     )

@@ -84,14 +84,14 @@ def _im2row_reader(shape: Shape, hw: HwSpec) -> Shape | None:
 def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
     """Array cycles of a convolution for a row of pixels in its fastest mode; None if none fits."""
     blocks = output_blocks(shape, hw)
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    inputs = input_blocks(shape, hw.word_channels, 0, blocks)
     steps = ceil_div(shape.pre_pool_cols, shape.px)
     results = []
     for mode in hw.array.modes:
         if can_fetch(shape, mode, hw):
             rows, _ = kernel_iterations(shape, mode, hw)
             each = rows * col_iterations(shape, mode, hw, shape.window.kernel[1])
-            each *= input_segments(shape, mode, hw, first, last - first) * shape.sweeps(mode)
+            each *= input_segments(shape, mode, hw, *inputs) * shape.sweeps(mode)
             results.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
     return min(results, default=None)
 

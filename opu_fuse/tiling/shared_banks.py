@@ -41,9 +41,10 @@ def due(slot: int, tiles: int, slots: int) -> int:
     return slot * tiles // slots
 
 
+@lru_cache(maxsize=1024)
 def shared_tiles(
-    norm: Tiled, others: Sequence[Tiled], added: Shape, hw: HwSpec
-) -> list[tuple[Tile, Tile]]:
+    norm: Tiled, others: tuple[Tiled, ...], added: Shape, hw: HwSpec
+) -> tuple[tuple[Tile, Tile], ...]:
     """Tiles of the norm and of an added layer, with fewer predicted cycles first: for each width of
     the norm's tiles the best of the layer. Empty if no bank holds both.
 
@@ -51,7 +52,7 @@ def shared_tiles(
     share its banks already.
     """
     found: list[tuple[float, tuple[Tile, Tile]]] = []
-    for own in _narrower(*norm, hw):
+    for own in narrower(*norm, hw):
         shared, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
         room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in shared)
         fits = [
@@ -66,12 +67,7 @@ def shared_tiles(
             costs = [(load.cycles, fit.tile) for load, fit in zip(loads, fits, strict=True)]
             least, tile = min(costs, key=lambda cost: cost[0])
             found.append((least, (own, tile)))
-    return [tiles for _, tiles in sorted(found, key=lambda each: each[0])]
-
-
-def slot_widths(norm: Shape, tile: Tile, hw: HwSpec) -> list[Tile]:
-    """Tiles of a norm of other widths, the widest that leave words of a bank."""
-    return [*_narrower(norm, tile, hw)]
+    return tuple([tiles for _, tiles in sorted(found, key=lambda each: each[0])])
 
 
 def whole_input_tiles(
@@ -86,7 +82,7 @@ def whole_input_tiles(
     if not whole:
         return
     tile = min(whole, key=lambda t: t.pieces(added, hw))
-    for own in _narrower(*norm, hw):
+    for own in narrower(*norm, hw):
         layers, slots = [(norm[0], own), *others], own.pieces(norm[0], hw)
         words = sum(_words(*each, slots, hw) for each in (*layers, (added, tile)))
         if tile.pieces(added, hw) <= slots > 1 and words <= hw.buffers.psum.bank_words:
@@ -102,18 +98,20 @@ def slot_tiles(
     Each has the tile with the fewest predicted cycles among those that fit what the layers before
     it leave.
     """
-    slots = own.pieces(norm, hw)
-    chosen: list[Tiled] = [(norm, own)]
+    chosen: tuple[Tiled, ...] = ((norm, own),)
     for shape in others:
-        added = _added(chosen, shape, slots, hw)
+        added = tile_beside(chosen, shape, hw)
         if added is None:
             return None
-        chosen.append((shape, added))
+        chosen = *chosen, (shape, added)
     return tuple([tile for _, tile in chosen[1:]])
 
 
-def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Tile | None:
+@lru_cache(maxsize=1024)
+def tile_beside(chosen: tuple[Tiled, ...], shape: Shape, hw: HwSpec) -> Tile | None:
     """The best tile of a layer next to others, of which the first is a norm; None if none fits."""
+    norm, own = chosen[0]
+    slots = own.pieces(norm, hw)
     room = hw.buffers.psum.bank_words - sum(_words(*each, slots, hw) for each in chosen)
 
     load = _load(chosen, slots, hw)
@@ -122,7 +120,7 @@ def _added(chosen: Sequence[Tiled], shape: Shape, slots: int, hw: HwSpec) -> Til
         pieces = tile.pieces(shape, hw)
         return load.plus(shape, tile, estimate(shape, hw, tile), hw).cycles + _INSTRUCTION * pieces
 
-    tiles = _slices(shape, chosen[0][1], slots, hw)
+    tiles = _slices(shape, own, slots, hw)
     return min((t for t in tiles if _words(shape, t, slots, hw) <= room), key=cost, default=None)
 
 
@@ -141,12 +139,6 @@ def product_tile(values: Shape, own: Tile, hw: HwSpec) -> Tile | None:
     )
     fits = (tile for tile in dict.fromkeys(alike) if _fits(values, tile, hw))
     return min(fits, key=lambda tile: estimate(values, hw, tile).total_cycles, default=None)
-
-
-@lru_cache(maxsize=1024)
-def tile_between(norm: Tiled, values: Tiled, added: Shape, hw: HwSpec) -> Tile | None:
-    """The best tile of a layer next to scores and a product; None if none fits."""
-    return _added([norm, values], added, norm[1].pieces(norm[0], hw), hw)
 
 
 @lru_cache(maxsize=256)
@@ -189,7 +181,7 @@ def _words(shape: Shape, tile: Tile, slots: int, hw: HwSpec) -> int:
     return ceil_div(tile.pieces(shape, hw), slots) * words
 
 
-def _narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
+def narrower(norm: Shape, tile: Tile, hw: HwSpec) -> Iterator[Tile]:
     """Tiles of a norm of other widths, the widest that fit: several whole rows, or parts of one."""
     most = norm.images if norm.tiles_hold_images else 1
     images = {ceil_div(most, parts): None for parts in range(1, most)}

@@ -131,19 +131,20 @@ def output_blocks(shape: Shape, hw: HwSpec) -> int:
     return ceil_div(shape.pre_pool_channels, hw.word_channels)
 
 
-def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> tuple[int, int]:
-    """Input channel blocks [start, stop) that output blocks first .. first + count - 1 read
+def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> Span:
+    """Input channel blocks, at least one, that output blocks first .. first + count - 1 read
     (grouped convolutions skip some).
     """
     if not shape.array:
-        return first, first + count
+        return first, count
     if shape.slot < lanes:
         return 0, 1
     per_group_out = shape.pre_pool_channels // shape.groups
     per_group_in = shape.in_channels // shape.groups
     last = min((first + count) * lanes, shape.pre_pool_channels)
     g0, g1 = first * lanes // per_group_out, (last - 1) // per_group_out
-    return g0 * per_group_in // lanes, ceil_div((g1 + 1) * per_group_in, lanes)
+    start = g0 * per_group_in // lanes
+    return start, ceil_div((g1 + 1) * per_group_in, lanes) - start
 
 
 def weight_chunks(

@@ -21,7 +21,7 @@ from opu_fuse.hw.spec.hw_spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.lowering.handlers import OPERATORS
-from opu_fuse.lowering.pass_geometry import Geometry, group_geometry
+from opu_fuse.lowering.pass_geometry import group_geometry
 from opu_fuse.tiling.candidates import choose_tile
 from opu_fuse.tiling.tile import ceil_div
 
@@ -144,7 +144,9 @@ class GroupCosts:
                 cycles, dram_bytes = cycles + result[0], dram_bytes + result[1]
         if len(core) == len(nodes):
             return cycles, dram_bytes
-        extra = max(0, self._moved(nodes) - self._counted(geometry))
+        # Maps whose bytes the geometry's estimate holds already:
+        counted = () if geometry is None else (*geometry.operands, geometry.output)
+        extra = max(0, self._moved(nodes) - sum(map(self._map_bytes, counted)))
         return cycles + math.ceil(extra / self._hw.dram.rate), dram_bytes + extra
 
     def _tile(self, shape: Shape) -> Price:
@@ -166,13 +168,6 @@ class GroupCosts:
                 if self._dfg[source].kind is not Kind.CONST and source not in inside:
                     read[source] = None
         return sum(self._map_bytes(i) for i in (*read, nodes[-1].index))
-
-    def _counted(self, geometry: Geometry | None) -> int:
-        """The part of `_moved` that the geometry's estimate holds already."""
-        if geometry is None:
-            return 0
-        maps = (*geometry.operands, geometry.output)
-        return sum(self._map_bytes(i) for i in maps)
 
     def _map_bytes(self, index: int) -> int:
         channels, rows, cols = feature_shape(self._dfg[index].shape)

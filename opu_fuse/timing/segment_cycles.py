@@ -29,39 +29,17 @@ KnownByLayer = dict[Hashable, tuple[float, ...]]
 
 def cycles(units: Units, hw: HwSpec) -> float:
     """Cycles of a machine segment, from the first load to the last store."""
-    return _timed(with_residents(units, hw), hw).end
-
-
-def cycles_by_output(units: Units, hw: HwSpec) -> dict[int, float]:
-    """DFG index of an output -> cycles from the array's last tile before it to its own last tile.
-
-    The last output counts to the end. units: with their resident maps.
-    """
-    return _timed(units, hw).spent
-
-
-def cycles_and_idle(units: Units, hw: HwSpec) -> tuple[dict[int, float], list[float]]:
-    """`cycles_by_output`, and of every unit those cycles that are left if either the array or the
-    memory works all the time: other tiles could save them.
-    """
-    idle: list[float] = []
-    return _timed(units, hw, idle).spent, idle
+    return timed(with_residents(units, hw), hw).end
 
 
 def cycles_by_layer(units: Units, hw: HwSpec, known: KnownByLayer) -> dict[int, float]:
-    """`cycles_by_output` with new resident maps. known: results of this machine, which grow."""
+    """`spent` of the units with new resident maps. known: results of this machine, which grow."""
     outputs = dict.fromkeys(layer.output for unit in units for layer in unit.layers)
     key = _up_to_names(units)
     if key not in known:
-        spent, _ = cycles_and_memory(units, hw)
+        spent = timed(with_residents(units, hw), hw).spent
         known[key] = tuple([spent[output] for output in outputs])
     return dict(zip(outputs, known[key], strict=True))
-
-
-def cycles_and_memory(units: Units, hw: HwSpec) -> tuple[dict[int, float], float]:
-    """`cycles_by_output` with new resident maps, and cycles in which memory moves bytes."""
-    times = _timed(with_residents(units, hw), hw)
-    return times.spent, times.memory.used
 
 
 class Trials:
@@ -115,8 +93,14 @@ class Trials:
 _Timing = tuple[TimeSink, TileSchedule[TiledLayer, Read]]
 
 
-def _timed(units: Units, hw: HwSpec, idle: list[float] | None = None) -> TimeSink:
-    """The sink of the units' tile schedule. idle: grows by the idle cycles of every unit."""
+def timed(units: Units, hw: HwSpec) -> TimeSink:
+    """The sink of the tile schedule of units with their resident maps.
+
+    spent: cycles from the array's last tile before an output to its own last tile; the last output
+    counts to the end.
+    idle: those cycles that are left if either the array or the memory works all the time: other
+    tiles could save them.
+    """
     times = TimeSink(hw)
     schedule, before = TileSchedule(hw, times), (0.0, 0.0, 0.0)
     for number in range(len(units)):
@@ -124,8 +108,7 @@ def _timed(units: Units, hw: HwSpec, idle: list[float] | None = None) -> TimeSin
         now = times.counted, times.swept, times.memory.used
         spent, swept, moved = map(sub, now, before)
         before = now
-        if idle is not None:
-            idle.append(spent - max(swept, moved))
+        times.idle.append(spent - max(swept, moved))
     if units:
         times.spent[units[-1].layers[-1].output] += times.end - times.counted
     for first, norm in [unit.layers for unit in units if unit.two_results]:

@@ -6,7 +6,7 @@ instruction words after the first, and waits for memory that later maps reuse.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf, prod
 
 from opu_fuse.hw import unit_rates
@@ -56,7 +56,8 @@ class TimeSink(Forking):
     deadline: of the array's tiles; swept: cycles in which the array computes;
     memory: bandwidth, and cycles in which bytes moved;
     end: cycle of the last store;
-    spent: DFG index of an output -> cycles, counted until the array completes it.
+    spent: DFG index of an output -> cycles, counted until the array completes it;
+    idle: of every unit (`segment_cycles.timed`).
     """
 
     def __init__(self, hw: HwSpec) -> None:
@@ -70,6 +71,7 @@ class TimeSink(Forking):
         self.memory.move(0, unit_rates.prefetch_beats(hw) * hw.dram.bus_bytes)  # goes first
         self.end, self.counted, self.swept, self.deadline = 0.0, 0.0, 0.0, inf
         self.spent: dict[int, float] = defaultdict(float)
+        self.idle: list[float] = []
         self._drain = unit_rates.drain_cycles(hw)
         # Most passes end in an activation; the other stages are not known here.
         self._post_drain = unit_rates.post_drain_cycles(hw, (Stage.ACT,))
@@ -286,7 +288,7 @@ class TimeSink(Forking):
         self.spent[layer.output] += done - self.counted
         self.counted = done
         start = max(done, self._post_ready, self._outputs.reusable[step.output])
-        for space, words in constants:
+        for space, words in constants.items():
             start = max(start, self._constants[space].ready[words[0]])
         operands = [bank for bank in (step.residual, step.halo) if bank is not None]
         for bank in operands:
@@ -317,10 +319,10 @@ class TimeSink(Forking):
         self._outputs.reusable[step.output] = self._post_done
         self._release(step.psum, constants)
 
-    def _release(self, psum: int, constants: Iterable[tuple[Space, Span]]) -> None:
+    def _release(self, psum: int, constants: Mapping[Space, Span]) -> None:
         """Mark partial sums and constants as reusable after post."""
         self._psums.reusable[psum] = self._post_done
-        for space, words in constants:
+        for space, words in constants.items():
             self._constants[space].use(words, self._post_done)
 
     def _iteration_cycles(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:

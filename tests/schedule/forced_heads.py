@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from opu_fuse.schedule import co_scheduled_norms, head_pipelines
+from opu_fuse.schedule import unit_order
 
 
 @contextmanager
@@ -18,6 +18,5 @@ def forced_heads(transposes=0):
         return float(bool(kept)), 0.0
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (co_scheduled_norms, head_pipelines):
-            patch.setattr(module, "saved", fused)
+        patch.setattr(unit_order, "saved", fused)
         yield

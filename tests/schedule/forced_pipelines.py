@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from opu_fuse.schedule import co_scheduled_norms, head_pipelines
+from opu_fuse.schedule import unit_order
 
 
 def _splits(_, new, *__):
@@ -16,6 +16,5 @@ def _splits(_, new, *__):
 def forced_pipelines():
     """Models compiled inside have the first pipeline with a split layer that fits."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (co_scheduled_norms, head_pipelines):
-            patch.setattr(module, "saved", _splits)
+        patch.setattr(unit_order, "saved", _splits)
         yield

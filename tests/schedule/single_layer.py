@@ -232,7 +232,7 @@ def run_layer(
     if shape.depthwise:
         put("weights", pack_windows(planned, weight, hw))
     elif shape.array:
-        put("weights", pack_weights(planned, weight, hw, groups=shape.groups))
+        pack_weights(planned, weight, hw, image[offsets["weights"] :], groups=shape.groups)
     if shape.array:
         put("params", pack_params(bias, mult, shift, layer.out_pieces, hw, shape.px).reshape(-1))
     put("table", pack_table(table, hw))

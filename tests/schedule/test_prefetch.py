@@ -1,6 +1,7 @@
 """Loads come in an order in which nothing waits behind what has to wait."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from opu_fuse.hw.isa.table import Engine
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import MachineProgram
-from opu_fuse.tile_schedule.input_region import Part, PreviousTile, blocks_in_time
+from opu_fuse.tile_schedule.input_region import Part, blocks_in_time, late_blocks
 from opu_fuse.tile_schedule.scratchpad import Scratchpad
+from opu_fuse.tile_schedule.tiled_layer import LayerTile
+from opu_fuse.tiling.tile import Rect
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 
@@ -93,9 +96,10 @@ def test_the_lowest_place_that_was_used_longest_ago_is_taken(banks, drawn):
 
 
 def work(home, block=0):
-    """What `PreviousTile.late_blocks` asks of a layer."""
-    reads = type("Storage", (), {"alias_root": home, "block": block})
-    return type("TiledLayer", (), {"reads": reads})
+    """What `late_blocks` asks of a layer."""
+    storage = SimpleNamespace(alias_root=home, block=block, layout=SimpleNamespace(rows=9))
+    shape, phase = SimpleNamespace(permute=None, upsample=(1, 1)), SimpleNamespace(stride=(1, 1))
+    return SimpleNamespace(reads=storage, writes=storage, shape=shape, phase=phase)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +114,9 @@ def work(home, block=0):
     ids=["block 3", "seen from block 2 on", "other rows", "another map", "blocks behind it"],
 )
 def test_of_five_blocks_the_one_made_last_comes_last(of, rows, late, first):
-    made = PreviousTile(alias_root=7, blocks=(3, 1), rows=(4, 5))
+    made = work(7), LayerTile(SimpleNamespace(block=3, blocks=1), Rect(4, 5, 0, 9), None)
     part = Part(source=1, blocks=(0, 5), rows=rows, words=(0, 9))
-    assert made.late_blocks(of, part) == late
+    assert late_blocks(made, of, part) == late
     assert list(blocks_in_time(part, late)) == first
 
 

@@ -182,6 +182,7 @@ def test_every_cascade_that_was_tried_in_vain_is_told_with_both_figures():
         return StackTrial(
             fused=replace(stack, groups=groups),
             chosen=chosen,
+            merit=0.0,
             cycles_alone=100 * groups[-1],
             cycles=100 * groups[-1] + 1,
             bytes_alone=30,

@@ -15,7 +15,7 @@ from opu_fuse.schedule import plan, timed_tiles
 from opu_fuse.schedule.emitted_units import planned_units
 from opu_fuse.sim.cycle.run import run_cycle
 from opu_fuse.tile_schedule.traversal import TileSchedule
-from opu_fuse.timing.segment_cycles import Trials, cycles, cycles_and_idle, cycles_by_output
+from opu_fuse.timing.segment_cycles import Trials, cycles, timed
 from opu_fuse.timing.time_sink import TimeSink
 from tests.exact import assert_batch_has_single_bits, assert_exact
 from tests.networks.narrow_branches import block
@@ -128,8 +128,8 @@ def test_no_tiles_are_timed_for_layers_of_stacks_nor_where_memory_or_array_alway
     assert groups
     assert not stacked & groups
     assert len(groups) < 0.5 * (len(found.plan.layers) - len(stacked))
-    spent, idle = cycles_and_idle(units, hw)
-    assert sum(idle) < 0.05 * sum(spent.values())
+    times = timed(units, hw)
+    assert sum(times.idle) < 0.05 * sum(times.spent.values())
 
 
 def test_cycles_in_which_another_tile_could_help():
@@ -137,8 +137,7 @@ def test_cycles_in_which_another_tile_could_help():
     (units,) = planned_units(compile_model(stage(), HW).plan, HW)
     sink = TimeSink(HW)
     TileSchedule(HW, sink).units(units)
-    spent, idle = cycles_and_idle(units, HW)
-    assert spent == cycles_by_output(units, HW)
+    idle = timed(units, HW).idle
     assert len(idle) == len(units)
     assert sum(idle) <= sink.counted - max(sink.swept, sink.memory.used)
 
