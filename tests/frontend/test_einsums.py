@@ -1,12 +1,11 @@
 """An Einsum is the operators that it spells; `canonical` compares the results."""
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
 from opu_fuse.frontend.canonical.einsums import run
 from opu_fuse.frontend.importing.load import load_model
-from opu_fuse.frontend.qdq_reference import session
+from tests.frontend.conftest import run_plain
 
 TWO = {
     "nchw,oc->nohw": ((5, 4), ["Conv"]),
@@ -129,7 +128,7 @@ def test_a_product_of_matrices_is_a_matmul(equation, first, second, wanted, onnx
     rng = np.random.default_rng(2)
     feeds = {"x": rng.normal(size=first), "z": rng.normal(size=second)}
     feeds = {name: data.astype(np.float32) for name, data in feeds.items()}
-    given, made = (session(m).run(None, feeds)[0] for m in (proto, ir.to_proto(model)))
+    given, made = (run_plain(m, feeds)[0] for m in (proto, model))
     np.testing.assert_allclose(given, made, rtol=1e-5, atol=1e-6)
 
 

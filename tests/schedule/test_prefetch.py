@@ -2,6 +2,7 @@
 
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_the_lowest_place_that_was_used_longest_ago_is_taken(banks, drawn):
         used[key] = time
 
 
-def work(home, block=0):
+def work(home: int, block: int = 0) -> Any:
     """What `late_blocks` asks of a layer."""
     storage = SimpleNamespace(alias_root=home, block=block, layout=SimpleNamespace(rows=9))
     shape, phase = SimpleNamespace(permute=None, upsample=(1, 1)), SimpleNamespace(stride=(1, 1))
@@ -113,8 +114,10 @@ def work(home, block=0):
     ],
     ids=["block 3", "seen from block 2 on", "other rows", "another map", "blocks behind it"],
 )
-def test_of_five_blocks_the_one_made_last_comes_last(of, rows, late, first):
-    made = work(7), LayerTile(SimpleNamespace(block=3, blocks=1), Rect(4, 5, 0, 9), None)
+def test_of_five_blocks_the_one_made_last_comes_last(of: Any, rows, late, first):
+    written: Any = SimpleNamespace(block=3, blocks=1)
+    unused: Any = None
+    made = work(7), LayerTile(written, Rect(4, 5, 0, 9), unused)
     part = Part(source=1, blocks=(0, 5), rows=rows, words=(0, 9))
     assert late_blocks(made, of, part) == late
     assert list(blocks_in_time(part, late)) == first
