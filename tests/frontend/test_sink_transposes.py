@@ -76,6 +76,10 @@ CASES = {
         f"[q] q = Pad (x, pads) [t] b = {FIRST} (q) [c] y = Conv (b, w)",
         "Transpose Conv",
     ),
+    "padding before a Reshape to windows": (
+        CONV + "[q] q = Pad (e, pads) [r] j = Reshape (q, whole) " + NEXT,
+        "Transpose Conv Pad Reshape Conv",
+    ),
     "padding of a map with one channel": (
         (
             "[m] f = ReduceMax <axes = [3]> (x) [q] q = Pad (f, pads) "
@@ -118,6 +122,7 @@ STAY = {
 }
 MORE = {
     "pads": np.array([0, 1, 1, 0, 0, 1, 2, 0]),
+    "whole": np.array([1, 3, 27, 5]),
     "none": np.array([0, 0]),
     "all": np.array([1, 6]),
     "s0": np.array([0]),

@@ -5,15 +5,15 @@ that a machine could fuse.
 
 1. Two consecutive Transposes become one with the composed permutation. A Reshape of a tensor with
    one axis of size > 1 that only moves this axis counts as a Transpose.
-2. Elementwise operators, Concat, Split, Slice and its form as a MaxPool (`slices`) move before the
-   Transposes of their operands if all have the same permutation. Their other operands get the
+2. Elementwise operators, Concat, Split, Slice and its form as a MaxPool (`slices`), and a Pad of a
+   channels-last map move before the Transposes of their operands if all have the same permutation. Their other operands get the
    inverse permutation if that costs nothing: constants, and values whose memory order it does not
    change. If an operand of an elementwise operator or Concat is channels-last, so are the others:
    they get a Transpose to channels-first.
    The Transposes around a normalisation of channels belong to it (`norms`) and stay.
    A Reshape of the pixels of such a channels-last map, (1, h, w, c) to (1, y, x, c), moves, too.
-3. A Pad whose only reader is a Transpose moves after the Transpose, where the next operator (a Conv
-   or a pool) may absorb it.
+3. A Pad whose only reader is a Transpose, not to channels-last, moves after the Transpose, where
+   the next operator (a Conv or a pool) may absorb it.
 
 A transposed value with other readers is still computed for them. Quantisation does not change.
 """
@@ -149,7 +149,7 @@ def _swap_with_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
     pad = None if x is None else x.producer()
     if x is None or order is None or pad is None or sole_reader(x) is not node:
         return None
-    if is_of_norm(node):
+    if is_of_norm(node) or order == CHANNELS_LAST:
         return None
     amounts = constant(operand(pad, 1))
     # A Pad with axes (operand 3, opset 18) is not handled.
@@ -266,6 +266,12 @@ def _operands_before_transposes(
     source = sources.get(node.inputs[0])  # type: ignore[arg-type]  # None is in no mapping
     if source is not None and is_standard(node, "MaxPool"):
         return [source] if _steps_before(node, order) else None
+    if source is not None and is_standard(node, "Pad"):
+        amounts = constant(operand(node, 1))
+        if order != CHANNELS_LAST or amounts is None or operand(node, 3) is not None:
+            return None
+        pads = amounts.reshape(2, -1)[:, np.argsort(order)].reshape(-1)
+        return [source, add_constant(graph, f"{node.name}/pads", pads), *node.inputs[2:3]]
     if source is None or not is_standard(node, "Split", "Slice"):
         return None
     other_operands = [*node.inputs[1:]]
