@@ -146,6 +146,7 @@ DISPATCH = {
     ("frontend/canonical/space_depth_as_conv.py", "_RULES"): RULE,
     ("frontend/canonical/channel_convs.py", "_KEEP_PLACES"): "between convolutions along channels",
     ("frontend/canonical/stacked_maps.py", "_KINDS"): "what its rule rewrites",
+    ("frontend/canonical/window_sums.py", "_NORMS"): "those that its rule moves",
     ("frontend/canonical/pools.py", "WHOLE_MAP"): VALUE,
     ("frontend/canonical/pools.py", "_POOLS"): "what its rule makes explicit",
     ("frontend/canonical/element_order.py", "MOVES"): RULE,
