@@ -6,10 +6,10 @@ that a machine could fuse.
 1. Two consecutive Transposes become one with the composed permutation. A Reshape of a tensor with
    one axis of size > 1 that only moves this axis counts as a Transpose.
 2. Elementwise operators, Concat, Split, Slice and its form as a MaxPool (`slices`), and a Pad of a
-   channels-last map move before the Transposes of their operands if all have the same permutation. Their other operands get the
-   inverse permutation if that costs nothing: constants, and values whose memory order it does not
-   change. If an operand of an elementwise operator or Concat is channels-last, so are the others:
-   they get a Transpose to channels-first.
+   channels-last map move before the Transposes of their operands if all have the same permutation.
+   Their other operands get the inverse permutation if that costs nothing: constants, and values
+   whose memory order it does not change. If an operand of an elementwise operator or Concat is
+   channels-last, so are the others: they get a Transpose to channels-first.
    The Transposes around a normalisation of channels belong to it (`norms`) and stay.
    A Reshape of the pixels of such a channels-last map, (1, h, w, c) to (1, y, x, c), moves, too.
 3. A Pad whose only reader is a Transpose, not to channels-last, moves after the Transpose, where
