@@ -162,6 +162,18 @@ def rewrite(
     set_attributes(node, attributes_of(attributes))
 
 
+def restore_shape(graph: ir.Graph, node: ir.Node, made: Sequence[int]) -> None:
+    """Let a Reshape restore the shape of a node's result, which the node will make in another one;
+    nothing follows if it is the same.
+    """
+    result = node.outputs[0]
+    shape = static_shape(result)
+    assert shape is not None
+    if shape != (*made,):
+        size = add_constant(graph, f"{node.name}/shape", np.array(shape, np.int64))
+        insert_after(node, result, "Reshape", (size,), name=f"{node.name}/result", shape=made)
+
+
 def values_of(node: ir.Node) -> dict[str, Any]:
     """A node's attributes as Python values."""
     # `.data`: access through the wrapper is slow

@@ -6,8 +6,8 @@ A split needs no copy either: its results alias the operand.
 
 Channel-wise operators preserve the lanes of their input. The array can write its channels to any
 lanes, so a convolution whose result is added to a map with holes writes the same holes, and a
-constant map has them. A map
-whose parts are combined with each other (a gated linear unit) has every part word-aligned.
+constant map has them. A map whose parts are combined with each other (a gated linear unit) has
+every part word-aligned.
 """
 
 from collections.abc import Collection, Mapping, Sequence

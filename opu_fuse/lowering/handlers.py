@@ -290,8 +290,8 @@ def _permute(draft: Draft, node: Node) -> None:
 
 
 def _with_map(draft: Draft, node: Node) -> None:
-    """A sum or product with a map from memory, or with one pixel that is broadcast. A map
-    may be constant.
+    """A sum or product with a map from memory, which may be constant, or with one pixel that is
+    broadcast.
     """
     dfg = draft.dfg
     at = chain_operand(dfg, node)

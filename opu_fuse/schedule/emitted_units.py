@@ -38,10 +38,18 @@ def planned_units(
 ) -> list[list[PlannedUnit]]:
     """Units of every segment, in execution order; none for host segments."""
     begun = tiling.layers.keys() - tiling.same_step
+    stacks = {stack.groups[0]: stack for stack in tiling.fused_stacks}
+    blocks = {block.groups[0]: block for block in tiling.batch_blocks}
     by_segment: list[list[PlannedUnit]] = []
     for segment in tiling.order:
-        groups = (t.group for t in segment.steps if t.group in begun)
-        units = [unit for group in groups for unit in _units_of(tiling, group, store_all=store_all)]
+        units: list[PlannedUnit] = []
+        for group in (t.group for t in segment.steps if t.group in begun):
+            if group in blocks:
+                units += _batch_blocked(tiling, blocks[group])
+            elif group in stacks:
+                units.append(_fused_stack(tiling, stacks[group], store_all=store_all))
+            else:
+                units += _units_of(tiling, group, store_all=store_all)
         units = with_residents(units, hw)
         if store_all:
             stored = [unit.resident and replace(unit.resident, stored=True) for unit in units]
@@ -51,16 +59,10 @@ def planned_units(
 
 
 def _units_of(tiling: Tiling, group: int, *, store_all: bool) -> Iterator[PlannedUnit]:
-    """Yield the units that begin with a group."""
-    block = next((each for each in tiling.batch_blocks if each.groups[0] == group), None)
-    stack = next((each for each in tiling.fused_stacks if each.groups[0] == group), None)
+    """Yield the units that begin with a group, neither of a block of images nor of a stack."""
     groups = tiling.together(group)
     parts = tuple(part for g in groups for part in tiling.layers[g])
-    if block is not None:
-        yield from _batch_blocked(tiling, block)
-    elif stack is not None:
-        yield _fused_stack(tiling, stack, store_all=store_all)
-    elif group in tiling.two_results:
+    if group in tiling.two_results:
         yield PlannedUnit(layers=parts, two_results=True, groups=groups)
     elif group in tiling.fused_heads:
         heads = FusedHeads(count=tiling.fused_heads[group], stored=store_all)

@@ -167,8 +167,11 @@ class Tiling(Struct, frozen=True, kw_only=True):
 
     def together(self, group: int) -> tuple[int, ...]:
         """A group, and those whose tiles are interleaved with its own or computed in its passes."""
-        after = self.co_scheduled.get(group, self.two_results.get(group))
-        return (group,) if after is None else (group, *self.together(after))
+        after = self.co_scheduled if group in self.co_scheduled else self.two_results
+        found = [group]
+        while found[-1] in after:
+            found.append(after[found[-1]])
+        return tuple(found)
 
     @property
     def pass_of(self) -> dict[int, int]:
@@ -179,11 +182,8 @@ class Tiling(Struct, frozen=True, kw_only=True):
     def same_step(self) -> list[int]:
         """Groups that run in the same step as their predecessor."""
         several = (*self.fused_stacks, *self.batch_blocks)
-        return [
-            *self.co_scheduled.values(),
-            *self.two_results.values(),
-            *(g for unit in several for g in unit.groups[1:]),
-        ]
+        others = (group for unit in several for group in unit.groups[1:])
+        return [*self.co_scheduled.values(), *self.two_results.values(), *others]
 
 
 TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]

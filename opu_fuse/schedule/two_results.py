@@ -71,9 +71,9 @@ def with_two_results(dfg: Dfg, partition: Partition, tiling: Tiling, hw: HwSpec)
                 continue
             both = _both(source, norm, dfg, partition, tiling, hw)
             pairs = () if both is None else _pairs(source, norm, both, hw)
-            after = fastest(now, (_with_pair(now, norm, pair) for pair in pairs), saves)
-            chosen += [unit for unit in after if unit not in now]
-            now = after
+            before, now = now, fastest(now, (_with_pair(now, norm, each) for each in pairs), saves)
+            if now is not before:
+                chosen += [unit for unit in now if unit.groups[0] == source.groups[0]]
     return _applied(dfg, tiling, chosen, hw) if chosen else tiling
 
 

@@ -39,8 +39,7 @@ def with_kept_weights(shape: Shape, tile: Tile, hw: HwSpec) -> Tile | None:
     if not shape.array or shape.depthwise or shape.computed or not several:
         return None
     mode, blocks = hw.array.modes[tile.mode], output_blocks(shape, hw)
-    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
-    rows = weight_rows(shape, mode, hw, (first, last - first), blocks)
+    rows = weight_rows(shape, mode, hw, input_blocks(shape, hw.word_channels, 0, blocks), blocks)
     words = hw.mode_row_words(mode)
     each = hw.buffers.weight.bank_words // words // _PLACES
     if not each or not kept_chunks([each * words] * -(-rows // each), hw.buffers.weight):

@@ -13,16 +13,14 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.canonical.gather_as_conv import convolve
 from opu_fuse.frontend.canonical.joined_heads import size_of
-from opu_fuse.frontend.canonical.pools import before_transpose, reduced_axes
+from opu_fuse.frontend.canonical.pools import reduced_map
 from opu_fuse.frontend.canonical.space_depth_as_conv import is_computed
 from opu_fuse.frontend.editing import (
-    add_constant,
-    insert_after,
     insert_before,
     quant_of,
+    restore_shape,
     rewrite,
     standard_nodes,
-    static_shape,
 )
 from opu_fuse.quant import REWRITE_KEY
 
@@ -40,22 +38,13 @@ def run(model: ir.Model) -> bool:
 
 
 def _reduce(graph: ir.Graph, node: ir.Node) -> bool:
-    x, y = node.inputs[0], node.outputs[0]
-    axes, target = reduced_axes(node), static_shape(y)
-    if x is None or not axes or target is None or len(static_shape(x) or ()) != 4:
+    x, reduced = reduced_map(node) or (None, ())
+    if x is None or reduced != frozenset({1}):
         return False
-    order, x = before_transpose(x)
-    size = static_shape(x)
-    if size is None or size[0] != 1 or 0 in size or {order[axis] for axis in axes} != {1}:
+    if quant_of(x) != quant_of(node.outputs[0]) or not is_computed(x):
         return False
-    rest = [source for axis, source in enumerate(order) if axis not in axes]
-    if rest != sorted(rest) or quant_of(x) != quant_of(y) or not is_computed(x):
-        return False
-    _, channels, rows, columns = size
-    if (1, 1, rows, columns) != target:
-        shape = add_constant(graph, f"{node.name}/shape", np.array(target, np.int64))
-        name = f"{node.name}/result"
-        insert_after(node, y, "Reshape", (shape,), name=name, shape=(1, 1, rows, columns))
+    _, channels, *pixels = size_of(x)
+    restore_shape(graph, node, (1, 1, *pixels))
     while channels > _BLOCK**2:
         x = _quarter(graph, node, x, channels)
         channels = -(-channels // _BLOCK**2)

@@ -194,17 +194,13 @@ def _matmul(
     x = _reshape(graph, node, x, [*rows, width], f"{node.name}/row")
     weight = _transpose(node, w, of_weight, [*contracted, *new_labels], "columns")
     weight = _reshape(graph, node, weight, [width, depth], f"{node.name}/matrix")
-    labels_of_result, y = [*free_labels, *new_labels], node.outputs[0]
-    if labels_of_result != [*result]:
-        perm = {"perm": [labels_of_result.index(n) for n in result]}
-        shape = [sizes[n] for n in labels_of_result]
-        insert_after(node, y, "Transpose", (), perm, name=f"{node.name}/turned", shape=shape)
-        y = node.outputs[0]
+    labels_of_result = [*free_labels, *new_labels]
+    _transpose_after(node, labels_of_result, result)
     if len(new_labels) != 1:
         shape = add_constant(
             graph, f"{node.name}/shape", np.array([sizes[n] for n in labels_of_result])
         )
-        name = f"{node.name}/axes"
+        name, y = f"{node.name}/axes", node.outputs[0]
         insert_after(node, y, "Reshape", (shape,), name=name, shape=[*rows, depth])
     rewrite(node, "MatMul", [x, weight])
 
@@ -232,7 +228,6 @@ def _of_matrices(
         a, b, first, second, rows, columns = b, a, second, first, columns, rows
     batch = [n for n in result if n not in {rows[-1], columns[-1]}]
     orders = [*batch, rows[-1], *summed], [*batch, *summed, columns[-1]]
-    sizes = dict(zip(result, static_shape(node.outputs[0]) or (), strict=True))
     matrices = []
     for value, labels, order in zip((a, b), (first, second), orders, strict=True):
         own = [n for n in order if n in labels]
@@ -240,14 +235,18 @@ def _of_matrices(
         extents = dict(zip(own, static_shape(matrix) or (), strict=True))
         shape = [extents.get(n, 1) for n in order]
         matrices.append(_reshape(graph, node, matrix, shape, f"{node.name}/batch{len(matrices)}"))
-    made = [*batch, rows[-1], columns[-1]]
-    if made != [*result]:
-        perm = {"perm": [made.index(n) for n in result]}
-        shape = [sizes[n] for n in made]
-        name = f"{node.name}/turned"
-        insert_after(node, node.outputs[0], "Transpose", (), perm, name=name, shape=shape)
+    _transpose_after(node, [*batch, rows[-1], columns[-1]], result)
     rewrite(node, "MatMul", matrices)
     return True
+
+
+def _transpose_after(node: ir.Node, made: Sequence[str], result: str) -> None:
+    """Let a Transpose follow where a node will make the axes in another order than the result."""
+    if [*made] != [*result]:
+        sizes = dict(zip(result, static_shape(node.outputs[0]) or (), strict=True))
+        perm, shape = {"perm": [made.index(n) for n in result]}, [sizes[n] for n in made]
+        name = f"{node.name}/turned"
+        insert_after(node, node.outputs[0], "Transpose", (), perm, name=name, shape=shape)
 
 
 def _transpose(

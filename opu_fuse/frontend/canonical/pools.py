@@ -126,6 +126,21 @@ def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
     return True
 
 
+def reduced_map(node: ir.Node) -> tuple[ir.Value, frozenset[int]] | None:
+    """The map (1, c, h, w) that a reduction reads, maybe through a Transpose, and its axes that are
+    reduced; None for others, and where those that remain have another order in the result.
+    """
+    x, axes, target = node.inputs[0], reduced_axes(node), static_shape(node.outputs[0])
+    if x is None or not axes or target is None or len(static_shape(x) or ()) != 4:
+        return None
+    order, x = before_transpose(x)
+    size = static_shape(x)
+    if size is None or size[0] != 1 or 0 in size or x.dtype is not ir.DataType.FLOAT:
+        return None
+    left = [source for axis, source in enumerate(order) if axis not in axes and size[source] > 1]
+    return (x, frozenset(order[axis] for axis in axes)) if left == sorted(left) else None
+
+
 def before_transpose(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
     """Permutation and operand of the Transpose that computes `x`; the identity and `x` if none."""
     node = x.producer()

@@ -13,15 +13,15 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.canonical.pools import before_transpose, reduced_axes
+from opu_fuse.frontend.canonical.joined_heads import size_of
+from opu_fuse.frontend.canonical.pools import reduced_map
 from opu_fuse.frontend.editing import (
     add_constant,
-    insert_after,
     insert_before,
     quant_of,
+    restore_shape,
     rewrite,
     standard_nodes,
-    static_shape,
 )
 from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
 
@@ -38,22 +38,11 @@ def run(model: ir.Model) -> bool:
 
 
 def _sum(graph: ir.Graph, node: ir.Node) -> bool:
-    x, y = node.inputs[0], node.outputs[0]
-    axes, source_shape, target = reduced_axes(node), static_shape(x), static_shape(y)
-    if x is None or not axes or source_shape is None or target is None or x.dtype is not y.dtype:
+    y = node.outputs[0]
+    x, collapsed = reduced_map(node) or (None, frozenset[int]())
+    if x is None or (quant_of(x) is None) != (quant_of(y) is None) or x.dtype is not y.dtype:
         return False
-    if len(source_shape) != 4 or x.dtype is not ir.DataType.FLOAT:
-        return False
-    order, x = before_transpose(x)
-    size = static_shape(x)
-    if size is None or size[0] != 1 or 0 in size:
-        return False
-    collapsed = {order[axis] for axis in axes}
-    remaining_axes = [
-        source for axis, source in enumerate(order) if axis not in axes and size[source] > 1
-    ]
-    if remaining_axes != sorted(remaining_axes) or (quant_of(x) is None) != (quant_of(y) is None):
-        return False
+    size = size_of(x)
     mean, rounded = node.op_type == "ReduceMean", quant_of(y) is not None
     if mean and _CHANNELS not in collapsed:  # `pools` converts it
         return False
@@ -77,9 +66,7 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
         QuantParams(scale=(weight_scale,)) if rounded else None,
     )
     shape = (1, filters[0], *(n // k for n, k in zip(size[2:], kernel, strict=True)))
-    if shape != target:
-        result = add_constant(graph, f"{node.name}/shape", np.array(target, np.int64))
-        insert_after(node, y, "Reshape", (result,), name=f"{node.name}/result", shape=shape)
+    restore_shape(graph, node, shape)
     attributes = {
         "kernel_shape": kernel,
         "strides": [1, 1],
@@ -93,7 +80,7 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     return True
 
 
-def _averages(node: ir.Node, x: ir.Value, size: tuple[int, ...], gone: set[int]) -> ir.Value:
+def _averages(node: ir.Node, x: ir.Value, size: tuple[int, ...], gone: frozenset[int]) -> ir.Value:
     window = [size[axis] if axis in gone else 1 for axis in (2, 3)]
     name = f"{node.name}/averages"
     shape = (*size[:2], *(n // k for n, k in zip(size[2:], window, strict=True)))

@@ -20,15 +20,16 @@ import onnx_ir as ir
 from opu_fuse.frontend.canonical.gather_as_conv import convolve
 from opu_fuse.frontend.canonical.joined_heads import size_of
 from opu_fuse.frontend.canonical.pools import reduced_axes
+from opu_fuse.frontend.canonical.turned_layers import WORD
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
-    insert_after,
     insert_before,
     is_point_convolution,
     is_standard,
     operand,
     quant_of,
+    restore_shape,
     rewrite,
     sole_reader,
     standard_nodes,
@@ -37,8 +38,6 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.quant import REWRITE_KEY
 
 _WHY = "stacked maps as one map of their channels"
-_WORD = 64
-"""Channels of the widest word of the machines that are reckoned with."""
 _KINDS = ("Concat", "Mul", "Add", "Sub", "ReduceSum", "Softmax")
 
 
@@ -56,7 +55,7 @@ def _rewrite(graph: ir.Graph, node: ir.Node) -> bool:
         case "Softmax":
             return _of_two(graph, node, shape)
         case "ReduceSum":
-            return _sum(graph, node, shape)
+            return _sum(graph, node)
         case _:
             return _of_maps(graph, node, shape)
 
@@ -79,21 +78,20 @@ def _of_maps(graph: ir.Graph, node: ir.Node, shape: tuple[int, ...]) -> bool:  #
         return False
     if not joins and len({size[1:3] for size in sizes}) > 1:
         return False  # one branch or channel for all
-    _reshape_after(graph, node, shape, (1, shape[1] * shape[2], *shape[3:]))
+    restore_shape(graph, node, (1, shape[1] * shape[2], *shape[3:]))
     rewrite(node, node.op_type, maps, {"axis": 1} if joins else None)
     node.metadata_props[REWRITE_KEY] = _WHY
     return True
 
 
-def _sum(graph: ir.Graph, node: ir.Node, shape: tuple[int, ...]) -> bool:  # Case 2
+def _sum(graph: ir.Graph, node: ir.Node) -> bool:  # Case 2
     x = _map(node.inputs[0])
     if x is None or reduced_axes(node) != frozenset({1}):
         return False
     _, branches, channels, *size = size_of(node.inputs[0])
     whole = (1, channels, *size)
-    if shape != whole:
-        _reshape_after(graph, node, shape, whole)
-    if channels % _WORD:
+    restore_shape(graph, node, whole)
+    if channels % WORD:
         ones = np.tile(np.eye(channels, dtype=np.int8), branches)
         convolve(graph, node, "Conv", x, ones[:, :, None, None], 1)
     else:
@@ -128,7 +126,7 @@ def _of_two(graph: ir.Graph, node: ir.Node, shape: tuple[int, ...]) -> bool:  # 
         return False
     if size_of(source)[0] != 1 or not _subtract(graph, layer):
         return False
-    _reshape_after(graph, node, shape, size_of(source))
+    restore_shape(graph, node, size_of(source))
     rewrite(node, "Sigmoid", [source])
     node.metadata_props[REWRITE_KEY] = "a softmax of two branches as a function of their difference"
     return True
@@ -149,11 +147,3 @@ def _subtract(graph: ir.Graph, layer: ir.Node) -> bool:
             layer.replace_input_with(index, value)
     layer.metadata_props[REWRITE_KEY] = "the difference of two branches instead of both"
     return True
-
-
-def _reshape_after(
-    graph: ir.Graph, node: ir.Node, shape: tuple[int, ...], whole: tuple[int, ...]
-) -> None:
-    """Let a Reshape to the old shape of a result follow, which becomes a map."""
-    back = add_constant(graph, f"{node.name}/stack", np.array(shape, np.int64))
-    insert_after(node, node.outputs[0], "Reshape", (back,), name=f"{node.name}/maps", shape=whole)

@@ -35,7 +35,7 @@ from opu_fuse.model.known_values import slice_ranges
 from opu_fuse.model.products import TURNED_LAYER
 from opu_fuse.quant import EQUALISED_KEY, NORMS_KEY
 
-_WORD, _GROUP = 64, 16
+WORD, _GROUP = 64, 16
 """Channels of a word and pixels of a weight row of the machines that are reckoned with."""
 _LEAST = 0.5
 """Share of the multiplications of turns that turned layers have to save."""
@@ -95,8 +95,8 @@ def turned_heads(
 
 def _gains(count: int, summed: int, pixels: int) -> bool:
     """Whether a turned layer multiplies less often than a layer and the turn of its result."""
-    words = _padded(summed, _WORD), _padded(pixels, _GROUP)
-    turn = count * words[1] * _WORD
+    words = _padded(summed, WORD), _padded(pixels, _GROUP)
+    turn = count * words[1] * WORD
     fits = words[0] * words[1] <= _MOST_BYTES
     return fits and count * (pixels * summed - words[0] * words[1]) + turn >= _LEAST * turn
 

@@ -52,9 +52,12 @@ def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     graph, changed = model.graph, False
     for node in standard_nodes(graph, "Add") if rolls(graph) else ():
-        for x, moved in (tuple(node.inputs), tuple(reversed(node.inputs))):
-            branch = None if x is None or moved is None else _branch(node, x, moved)
-            if branch is not None and x is not None and moved is not None:
+        first, second = node.inputs
+        assert first is not None
+        assert second is not None
+        for x, moved in ((first, second), (second, first)):
+            branch = _branch(node, x, moved)
+            if branch is not None:
                 _reorder(graph, node, x, moved, branch)
                 changed = True
                 break
