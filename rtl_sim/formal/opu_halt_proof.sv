@@ -132,6 +132,7 @@ module opu_halt_proof
       if (waits_q) assert (bus_valid || !busy);
       // What makes that inductive.
       assert (halt == (u_control.state_q != 2'd2));  // RUN
+      assert (u_arbiter.some_q == (u_arbiter.open_q != '0) && u_arbiter.room_q == (32'(u_arbiter.open_q) != OUTSTANDING));
       if (busy && u_control.abort_q) assert (!engine_rst_n);
       if (drains_q && busy) begin
         assert (halt && code != ERR_NONE);

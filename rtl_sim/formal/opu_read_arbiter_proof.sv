@@ -86,6 +86,7 @@ module opu_read_arbiter_proof #(
       assert (r_valid == ((bus_r_valid_i && !quiet) ? 2'b01 << bus_r_id_i : 2'b00));
       if (reset_q) assert (quiet && !bus_valid);
       assert (32'(dut.open_q) == open_q + 32'(bus_valid));
+      assert (dut.some_q == (dut.open_q != '0) && dut.room_q == (32'(dut.open_q) != OUTSTANDING));
     end
   end
 

@@ -43,13 +43,14 @@ module opu_read_arbiter #(
   logic [ADDRESS_BITS-1:0] addr_q;
   logic [7:0] len_q;
   logic [COUNT_BITS-1:0] open_q;
+  logic room_q, some_q;  // what open_q says of OUTSTANDING and 0: the paths through the engines begin here
 
   logic free, pick, take, expected, finish;
-  assign free = (!valid_q || bus_ar_ready_i) && open_q != COUNT_BITS'(OUTSTANDING);
+  assign free = (!valid_q || bus_ar_ready_i) && room_q;
   assign pick = !ar_valid_i[0];
   assign ar_ready_o = free ? {pick, 1'b1} : 2'b00;
   assign take = (ar_valid_i & ar_ready_o) != '0;
-  assign expected = bus_r_valid_i && open_q != '0;
+  assign expected = bus_r_valid_i && some_q;
   assign finish = expected && bus_r_last_i;
   assign r_valid_o = expected ? {bus_r_id_i, !bus_r_id_i} : 2'b00;
 
@@ -60,6 +61,8 @@ module opu_read_arbiter #(
       addr_q <= '0;
       len_q <= '0;
       open_q <= '0;
+      room_q <= 1'b1;
+      some_q <= 1'b0;
     end else begin
       if (take) begin
         valid_q <= 1'b1;
@@ -70,6 +73,8 @@ module opu_read_arbiter #(
         valid_q <= 1'b0;
       end
       open_q <= open_q + COUNT_BITS'(take) - COUNT_BITS'(finish);
+      room_q <= finish || (take ? open_q != COUNT_BITS'(OUTSTANDING - 1) : room_q);
+      some_q <= take || (some_q && !(finish && open_q == COUNT_BITS'(1)));
     end
   end
 
@@ -77,8 +82,9 @@ module opu_read_arbiter #(
   assign bus_ar_id_o = id_q;
   assign bus_ar_addr_o = addr_q;
   assign bus_ar_len_o = len_q;
-  assign quiet_o = open_q == '0;
+  assign quiet_o = !some_q;
 
+  `OPU_ASSERT(FlagsAreTheCount, room_q == (open_q != COUNT_BITS'(OUTSTANDING)) && some_q == (open_q != '0))
   `OPU_STABLE(AddressStable, bus_ar_valid_o, bus_ar_ready_i, {bus_ar_id_o, bus_ar_addr_o, bus_ar_len_o})
 
 endmodule

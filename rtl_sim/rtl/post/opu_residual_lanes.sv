@@ -88,15 +88,18 @@ module opu_residual_lanes
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   logic [SHIFT_BITS-1:0] shift_q;
   logic [SHIFT_COPIES-1:0][SHIFT_BITS-1:0] shifts;
-  logic signed [16:0] a_factor_q, b_factor_q;
+  // Factors have a register more: the first is next to the negation, the second is inside the multiplier of every lane.
+  logic signed [16:0] a_signed_q, b_signed_q, a_factor_q, b_factor_q;
   logic [3:0] a_log2_q, b_log2_q;
   logic signed [7:0] a_zero_q, b_zero_q, y_zero_q;
   logic multiplies_q, maximum_q;
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin
     shift_q <= (32'(shift) >= RANGE) ? '1 : SHIFT_BITS'(shift);
-    a_factor_q <= a_factor;
-    b_factor_q <= b_factor;
+    a_signed_q <= a_factor;
+    b_signed_q <= b_factor;
+    a_factor_q <= a_signed_q;
+    b_factor_q <= b_signed_q;
     a_log2_q <= log2_of(a_mult);
     b_log2_q <= log2_of(b_mult);
     a_zero_q <= a_zero;
