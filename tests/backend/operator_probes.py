@@ -49,7 +49,7 @@ PROBES: tuple[Probe, ...] = (
     ),
     Probe(  # onnx infers no type of its result
         "GroupNormalization",
-        "of one group of all channels, constant scale and bias",
+        "of one map, constant scale and bias",
         "n = GroupNormalization <num_groups = 1> (a, k, k1) c = Cast <to = 1> (n) "
         "s = Constant <value_ints = [1, 8, 8, 8]> () b = Reshape (c, s)",
         inputs="float[8] k, float[8] k1",
@@ -180,6 +180,27 @@ PROBES: tuple[Probe, ...] = (
         inputs="float[1,64,64] s, float[64,64] w4, float[64,64] w5, float[64,64] w6, "
         "float[64,8] w7",
         others=("conv",) * 4,
+    ),
+    Probe(
+        "Attention",
+        "tokens or heads of known size; no cache, window or scores as a result",
+        "h = MatMul (s, w4) q = MatMul (h, w5) k0 = MatMul (h, w6) "
+        "p = Attention <q_num_heads = 1, kv_num_heads = 1, is_causal = 1> (q, k0, h) "
+        "y = MatMul (p, w7)",
+        inputs="float[1,64,64] s, float[64,64] w4, float[64,64] w5, float[64,64] w6, "
+        "float[64,8] w7",
+        others=("conv",) * 4,
+        opset=23,
+    ),
+    Probe(
+        "RotaryEmbedding",
+        "constant positions, before products of heads",
+        "h = MatMul (s, w4) q = MatMul (h, w5) "
+        "r = RotaryEmbedding <num_heads = 1> (q, w6, w8) y = MatMul (r, w7)",
+        inputs="float[1,64,64] s, float[64,64] w4, float[64,64] w5, float[1,64,32] w6, "
+        "float[1,64,32] w8, float[64,8] w7",
+        others=("conv",) * 3,
+        opset=23,
     ),
     Probe(
         "Einsum",

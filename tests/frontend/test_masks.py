@@ -127,6 +127,36 @@ def test_a_mask_of_minus_infinity_that_scores_are_added_to_is_finite(rng: np.ran
     assert np.isfinite(np.asarray(session(ir.to_proto(loaded)).run(["p"], inputs)[0])).all()
 
 
+def test_what_touches_minus_infinity_stays_in_floats_with_a_warning(rng: np.random.Generator):
+    """A sum of masks with a guard of tokens that see none, as the body of `Attention` has it."""
+    text = """g (float[1,5,8] x, bool[1,5,5] seen) => (float[1,5,8] y) <float zero = {0.0}> {
+      q = MatMul(x, wq)  kt = Transpose<perm=[0,2,1]>(x)  s = MatMul(q, kt)
+      w = Where(seen, zero, low)  m = Add(w, causal)  t = Add(s, m)  p = Softmax<axis=-1>(t)
+      most = ReduceMax<axes=[-1]>(m)  none = Equal(most, low)  safe = Where(none, zero, p)
+      y = MatMul(safe, x) }"""
+    low = np.array([-np.inf], np.float32)
+    causal = np.where(np.tril(np.ones((5, 5), bool)), np.float32(0), low)
+    weights = rng.normal(size=(8, 8)).astype(np.float32)
+    model = parse(text, low=low, causal=causal, wq=weights)
+    data = {
+        "x": rng.normal(size=(4, 1, 5, 8)).astype(np.float32),
+        "seen": rng.random((4, 1, 5, 5)) < 0.5,
+    }
+    prepared = prepare(model, calibration=data, norms=("Softmax",))
+    (warning,) = (text for text in prepared.warnings if "minus infinity" in text)
+    assert warning.startswith("tensor 'm' and ")
+    assert warning.endswith("let masks hold a finite number, -10000 for example")
+    assert prepared.qdq is not None
+    exact, rounded = (
+        np.stack(
+            [np.asarray(runs.run(["y"], {n: a[i] for n, a in data.items()})[0]) for i in range(4)]
+        )
+        for runs in map(session, (model, prepared.qdq))
+    )
+    noise = np.square(rounded - exact).sum() / np.square(exact).sum()
+    assert 10 * np.log10(noise) < -20.0
+
+
 def test_a_wide_range_without_a_gap_is_no_mask(rng: np.random.Generator):
     model = ir.from_proto(parse("g (float[1,9] s) => (float[1,9] p) { p = Softmax<axis=-1>(s) }"))
     for values in (rng.normal(0.0, 40.0, 999), np.linspace(-200.0, 0.0, 99), np.zeros(9)):

@@ -9,6 +9,9 @@
    holds. Computed masks are bounded when they are calibrated (`quantization/masks.py`).
 3. PyTorch writes 0 for a softmax that is NaN, since a token sees no other: Where(IsNaN(p), 0, p) is
    p here.
+4. `Attention` becomes a product with 1 for tokens that see another and 0 for the others, which is
+   the largest of a mask's truth values (`decompose/attention.py`). If the mask is the same for all
+   tokens, the product is left out: then either all see another, or the sequence is empty.
 
 Minus infinity of computed masks becomes the lowest finite number, so such a token gets equal shares
 instead of NaN or 0.
@@ -30,9 +33,12 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.qdq import is_dequantize
+from opu_fuse.model.operator_sets import ELEMENT_WISE, TRUTHS
 
 LOWEST = -1e30
 """Scores are far from the 2**76 that would change a sum with it."""
+_MOST_LINKS = 12
+"""Operators that a mask is traced back through, one after another."""
 FAR = -(2.0**14)
 """exp(FAR) is 0, and so it is times exp(the range of any scores of use)."""
 
@@ -51,6 +57,10 @@ def recognise(model: ir.Model) -> bool:
             changed = True
         else:
             changed |= _as_sum(graph, node)
+    for node in standard_nodes(graph, "Mul"):
+        if _is_of_one_mask(node):
+            rewrite(node, "Identity", node.inputs[:1])
+            changed = True
     for node in standard_nodes(graph, "Add"):
         if softmaxes := _softmaxes_of(node):
             changed |= _bounded(graph, node, softmaxes)
@@ -156,6 +166,42 @@ def _guarded(node: ir.Node) -> ir.Value | None:
     is_zero = data is not None and data.size == 1 and not data.any()
     of_it = is_standard(test, "IsNaN") and test.inputs[0] is softmax
     return softmax if of_it and is_zero else None
+
+
+def _is_of_one_mask(node: ir.Node) -> bool:
+    """Case 4."""
+    factor = operand(node, 1)
+    while (before := factor.producer() if factor is not None else None) is not None:
+        if not is_standard(before, "Expand", "Reshape"):
+            break
+        factor = operand(before, 0)
+    if before is None or not is_standard(before, "ReduceMax"):
+        return False
+    truth = operand(before, 0)
+    cast = truth.producer() if truth is not None else None
+    if cast is None or not is_standard(cast, "Cast"):
+        return False
+    mask = operand(cast, 0)
+    of_truth = mask is not None and mask.dtype == ir.DataType.BOOL
+    return of_truth and _is_same_for_queries(mask, _MOST_LINKS)
+
+
+def _is_same_for_queries(mask: ir.Value | None, most: int) -> bool:
+    """Whether a mask (..., n, m) is the same for all n, as far as operators of elements tell."""
+    shape, known = static_shape(mask), constant(mask)
+    if mask is None or shape is None:
+        return False
+    if len(shape) < 2 or shape[-2] == 1:
+        return True
+    if known is not None:
+        return bool((known == known[..., :1, :]).all())
+    node = mask.producer()
+    if node is None or not most:
+        return False
+    if not is_standard(node, "Expand", "Cast", "IsInf", "Where", *ELEMENT_WISE, *TRUTHS):
+        return False
+    read = node.inputs[:1] if is_standard(node, "Expand") else node.inputs
+    return all(_is_same_for_queries(value, most - 1) for value in read)
 
 
 def _is_lowest(value: ir.Value | None) -> bool:

@@ -33,7 +33,7 @@ Sizes = Mapping[str, tuple[int, ...]]
 class Range(Struct, frozen=True, kw_only=True):
     """Observed values of a tensor.
 
-    low, high: extremes over all samples.
+    low, high: extremes over all samples; NaN if a value is.
     samples: float32 vector, a regular subset of the values.
     means, largest_of: mean and largest magnitude per channel (axis 1), if requested.
     """
@@ -48,6 +48,10 @@ class Range(Struct, frozen=True, kw_only=True):
     def largest(self) -> float:
         return max(abs(self.low), abs(self.high))
 
+    @property
+    def is_finite(self) -> bool:
+        return bool(np.isfinite(self.low))
+
 
 def measure(
     model: ir.Model,
@@ -61,7 +65,10 @@ def measure(
     sizes = {value.name or "": static_shape(value) or () for value in values}
     seconds = calibration_seconds(model, len(samples))
     channels = sizes if by_channel else ()
-    return collect(proto, sizes, samples, weights, by_channel=channels, seconds=seconds)
+    ranges = collect(proto, sizes, samples, weights, by_channel=channels, seconds=seconds)
+    for name in (name for name, r in ranges.items() if not r.is_finite):
+        raise not_finite(name)
+    return ranges
 
 
 def collect(
@@ -80,8 +87,9 @@ def collect(
     by_channel: tensors that are observed per channel, too.
     seconds: time limit for ONNX Runtime.
 
-    Raises ModelError, naming the tensor, if the float model computes NaN, infinity or another
-    shape; and with ONNX Runtime's message if it cannot run the model.
+    A tensor with NaN, or with minus infinity among finite numbers as masks have it, is not
+    `is_finite`. Raises ModelError, naming the tensor, if the float model computes other infinities
+    or another shape; and with ONNX Runtime's message if it cannot run the model.
     """
     share = max(VALUES_PER_TENSOR // max(len(samples), 1), 64)
     counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
@@ -144,7 +152,8 @@ def _measure(
         for name, shape in tensors.items():
             array = np.asarray(arrays[name])
             low, high = _extremes(name, array, shape)
-            lows[name], highs[name] = min(lows[name], low), max(highs[name], high)
+            lows[name] = float(np.minimum(lows[name], low))  # of NaN, too
+            highs[name] = max(highs[name], high)
             flat = array.reshape(-1)[:: _step(array.size, share)]
             parts[name][index * len(flat) : (index + 1) * len(flat)] = flat
             if name in channels:
@@ -172,13 +181,18 @@ def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[flo
             "let the exporter infer shapes again",
         )
     low, high = float(array.min()), float(array.max())
-    if not np.isfinite(low) or not np.isfinite(high):
-        raise ModelError(
-            f"tensor {name!r}",
-            "the float model computes NaN or infinity for it",
-            "check the weights, or calibrate with inputs that the network is for",
-        )
+    if np.isinf(high):
+        raise not_finite(name)
     return low, high
+
+
+def not_finite(name: str) -> ModelError:
+    """The message for a tensor that no scale holds."""
+    return ModelError(
+        f"tensor {name!r}",
+        "the float model computes NaN or infinity for it",
+        "check the weights, or calibrate with inputs that the network is for",
+    )
 
 
 def _shared(count: int) -> np.ndarray:

@@ -3,18 +3,20 @@
 Attention adds a mask to its scores: 0 where a token counts, and -3.4e38, -10000 or -100 where it
 does not. Any number that is far enough below the scores gives the same softmax, since int8
 saturates. So what is masked is taken as MARGIN below the mean score. A mask's own scale covers
-several times the range of the scores, so that the sum saturates.
+several times the range of the scores, so that the sum saturates. Where a mask is minus infinity
+and the importer has not replaced it (`importing/recognise_masks.py`), the host adds it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import is_standard
-from opu_fuse.frontend.quantization.activation_ranges import Range
+from opu_fuse.frontend.quantization.activation_ranges import Range, not_finite
 from opu_fuse.model.operator_sets import PERMUTES, UNMOVED
+from opu_fuse.quant import FLOAT_KEY, INFINITE
 
 MARGIN = 8.0
 """exp(-8) is a twelfth of the step of a softmax result with scale 1/256."""
@@ -36,6 +38,27 @@ def without_masks(graph: ir.Graph, ranges: Mapping[str, Range]) -> dict[str, Ran
     reach = max((ranges[n].high - low for n, low in scores.items()), default=0.0)
     lows = {name: scores.get(name, -_TIMES * reach) for name in found}
     return {n: _raised(r, lows[n]) if n in lows else r for n, r in ranges.items()}
+
+
+def leave_infinite(values: Sequence[ir.Value], ranges: Mapping[str, Range]) -> str:
+    """Mark what reads or writes these values to remain in floats. Returns the warning.
+
+    values: not finite, in graph order. Raises ModelError if one is NaN and not the result of an
+    operator that reads another: then the mask is not the cause.
+    """
+    marked: set[ir.Node | None] = set()
+    for value in values:
+        name, producer = value.name or "", value.producer()
+        if np.isnan(ranges[name].low) and producer not in marked:
+            raise not_finite(name)
+        marked |= {producer, *value.consumers()}
+    for node in filter(None, marked):
+        node.metadata_props[FLOAT_KEY] = INFINITE
+    more = f" and {len(values) - 1} more" if len(values) > 1 else ""
+    return (
+        f"tensor {values[0].name!r}{more}: the float model computes minus infinity, so the host"
+        " runs the operators around it; let masks hold a finite number, -10000 for example"
+    )
 
 
 def _read_by_softmax(graph: ir.Graph) -> dict[str, bool]:

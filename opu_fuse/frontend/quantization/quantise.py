@@ -42,7 +42,7 @@ from opu_fuse.frontend.quantization.choose_scales import (
     weight_scales,
 )
 from opu_fuse.frontend.quantization.lost_operands import lost_operands
-from opu_fuse.frontend.quantization.masks import without_masks
+from opu_fuse.frontend.quantization.masks import leave_infinite, without_masks
 from opu_fuse.frontend.unrounded import needless, separate, split_inputs, unround
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
@@ -114,6 +114,14 @@ def quantise_with(
     ranges = collect(
         proto, sizes, calibration_samples, weights, by_channel=by_channel, seconds=seconds
     )
+    infinite = [v for v in values if not ranges[v.name or ""].is_finite]
+    if infinite:  # once more, without what touches them
+        warning = leave_infinite(infinite, ranges)
+        separate_unrounded(model, quantised=True)
+        qdq, warnings = quantise_with(
+            model, calibration, scales=scales, method=method, bias_correction=bias_correction
+        )
+        return qdq, (*warnings, warning)
     ranges = without_masks(model.graph, ranges)
     quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     warnings = (*warnings, *lost_operands(nodes, ranges, quants))

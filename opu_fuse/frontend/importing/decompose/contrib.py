@@ -1,4 +1,5 @@
-"""Decomposes ONNX Runtime's contrib operators (com.microsoft) into standard operators.
+"""Decomposes ONNX Runtime's contrib operators (com.microsoft) into standard operators, and those of
+the standard that consist of others.
 
 The optimiser of ONNX Runtime writes them into the models that it saves from level "extended" on: a
 convolution with its activation becomes a FusedConv, x · sigmoid(x) a QuickGelu. No machine supports
@@ -11,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import attributes_of, constant, operand, set_attributes
-from opu_fuse.frontend.importing.decompose import fused, gelus, normalisations
+from opu_fuse.frontend.importing.decompose import attention, fused, gelus, normalisations, rotary
 from opu_fuse.frontend.importing.decompose.replacement import Replacement, has_kinds, is_read
 from opu_fuse.model.opsets import STANDARD
 
@@ -39,16 +40,23 @@ def decompose_contrib(model: ir.Model) -> bool:
     Shapes and names have to be inferred again afterwards. An operator that needs the unknown rank
     of an operand is left for the next call.
     """
-    changed = False
-    candidates = [n for n in model.graph if n.domain == DOMAIN and _is_whole(n)]
+    changed, shared = False, {}
+    candidates = [n for n in model.graph if _is_whole(n)]
     single = _only_float_type(model) if candidates else None
     for node in candidates:
         known = [v.dtype for v in node.inputs if v is not None and v.dtype in _FLOATS]
         dtype = known[0] if known else single
         if dtype is not None:
             opset = max(model.opset_imports.get(domain, 0) for domain in STANDARD)
-            changed |= MEANINGS[node.op_type](Replacement(node, dtype=dtype, opset=opset))
+            made = Replacement(node, dtype=dtype, opset=opset, shared=shared)
+            changed |= _meanings(node)[node.op_type](made)
     return changed
+
+
+def _meanings(node: ir.Node) -> Mapping[str, "Meaning"]:
+    if node.domain in STANDARD:
+        return OF_STANDARD
+    return MEANINGS if node.domain == DOMAIN else {}
 
 
 def _is_whole(node: ir.Node) -> bool:
@@ -56,7 +64,7 @@ def _is_whole(node: ir.Node) -> bool:
 
     Any other node is left to ONNX Runtime, which reports the error.
     """
-    if node.op_type not in MEANINGS or not has_kinds(node, _KINDS):
+    if node.op_type not in _meanings(node) or not has_kinds(node, _KINDS):
         return False
     needed = [operand(node, i) for i in range(_NEEDED.get(node.op_type, 1))]
     return all(value is not None for value in needed)
@@ -128,11 +136,13 @@ def _grid_sample(s: Replacement) -> bool:
 Meaning = Callable[[Replacement], bool]
 """Replaces a node. Returns False if it cannot, or cannot yet."""
 MEANINGS: Mapping[str, Meaning] = {
+    "Attention": attention.packed_attention,
     "BiasAdd": _bias_add,
     "BiasDropout": _bias_dropout,
     "BiasGelu": gelus.bias_gelu,
     "BiasSplitGelu": gelus.bias_split_gelu,
     "BitmaskDropout": _bitmask_dropout,
+    "EmbedLayerNormalization": normalisations.embed_layer_normalization,
     "ExpandDims": _expand_dims,
     "FastGelu": gelus.fast_gelu,
     "FusedConv": fused.fused_conv,
@@ -142,7 +152,9 @@ MEANINGS: Mapping[str, Meaning] = {
     "GatherND": _same("GatherND"),
     "Gelu": gelus.gelu,
     "GridSample": _grid_sample,
+    "MultiHeadAttention": attention.multi_head_attention,
     "QuickGelu": gelus.quick_gelu,
+    "RotaryEmbedding": rotary.rotary_embedding,
     "SampleOp": _same("Identity"),
     "SimplifiedLayerNormalization": normalisations.simplified_layer_normalization,
     "SkipLayerNormalization": normalisations.skip_layer_normalization,
@@ -150,13 +162,21 @@ MEANINGS: Mapping[str, Meaning] = {
     "TransposeMatMul": fused.fused_matmul,
     "Trilu": _same("Trilu"),
 }
-"""Attention, block-quantised matrix products and the like are not decomposed (too large)."""
+"""Block-quantised matrix products, attention with caches and the like are not decomposed."""
+OF_STANDARD: Mapping[str, Meaning] = {
+    "Attention": attention.attention,
+    "RotaryEmbedding": rotary.rotary_embedding,
+}
+"""The same for operators of the standard that consist of others."""
 _NEEDED: Mapping[str, int] = {
     "BiasAdd": 3,
+    "MultiHeadAttention": 3,
+    "RotaryEmbedding": 3,
     "SkipLayerNormalization": 3,
     "SkipSimplifiedLayerNormalization": 3,
     **dict.fromkeys(
         (
+            "Attention",
             *("BiasDropout", "BiasGelu", "BiasSplitGelu", "ExpandDims", "FusedConv", "FusedGemm"),
             *("FusedMatMul", "FusedMatMulActivation", "GatherND", "GridSample"),
             *("SimplifiedLayerNormalization", "TransposeMatMul"),

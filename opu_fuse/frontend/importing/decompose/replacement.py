@@ -25,12 +25,19 @@ class Replacement:
     """Builder of the nodes that replace one node. They are inserted before it, in order.
 
     dtype: element type of the operator's arithmetic. opset: standard opset of the model.
+    shared: what replacements of later nodes may use, by a key of its decomposition.
     """
 
     def __init__(
-        self, node: ir.Node, *, dtype: ir.DataType = ir.DataType.FLOAT, opset: int = 0
+        self,
+        node: ir.Node,
+        *,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        opset: int = 0,
+        shared: dict[Any, Any] | None = None,
     ) -> None:
         assert isinstance(node.graph, ir.Graph)
+        self.shared = {} if shared is None else shared
         self.node, self.graph, self.dtype, self.opset = node, node.graph, dtype, opset
         self._counts: Counter[str] = Counter()
         self._made: set[ir.Node | None] = set()

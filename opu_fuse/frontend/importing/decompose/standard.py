@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from opu_fuse.frontend.importing.decompose.contrib import decompose_contrib
+from opu_fuse.frontend.importing.decompose.contrib import OF_STANDARD, decompose_contrib
 from opu_fuse.frontend.importing.decompose.control_flow import unroll_control_flow
 from opu_fuse.frontend.importing.decompose.qonnx import convert_qonnx
 from opu_fuse.frontend.importing.decompose.sequences import unroll_sequences
@@ -10,7 +10,7 @@ from opu_fuse.frontend.importing.qoperator import convert_to_qdq, has_integer_op
 from opu_fuse.model.operator_sets import BODIES, READS_SEQUENCES
 from opu_fuse.model.opsets import STANDARD
 
-_OF_THE_STANDARD = BODIES | READS_SEQUENCES
+_OF_THE_STANDARD = BODIES | READS_SEQUENCES | OF_STANDARD.keys()
 
 
 def needs_decomposition(model: ir.Model) -> bool:
