@@ -19,6 +19,9 @@ from msgspec import Struct
 
 from opu_fuse.fixedpoint import clamp8, rne_shift
 
+BY_ROWS = "by_rows"
+"""Attribute of a GroupNorm whose groups are the rows of a map."""
+
 EXP_BITS = 23
 """Fraction of an exponential. A sum of n of them is right to n/2**24, so a result at 2**-8 is
 within one step up to n = 32,000; 15 bits would do up to n = 128."""

@@ -8,6 +8,7 @@ way.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from opu_fuse.model.rolls import ROLL
 from opu_fuse.options import STAGES, ModelOptions, Options, keywords_of
 from opu_fuse.passes import EVERY, pass_context, require_ran
 from opu_fuse.program import Program
+from opu_fuse.schedule.aligned_copies import fuse_with_aligned_copies
 from opu_fuse.schedule.choice_names import FusedStackChoice
 from opu_fuse.schedule.co_scheduled_norms import with_co_scheduled_norms
 from opu_fuse.schedule.insert_copies import Fused, name_copies, needed_copies, tile_with_copies
@@ -54,7 +56,7 @@ from opu_fuse.schedule.large_max_pools import fuse_with_split_pools
 from opu_fuse.schedule.misfits import Misfit
 from opu_fuse.schedule.packed_copies import fuse_with_packed_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tile_choice import TileCache, Tiling, misfits_by_structure
+from opu_fuse.schedule.tile_choice import Tiling, misfits_by_structure
 from opu_fuse.schedule.timed_tiles import with_tiles_for_slow_memory
 from opu_fuse.schedule.two_results import with_two_results
 
@@ -261,20 +263,21 @@ def partition_model(
         norms=norms_of(hw),
     )
     dfg = _graph(prepared, hw)
-    tiles: TileCache = {}
-    dfg, fused, _ = fuse_with_split_pools(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
+    fuse = partial(_fused, hw=hw, strategy=strategy)
+    aligned = partial(fuse_with_aligned_copies, hw=hw, fuse=fuse)
+    dfg, fused, _ = fuse_with_split_pools(dfg, hw, aligned)
     if fused.legal:
         fused = name_copies(dfg, fused, needed_copies(dfg, fused, hw))
     return dfg, replace(fused, rewrites={**prepared.rewrites, **fused.rewrites})
 
 
-def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> Fused[None]:
+def _fused(dfg: Dfg, hw: HwSpec, strategy: str) -> Fused[None]:
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     while True:
         fused = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
         if not (fused.legal and hw.build) or strategy == StrategyName.GREEDY:
             break
-        misfits = misfits_by_structure(dfg, fused, hw, tiles)
+        misfits = misfits_by_structure(dfg, fused, hw)
         if not _newly_forbidden(misfits, forbidden):
             break
     return Fused(dfg, fused, None)
@@ -347,20 +350,20 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fused
     """Partition, add copies, tile, and fuse again without the groups that fit nowhere. images: of a
     batch. Raises PartitionError for an illegal partition.
     """
-    tiles: TileCache = {}
 
     def fuse(graph: Dfg) -> Fused[Tiling]:
         forbidden: dict[tuple[int, ...], DoesNotFit] = {}
         while True:
             fused = fuse_partition(graph, hw, strategy=strategy, forbid=forbidden)
             require_legal(graph, fused)
-            fitted = tile_with_copies(graph, fused, hw, tiles, images)
+            fitted = tile_with_copies(graph, fused, hw, images)
             if isinstance(fitted, Fused):
                 return fitted
             _forbid(fitted, forbidden)
 
+    aligned = partial(fuse_with_aligned_copies, hw=hw, fuse=fuse)
     dfg, partition, tiling = fuse_with_split_pools(
-        dfg, hw, lambda graph: fuse_with_packed_copies(graph, hw, fuse)
+        dfg, hw, lambda graph: fuse_with_packed_copies(graph, hw, aligned)
     )
     tiling = with_tiles_for_slow_memory(tiling, hw)
     tiling = with_co_scheduled_norms(dfg, partition, tiling, hw)

@@ -20,9 +20,10 @@ UINT8_SHIFT = 128
 LEAST = 1e-30
 """Tensors with a narrower range are zero in any scale."""
 FLOAT_KEY = "opu_fuse.float"
-"""Key in `Node.metadata_props` of nodes that remain in floating point: the user ASKED for it, or
-it is NEEDLESS to round them, since they only move what nothing quantised computes or reads."""
-ASKED, NEEDLESS = "asked", "needless"
+"""Key in `Node.metadata_props` of nodes that remain in floating point: the user ASKED for it, they
+read or write minus infinity (INFINITE), which no scale has, or it is NEEDLESS to round them, since
+they only move what nothing quantised computes or reads."""
+ASKED, INFINITE, NEEDLESS = "asked", "infinite", "needless"
 REWRITE_KEY = "opu_fuse.rewrite"
 """Key in `Node.metadata_props`: what a rewrite for fusing replaced, and why."""
 CHOICE_KEY = "opu_fuse.choice"

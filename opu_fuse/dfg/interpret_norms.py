@@ -7,7 +7,7 @@ import numpy as np
 from opu_fuse import normalisation
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import quant_of, settings
-from opu_fuse.normalisation import OutputScale
+from opu_fuse.normalisation import BY_ROWS, OutputScale
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.base import Stage
 from opu_fuse.units.norm import epsilon_of
@@ -27,11 +27,11 @@ def softmax(
 def layer_norm(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
 ) -> np.ndarray:
-    """A LayerNorm or RMSNorm of the channels of each pixel, or a GroupNorm of each map."""
+    """A LayerNorm or RMSNorm of the channels of each pixel, or a GroupNorm of each map or row."""
     own = settings(dfg, node.index, Stage.NORM, numeric)
     zero, epsilon = own.passes[0]["norm_zero"], epsilon_of(own.passes[0])
     rows = np.moveaxis(values[node.operands[0]], 1, -1).astype(np.int64)
-    axes = (1, 2, 3) if node.op == "group_norm" else -1
+    axes = (2, 3) if BY_ROWS in node.attrs else (1, 2, 3) if node.op == "group_norm" else -1
     squares = ((rows - zero) ** 2).sum(axes, keepdims=True)
     count = rows.size // squares.size
     if node.op == "rms_norm":

@@ -12,7 +12,7 @@ from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.qdq_pairs import type_of_zero
-from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
+from opu_fuse.quant import ASKED, FLOAT_KEY, INFINITE, META_KEY, NEEDLESS, QuantParams
 from opu_fuse.units import REAL_CONSTANTS
 
 _FORMS = {Kind.CONST: "int8 or uint8, with one scale or one for each output channel,"}
@@ -80,6 +80,8 @@ def left_float(node: Node) -> str | None:
     marks = {n.metadata_props.get(FLOAT_KEY) for n in (node.ir_node, *node.body) if n} - {None}
     if NEEDLESS in marks:
         return f"{node.name} only moves values that nothing quantised computes or reads"
+    if INFINITE in marks:
+        return f"{node.name} reads or writes minus infinity, which int8 has not"
     return f"{node.name} remains in floats, as asked" if marks else None
 
 

@@ -8,8 +8,9 @@ interleaves groups of channels, a Gather or Slice of channels, a Pad by channels
 inserted. A *permutation* exchanges pixels of a map: a Reshape that views them in further axes, a
 Transpose of these, a Reshape to the rows and columns of the result; rolls before and after it
 belong to it where the machine runs them (`rolls.py`). A *norm* is a normalisation of
-the last axis between two Transposes, so that its operand and result have channels first, or a
-division by the first channel (`divisions.py`); the host runs it. The quantiser rounds only the
+the last axis between two Transposes, so that its operand and result have channels first, or of the
+last two, so that they have rows first, or a division by the first channel (`divisions.py`); the
+host runs it. The quantiser rounds only the
 results of tables, shuffles and permutations. Each composite is one node of the data-flow graph.
 
 Operators that other modules compute are no table by themselves: Relu, Clip, LeakyRelu with a slope
@@ -34,6 +35,8 @@ from opu_fuse.model.rolls import nodes_of, read_only_by, rolls, rolls_before, su
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE, PERMUTE = "table", "shuffle", "permute"
+ROWS_FIRST = (0, 2, 1, 3)
+"""Permutation before and after a norm of the channels and pixels of each row."""
 
 _CHOICE = "Where"
 """A table by itself, if its condition and both branches are functions of one value."""
@@ -262,7 +265,8 @@ def norm_between(last: ir.Node) -> Composite | None:
     kinds = [n.op_type for n in (first, last)]
     if norm.op_type not in NORMS or kinds != ["Transpose"] * 2 or len({*map(_domain, nodes)}) > 1:
         return None
-    if orders != [(0, 2, 3, 1), (0, 3, 1, 2)] or first.inputs[0] is None:
+    by_rows = orders == [ROWS_FIRST] * 2 and norm.attributes.get_int("axis", -1) == 2
+    if not (by_rows or orders == [(0, 2, 3, 1), (0, 3, 1, 2)]) or first.inputs[0] is None:
         return None
     if any(v is not None and const_array(v) is None for v in norm.inputs[1:]):
         return None

@@ -17,10 +17,12 @@ from opu_fuse.model.divisions import division
 from opu_fuse.model.known_values import const_array, known_shape
 from opu_fuse.model.operator_sets import NORM_OPERATORS, NORMS
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.normalisation import BY_ROWS
 
 _EPSILON = 1e-5
 _GROUP = "GroupNormalization"
 _KINDS = NORMS | {"Softmax"}
+_NONE: Mapping[str, Any] = {}
 
 
 class Norm(Struct, frozen=True, kw_only=True):
@@ -29,7 +31,8 @@ class Norm(Struct, frozen=True, kw_only=True):
     op: operator of the hardware spec; source: the map; constants: scale and, of a norm that
     has one, the offset, each one number or one for each channel; attrs: epsilon, not of a Softmax.
     A division by the first channel counts as one. A GroupNorm of one group is written as a
-    LayerNormalization from axis 1 on.
+    LayerNormalization from axis 1 on, one whose groups are rows as that of the last two axes of a
+    map with rows first.
     """
 
     op: str
@@ -61,6 +64,10 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
     of_map = norm.op_type == "LayerNormalization" and (whole, axis, len(shape)) == (None, 1, 4)
     if of_map and math.prod(shape) > 1 and _GROUP in operators:
         return _with_constants(norm, NORM_OPERATORS[_GROUP], x, shape[1])
+    if whole is not None and (norm.op_type, axis) == ("LayerNormalization", 2):
+        known = _GROUP in operators
+        rows = {BY_ROWS: True}
+        return _with_constants(norm, NORM_OPERATORS[_GROUP], x, shape[1], rows) if known else None
     if norm.op_type not in operators:
         return None
     if norm.op_type == "Softmax":
@@ -70,13 +77,15 @@ def machine_norm(node: ir.Node, whole: Composite | None, operators: Collection[s
     return _with_constants(norm, NORM_OPERATORS[norm.op_type], x, shape[1])
 
 
-def _with_constants(norm: ir.Node, op: str, x: ir.Value, channels: int) -> Norm | None:
-    """A norm with a constant scale, and offset if it has one."""
+def _with_constants(
+    norm: ir.Node, op: str, x: ir.Value, channels: int, more: Mapping[str, Any] = _NONE
+) -> Norm | None:
+    """A norm with a constant scale, and offset if it has one. more: attributes."""
     constants = tuple(v for v in norm.inputs[1:] if v is not None)
     data = [const_array(v) for v in constants]
     if not constants or norm.inputs[1] is None or any(v.uses() for v in norm.outputs[1:]):
         return None
     if not all(d is not None and d.size in {1, channels} and np.isfinite(d).all() for d in data):
         return None
-    attrs = {"epsilon": norm.attributes.get_float("epsilon", _EPSILON)}
+    attrs = {"epsilon": norm.attributes.get_float("epsilon", _EPSILON), **more}
     return Norm(op=op, source=x, constants=constants, attrs=attrs)

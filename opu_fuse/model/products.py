@@ -4,7 +4,7 @@ A *product* multiplies the channels of every pixel of a map by those of every pi
 (1, k, h, w) and (1, k, 1, m) give (1, m, h, w). The array reads the second map as weights. That
 is a dense layer whose weights are computed, so attention's two products are two of these. Where the
 channels to be summed are pixels of a map, a *turn* exchanges channels and pixels first: the array
-multiplies it by the unit matrix.
+multiplies it by the unit matrix. Layers over tokens and norms of groups read turns as well.
 
 A *turned layer* multiplies every pixel by constants instead: (1, k, b, n) and (d, k) give
 (1, n, b, d), which is a 1x1 convolution and a turn of its result.
@@ -17,7 +17,7 @@ channels and columns of every row.
 import onnx_ir as ir
 
 from opu_fuse.model.known_values import const_array, known_shape
-from opu_fuse.model.operator_sets import NORMS
+from opu_fuse.model.operator_sets import CONVOLUTIONS, ELEMENT_WISE, NORMS, TRANSFERS
 from opu_fuse.model.opsets import STANDARD
 
 PRODUCT = "nchw,ncvm->nmhw"
@@ -69,7 +69,9 @@ def product_operator(node: ir.Node) -> str | None:
 
 
 def is_turn(node: ir.Node) -> bool:
-    """Whether a node exchanges channels and columns of every row of a map, for products alone."""
+    """Whether a node exchanges channels and columns of every row of a map, for products and layers
+    alone.
+    """
     if not node.inputs:
         return False
     x, y = known_shape(node.inputs[0]), known_shape(node.outputs[0])
@@ -79,7 +81,9 @@ def is_turn(node: ir.Node) -> bool:
         transposes = tuple(node.attributes.get_ints("perm", ())) == TURN
     else:  # of one channel or one pixel
         transposes = node.op_type == "Reshape" and x[2] == 1 and 1 in x[1::2] and x != y
-    return transposes and node.domain in STANDARD and _only_for_products(node.outputs[0])
+    value = node.outputs[0]
+    known = transposes and node.domain in STANDARD
+    return known and (_only_for_products(value) or _only_for_maps(value))
 
 
 def _only_for_products(value: ir.Value) -> bool:
@@ -92,6 +96,34 @@ def _only_for_products(value: ir.Value) -> bool:
         and not value.is_graph_output()
         and all(is_product(u.node) or _is_for_products(u.node) for u in uses)
     )
+
+
+def _only_for_maps(value: ir.Value) -> bool:
+    """Whether layers alone read a map, and sums and products with other maps, also after operators
+    that only move its channels or pixels.
+    """
+    known, waiting = {value}, [value]
+    while waiting:
+        moved = waiting.pop()
+        if moved.is_graph_output() or not moved.uses():
+            return False
+        for node, index in moved.uses():
+            if node.op_type in TRANSFERS and node.op_type != "Transpose":
+                waiting += [result for result in node.outputs if result not in known]
+                known.update(node.outputs)
+            elif not _reads_map(node, index):
+                return False
+    return True
+
+
+def _reads_map(node: ir.Node, index: int) -> bool:
+    """Whether a node is a layer of a map, an operator of its elements, or begins a norm of it."""
+    if node.op_type == "Transpose":
+        return _end_of_norm(node) is not None
+    if node.op_type in ELEMENT_WISE:
+        return index < 2 and len(known_shape(node.outputs[0])) == 4
+    layer = node.op_type in CONVOLUTIONS or node.op_type == "BatchNormalization"
+    return layer and index == 0 and const_array(node.inputs[1]) is not None
 
 
 def _is_for_products(node: ir.Node) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 
 from opu_fuse import fixedpoint
 from opu_fuse.model.operator_record import Pattern
-from opu_fuse.units.base import Field, ModuleKind, Site, Stage, Unit
+from opu_fuse.units.base import KNOWN, Field, ModuleKind, Site, Stage, Unit
 from opu_fuse.units.params import PostParams
 
 SCALES = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "i1")])
@@ -39,6 +39,8 @@ ARRAY = Unit(
         "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
         "constant weights (n, m); two computed operands of up to 256 heads (32 "
         "where the host cuts them) and 1024 sequences",
+        "Attention": f"{KNOWN}, without a cache, a window, or scores as a result",
+        "RotaryEmbedding": f"{KNOWN}, and constant cosines, sines and positions",
     },
 )
 

@@ -24,7 +24,7 @@ from opu_fuse import normalisation
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, clamp8, rne_shift
 from opu_fuse.model.operator_record import Pattern
-from opu_fuse.normalisation import Epsilon, OutputScale, Scaling
+from opu_fuse.normalisation import BY_ROWS, Epsilon, OutputScale, Scaling
 from opu_fuse.units.base import (
     KNOWN,
     Access,
@@ -148,7 +148,9 @@ def _norm(operator: Operator) -> Settings:
     """LayerNorm, RMSNorm, GroupNorm. operands: the map, gains, and, but of RMSNorm, offsets."""
     x, y, channels = operator.x, operator.y, operator.result.shape[1]
     of_map = operator.op == "group_norm"
-    count = math.prod(operator.result.shape[1:]) if of_map else channels
+    size = operator.result.shape
+    count = math.prod(size[1:]) // (size[2] if BY_ROWS in operator.attrs else 1)
+    count = count if of_map else channels
     try:
         epsilon = Epsilon.of(float(operator.attrs["epsilon"]), x.per_tensor, count)
     except ValueError as error:
@@ -313,7 +315,8 @@ NORM = Unit(
     pattern=Pattern.OUT_EWISE_FUSABLE,
     forms={
         "Div": f"{KNOWN}, of linear attention: a product with keys and values, one of them a sum",
-        "GroupNormalization": f"{KNOWN}, of one group of all channels, constant scale and bias",
+        "GroupNormalization": f"{KNOWN}, constant scale and bias, one group or several of up to "
+        "4096 pixels and 65536 values",
         "Softmax": f"{KNOWN}, over the channels of a pixel or the last axis of tokens",
         "LayerNormalization": f"{KNOWN}, over the channels of a pixel or the last axis of tokens, "
         "constant scale and bias",

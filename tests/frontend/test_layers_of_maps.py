@@ -11,6 +11,7 @@ from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.compare.runs import check
 from tests.networks.attention_blocks import with_constants
+from tests.schedule.planned import stacks
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,{c},1,{n}] x) => (float[A,B,C,D] y{more}) {{
@@ -79,6 +80,6 @@ def test_an_mlp_is_a_fused_stack_on_a_slow_memory():
     hw = load_hw("opu-1024a")
     hw = replace(hw, dram=replace(hw.dram, bytes_per_cycle=16))
     made = compile_model(mlp(32, 56, 56), hw)
-    (stack,) = made.plan.fused_stacks
+    (stack,) = stacks(made.plan)
     nodes = {m.node for group in stack.groups for m in made.partition.groups[group].matches}
     assert {"p", "d", "q"} <= {made.dfg[node].name for node in nodes}

@@ -13,6 +13,7 @@ from rich.console import Console
 from opu_fuse import fuse
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.lower_node import LOWERINGS
+from opu_fuse.frontend.importing.decompose.contrib import OF_STANDARD
 from opu_fuse.fuse.explain.rulebook import RULEBOOK
 from opu_fuse.fuse.machine_operators import AXES, OF_ONE, operator_rows, operators_table
 from opu_fuse.fuse.rules.host_reasons import HOST_REASONS
@@ -126,7 +127,8 @@ def test_tables_about_operators_name_operators():
 
 def test_every_form_that_the_graph_builder_knows_is_described():
     """Products of two maps, and what turns them, are described as MatMul."""
-    assert set(FORMS) == {*LOWERINGS, *NORM_OPERATORS, "MatMul"} - {"Einsum", "Transpose"}
+    described = {*LOWERINGS, *NORM_OPERATORS, *OF_STANDARD, "MatMul"}
+    assert set(FORMS) == described - {"Einsum", "Transpose"}
 
 
 def test_the_host_runs_it_and_says_why():

@@ -12,7 +12,7 @@ from opu_fuse.host.run import segment as host
 from opu_fuse.host.run.segment import Hosts, hosts_of
 from opu_fuse.hw.spec.load_spec import load_hw
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.segment_order import HostWork
 from opu_fuse.sim.engine import run
 from tests.host.runtime import run_model
 from tests.host.sketch import same_bits

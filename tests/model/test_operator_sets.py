@@ -127,6 +127,7 @@ DISPATCH = {
     ("frontend/importing/qoperator.py", "_numbers"): VALUE,
     ("frontend/importing/recognise_norms.py", "_OF_LENGTH"): "what exporters write in a quotient",
     ("frontend/importing/decompose/contrib.py", "MEANINGS"): RULE,
+    ("frontend/importing/decompose/contrib.py", "OF_STANDARD"): RULE,
     ("frontend/importing/decompose/contrib.py", "_NEEDED"): VALUE,
     ("frontend/importing/decompose/fused.py", "_NUMBERS"): VALUE,
     ("frontend/importing/decompose/control_flow.py", "_FORMS"): RULE,

@@ -49,6 +49,7 @@ from opu_fuse.frontend.canonical import (
     spatial_gates,
     split_averages,
     stacked_maps,
+    token_turns,
     tokens,
     unfolds,
     window_sums,
@@ -164,8 +165,10 @@ _RESIZES = frozenset({"resized_branches", "resizes"})
 
 _PRODUCTS = _as_pass("products", products.run)
 """Runs on the canonical form, in which convolutions and dense layers write maps."""
+_TURNS = _as_pass("turns", token_turns.run)
+"""Likewise, and after products: what they transpose for heads cancels before."""
 
-PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes, _PRODUCTS))
+PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes, _PRODUCTS, _TURNS))
 """Passes that can be named in addition to registered passes and steps of the front end."""
 
 
@@ -181,6 +184,8 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
         first = _fixed_point({k: v for k, v in {**STEPS, **REWRITES}.items() if k not in later})
     Sequential([_OPTIONAL, first]).run_once(model)  # only steps that the context enables
     if Sequential([_PRODUCTS]).run_once(model)[1] or first is not form:
+        Sequential([form]).run_once(model)
+    if Sequential([_TURNS]).run_once(model)[1]:
         Sequential([form]).run_once(model)
     step("names", model, fix_names)
 

@@ -33,6 +33,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
+from opu_fuse.model.composites import ROWS_FIRST
 from opu_fuse.model.operator_sets import NORMS
 from opu_fuse.quant import NORMS_KEY
 
@@ -62,14 +63,21 @@ def is_of_norm(node: ir.Node) -> bool:
     if not is_standard(node, "Transpose"):
         return False
     order = tuple(node.attributes.get_ints("perm", ()))
-    if order == CHANNELS_LAST:
+    if order in {CHANNELS_LAST, ROWS_FIRST}:
         reader = sole_reader(node.outputs[0])
-        return reader is not None and is_standard(reader, *NORMS)
+        if reader is not None and _normalises(reader, order):
+            return True
     x = node.inputs[0]
     norm = None if x is None else x.producer()
-    if x is None or norm is None or order != CHANNELS_FIRST or sole_reader(x) is None:
+    if x is None or norm is None or sole_reader(x) is None:
         return False
-    return is_standard(norm, *NORMS)
+    return order in {CHANNELS_FIRST, ROWS_FIRST} and _normalises(norm, order)
+
+
+def _normalises(node: ir.Node, order: tuple[int, ...]) -> bool:
+    """Whether a node is a norm to which a Transpose of this order belongs."""
+    of_rows = node.attributes.get_int("axis", -1) == 2
+    return is_standard(node, *NORMS) and of_rows == (order == ROWS_FIRST)
 
 
 def _before_reshape(graph: ir.Graph, node: ir.Node) -> bool:

@@ -44,6 +44,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.operator_sets import ELEMENT_WISE
+from opu_fuse.model.products import TURN
 
 _DEFAULT_AXIS = {"Concat": None, "Split": 0}
 """Operators with an axis attribute -> its default."""
@@ -198,6 +199,9 @@ def _move_before_transposes(graph: ir.Graph, node: ir.Node) -> bool:
     if not known or len(orders) != 1:
         return False
     (order,) = orders
+    # Machines join channels, not pixels.
+    if order == TURN and is_standard(node, "Concat") and node.attributes.get_int("axis") == 1:
+        return False
     untransposed = {v: source for v, (source, _) in sources.items()}
     inputs = _operands_before_transposes(graph, node, untransposed, order)
     if inputs is None:

@@ -17,7 +17,7 @@ pass in graph order moves them past all.
 5. Concat of tokens (1, n, c), one of which is such an operand: likewise.
 6. A Transpose of (1, n, c) or (1, c, n) from or to such an image, which a Reshape makes of it:
    it becomes one of the image. So does one of the pixels of a map (1, c, h, w) before a
-   Concat with constants (a class token).
+   Concat with constants (a class token), or before a sum with other tokens.
 7. BatchNormalization of tokens (n, c) that a Reshape made of a channels-last map: one of the map
    with channels first.
 8. ReduceMean of such tokens (1, n, c): one of the rows and columns of the map.
@@ -342,7 +342,7 @@ def _transpose(graph: ir.Graph, node: ir.Node) -> bool:
     if static_shape(source) == (1, 1, outer, inner):
         order, turned = CHANNELS_FIRST, (1, inner, 1, outer)
     elif any(_makes(use.node, (1, 1, inner, outer)) for use in result.uses()) or (
-        _is_flattened(x) and any(_joins_constants(use.node) for use in result.uses())
+        _is_flattened(x) and any(_joins(use.node) for use in result.uses())
     ):
         order, turned = CHANNELS_LAST, (1, 1, inner, outer)
         source = reshape_before(node, x, (1, outer, 1, inner), name=f"{node.name}/image")
@@ -370,8 +370,10 @@ def _flattened(value: ir.Value) -> ir.Value | None:
     return source
 
 
-def _joins_constants(node: ir.Node) -> bool:
-    return is_standard(node, "Concat") and any(constant(v) is not None for v in node.inputs)
+def _joins(node: ir.Node) -> bool:
+    """Whether a node joins tokens and constants, or adds tokens."""
+    computed = [constant(v) is None for v in node.inputs]
+    return is_standard(node, "Add") if all(computed) else is_standard(node, "Concat")
 
 
 def _makes(node: ir.Node, shape: tuple[int, ...]) -> bool:
